@@ -28,6 +28,7 @@ def history(
     track_history_column_list: Sequence[str] | None = None,
     track_history_except_column_list: Sequence[str] | None = None,
     committed: bool = False,
+    unknown_is_null: bool = False,
 ) -> pa.Table:
     """The versions of each key's row, in order of key (as it was met first) and time.
 
@@ -39,6 +40,7 @@ def history(
         track_history_except_column_list: the same, all columns but these.
         committed: leave out versions that no other transaction could see, as a later change of the same
             transaction replaced them.
+        unknown_is_null: a value that is not known is NULL, for those who keep no more than the values.
 
     Returns:
         The data columns; `_absent` (list of strings: columns whose values are not known, NULL: all are);
@@ -64,7 +66,11 @@ def history(
             n: picked_of(c, [v.places(n) for v in found]) for n, c in zip(changes.columns, data, strict=True)
         }
         first = list(
-            pool.map(lambda v, k: v.first({n: made[n][k] for n in tracked}), found, range(len(found)))
+            pool.map(
+                lambda v, k: v.first({n: made[n][k] for n in tracked}, unknown_is_null),
+                found,
+                range(len(found)),
+            )
         )
         last = [np.append(f[1:], True)[: len(f)] for f in first]
         shown = [None if k.all() else pa.array(k) for k in last]
@@ -118,7 +124,7 @@ class _Versions:
         """Where the value of a column stands; -1: it is not known."""
         return self.lines.source(column)[self.begins]
 
-    def first(self, tracked: Mapping[str, pa.Array]) -> Bools:
+    def first(self, tracked: Mapping[str, pa.Array], unknown_is_null: bool) -> Bools:
         """Which versions differ from the one before them in a tracked column, or do not follow on it."""
         lines, begins = self.lines, self.begins
         found = np.ones(len(begins), np.bool_)
@@ -129,18 +135,23 @@ class _Versions:
         for name, values in tracked.items():
             if not follows.any():
                 break
-            place = self.places(name)
-            old, new = place[:-1], place[1:]
-            # Of one row, a value that is not known before and after is the same one if no change names it.
-            unknown = (old < 0) & (new < 0)
-            if unknown.any():
-                unknown &= lines.life[begins[1:]] == lines.life[begins[:-1]]
-            if (lost := lines.lost(name)) is not None:
-                unknown &= ~lost[begins[1:]]
-            follows &= ((old >= 0) & (new >= 0)) | unknown
+            if not unknown_is_null:
+                follows &= self._known_alike(name)
             follows &= ~differs(values[:-1], values[1:])
         found[1:] = ~follows
         return found
+
+    def _known_alike(self, column: str) -> Bools:
+        """Whether a version and the one before it both know a column, or lack the same value of one row,
+        which no change names."""
+        lines, begins, place = self.lines, self.begins, self.places(column)
+        old, new = place[:-1], place[1:]
+        unknown = (old < 0) & (new < 0)
+        if unknown.any():
+            unknown &= lines.life[begins[1:]] == lines.life[begins[:-1]]
+        if (lost := lines.lost(column)) is not None:
+            unknown &= ~lost[begins[1:]]
+        return np.asarray(((old >= 0) & (new >= 0)) | unknown, np.bool_)
 
     def absent(self, shown: Bools) -> pa.Array:
         """The columns that the versions which are shown lack."""

@@ -90,7 +90,8 @@ def versions(events: pa.Table, rules: HistoryRules) -> pa.Table:
     bits = tuple(range(len(rules.columns)))
     changes = ChangeArrays(rows, rules.key, rules.columns, bits, rows[:0], _HEADER)
     nothing = rows.select(list(rules.columns))[:0]
-    found = history(changes, base=nothing, track_history_column_list=rules.opens_versions)
+    opens = rules.opens_versions
+    found = history(changes, base=nothing, track_history_column_list=opens, unknown_is_null=True)
     start, end = (_places(found[n]) for n in (START_AT, END_AT))
     if rules.scd_type == 1:
         found, start, end = found.filter(pa.array(end < 0)), start[end < 0], end[end < 0]
