@@ -92,7 +92,7 @@ RULES = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, phases=[Phase.generate])
+@settings(max_examples=25, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(batches(), RULES)
 def test_values_that_are_left_out_give_one_history_in_any_order_and_batches(
     given_in: list[list[Event]], more: dict[str, Any]
@@ -106,7 +106,7 @@ def test_values_that_are_left_out_give_one_history_in_any_order_and_batches(
         assert rows(history) == rows(at_once) == versions(events, history.rules)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, phases=[Phase.generate])
+@settings(max_examples=15, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(batches(), batches(), st.integers(1, 12), RULES)
 def test_values_that_are_left_out_do_not_need_events_that_are_forgotten(
     before: list[list[Event]], later: list[list[Event]], at: int, more: dict[str, Any]
