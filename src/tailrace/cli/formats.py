@@ -180,7 +180,7 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Show which vendor's table a file is, what its masks mean, and with --check what looks wrong."""
-    from ..formats.files import there
+    from ..formats.folders import there
     from ..formats.glance import glance
 
     given = dict(pair(o) for o in option or [])

@@ -126,7 +126,7 @@ def _folder(
         raise ConfigError(what, where=folder, hint="use --from and --to")
     if table is None:
         raise ConfigError("no source table is named", where=folder, hint="name it: --table PUB.Item")
-    from ..formats.files import there
+    from ..formats.folders import there
     from ..formats.openedge.purge import purge_folder
     from .screen_spark import started
 

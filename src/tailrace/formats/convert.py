@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .. import formats
 from ..errors import ConfigError, FormatError, TailraceError, from_spark
 from ..model.change import ChangeTable
-from . import checks, files, saving, vendors
+from . import checks, files, folders, saving, vendors
 from .base import ASIDE, FILE, FINER, RAW, ROW, WHY, Format, Gap, Options, Read
 from .counts import RowCount, counted
 
@@ -140,7 +140,7 @@ def refuse_treatment(on_bad: str) -> None:
 
 def refuse_nothing(source: Side) -> None:
     """Raises ConfigError or FormatError when there is nothing to read."""
-    files.there(source.path)
+    folders.there(source.path)
     if source.form.refuse is None:
         files.refuse_nothing(source.path)
     else:

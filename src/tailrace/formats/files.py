@@ -1,40 +1,33 @@
 """Tables in folders: Parquet, CSV, JSON lines and Delta, read and written through Spark.
 
-A path is one table (a file, a folder of files of one kind, a Delta table), named after itself, or a folder of
-tables. CSV has a header line, quotes doubled, NULL as nothing and the empty string as `""`; binary is hex in
-CSV and JSON. Text kinds come in as text in every column: types are the format's business (`shape.conform`).
-Lines that are none come in with their reason in `WHY`; what is not read at all is told in `FILE`'s metadata.
+Which tables lie where, and in which files, `folders` says. CSV has a header line, quotes doubled, NULL as
+nothing and the empty string as `""`; binary is hex in CSV and JSON. Text kinds come in as text in every
+column: types are the format's business (`shape.conform`). Lines that are none come in with their reason in
+`WHY`; what is not read at all is told in `FILE`'s metadata.
 """
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigError, FormatError
+import pyarrow.parquet as pq
+
+from ..errors import FormatError
 from . import parquet, text
 from .base import FILE, RAW, ROW, WHY, Options
+from .folders import below, data_files, firsts, is_empty, kind_of, not_read, places, unglobbed
 from .shape import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-KINDS = {
-    "parquet": (".parquet",),
-    "csv": (".csv", ".csv.gz"),
-    "json": (".json", ".jsonl", ".json.gz", ".jsonl.gz"),
-}
-"""File kind -> endings; a Delta table is a folder that has `_delta_log`."""
 CSV = {
     "header": "true", "quote": '"', "escape": '"', "multiLine": "true", "encoding": "UTF-8",
     "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false",
 }  # fmt: skip
-ARCHIVES = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tar.gz", ".bz2", ".xz", ".zst", ".z", ".parquet.gz")
-"""Endings of files that are refused by name."""
-ELSEWHERE = (".cd",)
-"""Endings of files that formats read by themselves."""
 NOTE = "tailrace"
 """In the metadata of the column `FILE`: what loading found odd about the files."""
 UNCOUNTED = "tailraceUncounted"
@@ -42,33 +35,23 @@ UNCOUNTED = "tailraceUncounted"
 _LINE = "\ue000line"
 
 
-def kind_of(path: Path) -> str | None:
-    """The kind of a file or of a folder's files; None if it is not supported, or a folder of tables."""
-    if (path / "_delta_log").is_dir():
-        return "delta"
-    if path.is_file():
-        return next((k for k, ends in KINDS.items() if path.name.lower().endswith(ends)), None)
-    kinds = {
-        k for f in path.iterdir() if f.is_file() and not f.name.startswith((".", "_")) and (k := kind_of(f))
-    }
-    return kinds.pop() if len(kinds) == 1 else None
-
-
 def load(
     spark: SparkSession,
     path: str,
     options: Options | None = None,
     knows: Callable[[Sequence[str]], float] | None = None,
+    *,
+    hidden: Sequence[Path] = (),
 ) -> parquet.LoadedTables:
     """The tables under a path by name, each with `FILE` and `ROW` behind its columns. Those that cannot be
-    read and that nobody wants (`knows`: how sure one is of columns) are told of.
+    read and that nobody wants (`knows`: how sure one is of columns) are told of. `hidden`: see `places`.
 
     Raises:
         ConfigError: see `places`.
         FormatError: every file is empty, or one cannot be read.
     """
-    found = places(path)
-    notes = _not_read(Path(path), found.values())
+    found = places(path, hidden=hidden)
+    notes = not_read(Path(path), found.values())
     tables = parquet.LoadedTables()
     for name, place in found.items():
         if is_empty(place):
@@ -91,28 +74,6 @@ def load(
     return tables
 
 
-def places(path: str) -> dict[str, Path]:
-    """The paths of the tables under a path, by name.
-
-    Raises:
-        ConfigError: there is nothing, nothing that is a table, or an archive.
-    """
-    root = there(path)
-    refuse_archives([root, *root.iterdir()] if root.is_dir() else [root])
-    found = {}
-    if kind_of(root) and not _stems_differ(root):
-        found[_name(root)] = root
-    elif root.is_dir():
-        found = {
-            _name(p): p for p in sorted(root.iterdir()) if not p.name.startswith((".", "_")) and kind_of(p)
-        }
-    if not found:
-        raise ConfigError(
-            f"{path} contains no table", hint="Parquet, CSV and JSON files and Delta tables are read"
-        )
-    return found
-
-
 def refuse_nothing(path: str) -> None:
     """Raises ConfigError if there is no table at a path, FormatError if all are empty."""
     found = places(path)
@@ -122,30 +83,10 @@ def refuse_nothing(path: str) -> None:
         )
 
 
-def there(path: str) -> Path:
-    """That path; ConfigError when nothing is there."""
-    root = Path(path)
-    if "://" not in path and not root.exists():
-        raise ConfigError(f"there is no {path}", hint="give a file, a folder of files, or a folder of tables")
-    return root
-
-
 def notes_of(tables: Mapping[str, DataFrame]) -> list[str]:
     """What loading found odd about the files of tables."""
     found = [df.schema[FILE].metadata.get(NOTE, []) for df in tables.values() if FILE in df.columns]
     return [note for notes in found for note in notes]
-
-
-def refuse_archives(paths: Iterable[Path]) -> None:
-    """Raises ConfigError for a file that must be unpacked first."""
-    for path in paths:
-        lower = path.name.lower()
-        if lower.endswith(ARCHIVES) and not lower.endswith(tuple(e for k in KINDS.values() for e in k)):
-            raise ConfigError(
-                f"{path.name} is an archive",
-                where=str(path.parent),
-                hint="unpack it; only .gz of CSV and JSON is read",
-            )
 
 
 def _wanted(place: Path, knows: Callable[[Sequence[str]], float]) -> bool:
@@ -156,58 +97,53 @@ def _wanted(place: Path, knows: Callable[[Sequence[str]], float]) -> bool:
     return knows(text.head(str(first)).names) > 0
 
 
-def is_empty(place: Path) -> bool:
-    """Whether a table consists of empty text files."""
-    return kind_of(place) in ("csv", "json") and not any(f.stat().st_size for f in data_files(place))
-
-
-def data_files(place: Path) -> list[Path]:
-    """A table's data files, in order."""
-    if place.is_file():
-        return [place]
-    return sorted(
-        f for f in place.iterdir() if not f.name.startswith((".", "_")) and f.is_file() and kind_of(f)
-    )
-
-
-def _not_read(root: Path, tables: Iterable[Path]) -> list[str]:
-    """Files in a folder that are not read."""
-    known = set(tables)
-    there = [p for p in sorted(root.iterdir()) if not p.name.startswith((".", "_"))] if root.is_dir() else []
-    if root in known:  # one table: all files are its own
-        known |= {p for p in there if p.is_dir() or kind_of(p)}
-    return [
-        f"{p.name} is not a table: not read" for p in there if p not in known and p.suffix not in ELSEWHERE
-    ]
-
-
-def _stems_differ(root: Path) -> bool:
-    """Whether a folder's files are separate tables: text files whose names are not part numbers."""
-    if root.is_file() or kind_of(root) == "delta":
-        return False
-    files = [f for f in root.iterdir() if f.is_file() and kind_of(f)]
-    return len(files) > 1 and not any(f.name.startswith("part-") or f.name[0].isdigit() for f in files)
-
-
-def _name(path: Path) -> str:
-    name = path.name
-    for end in (".gz", ".parquet", ".csv", ".jsonl", ".json"):
-        name = name.removesuffix(end) if path.is_file() else name
-    return name
-
-
 def read(spark: SparkSession, path: Path, options: Options | None = None) -> DataFrame:
-    """One table with `FILE` and `ROW`; text kinds as text, with `WHY` and `RAW` if lines may be invalid."""
+    """One table with `FILE` and `ROW`; text kinds as text, with `WHY` and `RAW` if lines may be invalid.
+
+    Raises:
+        FormatError: a file cannot be read; files in different folders of the table have different columns.
+    """
+    kind, options = kind_of(path), options or Options()
+    if kind == "parquet":
+        df = parquet.read(spark, data_files(path))
+    else:
+        df = _csv(spark, path, options) if kind == "csv" else _numbered(spark, path, kind, options)
+    refuse_tables_in_one(path, options)
+    return df
+
+
+def refuse_tables_in_one(place: Path, options: Options) -> None:
+    """Raises FormatError if files in different folders of one table have different columns: they may well be
+    tables of their own. Folders of partitions may have any."""
+    if kind_of(place) == "delta" or len(some := firsts(place)) < 2:
+        return
+    names = [set(_names(file, options)) for file in some]
+    if other := next((f for f, n in zip(some, names, strict=True) if n != names[0]), None):
+        raise FormatError(
+            f"{below(other, place)} has other columns than {below(some[0], place)}",
+            where=str(place),
+            hint="if its folders are tables, give its path alone; if not, put its files side by side",
+        )
+
+
+def _names(file: Path, options: Options) -> Sequence[str]:
+    """The names of a file's columns; of JSON those of the first line."""
+    kind = kind_of(file)
+    if kind == "parquet":
+        return pq.read_schema(file).names  # type: ignore[no-any-return]
+    if kind == "csv":
+        return text.head(str(file), encoding=options.encoding, delimiter=options.delimiter).names
+    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as lines:
+        return text.json_names(lines)
+
+
+def _numbered(spark: SparkSession, path: Path, kind: str | None, options: Options) -> DataFrame:
+    """A table of JSON lines or Delta, whose rows have no numbers yet."""
     from pyspark.sql import functions as F
 
-    kind, options = kind_of(path), options or Options()
-    if kind == "csv":
-        return _csv(spark, path, options)
-    if kind == "parquet":
-        return parquet.read(spark, path, data_files(path))
     delta = spark.read.format("delta")
     df = _json(spark, path, options) if kind == "json" else delta.load(str(path))
-    names = _in_order(df.columns, path) if kind == "json" else df.columns
+    names = _in_order(df.columns, path, options) if kind == "json" else df.columns
     # These rows have no numbers of their own: negative values, which `count_rows` turns into numbers.
     row, marks = -1 - F.monotonically_increasing_id(), {UNCOUNTED: 1}
     place = F.col("_metadata.file_path").alias(FILE)
@@ -238,7 +174,7 @@ def _csv(spark: SparkSession, path: Path, options: Options) -> DataFrame:
     for file, other in heads.items():
         if other.names and other.names != head.names:
             raise FormatError(
-                f"{file.name} has other columns than {first.name}", where=str(path),
+                f"{below(file, path)} has other columns than {below(first, path)}", where=str(path),
                 hint=f"{', '.join(other.names)} are not {', '.join(head.names)}: read the files one by one",
             )  # fmt: skip
     return text.read(spark, [str(f) for f, h in heads.items() if h.names], head.names, head.dialect)
@@ -251,17 +187,15 @@ def _json(spark: SparkSession, path: Path, options: Options) -> DataFrame:
     asked = {"primitivesAsString": "true", "columnNameOfCorruptRecord": _LINE}
     if options.encoding.lower() not in ("utf-8", "utf8"):
         asked |= {"encoding": options.encoding, "lineSep": "\n"}
-    df = spark.read.options(**asked).json(str(path))
+    paths = [unglobbed(str(f)) for f in data_files(path)]
+    df = spark.read.options(**asked).json(paths)
     if _LINE not in df.columns:
         return df
     fields = [f for f in df.schema if f.name != _LINE]
     if not fields:
         raise FormatError("no line is JSON", where=str(path), hint="a JSON file has one object per line")
-    return (
-        spark.read.options(**asked)
-        .schema(StructType([*fields, StructField(_LINE, StringType())]))
-        .json(str(path))
-    )
+    wanted = StructType([*fields, StructField(_LINE, StringType())])
+    return spark.read.options(**asked).schema(wanted).json(paths)
 
 
 def count_rows(rows: DataFrame, table: DataFrame) -> DataFrame:
@@ -281,12 +215,11 @@ def count_rows(rows: DataFrame, table: DataFrame) -> DataFrame:
     return joined.withColumn(ROW, number).drop("_from", "_first", "_pieces")
 
 
-def _in_order(names: list[str], path: Path) -> list[str]:
+def _in_order(names: list[str], path: Path, options: Options) -> list[str]:
     """Spark returns JSON's names in alphabetical order, but masks count columns in the order in which they
     were written: that of the first line that is an object."""
     first = next((f for f in data_files(path) if f.stat().st_size), None)
     if first is None:
         return names
-    with gzip.open(first) if first.suffix == ".gz" else first.open("rb") as lines:
-        written = text.json_names(lines)
+    written = _names(first, options)
     return [*(n for n in written if n in names), *(n for n in names if n not in written)]

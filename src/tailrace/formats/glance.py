@@ -11,7 +11,7 @@ from .. import formats
 from ..errors import TailraceError
 from . import vendors
 from .base import Format
-from .files import places
+from .folders import not_read, places
 from .glances import Glance
 from .inspect import SHOWN, Found, Table, known_by
 from .samples import TableSample, samples
@@ -41,7 +41,8 @@ def glance(
     shown = [_table(g, rows) for g in sorted(glances, key=lambda g: g.name)]
     rest = {} if shown else {n: _first(s, rows) for n, s in mine.items()}
     columns = {n: s.columns for n, s in taken.items()}
-    notes = [*vendors.notes(whose, found), *_notes(mine)]
+    unread = [] if found.samples else not_read(Path(path), places(path).values())
+    notes = [*unread, *vendors.notes(whose, found), *_notes(mine)]
     return Found(found.name, sure, columns, shown, notes, rest, whose)
 
 

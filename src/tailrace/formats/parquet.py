@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from ..errors import FormatError
 from .base import FILE, ROW
+from .folders import unglobbed
 from .shape import finer_too, quoted
 
 if TYPE_CHECKING:
@@ -57,9 +58,9 @@ def nanoseconds(types: Iterable[tuple[str, str]]) -> dict[str, str]:
     }
 
 
-def read(spark: SparkSession, place: Path, files: Iterable[Path]) -> DataFrame:
-    """The files of one table in the folder (or file) `place`, with `FILE`, `ROW`, and `FINER` if there are
-    nanoseconds. Files may have different columns, and times of different units.
+def read(spark: SparkSession, files: Iterable[Path]) -> DataFrame:
+    """The files of one table with `FILE`, `ROW`, and `FINER` if there are nanoseconds. Files may have
+    different columns, and times of different units. Spark gets each file: names of folders make no columns.
 
     Raises:
         FormatError: a file is not Parquet, or has a column of a type that Spark does not read.
@@ -73,10 +74,8 @@ def read(spark: SparkSession, place: Path, files: Iterable[Path]) -> DataFrame:
         types = list(zip(schema.names, map(str, schema.types), strict=True))
         refuse(types, str(file))
         found = nanoseconds(types)
-        groups.setdefault(tuple(found.items()), []).append(str(file))
+        groups.setdefault(tuple(found.items()), []).append(unglobbed(str(file)))
     reader = spark.read.option("mergeSchema", "true")
-    if len(groups) <= 1:
-        return taken(reader.parquet(str(place)), dict(next(iter(groups), ())))
     parts = [taken(reader.parquet(*paths), dict(found)) for found, paths in groups.items()]
     return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
 

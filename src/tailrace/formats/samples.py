@@ -19,7 +19,8 @@ from ..model.types import spark_type
 from ..wire import delimited
 from ..wire.delimited import Dialect
 from .base import Options
-from .files import is_empty, kind_of, places, refuse_nothing
+from .files import refuse_nothing, refuse_tables_in_one
+from .folders import data_files, is_empty, kind_of, places
 from .parquet import in_micros
 from .text import head
 
@@ -95,7 +96,8 @@ def sample(place: Path, *, every: bool = False, options: Options | None = None) 
     try:
         if kind == "delta":
             return _delta(place, every)
-        inside = sorted(f for f in place.iterdir() if kind_of(f) == kind) if place.is_dir() else [place]
+        inside = data_files(place)
+        refuse_tables_in_one(place, options or Options())
         if kind == "parquet":
             return _parquet(inside, every)
         inside = [f for f in inside if f.stat().st_size] or inside

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from ...errors import ConfigError
 from ...wire import cd_dump
-from .. import files, parquet, saving
-from ..base import Tables
+from .. import files, folders, parquet, saving
+from ..base import FILE, Tables
 from ..shape import few_rows
 from .dumps import dump_of
+from .hidden import hidden_tables
 from .options import OpenEdgeOptions
 from .policy import DUMP
 from .tables import DUMPED, knows
@@ -24,11 +25,11 @@ def load(spark: SparkSession, path: str, options: OpenEdgeOptions) -> dict[str, 
     """The tables under a path; a `.cd` file is a table with one binary value, named after the file.
 
     Raises:
-        ConfigError: there is nothing, or a file whose name Spark passes over.
+        ConfigError: there is nothing, a file whose name Spark passes over, or a folder of several kinds.
     """
     root = Path(path)
     dumps = sorted(root.glob("*" + DUMP)) if root.is_dir() else []
-    hidden = sorted(p for p in root.glob("_*") if files.kind_of(p)) if root.is_dir() else []
+    hidden = hidden_tables(root)
     if passed := [p.name for p in hidden if p.is_file()]:
         raise ConfigError(
             f"Spark ignores files whose names begin with _: {', '.join(passed)}",
@@ -37,12 +38,14 @@ def load(spark: SparkSession, path: str, options: OpenEdgeOptions) -> dict[str, 
         )
     if root.is_file() and root.name.endswith(DUMP):
         dumps = [root]
-    others = not dumps or any(files.kind_of(p) for p in root.glob("[!_.]*"))
-    found = files.load(spark, path, options, knows) if others else parquet.LoadedTables()
+    others = not dumps or any(map(folders.holds_files, root.glob("[!_.]*")))
+    found = files.load(spark, path, options, knows, hidden=hidden) if others else parquet.LoadedTables()
     for place in hidden:
         found[place.name] = files.read(spark, place, options)
-        if files.kind_of(place) == "parquet":
-            found.lies_in(place.name, files.data_files(place))
+        if notes := folders.left_over(place, root):
+            found[place.name] = found[place.name].withMetadata(FILE, {files.NOTE: notes})
+        if folders.kind_of(place) == "parquet":
+            found.lies_in(place.name, folders.data_files(place))
     for dump in dumps:
         found[dump.name] = few_rows(spark, {DUMPED: "binary"}, [{DUMPED: dump.read_bytes()}])
     return found
@@ -52,7 +55,7 @@ def refuse(path: str, options: OpenEdgeOptions) -> None:
     """Raises ConfigError or FormatError if there is nothing to read at a path."""
     root = Path(path)
     inside = root.iterdir() if root.is_dir() else [root]
-    if not any(p.name.endswith(DUMP) or (p.name.startswith("_") and files.kind_of(p)) for p in inside):
+    if not hidden_tables(root) and not any(p.name.endswith(DUMP) for p in inside):
         files.refuse_nothing(path)
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from ...model import mask
 from ...wire import cd_dump
-from ..files import kind_of, places
+from ..folders import holds_files, places
 from ..glances import Glance, plain_rows
 from ..samples import TableSample, sample
+from .hidden import hidden_tables
 from .options import OpenEdgeOptions, parse_lists, parse_numbers
 from .policy import DUMP, METADATA, POLICIES, CapturedTable, sources
 from .reading import plain_name, user_columns
@@ -27,9 +28,9 @@ def samples(path: str, options: OpenEdgeOptions) -> dict[str, TableSample]:
     """The tables under a path, including those whose names begin with `_`; policies and schema tables
     completely."""
     root = Path(path)
-    hidden = [p for p in root.glob("_*") if kind_of(p)] if root.is_dir() else []
-    plain = not root.is_dir() or any(kind_of(p) for p in root.glob("[!_.]*"))
-    found = {} if root.name.endswith(DUMP) or not plain else places(path)
+    hidden = hidden_tables(root)
+    plain = not root.is_dir() or any(map(holds_files, root.glob("[!_.]*")))
+    found = {} if root.name.endswith(DUMP) or not plain else places(path, hidden=hidden)
     found |= {p.name: p for p in hidden}
     return {n: sample(p, every=plain_name(n) in METADATA) for n, p in found.items()}
 

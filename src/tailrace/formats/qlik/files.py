@@ -23,11 +23,11 @@ from ...errors import ConfigError, FormatError
 from ...lake.delta import filesystem
 from ...wire.delimited import Dialect
 from .. import text
-from ..files import refuse_archives
+from ..folders import refuse_archives, unglobbed
 from . import control, dfm
 from . import partitions as parts
 from .layout import find_prefix
-from .names import CHANGES, DFM, ENDINGS, LOAD, kind_of, stem_of, unglobbed
+from .names import CHANGES, DFM, ENDINGS, LOAD, kind_of, stem_of
 from .options import QlikOptions
 
 _HEAD = 1 << 20

@@ -14,15 +14,6 @@ LOAD = re.compile(r"LOAD(_?\w+?_)?\d+", re.IGNORECASE)
 CHANGES = re.compile(r"\d{8}-\d{9,10}(_\w+)?")
 
 
-def unglobbed(path: str) -> str:
-    """A path for Spark in which `*`, `?` and brackets are literal.
-
-    >>> print(unglobbed("a[1]"))
-    a\\[1\\]
-    """
-    return re.sub(r"([*?{}\[\]\\])", r"\\\1", path)
-
-
 def stem_of(name: str) -> str:
     """A file's name without the extensions of data and DFM files.
 

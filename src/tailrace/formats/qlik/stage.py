@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.fs
 
 from ...lake.delta import filesystem
+from ..folders import unglobbed
 from ..shape import quoted
 from . import layout as lay
-from .names import unglobbed
 from .options import QlikOptions
 
 if TYPE_CHECKING:

@@ -1,0 +1,175 @@
+"""Which tables lie under a path, which files are read of each, and what is said of the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tailrace.errors import ConfigError, FormatError
+from tailrace.formats import folders
+from tailrace.formats.glance import glance
+from tailrace.formats.openedge.files import refuse
+from tailrace.formats.openedge.glance import samples as openedge_samples
+from tailrace.formats.openedge.options import OpenEdgeOptions
+from tailrace.formats.samples import samples
+
+pytestmark = pytest.mark.unit
+
+
+def put(root: Path, *names: str, text: str = "id\n1\n") -> Path:
+    """Files with one row each."""
+    for name in names:
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith(".parquet"):
+            pq.write_table(pa.table({"id": [1]}), file)
+        else:
+            file.write_text(text)
+    return root
+
+
+def tables(root: Path) -> dict[str, list[str]]:
+    """Table -> its files, below the root."""
+    found = folders.places(str(root))
+    return {n: [f.relative_to(root).as_posix() for f in folders.data_files(p)] for n, p in found.items()}
+
+
+def notes(root: Path) -> list[str]:
+    return folders.not_read(root, folders.places(str(root)).values())
+
+
+@pytest.mark.parametrize("inside", ["dt=2026-03-02", "month2", "2026/03"])
+@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl"])
+def test_a_tables_folder_is_read_at_any_depth(tmp_path: Path, inside: str, kind: str) -> None:
+    put(tmp_path, f"SYS_LOG/z.{kind}", f"SYS_LOG/{inside}/b.{kind}", text='{"id": 1}\n')
+    put(tmp_path, f"SYS_LOG/_temporary/c.{kind}", f"SYS_LOG/{inside}/.d.{kind}")
+    assert tables(tmp_path) == {"SYS_LOG": [f"SYS_LOG/{inside}/b.{kind}", f"SYS_LOG/z.{kind}"]}
+    assert notes(tmp_path) == []
+
+
+def test_a_table_that_has_only_folders(tmp_path: Path) -> None:
+    files = ["ir_keylog/dt=1/a.parquet", "ir_keylog/dt=2/b.parquet"]
+    put(tmp_path, *files)
+    assert tables(tmp_path) == {"ir_keylog": files}
+    assert list(folders.places(str(tmp_path / "ir_keylog"))) == ["ir_keylog"]
+    assert samples(str(tmp_path))["ir_keylog"].total == 2
+
+
+def test_what_a_tables_folder_has_besides_is_told(tmp_path: Path) -> None:
+    put(
+        tmp_path, "t/a.csv", "t/x/notes.txt", "t/x/b.csv", "t/copy/part-0.parquet", "t/copy/_delta_log/0.json"
+    )
+    assert tables(tmp_path) == {"t": ["t/a.csv", "t/x/b.csv"]}
+    assert notes(tmp_path) == [
+        "t/copy is a Delta table in the folder of another table: not read",
+        "t/x/notes.txt is not a table: not read",
+    ]
+    (tmp_path / "t" / "x" / "c.zip").write_bytes(b"PK")
+    with pytest.raises(ConfigError, match=r"c\.zip is an archive"):
+        tables(tmp_path)
+
+
+@pytest.mark.parametrize("other", ["t/b.parquet", "t/x/b.parquet"])
+def test_folders_of_several_kinds_are_told(tmp_path: Path, other: str) -> None:
+    put(tmp_path, "t/a.csv", other)
+    said = r"t has files of several kinds \(csv, parquet\)"
+    with pytest.raises(ConfigError, match="contains no table; " + said):
+        tables(tmp_path)
+    put(tmp_path, "u.csv")
+    assert tables(tmp_path) == {"u": ["u.csv"]}
+    assert notes(tmp_path) == ["t has files of several kinds (csv, parquet): not read"]
+
+
+@pytest.mark.parametrize(
+    ("names", "both"),
+    [
+        (["PUB.CDC_item/a.csv", "PUB.CDC_item.csv"], r"PUB\.CDC_item and PUB\.CDC_item\.csv"),
+        (["SYS_LOG/a.parquet", "SYS_LOG.parquet"], r"SYS_LOG and SYS_LOG\.parquet"),
+        (["t.csv", "t.csv.gz"], r"t\.csv and t\.csv\.gz"),
+    ],
+)
+def test_two_places_of_one_table_are_refused(tmp_path: Path, names: list[str], both: str) -> None:
+    put(tmp_path, *names)
+    with pytest.raises(ConfigError, match=both + " are both the table") as wrong:
+        tables(tmp_path)
+    assert "move one of them away" in str(wrong.value)
+
+
+def test_a_loose_file_next_to_folders_of_tables_is_a_table(tmp_path: Path) -> None:
+    root = put(tmp_path / "sqdr1", "ir_keylog/x.parquet", "tailrace_columns.csv")
+    assert tables(root) == {
+        "ir_keylog": ["ir_keylog/x.parquet"],
+        "tailrace_columns": ["tailrace_columns.csv"],
+    }
+    assert set(samples(str(root))) == {"ir_keylog", "tailrace_columns"}
+
+
+def test_a_loose_file_next_to_partitions_is_one_table(tmp_path: Path) -> None:
+    root = put(tmp_path / "ir_keylog", "a.parquet", "dt=2026-03-02/b.parquet")
+    assert tables(root) == {"ir_keylog": ["a.parquet", "dt=2026-03-02/b.parquet"]}
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["part-0.csv", "month2/part-0.csv"], "part-0.csv is part of a table, but month2 is a folder of one"),
+        (["a.csv", "b.csv", "dt=1/c.csv"], "dt=1 is a table's partition, but the files are tables"),
+        (["dt=1/a.csv", "dt=2/b.parquet"], "several kinds"),
+    ],
+)
+def test_what_could_be_both_is_refused(tmp_path: Path, names: list[str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        tables(put(tmp_path / "t", *names))
+
+
+def test_tables_in_folders_of_a_folder_are_not_mixed(tmp_path: Path) -> None:
+    put(tmp_path, "lake/a/1.csv")
+    put(tmp_path, "lake/b/1.csv", text="no\n1\n")
+    with pytest.raises(FormatError, match=r"b/1\.csv has other columns than a/1\.csv"):
+        samples(str(tmp_path))
+
+
+def test_a_link_that_leads_back_is_not_followed(tmp_path: Path) -> None:
+    put(tmp_path, "t/a.csv", "t/x/b.csv")
+    (tmp_path / "t" / "x" / "back").symlink_to(tmp_path / "t")
+    assert tables(tmp_path) == {"t": ["t/a.csv", "t/x/b.csv"]}
+
+
+def test_openedge_does_not_pass_over_a_folder_of_several_kinds(tmp_path: Path) -> None:
+    put(tmp_path, "p.cd", "PUB.CDC_item/a.csv", "PUB.CDC_item/b.parquet")
+    with pytest.raises(ConfigError, match=r"PUB\.CDC_item has files of several kinds"):
+        openedge_samples(str(tmp_path), OpenEdgeOptions())
+
+
+def test_openedge_has_tables_in_hidden_folders(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        "_Cdc-Change-Tracking/x/a.csv",
+        "PUB.CDC_item.csv",
+        "_pending/a/1.csv",
+        "_pending/b/1.parquet",
+    )
+    assert set(openedge_samples(str(tmp_path), OpenEdgeOptions())) == {"_Cdc-Change-Tracking", "PUB.CDC_item"}
+
+
+def test_a_look_without_spark_tells_what_is_not_read(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        "shop.item__ct/1.csv",
+        "t/a.csv",
+        "t/b.parquet",
+        text="header__change_seq,header__change_oper,id\n1,I,1\n",
+    )
+    found = glance(str(tmp_path), form="tailrace", given={"key": "id"})
+    assert found is not None
+    assert "t has files of several kinds (csv, parquet): not read" in found.notes
+
+
+def test_openedges_hidden_folders_have_one_kind(tmp_path: Path) -> None:
+    put(tmp_path, "_Cdc-Change-Tracking/a.csv", "_Cdc-Change-Tracking/b.parquet", "PUB.CDC_item.csv")
+    for read in (openedge_samples, refuse):
+        with pytest.raises(ConfigError, match="_Cdc-Change-Tracking has files of several kinds"):
+            read(str(tmp_path), OpenEdgeOptions())
