@@ -117,6 +117,21 @@ def test_layouts_and_full_load_as_one_table(spark: SparkSession, replicated: Pat
     assert completeness(spark, str(replicated), options) == []
 
 
+def test_a_folder_inside_a_change_tables_is_read_with_it(spark: SparkSession, replicated: Path) -> None:
+    options = QlikOptions()
+
+    def read() -> list[tuple[Any, ...]]:
+        (ct,) = QLIK.read(QLIK.load(spark, str(replicated), options), options).changes.values()
+        assert ct.name == "dbo.item"
+        return literal(ct)
+
+    before = read()
+    (inside := replicated / "dbo.item__ct" / "sub").mkdir()
+    for file in (replicated / "dbo.item__ct").glob("20260101-120001120.*"):
+        file.rename(inside / file.name)
+    assert read() == before
+
+
 def test_what_is_wrong_with_files_is_said(spark: SparkSession, tmp_path: Path) -> None:
     columns = [*header_columns(), DfmColumn(5, "id", "INT4", key=1), DfmColumn(6, "at", "DATETIME")]
     lines = [

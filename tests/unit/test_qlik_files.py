@@ -26,6 +26,7 @@ pytestmark = pytest.mark.unit
 
 PLAIN = QlikOptions()
 HEADS = ["header__change_seq", "header__change_oper", "header__change_mask"]
+PARTITION = "20260302T080000_20260302T090000"
 
 
 def put(
@@ -303,3 +304,39 @@ def test_rows_are_not_counted_where_no_dfm_says_how_many_there_are(tmp_path: Pat
     folder.mkdir()
     (folder / "20260101.csv").write_text(f"{','.join(HEADS)},id\n1,I,,1\n")
     assert completeness(None, str(tmp_path), PLAIN) == []  # type: ignore[arg-type]  # no session: nothing reads
+
+
+@pytest.mark.parametrize(
+    ("path", "table", "partition"),
+    [
+        ("shop.item__ct/sub/20260302-080000000.csv", "shop.item__ct", None),
+        ("shop.item__ct/sub/deep/20260302-080000000.csv", "shop.item__ct", None),
+        ("shop.item__ct/item/20260302-080000000.csv", "shop.item__ct", None),
+        ("shop.item__ct/20260302T080000_20260302T090000/sub/1.csv", "shop.item__ct", PARTITION),
+        ("shop.item__ct/sub/20260302T080000_20260302T090000/1.csv", "shop.item__ct", PARTITION),
+        ("sub/20260302-080000000.csv", "sub__ct", None),
+    ],
+)
+def test_a_folder_inside_a_change_tables(
+    tmp_path: Path, path: str, table: str, partition: str | None
+) -> None:
+    columns = [dfm.column(i, n, "string") for i, n in enumerate([*HEADS, "id"], 1)]
+    place = tmp_path / path
+    put(
+        place.parent,
+        place.name,
+        ",".join([*HEADS, "id"]) + "\n1,I,,1\n",
+        columns,
+        table="item",
+        schema="shop",
+    )
+    listed = files.listing(str(tmp_path), PLAIN)
+    assert {n: [f.path for f in fs] for n, fs in files.tables(listed, PLAIN).items()} == {table: [path]}
+    assert [f.partition for f in listed.files] == [partition]
+
+
+def test_a_tables_own_folder_in_a_root_named_like_a_change_table(tmp_path: Path) -> None:
+    root, columns = tmp_path / "old__ct", [dfm.column(1, "id", "string")]
+    put(root / "dbo.item", "LOAD00000001.csv", "id\n1\n", columns, table="item", schema="dbo")
+    put(root / "sub", "LOAD00000001.csv", "id\n1\n")
+    assert set(files.tables(files.listing(str(root), PLAIN), PLAIN)) == {"dbo.item", "old"}

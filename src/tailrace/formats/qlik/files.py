@@ -6,9 +6,6 @@ at once; rows are Spark's business (`loading`).
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -24,7 +21,7 @@ from ...lake.delta import filesystem
 from ...wire.delimited import Dialect
 from .. import text
 from ..folders import refuse_archives, unglobbed
-from . import control, dfm
+from . import control, dfm, reference
 from . import partitions as parts
 from .layout import find_prefix
 from .names import CHANGES, DFM, ENDINGS, LOAD, kind_of, stem_of
@@ -134,7 +131,7 @@ def listing(path: str, options: QlikOptions) -> Listing:
     inside = tuple(f"{d}/" if d else "" for d in delta)
     names = [n for n in names if not (inside and n.startswith(inside))]
     made = Listing(fs, root, base, delta=delta)
-    names = _referred(fs, options.reference, names) if options.reference else names
+    names = reference.named(fs, options.reference, names) if options.reference else names
     return _looked_at(made, names, options)
 
 
@@ -192,8 +189,10 @@ def _looked_at(made: Listing, names: Sequence[str], options: QlikOptions) -> Lis
     metas = {n[: -len(DFM)].lower(): n for n in names if n.lower().endswith(DFM)}
     files = [_file(n, made.root) for n in names if kind_of(n)]
     own = [metas.get(f"{f.path.rpartition('/')[0]}/{f.stem}".lstrip("/").lower()) for f in files]
-    read = _each(lambda n: dfm.parse(_text(made.fs, f"{made.root}/{n}"), where=n) if n else None, own)
-    files = [replace(f, meta=m) for f, m in zip(files, read, strict=True)]
+    read = _each(
+        lambda n: dfm.parse(reference.content(made.fs, f"{made.root}/{n}"), where=n) if n else None, own
+    )
+    files = [_placed(replace(f, meta=m), made.root, options) for f, m in zip(files, read, strict=True)]
     files = _each(lambda f: _with_columns(made, f, options), files)
     odd = _odd(names, metas, own, files)
     return replace(made, files=tuple(f for f in files if f.names and _is_qlik(f)), notes=tuple(odd))
@@ -236,15 +235,25 @@ def _file(path: str, root: str) -> DataFile:
     return DataFile(path, kind_of(path) or "", folders[-1], partition)
 
 
+def _placed(file: DataFile, root: str, options: QlikOptions) -> DataFile:
+    """The file in its change table's folder: the nearest above it, if its own folder is none of Qlik's. A
+    folder named as its DFM's table is that table's, unless it lies in that table's change table."""
+    if options.source_of(file.folder) or control.is_control(file.folder):
+        return file
+    table = control.plain(file.meta.table) if file.meta else ""
+    own = table == control.plain(file.folder)
+    above = [root.rpartition("/")[2], *file.path.split("/")[:-1]]
+    for place, name in reversed(list(enumerate(above))):
+        if (source := options.source_of(name)) and (not own or control.plain(source) == table):
+            partitions = filter(None, map(parts.of_folder, above[:place:-1]))
+            return replace(file, folder=name, partition=file.partition or next(partitions, None))
+    return file
+
+
 def _each(do: Callable[[T], U], things: Iterable[T]) -> list[U]:
     """The results for all files, several at once: each waits for a file system."""
     with ThreadPoolExecutor(_LANES) as pool:
         return list(pool.map(do, things))
-
-
-def _text(fs: pa.fs.FileSystem, path: str) -> str:
-    with fs.open_input_stream(path, compression=None) as stream:
-        return bytes(stream.read()).decode("utf-8-sig")
 
 
 def _with_columns(made: Listing, file: DataFile, options: QlikOptions) -> DataFile:
@@ -269,29 +278,6 @@ def _with_columns(made: Listing, file: DataFile, options: QlikOptions) -> DataFi
         return replace(file, names=names)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise FormatError(f"the head of the file cannot be read: {error}", where=file.path) from error
-
-
-def _referred(fs: pa.fs.FileSystem, reference: str, names: Sequence[str]) -> list[str]:
-    """The files that a reference file names (`table,bucket/path/file`), with their DFM files."""
-    where, place = filesystem(reference)
-    text = _text(where, place)
-    if reference.lower().endswith(".json"):
-        rows = [list(json.loads(line).values()) for line in text.splitlines() if line.strip()]
-    else:
-        rows = [row for row in csv.reader(io.StringIO(text)) if row]
-    wanted = {str(row[-1]).strip() for row in rows}
-    found = {w: n for w in wanted for n in names if w == n or w.endswith("/" + n)}
-    if missing := sorted(wanted - set(found)):
-        raise FormatError(
-            f"{missing[0]} is missing", where=reference, hint="it is named by the reference file"
-        )
-    stems = {n.rpartition("/")[0] + "/" + stem_of(n.rpartition("/")[2]) for n in found.values()}
-    metas = [
-        n
-        for n in names
-        if n.lower().endswith(DFM) and n.rpartition("/")[0] + "/" + stem_of(n.rpartition("/")[2]) in stems
-    ]
-    return sorted({*found.values(), *metas})
 
 
 def tables(listed: Listing, options: QlikOptions) -> dict[str, list[DataFile]]:
