@@ -235,8 +235,9 @@ targets are dropped.
 
 To have indexes and other constraints, too, make the tables before the first baseline (`pg_dump --schema-only`
 writes them), without foreign keys between them ([why](limits.md)), and leave them empty. Such a table is
-filled and keeps all it has; a new baseline empties and fills it again. It must have the source's columns; others are left to their defaults. It must have the row key
-as its primary key or as a unique index, or no primary key at all.
+filled and keeps all it has; a new baseline empties and fills it again. It must have the source's columns;
+others are left to their defaults. It must have the row key as its primary key or as a unique index, or no
+primary key at all.
 
 A target that is there already keeps its types: tables made by an earlier release, and columns whose type
 somebody changed by hand (to an enum, say). Values are cast to what the column is; one that does not fit is
