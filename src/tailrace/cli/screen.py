@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
+from ..capture.identities import REPAIRS, Doubts
 from ..config.quantities import about, span
 from ..lake import json_files
 from ..operate.status import ENDED, Status
@@ -58,7 +59,7 @@ def status(found: Status, most: int | None = None) -> Group:
 
 def reasons(found: Status) -> list[str]:
     """Why tables are paused, suspended or wait for a baseline, errors, targets with other names, columns of
-    unknown identity, consumers that keep old changes for long: one line each."""
+    unknown identity or proved late, consumers that keep old changes for long: one line each."""
     lines = [
         f"{t.table}: {t.state} since {_moment(t.since)} by {t.who}: {t.why}"
         for t in found.tables
@@ -66,12 +67,9 @@ def reasons(found: Status) -> list[str]:
     ]
     lines += [f"{t.table}: {t.errors} errors in a row, retrying: {t.error}" for t in found.tables if t.errors]
     lines += [f"{t.table}: its target is called {t.target}" for t in found.tables if t.target]
-    lines += [
-        f"{t.table}: the identity of columns {', '.join(t.unknown_columns)} is not proved; older rows "
-        "may lack their values (`tailrace validate` shows them, `tailrace resync` reads the table again)"
-        for t in found.tables
-        if t.unknown_columns
-    ]
+    for t in found.tables:
+        doubts = Doubts(t.unknown_columns, t.proved_columns)
+        lines += [f"{t.table}: {said} ({REPAIRS})" for said in doubts.said]
     return lines + [f"consumer {name}: {said}" for name, said in found.consumers.items()]
 
 

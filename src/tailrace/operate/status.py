@@ -10,7 +10,7 @@ import pyarrow.fs
 
 from ..apply.mapped_snapshots import loaded
 from ..apply.mapping.table_map import place_of, task_map
-from ..capture.identities import unknown_of
+from ..capture.identities import doubts_of
 from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..formats.sqdr.control import IR_SUBSCRIPTION
@@ -43,7 +43,9 @@ class TableStatus:
     table's.
     `errors`: how many in a row it has had; it is tried again (`control.retries`), `error` is the last one.
     `flagged`: changes since its baseline that did not hit the row they expected; None: there is no key log.
-    `unknown_columns`: columns of which it could not be proved which of the source's they are."""
+    `unknown_columns`: columns of which it could not be proved which of the source's they are.
+    `proved_columns`: columns that only a later change has proved: values from before may have been replaced
+    by NULL. Both are said until a new baseline."""
 
     table: str
     state: str
@@ -66,6 +68,7 @@ class TableStatus:
     error: str | None = None
     flagged: int | None = None
     unknown_columns: list[str] = field(default_factory=list)
+    proved_columns: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -183,13 +186,13 @@ def _ordered(
 
 
 def _noted(task: Task, tables: dict[str, TableStatus], baselines: Baselines) -> None:
-    """Flagged rows, as counted in the key log, and columns whose identity is unknown."""
+    """Flagged rows, as counted in the key log, and columns whose values in older rows are in doubt."""
     for row in control_tables.rows(task.keylog_path, IR_SUBSCRIPTION):
         if row["group_id"] == task.name and row["subscription_id"] in tables:
             tables[row["subscription_id"]].flagged = row["flagged_count"] or 0
-    for name, columns in unknown_of(task, baselines).items():
+    for name, doubts in doubts_of(task, baselines).items():
         if name in tables and tables[name].state != "removed":
-            tables[name].unknown_columns = columns
+            tables[name].unknown_columns, tables[name].proved_columns = doubts.unknown, doubts.proved
 
 
 def _unstored(task: Task, captured: int, stored: int) -> float:
