@@ -90,6 +90,7 @@ def versions(events: pa.Table, rules: HistoryRules) -> pa.Table:
     bits = tuple(range(len(rules.columns)))
     changes = ChangeArrays(rows, rules.key, rules.columns, bits, rows[:0], _HEADER)
     nothing = rows.select(list(rules.columns))[:0]
+    # Versions keep no mark of what is not known: an unknown value is NULL here, whether it was stored or not.
     opens = rules.opens_versions
     found = history(changes, base=nothing, track_history_column_list=opens, unknown_is_null=True)
     start, end = (_places(found[n]) for n in (START_AT, END_AT))
