@@ -55,6 +55,15 @@ def test_openedge_tables_alone() -> None:
     assert policies.control_tables["PUB._Cdc-Table-Policy"][0]["_Policy-Name"] == "item_values"
 
 
+def test_openedge_tables_of_one_name_are_refused(tmp_path: Path) -> None:
+    """An owner in front of its name makes no other table."""
+    shutil.copytree(EXAMPLES / "openedge" / "tables", tmp_path, dirs_exist_ok=True)
+    (tmp_path / "_File").mkdir()
+    shutil.copy(tmp_path / "PUB._File.csv", tmp_path / "_File" / "a.csv")
+    with pytest.raises(FormatError, match="are both the table _file"):
+        glance(str(tmp_path), form="openedge")
+
+
 def test_qlik_in_two_layouts_and_a_full_load() -> None:
     found = look("qlik", "tables", rows=20)
     (item,) = found.tables

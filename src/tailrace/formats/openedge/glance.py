@@ -13,8 +13,9 @@ from ..glances import Glance, plain_rows
 from ..samples import TableSample, sample
 from .hidden import hidden_tables
 from .options import OpenEdgeOptions, parse_lists, parse_numbers
+from .plain_names import by_plain_name, plain_name
 from .policy import DUMP, METADATA, POLICIES, CapturedTable, sources
-from .reading import plain_name, user_columns
+from .reading import user_columns
 from .tables import AFTER_UPDATE, CHANGE, KNOWN, OPER, TRACKING, knows
 
 _TRACKING = "_cdc_change_tracking"
@@ -45,7 +46,7 @@ def dumps(path: str) -> list[cd_dump.TablePolicy]:
 
 def glance(tables: Mapping[str, TableSample], options: OpenEdgeOptions, path: str) -> list[Glance]:
     """The first rows of change tables and tracking, by source table."""
-    plain = {plain_name(n): n for n in tables}
+    plain = by_plain_name(tables)
     images = {n: s for n, s in tables.items() if plain_name(n) not in KNOWN and knows(s.columns) == 1.0}
     metadata = {n: plain_rows(tables[plain[n]], KNOWN[n]) for n in METADATA if n in plain}
     tracked = plain_rows(tables[plain[_TRACKING]], TRACKING) if _TRACKING in plain else []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...errors import ConfigError
 from ..folders import holds_files, kind_of, several_kinds
-from .reading import plain_name
+from .plain_names import plain_name
 from .tables import KNOWN
 
 

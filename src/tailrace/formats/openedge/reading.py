@@ -19,6 +19,7 @@ from .by_range import joined
 from .flat import spread
 from .images import TIME_ZONE, ZONE_AT_END, TrackedTable, canonical_of
 from .options import OpenEdgeOptions, parse_lists, parse_numbers
+from .plain_names import by_plain_name, plain_name
 from .policy import DUMP, FIELDS, FILES, METADATA, POLICIES, CapturedTable, sources
 from .shares import shares
 from .shown import shown
@@ -59,7 +60,7 @@ def locate(tables: Tables, options: OpenEdgeOptions) -> Located:
     Raises:
         FormatError: as `read`.
     """
-    plain = {plain_name(name): name for name in tables}
+    plain = by_plain_name(tables)
     images = {n: df for n, df in tables.items() if plain_name(n) not in KNOWN and _is_change_table(df)}
     if _TRACKING not in plain and not images:
         raise FormatError(
@@ -91,7 +92,7 @@ def metadata_rows(tables: Tables) -> dict[str, list[dict[str, Any]]]:
     Raises:
         FormatError: one of them is bad.
     """
-    plain = {plain_name(name): name for name in tables}
+    plain = by_plain_name(tables)
     return {name: _rows(tables[plain[name]], name) for name in METADATA if name in plain}
 
 
@@ -152,15 +153,6 @@ def _policies_alone(tables: Tables) -> dict[str, DataFrame]:
 def _dumped(name: str, df: DataFrame) -> tuple[cd_dump.TablePolicy, ...]:
     """The policies of a `.cd` file: one value, so it is collected."""
     return cd_dump.read(bytes(df.collect()[0][0]), where=name).policies
-
-
-def plain_name(name: str) -> str:
-    """A table's name without owner, in lower case, with underscores.
-
-    >>> plain_name("PUB._Cdc-Change-Tracking")
-    '_cdc_change_tracking'
-    """
-    return name.rpartition(".")[2].lower().replace("-", "_")
 
 
 def _is_change_table(df: DataFrame) -> bool:
