@@ -56,6 +56,16 @@ def sides(csv, out, kind="parquet"):
     return convert.side("tailrace", str(csv), given), convert.side("tailrace", str(out), {}, kind)
 
 
+def test_a_format_that_cannot_tell_what_images_lack_is_named(spark, tmp_path):
+    images = [Image(1, "I", full(1)), Image(2, "U", {"id": 1, "note": "b"}, ["note"])]
+    saving.save({"shop.item__ct": change_table(spark, images).df}, str(tmp_path / "in"), "parquet")
+    source = convert.side("tailrace", str(tmp_path / "in"), {"key": "id"})
+    report = convert.convert(spark, source, convert.side("qlik", str(tmp_path / "out"), {}))
+    assert report.tables["shop.item"].lost == {"header column_mask": 1}
+    (note,) = report.notes
+    assert note.startswith("shop.item: what was written does not tell which columns 1 image lacks: apply the")
+
+
 def test_counts_and_rejects(spark, csv, tmp_path):
     report = convert.convert(spark, *sides(csv, tmp_path / "out"))
     assert report.as_dict()["tables"] == {"shop.item": {"rows": 7, "bad": 2, "lost": {}}}

@@ -14,8 +14,8 @@ from .out import out, print_json
 from .screen_fit import Col, Fit
 
 if TYPE_CHECKING:
-    from ..formats.convert import ConversionReport
     from ..formats.inspect import Found
+    from ..formats.report import ConversionReport
 
 _TASKS = "its tasks read and write change tables"
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import formats
 from ..errors import ConfigError, FormatError, TailraceError, from_spark
@@ -19,6 +19,7 @@ from ..model.change import ChangeTable
 from . import checks, files, folders, saving, vendors
 from .base import ASIDE, FILE, FINER, RAW, ROW, WHY, Format, Gap, Options, Read
 from .counts import RowCount, counted
+from .report import ConversionReport, TableReport, nothing, unfit
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -28,31 +29,6 @@ REJECTS, PENDING = "_rejects", "_pending"
 ON_BAD = ("reject", "fail")
 FRACTION = "fraction finer than microseconds"
 """The loss of time fractions that no lake type can hold; the same for every output format."""
-
-
-@dataclass
-class TableReport:
-    """One source table: image rows read and kept, bad rows, and losses by kind (rows)."""
-
-    rows: int = 0
-    bad: int = 0
-    lost: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass
-class ConversionReport:
-    """Result of a conversion. `tables` is by source table, and by name for tables without changes (lost as a
-    whole: `table`); `written` (rows) is by the vendor's table."""
-
-    tables: dict[str, TableReport] = field(default_factory=dict)
-    written: dict[str, int] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    rejects: str | None = None
-    pending: str | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """For `--json`."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -204,14 +180,8 @@ def _convert(
         left = found.control_tables[name].count()  # a control table is small
         report.tables[name] = TableReport(left, lost={"table": left})
     keep_aside(spark, source, target.path, found, report)
-    report.notes += nothing(report, source.path)
+    report.notes += [*unfit(report), *nothing(report, source.path)]
     return report
-
-
-def nothing(report: ConversionReport, path: str) -> list[str]:
-    """A note if there was no row at all."""
-    some = any(t.rows or t.bad or t.lost for t in report.tables.values()) or report.pending
-    return [] if some else [f"{path} has no rows: there is nothing to do"]
 
 
 def control_table(name: str, df: DataFrame, form: Format, *, strict: bool) -> DataFrame | None:

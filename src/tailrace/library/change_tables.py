@@ -13,8 +13,8 @@ from ..query.table_changes import TableChanges
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from ..formats.convert import ConversionReport
     from ..formats.inspect import Found
+    from ..formats.report import ConversionReport
     from ..query.spark_changes import SparkChanges
 
 

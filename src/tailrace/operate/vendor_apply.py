@@ -25,6 +25,7 @@ from ..errors import ConfigError, UnsupportedError
 from ..formats import checks, convert
 from ..formats.base import FINER
 from ..formats.counts import RowCount
+from ..formats.report import ConversionReport, TableReport
 from ..model.change import ChangeTable
 from ..model.types import element_type, is_lake_type
 from . import apply_place, vendor_notes
@@ -156,15 +157,15 @@ def run(
 
 def _report(
     watched: Mapping[str, tuple[Any, Any, RowCount]], applied: Iterable[Mapping[str, Any]]
-) -> convert.ConversionReport:
+) -> ConversionReport:
     """What became of the rows that were read."""
-    report = convert.ConversionReport()
+    report = ConversionReport()
     passed_over = {one["table"] for one in applied if one.keys() == {"table", "suspended"}}
     for name, (_, _, seen) in watched.items():
         if name not in passed_over:  # nobody has asked for its rows
             got = seen.figures()
             finer = {convert.FRACTION: got[FINER]} if got.get(FINER) else {}
-            report.tables[name] = convert.TableReport(got["rows"], got["bad"], finer)
+            report.tables[name] = TableReport(got["rows"], got["bad"], finer)
     return report
 
 

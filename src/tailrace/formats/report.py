@@ -1,0 +1,45 @@
+"""What became of the rows of tables that were converted, or applied."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass
+class TableReport:
+    """One source table: image rows read and kept, bad rows, and losses by kind (rows)."""
+
+    rows: int = 0
+    bad: int = 0
+    lost: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class ConversionReport:
+    """Result of a conversion. `tables` is by source table, and by name for tables without changes (lost as a
+    whole: `table`); `written` (rows) is by the vendor's table."""
+
+    tables: dict[str, TableReport] = field(default_factory=dict)
+    written: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    rejects: str | None = None
+    pending: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return asdict(self)
+
+
+def unfit(report: ConversionReport) -> list[str]:
+    """Notes of tables whose images can no longer be told from whole ones."""
+    lost = {name: table.lost.get("header column_mask", 0) for name, table in sorted(report.tables.items())}
+    said = "{}: what was written does not tell which columns {:,} image{} lack{}: apply the tables that were "
+    said += "read, not these, where such columns are NULL"
+    return [said.format(name, n, "s" * (n > 1), "s" * (n == 1)) for name, n in lost.items() if n]
+
+
+def nothing(report: ConversionReport, path: str) -> list[str]:
+    """A note if there was no row at all."""
+    some = any(t.rows or t.bad or t.lost for t in report.tables.values()) or report.pending
+    return [] if some else [f"{path} has no rows: there is nothing to do"]
