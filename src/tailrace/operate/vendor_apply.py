@@ -125,9 +125,9 @@ def run(
         loads = {n: (numbers[n].load, reached[n]) for n in good}
         full = FullLoads(root, app_id)
         full.check(loads)
+        good = {n: _followed(ct, numbers[n], reached[n]) for n, ct in good.items()}
         late = passed.late({n: numbers[n].passed for n in good}, reached)
         late_changes.refuse({} if skip_late else late, changes)
-        good = {n: _followed(ct, numbers[n], reached[n]) for n, ct in good.items()}
         held = Suspensions(root, app_id)
         applied: list[dict[str, Any]] = []
         if resume and not dry_run:
