@@ -71,9 +71,11 @@ unchanged."""
 _RENAMED = """
 select exists (select from (values {columns}) as c (number, name), pg_identify_object_as_address(
     'pg_class'::regclass, {relid}, c.number) as now where now.object_names[3] is distinct from c.name)
+or {relid} not in (select {leaf}::regclass::oid
+    union all select a.relid::oid from pg_partition_ancestors({leaf}::regclass) a)
 """
-"""COPY takes columns by the names that they have when it begins, whatever the snapshot: a name may belong to
-another column by then. pg_attribute is read in the snapshot, the function is not."""
+"""COPY takes the table and its columns by the names that they have when it begins, whatever the snapshot: a
+name may belong to another one by then. pg_attribute is read in the snapshot, the functions are not."""
 _GONE = (b"42P01", b"42703")
 """No such table; no such column."""
 _IMPORT = "SET TRANSACTION SNAPSHOT"
@@ -107,7 +109,7 @@ def read_part(
         where = f"{address(url)}, {relation.table}"
         pg = session.pgconn
         known = [c for c in relation.columns if numbered and c.attnum > 0]
-        renamed = [_renamed(relation.relid, known)] if known else []
+        renamed = [_renamed(relation.relid, part.leaf, known)] if known else []
         for statement in [*_beginning(snapshot, part), *renamed, _copy(relation, part, only)]:
             result = pg.exec_(statement.encode())
             state = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE)
@@ -145,9 +147,9 @@ def _beginning(snapshot: str, part: BaselinePart) -> list[str]:
     ]
 
 
-def _renamed(relid: int, known: Sequence[Column]) -> str:
+def _renamed(relid: int, leaf: str, known: Sequence[Column]) -> str:
     columns = ", ".join(f"({c.attnum}, {literal(c.name)})" for c in known)
-    return _RENAMED.format(columns=columns, relid=relid)
+    return _RENAMED.format(columns=columns, relid=relid, leaf=literal(leaf))
 
 
 def _typed(relation: Relation, data: bytes, count: int) -> BaselineBatch:
