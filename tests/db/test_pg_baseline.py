@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import psycopg
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.errors import ConnectionLostError, SourceError, TableMovedError
+from tailrace.model.change import Relation
 from tailrace.model.types import schema_of
 from tailrace.sources.base import BaselinePart, Snapshot
 from tailrace.sources.postgresql.baseline import PgPartReader
@@ -231,17 +233,25 @@ def test_a_table_that_moved_under_the_snapshot_is_noticed(
     db: psycopg.Connection, make: Make, statement: str
 ) -> None:
     db.execute("create table h (id int primary key); insert into h values (1)")
-    source = make()
-    source.prepare(["public.h"])
-    relation = source.relation("public.h")
-    with source.snapshot() as snapshot:
-        (part,) = source.parts(relation, 100)
+    with one_part(make(), "public.h") as (source, snapshot, relation, part):
         db.execute("insert into h values (2)")
         ((batch, _),) = source.read_part(snapshot, relation, part)
         assert batch.to_pylist() == [{"id": 1}]
         db.execute(statement)  # type: ignore[call-overload]
         with pytest.raises(TableMovedError, match="h was truncated, rewritten, dropped or altered"):
             list(source.read_part(snapshot, relation, part))
+
+
+@contextmanager
+def one_part(
+    source: PostgresSource, table: str
+) -> Iterator[tuple[PostgresSource, Snapshot, Relation, BaselinePart]]:
+    """A source that publishes a table, a snapshot, and the table's layout and only part in it."""
+    source.prepare([table])
+    relation = source.relation(table)
+    with source.snapshot() as snapshot:
+        (part,) = source.parts(relation, 100)
+        yield source, snapshot, relation, part
 
 
 SWAP = "alter table w rename a to x; alter table w rename b to a; alter table w rename x to b"
@@ -269,11 +279,7 @@ def test_a_name_that_came_to_another_column_is_noticed(
         db.execute("create table w1 (b int, a int, id int not null)")
         db.execute("alter table w drop gone; alter table w attach partition w1 for values from (0) to (9)")
     db.execute("insert into w (id, a, b) values (1, 2, 3)")
-    source = make()
-    source.prepare(["public.w"])
-    relation = source.relation("public.w")
-    with source.snapshot() as snapshot:
-        (part,) = source.parts(relation, 100)
+    with one_part(make(), "public.w") as (source, snapshot, relation, part):
         db.execute(statement)  # type: ignore[call-overload]
         if moved:
             with pytest.raises(TableMovedError, match=r"w1? was truncated, rewritten, dropped or altered"):
@@ -285,11 +291,7 @@ def test_a_name_that_came_to_another_column_is_noticed(
 
 def test_a_name_that_came_to_another_table_is_noticed(db: psycopg.Connection, make: Make) -> None:
     db.execute("create table v (id int primary key); insert into v values (1)")
-    source = make()
-    source.prepare(["public.v"])
-    relation = source.relation("public.v")
-    with source.snapshot() as snapshot:
-        (part,) = source.parts(relation, 100)
+    with one_part(make(), "public.v") as (source, snapshot, relation, part):
         db.execute("create table twin (id int primary key); insert into twin values (7)")
         db.execute("alter table v rename to w; alter table twin rename to v")
         # Without a snapshot, too: the rows as they are now.
