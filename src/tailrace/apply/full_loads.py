@@ -8,25 +8,17 @@ it lacks, and which are older than the changes that it has; so they are refused.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime, timezone
+from dataclasses import astuple, dataclass
+from datetime import datetime
 
 import pyarrow as pa
 
 from ..errors import ApplyError
-from ..lake import delta as lake
+from .table_notes import TableNotes
 
 LOADS = "_full_loads"
-"""The Delta table that says what targets had: `SCHEMA`."""
-SCHEMA = pa.schema(
-    [
-        ("task_name", pa.string()),
-        ("table_name", pa.string()),
-        ("rows", pa.int64()),
-        ("began", pa.timestamp("us", "UTC")),
-        ("noted", pa.timestamp("us", "UTC")),
-    ]
-)
+"""The Delta table that says what targets had: `TableNotes` with `rows` and `began`."""
+_VALUES = pa.schema([("rows", pa.int64()), ("began", pa.timestamp("us", "UTC"))])
 
 
 @dataclass(frozen=True)
@@ -55,7 +47,7 @@ class FullLoads:
     """What the targets of a task had of full loads when they were made; a table below the folder `root`."""
 
     def __init__(self, root: str, task: str) -> None:
-        self.path, self._task = f"{root.rstrip('/')}/{LOADS}", task
+        self._notes = TableNotes(f"{root.rstrip('/')}/{LOADS}", task, _VALUES)
 
     def check(self, found: Found) -> None:
         """Compares the full loads of tables to what their targets had.
@@ -78,17 +70,7 @@ class FullLoads:
         had = self._had()
         new = {t: load for t, (load, reached) in found.items() if reached < 0 or t not in had}
         if any(had.get(t) != load for t, load in new.items()):
-            lake.append(self.path, self._rows(new))
+            self._notes.add({table: astuple(load) for table, load in new.items()})
 
     def _had(self) -> dict[str, FullLoad]:
-        if not lake.exists(self.path):
-            return {}
-        rows = lake.read(self.path).sort_by("noted").to_pylist()
-        return {
-            r["table_name"]: FullLoad(r["rows"], r["began"]) for r in rows if r["task_name"] == self._task
-        }
-
-    def _rows(self, new: Mapping[str, FullLoad]) -> pa.Table:
-        now = datetime.now(timezone.utc)
-        rows = [(self._task, table, load.rows, load.began, now) for table, load in sorted(new.items())]
-        return pa.table(list(map(list, zip(*rows, strict=True))), schema=SCHEMA)
+        return {table: FullLoad(*values) for table, values in self._notes.newest().items()}

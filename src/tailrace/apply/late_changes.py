@@ -8,25 +8,16 @@ are more of them now, some have come late. Nobody can put them into the target w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timezone
+from dataclasses import astuple, dataclass
 
 import pyarrow as pa
 
 from ..errors import ApplyError
-from ..lake import delta as lake
+from .table_notes import TableNotes
 
 PASSED = "_passed"
-"""The Delta table that says which changes targets had passed: `SCHEMA`."""
-SCHEMA = pa.schema(
-    [
-        ("task_name", pa.string()),
-        ("table_name", pa.string()),
-        ("upto", pa.int64()),
-        ("changes", pa.int64()),
-        ("noted", pa.timestamp("us", "UTC")),
-    ]
-)
+"""The Delta table that says which changes targets had passed: `TableNotes` with `upto` and `changes`."""
+_VALUES = pa.schema([("upto", pa.int64()), ("changes", pa.int64())])
 
 
 @dataclass(frozen=True)
@@ -41,8 +32,8 @@ class LateChanges:
     """What the targets of a task had passed when they were last applied; a table below the folder `root`."""
 
     def __init__(self, root: str, task: str) -> None:
-        self._path, self._task = f"{root.rstrip('/')}/{PASSED}", task
-        self._known = self._read()
+        self._notes = TableNotes(f"{root.rstrip('/')}/{PASSED}", task, _VALUES)
+        self._known = {table: Passed(*values) for table, values in self._notes.newest().items()}
 
     def upto(self, table: str) -> int:
         """The change number up to which changes are to be counted, for `late`."""
@@ -72,20 +63,7 @@ class LateChanges:
             if now.upto != before.upto or now.changes > before.changes:
                 new[table] = now
         if new:
-            lake.append(self._path, self._rows(new))
-
-    def _read(self) -> dict[str, Passed]:
-        if not lake.exists(self._path):
-            return {}
-        rows = lake.read(self._path).sort_by("noted").to_pylist()
-        return {
-            r["table_name"]: Passed(r["upto"], r["changes"]) for r in rows if r["task_name"] == self._task
-        }
-
-    def _rows(self, new: Mapping[str, Passed]) -> pa.Table:
-        now = datetime.now(timezone.utc)
-        rows = [(self._task, table, one.upto, one.changes, now) for table, one in sorted(new.items())]
-        return pa.table(list(map(list, zip(*rows, strict=True))), schema=SCHEMA)
+            self._notes.add({table: astuple(one) for table, one in new.items()})
 
 
 def refuse(late: Mapping[str, int], where: str) -> None:

@@ -110,7 +110,7 @@ def run(
     found = convert.read(spark, side)
     passed = LateChanges(apply_place.kept_in(target, control), app_id)
     numbers = {n: numbering.look(ct, passed.upto(n)) for n, ct in found.changes.items()}
-    read = dict(found.changes)
+    read = found.changes
     ordered = {n: checks.in_order(ct) if numbers[n].unclear else ct for n, ct in found.changes.items()}
     found = replace(found, changes=ordered)
     watched = {n: (ct, *convert.observed(ct, [], fail=fail)) for n, ct in found.changes.items()}
