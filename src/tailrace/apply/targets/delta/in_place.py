@@ -30,7 +30,7 @@ from ..task_batch import TaskBatch, audit_of
 from .rewrite_tasks import RewriteTasks
 from .shared import fits
 from .size import is_plain, size_of
-from .staged import SharedChanges, scratch
+from .staged import scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,8 +141,7 @@ class InPlace:
         mine = replace(one, after=max(one.after, lake.reached(table, one.app)))
         with scratch(one.target) as folder:
             stay = ChangesInPlace(folder, mine, tuple(mine.files(changes)), schema, half)
-            shared = stay if there else SharedChanges(stay)
-            work = RewriteTasks(table, one.target, shared, there, lanes, memory, most)
+            work = RewriteTasks(table, one.target, stay, there, lanes, memory, most)
             return work.merge(one.app, one.upto)
 
     def _fits(self, one: TaskBatch, changes: DeltaTable, table: DeltaTable) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from deltalake import DeltaTable
@@ -25,7 +26,7 @@ from .local import TOO_LARGE, info
 from .rewrite import exchange
 from .rewrite_lanes import FOUND, FilePiece, FindLane, Unit, WriteLane
 from .size import actions, size_of
-from .staged import NumberedChanges
+from .staged import NumberedChanges, SharedChanges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,9 +87,14 @@ class RewriteTasks:
             raise ConcurrentCommitError.at(self.path, self.table.version()) from error
         return ApplyOutcome(new, met - deleted, deleted, self.table.version() + 1, "rewrite")
 
+    @cached_property
+    def _changes(self) -> NumberedChanges:
+        """The changes as tasks get them."""
+        return SharedChanges(self.staged) if self.spark is None else self.staged
+
     def _find(self, spans: Sequence[FilePiece]) -> Sequence[Mapping[str, Any]]:
         dealt = self._dealt(list(enumerate(spans)), [_weight(s) for s in spans])
-        return spread(FindLane(self.staged, self.path, dealt), len(dealt), FOUND, self.spark)
+        return spread(FindLane(self._changes, self.path, dealt), len(dealt), FOUND, self.spark)
 
     def _adding(self, units: list[Unit], gone: Sequence[dict[str, Any]], new: int) -> list[Unit]:
         """The units, with so many new rows: few go to the end of the file with the greatest keys, as far as
@@ -107,7 +113,7 @@ class RewriteTasks:
         dealt = self._dealt(units, [_weight(u.span) for u in units])
         batch = BATCH if self.memory is None else min(BATCH, self.memory // 6)
         met = tuple(u.met for u in units if u.met)
-        task = WriteLane(self.staged, self.path, dealt, met, batch)
+        task = WriteLane(self._changes, self.path, dealt, met, batch)
         found = spread(task, len(dealt), RESULT, self.spark) if units else []
         if any(r["file"] == TOO_LARGE for r in found):
             return None
