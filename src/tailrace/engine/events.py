@@ -57,10 +57,10 @@ class Events:
     @cached_property
     def old(self) -> Ints:
         """Of each update that takes place its B row, when that has another key; else -1."""
-        return self.left if self.bad is None else np.where(self.bad, -1, self.left)
+        return self.former if self.bad is None else np.where(self.bad, -1, self.former)
 
     @cached_property
-    def left(self) -> Ints:
+    def former(self) -> Ints:
         """As `old`, and of updates whose values the target cannot hold: what a key log says of them."""
         old = np.where(self.oper == UPDATE, self.before, -1)
         return np.where((old >= 0) & (self.key[old] != self.key), old, -1)

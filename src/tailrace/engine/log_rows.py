@@ -146,7 +146,7 @@ def _old(batch: Batch, header: KeyLogHeader) -> Places:
     the keys of an archive's changes before."""
     events = batch.events
     if batch.rules.mode != "archive":
-        return events.left
+        return events.former
     old = np.full(len(events), -1)
     updates = np.flatnonzero((events.oper == UPDATE) & (events.before >= 0))
     before = events.before[updates]

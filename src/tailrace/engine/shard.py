@@ -102,7 +102,7 @@ class Shard:
         `WHY` (strings), `MOVED` (boolean); the schema's columns have the old key then, without key the old
         row."""
         events, changes = batch.events, batch.changes
-        before = events.left if self.source.key else events.before
+        before = events.former if self.source.key else events.before
         old = np.where(events.oper == UPDATE, before, -1)[changes]
         unusual = ~_PLAIN[batch.decided.situation[changes]] | (old >= 0)
         rows, old = changes[unusual], old[unusual]
