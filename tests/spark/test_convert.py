@@ -68,7 +68,7 @@ def test_a_format_that_cannot_tell_what_images_lack_is_named(spark, tmp_path):
 
 def test_counts_and_rejects(spark, csv, tmp_path):
     report = convert.convert(spark, *sides(csv, tmp_path / "out"))
-    assert report.as_dict()["tables"] == {"shop.item": {"rows": 7, "bad": 2, "lost": {}}}
+    assert report.as_dict()["tables"] == {"shop.item": {"rows": 7, "bad": 2, "lost": {}, "again": 0}}
     assert report.written == {"shop.item__ct": 7}
     rows = spark.read.parquet(report.rejects).orderBy("row").collect()
     assert [(r["table"], r["reason"], r["row"]) for r in rows] == [
@@ -207,6 +207,6 @@ def test_counts_are_exact_when_spark_does_not_tell_them(spark, csv, tmp_path, mo
 
     monkeypatch.setattr(kind, "observe", untold)
     report = convert.convert(spark, *sides(csv, tmp_path / "out"))
-    assert report.as_dict()["tables"] == {"shop.item": {"rows": 7, "bad": 2, "lost": {}}}
+    assert report.as_dict()["tables"] == {"shop.item": {"rows": 7, "bad": 2, "lost": {}, "again": 0}}
     assert report.written == {"shop.item__ct": 7}
     assert spark.read.parquet(report.rejects).count() == 2

@@ -146,6 +146,9 @@ class TestOpenEdge(FormatConformance):
     def vendor(self, spark):
         return vendor(spark)
 
+    def rows_again(self, tables):
+        return [n for n in tables if "Change-Tracking" in n or "CDC_" in n]
+
     def hostile(self, spark):
         few = TRACKED[:-1]  # of one table: each case is a reading of its own
 
@@ -175,7 +178,7 @@ class TestOpenEdge(FormatConformance):
         )
         yield (
             "images that say otherwise, or twice",
-            bad(images=[IMAGES[0] | {"_Operation": 2}, *IMAGES[1:], IMAGES[1]]),
+            bad(images=[IMAGES[0] | {"_Operation": 2}, *IMAGES[1:], IMAGES[1] | {"CustNum": 5}]),
             ("change table 2", "comes twice"),
         )
         text = bad()

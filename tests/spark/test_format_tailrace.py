@@ -31,11 +31,12 @@ class TestTailrace(FormatConformance):
         seq, oper, mask = (f"header__change_{x}" for x in ("seq", "oper", "mask"))
         yield "unknown code", {"a__ct": good.withColumn(oper, F.lit("Q"))}, "unknown operation Q"
         yield "long mask", {"a__ct": good.withColumn(mask, F.unhex(F.lit("FF0000")))}, "mask longer"
+        other = good.withColumn("note", F.lit("another"))
         yield "no sequence", {"a__ct": good.withColumn(seq, F.lit(None).cast("string"))}, "no change_seq"
-        yield "twice", {"a__ct": good.union(good.filter(f"{oper} = 'I'"))}, "comes twice"
-        twice = good.union(good.filter(f"{oper} = 'U'"))
+        yield "twice", {"a__ct": good.union(other.filter(f"{oper} = 'I'"))}, "comes twice"
+        twice = good.union(other.filter(f"{oper} = 'U'"))
         yield "B of two U", {"a__ct": twice}, "the other half of its update comes twice"
-        twice = good.union(good.filter(f"{oper} = 'B'"))
+        twice = good.union(other.filter(f"{oper} = 'B'"))
         yield "U of two B", {"a__ct": twice}, "the other half of its update comes twice"
         yield "lone B", {"a__ct": good.filter(f"{oper} = 'B'")}, "before image without its update"
 

@@ -1,4 +1,5 @@
-"""`tailrace apply` of changes that come after their target has passed their place: they stop it."""
+"""`tailrace apply` of changes that come after their target has passed their place: they stop it; and of those
+that come again: they are read once."""
 
 from __future__ import annotations
 
@@ -98,3 +99,26 @@ def test_where_numbers_begin_anew_times_tell(spark: SparkSession, tmp_path: Path
     put(tmp_path, "20261102-081500502", more)
     apply(spark, tmp_path)
     assert rows(tmp_path) == ["50", "70", "80"]
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["after it was applied", "before anything was applied"])
+def test_a_file_that_is_delivered_again_is_read_once(
+    spark: SparkSession, tmp_path: Path, before: bool
+) -> None:
+    put(tmp_path, "20261102-081500500", FIRST, LATE)
+    if before:
+        apply(spark, tmp_path)
+    put(tmp_path, "20261102-081500501", FIRST, LATE)
+    put(tmp_path, "20261102-081500502", LAST)
+    done = apply(spark, tmp_path)
+    said = "dbo.g: 2 rows came again, equal in every column; each is read once"
+    assert (done["bad"], done["rejects"], said in done["notes"]) == (0, None, True)
+    assert rows(tmp_path) == ["1", "2", "3"]
+
+
+def test_of_rows_that_differ_for_one_change_none_is_right(spark: SparkSession, tmp_path: Path) -> None:
+    put(tmp_path, "20261102-081500500", FIRST, LATE, LATE, LAST)
+    put(tmp_path, "20261102-081500501", LATE.replace(",2,2", ",2,"))
+    done = apply(spark, tmp_path, fail=False)
+    assert done["bad"] == 3
+    assert rows(tmp_path) == ["1", "3"]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tailrace.formats.base import AGAIN
 from tailrace.formats.soliddb.codec import Decoding
 from tailrace.formats.soliddb.log import CAPTURE_OFF, COMMIT, DATA, RANK, ROWS, SEQ, START
 from tailrace.formats.soliddb.pairs import MADE, MARK, MOVES, NO_COMMIT, OPER, OTHER_ROW, Pairs
@@ -128,6 +129,8 @@ def batch_of(log: list[Record]) -> pa.RecordBatch:
     mark = [r.id is None for r in rows]
     columns = {
         "RECID": pa.array([r.recid for r in rows], pa.int32()),
+        "RECNAME": pa.nulls(len(rows), pa.string()),
+        "TEXTDATA": pa.nulls(len(rows), pa.string()),
         "TRXID": pa.array([r.trxid for r in rows], pa.int64()),
         "STMTTRXID": pa.array([r.statement for r in rows], pa.int64()),
         "RELID": pa.array([None if m else 5 for m in mark], pa.int32()),
@@ -147,7 +150,8 @@ def batch_of(log: list[Record]) -> pa.RecordBatch:
 def found(batches: list[pa.RecordBatch], policy: str) -> list[tuple[Any, ...]]:
     pairs = Pairs(Decoding((FIELDS,), (("id", "int"), ("note", "string")), STYLE), (0,), {}, policy)
     rows = [r for made in pairs(iter(batches)) for r in made.to_pylist()]
-    return sorted((int.from_bytes(r["LOGADDR"][:12], "big"), r[OPER], int(r[SEQ]), r["_why"]) for r in rows)
+    told = [(int.from_bytes(r["LOGADDR"][:12], "big"), r[OPER], int(r[SEQ]), r["_why"]) for r in rows]
+    return sorted(told, key=lambda r: (r[0], r[3] or ""))
 
 
 @settings(max_examples=150)
@@ -166,6 +170,29 @@ def test_as_the_model_has_it_in_batches_of_any_size(transactions, policy, sizes)
         batches.append(whole.slice(at, size))
         at += size
     assert found([*batches, whole.slice(min(at, len(log)))], policy) == want
+
+
+@settings(max_examples=100)
+@given(TRANSACTIONS, st.lists(st.integers(0, 40), max_size=12), st.integers(1, 5))
+def test_records_that_come_again_change_nothing(transactions, again, size):
+    log = log_of(transactions)
+    whole = batch_of(log)
+    copies = [at for at in again if at < len(log)]
+    rows = whole.take(pa.array(sorted([*range(len(log)), *copies]), pa.int64()))
+    made = found([rows.slice(at, size) for at in range(0, rows.num_rows, size)], "keep")
+    assert [r for r in made if r[3] != AGAIN] == model(log, "keep")
+    waits = [at for at in copies if not whole[MARK][at].as_py()]
+    assert len([r for r in made if r[3] == AGAIN]) <= len(waits)
+
+
+def test_a_record_that_comes_again_has_its_reason():
+    log = [Record(7, START, None), Record(7, 5, 1, 1), Record(7, 3, 1, 1), Record(7, COMMIT, None)]
+    whole = batch_of(log)
+    rows = whole.take(pa.array([0, 0, 1, 1, 2, 3]))  # the marks come first
+    assert found([rows], "keep") == found([whole], "keep")
+    rows = whole.take(pa.array([0, 1, 2, 2, 2, 3]))
+    told = [r for r in found([rows.slice(0, 4), rows.slice(4)], "keep") if r[3]]
+    assert [(at, oper, why) for at, oper, _, why in told] == [(1, "B", AGAIN)] * 2
 
 
 def test_a_statement_of_many_rows_waits_for_none_of_them():

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from .samples import TableSample
 
 FILE, ROW, WHY, RAW = "_file", "_row", "_why", "_raw"
+AGAIN = "the same row again, read once"
+"""Reason of a row that is a copy of another one, as of a file that was delivered twice: not read, not bad."""
 """Columns added to a row when it is read: the file it came from (string), its number in the file from 1
 (bigint, NULL if the file kind has none), why it is bad (string, NULL: it is good), and the original row
 (JSON text)."""
@@ -242,6 +244,6 @@ def operation_gap(oper: str, kind: str, why: str) -> Gap:
 
 
 __all__ = [
-    "ASIDE", "FILE", "FINER", "RAW", "ROW", "WHY", "Format", "Gap", "Options", "Read", "Tables",
+    "AGAIN", "ASIDE", "FILE", "FINER", "RAW", "ROW", "WHY", "Format", "Gap", "Options", "Read", "Tables",
     "VendorColumn", "VendorTable", "header_gap", "operation_gap",
 ]  # fmt: skip

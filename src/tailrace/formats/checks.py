@@ -1,5 +1,5 @@
 """Checks across rows: duplicate changes, before images without their update, numbers that restart. Bad rows
-get their reason in `WHY`; no row is removed."""
+and copies get their reason in `WHY`; no row is removed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from ..model import sequence
 from ..model.change import BEFORE, UPDATE, ChangeTable
-from .base import WHY
-from .shape import also
+from .base import AGAIN, ASIDE, FILE, ROW, WHY
+from .shape import also, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+_COPY, _HASH, _PLACE = "_copy", "_hash", "_place"
 _SECOND = 14  # digits of a change sequence up to its seconds
 
 
@@ -20,29 +21,50 @@ def together(changes: ChangeTable) -> ChangeTable:
     """Marks rows that repeat (`change_seq`, `change_oper`), B rows without a U of their `change_seq`, and the
     other half of an update of which one half repeats.
 
-    One shuffle by `change_seq`. Of rows that repeat each other all are marked: which is right is not known.
+    Of rows that repeat each other and are equal in every column, as those of a file that was delivered again,
+    the first stays good. Of others all are marked: which is right is not known. One shuffle, one sort.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     seq, oper = F.col(changes.header("change_seq")), F.col(changes.header("change_oper"))
-    good = F.col(WHY).isNull()
+    df = _copies(_with_why(changes.df).repartition(seq), seq, oper)  # what all windows need
+    good = F.col(WHY).isNull() & ~F.col(_COPY)
     same = Window.partitionBy(seq)
     repeated = F.sum(F.when(good, 1)).over(Window.partitionBy(seq, oper)) > 1
     updates, befores = (F.count_if(good & (oper == kind)).over(same) for kind in (UPDATE, BEFORE))
     lone = (oper == BEFORE) & (updates == 0)
     half = (oper == BEFORE) & (updates > 1) | (oper == UPDATE) & (befores > 1)
-    return changes.with_df(
-        also(
-            _with_why(changes.df),
-            (good & repeated, F.concat(F.lit("comes twice: change "), seq, F.lit(" "), oper)),
-            (good & lone, F.concat(F.lit("before image without its update: change "), seq)),
-            (
-                good & half & ~repeated,
-                F.concat(F.lit("the other half of its update comes twice: change "), seq),
-            ),
-        )
+    marked = also(
+        df,
+        (F.col(_COPY), AGAIN),
+        (good & repeated, F.concat(F.lit("comes twice: change "), seq, F.lit(" "), oper)),
+        (good & lone, F.concat(F.lit("before image without its update: change "), seq)),
+        (good & half & ~repeated, F.concat(F.lit("the other half of its update comes twice: change "), seq)),
     )
+    return changes.with_df(marked.drop(_COPY))
+
+
+def _copies(df: DataFrame, seq: Column, oper: Column) -> DataFrame:
+    """The rows with `_COPY`: whether a good row is equal to an earlier one (by file and row) in all columns,
+    and all rows of its change and operation are equal. Hashes tell: they are taken of rows that repeat only.
+
+    The window with an order comes first: the others, those of `together`, too, need no sort behind it.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    good = F.col(WHY).isNull()
+    same = Window.partitionBy(seq, oper)
+    order = [F.col(WHY).isNotNull(), *(F.col(c) for c in (FILE, ROW) if c in df.columns)]
+    df = df.withColumn(_PLACE, F.row_number().over(same.orderBy(*order)))
+    values = [F.col(quoted(c)) for c in df.columns if c not in (*ASIDE, _PLACE)]
+    # A hash passes NULLs over: which values are NULL is hashed, too.
+    hashed = F.xxhash64(*values, F.array(*[v.isNull() for v in values]))
+    df = df.withColumn(_HASH, F.when(good & (F.count_if(good).over(same) > 1), hashed))
+    equal = F.min(_HASH).over(same) == F.max(_HASH).over(same)
+    copy = F.col(_HASH).isNotNull() & equal & (F.col(_PLACE) > 1)
+    return df.withColumn(_COPY, F.coalesce(copy, F.lit(False))).drop(_HASH, _PLACE)
 
 
 def in_order(changes: ChangeTable) -> ChangeTable:
@@ -84,4 +106,11 @@ def is_bad() -> Column:
     """Whether a row has a reason to be set aside."""
     from pyspark.sql import functions as F
 
-    return F.col(WHY).isNotNull()
+    return F.col(WHY).isNotNull() & ~is_copy()
+
+
+def is_copy() -> Column:
+    """Whether a row is a copy of one that is read."""
+    from pyspark.sql import functions as F
+
+    return F.coalesce(F.col(WHY) == AGAIN, F.lit(False))

@@ -19,7 +19,7 @@ from ..model.change import ChangeTable
 from . import checks, files, folders, saving, vendors
 from .base import ASIDE, FILE, FINER, RAW, ROW, WHY, Format, Gap, Options, Read
 from .counts import RowCount, counted
-from .report import ConversionReport, TableReport, nothing, unfit
+from .report import ConversionReport, TableReport, again, nothing, unfit
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -175,12 +175,13 @@ def _convert(
         got = seen.figures()
         lost = {g.kind: got[f"lost {i}"] for i, g in enumerate(gaps)}
         lost[FRACTION] = got.get(FINER, 0)
-        report.tables[name] = TableReport(got["rows"], got["bad"], {k: n for k, n in lost.items() if n})
+        some = {k: n for k, n in lost.items() if n}
+        report.tables[name] = TableReport(got["rows"], got["bad"], some, got["again"])
     for name in [n for n in found.control_tables if n not in watched]:
         left = found.control_tables[name].count()  # a control table is small
         report.tables[name] = TableReport(left, lost={"table": left})
     keep_aside(spark, source, target.path, found, report)
-    report.notes += [*unfit(report), *nothing(report, source.path)]
+    report.notes += [*unfit(report), *again(report), *nothing(report, source.path)]
     return report
 
 
@@ -212,24 +213,26 @@ def observed(
         df = df.filter(
             _stop(checks.is_bad(), F.concat(F.lit(f"bad row in {ct.name}: "), F.col(WHY), _at(df)))
         )
-    bad = checks.is_bad() if WHY in df.columns else F.lit(False)
+    none = F.lit(False)
+    bad, copy = (checks.is_bad(), checks.is_copy()) if WHY in df.columns else (none, none)
+    good = ~(bad | copy)
     what = [
-        F.sum(F.when(~bad, 1).otherwise(0)).alias("rows"),
-        F.sum(F.when(bad, 1).otherwise(0)).alias("bad"),
+        F.sum(F.when(mine, 1).otherwise(0)).alias(name)
+        for name, mine in (("rows", good), ("bad", bad), ("again", copy))
     ]
     for i, gap in enumerate(gaps):
-        lost = F.col(f"_lost{i}") & ~bad
+        lost = F.col(f"_lost{i}") & good
         what.append(F.sum(F.when(lost, 1).otherwise(0)).alias(f"lost {i}"))
         if strict:
             said = f"{ct.name}: {to} cannot hold {gap.kind}: {gap.why}"
             df = df.filter(_stop(lost, F.lit(said)))
     if FINER in df.columns:
-        finer = F.coalesce(F.col(FINER), F.lit(False)) & ~bad
+        finer = F.coalesce(F.col(FINER), F.lit(False)) & good
         what.append(F.sum(F.when(finer, 1).otherwise(0)).alias(FINER))
         if strict:
             df = df.filter(_stop(finer, F.lit(f"{ct.name}: a {FRACTION}")))
     rows, seen = counted(df, f"changes {ct.name}", what)
-    return rows.filter(~bad).drop(*marks, *ASIDE), seen
+    return rows.filter(good).drop(*marks, *ASIDE), seen
 
 
 def _stop(condition: Column, text: Column) -> Column:

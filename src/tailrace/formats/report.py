@@ -8,11 +8,13 @@ from typing import Any
 
 @dataclass
 class TableReport:
-    """One source table: image rows read and kept, bad rows, and losses by kind (rows)."""
+    """One source table: image rows read and kept, bad rows, losses by kind (rows), copies of
+    rows that were read."""
 
     rows: int = 0
     bad: int = 0
     lost: dict[str, int] = field(default_factory=dict)
+    again: int = 0
 
 
 @dataclass
@@ -39,7 +41,14 @@ def unfit(report: ConversionReport) -> list[str]:
     return [said.format(name, n, "s" * (n > 1), "s" * (n == 1)) for name, n in lost.items() if n]
 
 
+def again(report: ConversionReport) -> list[str]:
+    """Notes of tables with rows that came more than once, as those of a file that was delivered twice."""
+    said = "{}: {:,} row{} came again, equal in every column; each is read once"
+    copies = {name: table.again for name, table in sorted(report.tables.items())}
+    return [said.format(name, n, "s" * (n > 1)) for name, n in copies.items() if n]
+
+
 def nothing(report: ConversionReport, path: str) -> list[str]:
     """A note if there was no row at all."""
-    some = any(t.rows or t.bad or t.lost for t in report.tables.values()) or report.pending
+    some = any(t.rows or t.bad or t.lost or t.again for t in report.tables.values()) or report.pending
     return [] if some else [f"{path} has no rows: there is nothing to do"]

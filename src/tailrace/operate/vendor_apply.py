@@ -165,7 +165,7 @@ def _report(
         if name not in passed_over:  # nobody has asked for its rows
             got = seen.figures()
             finer = {convert.FRACTION: got[FINER]} if got.get(FINER) else {}
-            report.tables[name] = TableReport(got["rows"], got["bad"], finer)
+            report.tables[name] = TableReport(got["rows"], got["bad"], finer, got["again"])
     return report
 
 

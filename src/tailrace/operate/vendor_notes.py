@@ -8,7 +8,7 @@ from ..apply import late_changes
 from ..apply.whole_rows import NAME_KEY
 from ..formats import convert
 from ..formats.base import Read
-from ..formats.report import ConversionReport, nothing
+from ..formats.report import ConversionReport, again, nothing
 
 _NO_KEY = (
     "no key is known, so rows are identified by all of their values; name the key, if there is one "
@@ -36,7 +36,7 @@ def notes(
     made += [f"{name}: {_NO_KEY}" for name in sorted(unkeyed)]
     made += convert.waiting_rows(found.pending)
     made += [f"{text}: skipped" for text in late_changes.said(late)]
-    made += nothing(report, path)
+    made += [*again(report), *nothing(report, path)]
     for name, table in report.tables.items():
         made += [f"{name}: {n:,} x {kind}: truncated" for kind, n in table.lost.items()]
     made += [f"{name} has no changes: it is not applied" for name in found.control_tables]

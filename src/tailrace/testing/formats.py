@@ -23,7 +23,7 @@ import pytest
 
 from .. import formats
 from ..formats import checks, files, saving
-from ..formats.base import ASIDE, Format, Options, Read, Tables
+from ..formats.base import AGAIN, ASIDE, WHY, Format, Options, Read, Tables
 from ..model.change import ChangeTable
 from .changes import COLUMNS, TABLE, Image, change_table, literal, looked_at, reasons
 from .histories import EXTREMES, HISTORIES, full, one_after_the_other, random_history
@@ -59,6 +59,10 @@ class FormatConformance:
         """Options to write these change tables with, and to read them again (key, types where the vendor's
         tables do not say)."""
         return self.format.options()
+
+    def rows_again(self, tables: Tables) -> list[str]:
+        """Those of the vendor's tables whose rows may come again."""
+        return list(tables)
 
     # -- the vendor's rows there and back
 
@@ -193,6 +197,21 @@ class FormatConformance:
             assert found, what
             for one in [words] if isinstance(words, str) else words:
                 assert any(one in why for why in found), (what, one, found)
+
+    def test_rows_that_come_again_are_read_once(self, spark: SparkSession) -> None:
+        """As those of files that were delivered twice."""
+        tables = self.vendor(spark)
+        again = {n: df.union(df) if n in self.rows_again(tables) else df for n, df in tables.items()}
+        once, twice = (self.read(t, self.vendor_options()).changes for t in (tables, again))
+        every = []
+        for name, ct in once.items():
+            read = checks.together(twice[name])
+            said = reasons(read)
+            assert set(said) <= {AGAIN}, (name, said)
+            every += said
+            good = read.with_df(read.df.filter(f"{WHY} is null"))
+            assert _compared(self.format, good) == _compared(self.format, ct), name
+        assert every
 
     # -- files
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..base import FILE, RAW, ROW, WHY
+from ..base import ASIDE, FILE, RAW, ROW, WHY
 from ..shape import any_of, quoted, reasons
 from .arrays import join_array, split_array
 
@@ -28,7 +28,7 @@ SPLIT = "_split"
 was cut, the length of the cut value in it, and the second half's fields. NULL: the image was never split."""
 POSITION, ELEMENT, FRAGMENT = "_Continuation-Position", "_ArrayIndex", "_Fragment"
 _CUT = ("string", "binary")
-_HALF, _WHOLE = "_half", -1
+_HALF, _WHOLE, _TIME = "_half", -1, "_time"
 _PLACE, _AT, _IS_CUT, _LENGTH, _NEAR = (f"_split_{n}" for n in ("place", "element", "cut", "length", "near"))
 """Columns of what the first half says, and of the position behind it: every other column asks for them."""
 
@@ -50,7 +50,8 @@ def join_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[st
     whole = df.filter(~half).withColumn(SPLIT, none)
     halves = (
         df.filter(half)
-        .groupBy("_Change-Sequence", "_Operation")
+        .withColumn(_TIME, _time(df))
+        .groupBy("_Change-Sequence", "_Operation", _TIME)
         .agg(
             F.sort_array(F.collect_list(F.struct(POSITION, F.struct(*_columns(df)).alias("row")))).alias("h")
         )
@@ -61,6 +62,15 @@ def join_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[st
     halves = halves.withColumns({**places, _NEAR: _next(first[POSITION], positions)})
     joined = halves.select(*_joined(df, positions, extents, first, second))
     return whole.unionByName(joined)
+
+
+def _time(df: DataFrame) -> Column:
+    """The number of a half among halves that are equal to it: those of a file that was delivered twice."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    equal = Window.partitionBy(*(F.col(quoted(c)) for c in df.columns if c not in ASIDE))
+    return F.row_number().over(equal.orderBy(*(F.col(c) for c in (FILE, ROW) if c in df.columns), POSITION))
 
 
 def _columns(df: DataFrame) -> list[Column]:

@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 
 from ...wire.soliddb_address import RANKS, sequences
 from ...wire.soliddb_rows import Bools
-from ..base import WHY
+from ..base import AGAIN, WHY
 from ..shape import quoted
+from .copies import Once
 from .log import COMMIT, DATA, DDL, RECNAMES, ROWS, SEQ, SQL, START
 from .marks import Marks, Of, addresses, marks_of, needed, transactions_of
 from .pairs import MADE, MARK, MOVES, one_behind_the_other, skipped, statements
@@ -64,9 +65,12 @@ class OtherRecords:
         """The records of a task that are kept."""
         now: _Open | None = None
         rest: pa.RecordBatch | None = None
+        once = Once()
         for each in batches:
             yield from _bad(each)
-            if not (batch := each.filter(each[WHY].is_null())).num_rows:
+            batch, copies = once.split(each.filter(each[WHY].is_null()))
+            yield from self._again(copies)
+            if not batch.num_rows:
                 continue
             now = _with(now, batch.filter(batch[MARK]))
             rows = batch.filter(pc.invert(batch[MARK]))
@@ -84,6 +88,15 @@ class OtherRecords:
         if now is not None and rest is not None:
             yield from self._step(rest, now)
             yield from self._marks(now, now.rows.num_rows)
+
+    def _again(self, copies: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Copies of records that are no changes, with their reason."""
+        rows = copies.filter(pc.invert(copies[CHANGE]))
+        if self.keep_records and rows.num_rows:
+            seq = sequences(addresses(rows["LOGADDR"], rows.num_rows))
+            why = pa.array([AGAIN] * rows.num_rows)
+            told = rows.set_column(rows.schema.get_field_index(WHY), WHY, why)
+            yield _given(told, seq, np.zeros(rows.num_rows, np.bool_))
 
     def _step(self, rows: pa.RecordBatch, now: _Open) -> Iterator[pa.RecordBatch]:
         """Those of some records that are kept; notes the places of made changes at their marks."""

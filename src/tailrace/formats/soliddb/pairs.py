@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 from ...model.change import BEFORE, UPDATE
 from ...wire.soliddb_address import sequences
 from ...wire.soliddb_rows import Bools, Ints
-from ..base import FINER, WHY
+from ..base import AGAIN, FINER, WHY
 from ..shape import quoted
 from .codec import Decoding
+from .copies import Once
 from .log import (
     COMMIT,
     OPERS,
@@ -94,12 +95,14 @@ class Pairs:
         """The changes of a task's records."""
         marks: Marks | None = None
         rest: pa.RecordBatch | None = None
-        strict = True
-        for batch in batches:
+        strict, once = True, Once()
+        for each in batches:
+            batch, copies = once.split(each)
             marks = marks_of(batch.filter(batch[MARK]), marks)
             rows = batch.filter(pc.invert(batch[MARK]))
             rows = rows if rest is None else one_behind_the_other(rest, rows)
             made, rest, strict = self._step(rows, marks, strict=strict, last=False)
+            yield from self._again(copies.filter(pc.invert(copies[MARK])), marks)
             marks = needed(marks, rest, batch)
             if made.num_rows:
                 yield made
@@ -107,6 +110,20 @@ class Pairs:
             made, _, _ = self._step(rest, marks, strict=strict, last=True)
             if made.num_rows:
                 yield made
+
+    def _again(self, copies: pa.RecordBatch, marks: Marks) -> Iterator[pa.RecordBatch]:
+        """Copies of records, each by itself, with their reason; not yet those of transactions that wait."""
+        of = transactions_of(copies, marks)
+        stays = of.committed | ~of.waits
+        if not stays.any():
+            return
+        rows, of = copies.filter(pa.array(stays)), of.where(stays)
+        n = rows.num_rows
+        recid = rows["RECID"].to_numpy(zero_copy_only=False)
+        made = self._changes(rows, of, recid, np.arange(n), n, strict=True)
+        place = made.schema.get_field_index(WHY)
+        why = pa.array([AGAIN]).take(pa.array(np.zeros(n, np.int64)))
+        yield made.set_column(place, WHY, why)
 
     def _step(
         self, rows: pa.RecordBatch, marks: Marks, *, strict: bool, last: bool
