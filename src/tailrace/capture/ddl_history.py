@@ -23,6 +23,7 @@ from ..lake.failpoints import reach
 from ..model import sequence
 from ..model.change import Column, Relation
 from ..model.types import arrow_type
+from ..sources.postgresql.layout import USING
 from ..state.ddl import CatalogEvent
 
 SCHEMA = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in TABLES["attrep_ddl_history"].columns])
@@ -129,6 +130,8 @@ def _columns(before: Relation | None, after: Relation) -> dict[str, Any]:
             made = _column("ALTER", one.after, after)
             if one.before.name != one.after.name:
                 made["columnNewName"] = one.after.name
+            if one.before.source_type != one.after.source_type:
+                made["note"] = USING
             found[one.before.name] = made
     return found
 

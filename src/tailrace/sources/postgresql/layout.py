@@ -26,6 +26,10 @@ UNKNOWN_COLUMN = (
     "the identity of this column in the source cannot be determined: it counts as a new one, NULL in "
     "older rows"
 )
+USING = (
+    "older rows have other values in the source if the statement had a USING expression, which no log tells"
+)
+"""Of a column whose type changed."""
 UNKNOWN_VALUE = "NULL in older rows, which may have a default's value in the source"
 
 
@@ -125,6 +129,13 @@ def unknown(made: Relation, previous: Relation | None) -> list[Column]:
     """Columns of a new layout with something unknown that was not unknown in the previous one."""
     had = {c.attnum for c in previous.columns} if previous else set()
     return [c for c in made.columns if c.attnum not in had and c.note in (UNKNOWN_COLUMN, UNKNOWN_VALUE)]
+
+
+def retyped(made: Relation, previous: Relation | None) -> list[tuple[Column, Column]]:
+    """Columns of a new layout that had another type in the previous one: before, after."""
+    had = {c.attnum: c for c in previous.columns} if previous else {}
+    both = [(had[c.attnum], c) for c in made.columns if c.attnum in had]
+    return [(old, new) for old, new in both if old.source_type != new.source_type]
 
 
 def _relation(message: RelationMessage, columns: Sequence[Column], known: Evidence) -> Relation:
