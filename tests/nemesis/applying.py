@@ -55,7 +55,9 @@ class Applying:
         self._store = Store(
             StorePaths("relations", "tracking", "control/stored", "control/quarantine", task.changes_path)
         )
-        self.gate = Ordered("control/orders", "control/errors", task.groups)
+        self.gate = Ordered(
+            "control/orders", "control/errors", task.groups, automatic=task.automatic_baseline
+        )
         spark: Any = None
         self._applier = Applier(
             spark,

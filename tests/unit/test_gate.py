@@ -35,8 +35,11 @@ def taken(*names: str, number: int = 1, order: int = 0) -> dict[str, Baseline]:
     return {n: Baseline(n, relation, "", 0, 1, NOW, 0, number, order) for n in names}
 
 
-def gate(folder: Path, baselines: dict[str, Baseline], **groups: GroupSettings) -> Ordered:
-    made = Ordered(str(folder / "orders"), str(folder / "errors"), groups)
+def gate(
+    folder: Path, baselines: dict[str, Baseline], *, automatic: bool = False, **groups: GroupSettings
+) -> Ordered:
+    orders, errors = str(folder / "orders"), str(folder / "errors")
+    made = Ordered(orders, errors, groups, automatic=lambda _: automatic)
     made.begin()
     made.refresh(baselines)
     return made
@@ -131,9 +134,7 @@ def test_an_error_of_a_table_without_group_ends_the_task(tmp_path: Path) -> None
 def test_what_only_a_new_baseline_helps_is_suspended_until_it_has_one(
     tmp_path: Path, automatic: bool
 ) -> None:
-    made = gate(
-        tmp_path, taken("s.a"), g=GroupSettings(tables=["s.*"], retries=9, automatic_baseline=automatic)
-    )
+    made = gate(tmp_path, taken("s.a"), g=GroupSettings(tables=["s.*"], retries=9), automatic=automatic)
     made.failed("s.a", NEW)
     made.refresh(taken("s.a"))
     assert not made.open("s.a")

@@ -15,6 +15,7 @@ from tailrace.errors import BaselineNeededError, ConfigError, PositionError, Uns
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import schema_of
+from tailrace.operate.ordering import begin_anew
 from tailrace.store.trimming import Bound, trim
 
 from .task_home import COLUMNS, ITEM, TaskHome, at, item, partly_applied, position, rows, seq, values
@@ -271,6 +272,24 @@ def test_orders(home: TaskHome) -> None:
     assert task.resync(ITEM, dry_run=True).tables == [ITEM]
     with pytest.raises(ConfigError, match="no table is named"):
         task.remove()
+
+
+def test_an_archive_loses_what_it_has_kept_only_on_request(home: TaskHome) -> None:
+    text = home.file.read_text()
+    home.file.write_text(f"{text}\ngroups: {{g: {{tables: ['shop.*'], automatic_baseline: true}}}}\n")
+    task = tailrace.open(home.file)
+    assert task.task.automatic_baseline(ITEM)
+    home.file.write_text(f"{home.file.read_text()}\napply: {{mode: archive}}\n")
+    task = tailrace.open(home.file)
+    assert not task.task.automatic_baseline(ITEM)
+    for dry_run in (True, False):
+        with pytest.raises(ConfigError, match=f"{ITEM}: a new baseline replaces all changes") as refused:
+            task.resync(ITEM, dry_run=dry_run)
+        assert "--replace-archives" in str(refused.value)
+        with pytest.raises(ConfigError, match="replaces all changes"):
+            begin_anew(task.task, dry_run=dry_run)
+    assert begin_anew(task.task, dry_run=True, replace_archives=True).tables == [ITEM]
+    assert task.resync(ITEM, replace_archives=True).tables == [ITEM]
 
 
 def test_as_of_from_a_base_and_changes_alone(home: TaskHome) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ..config.groups import GroupSettings, group_of
@@ -99,12 +99,20 @@ class Ordered:
         groups: the task's groups.
         patient: False for a task that ends once everything is applied: intervals do not count then, and an
             error that would be tried again for ever ends it.
+        automatic: whether a table gets a new baseline without an order, if only that helps.
     """
 
     def __init__(
-        self, orders: str, errors: str, groups: Mapping[str, GroupSettings], *, patient: bool = True
+        self,
+        orders: str,
+        errors: str,
+        groups: Mapping[str, GroupSettings],
+        *,
+        patient: bool = True,
+        automatic: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._path, self._kept, self._groups, self.patient = orders, errors, groups, patient
+        self._automatic = automatic
         self.orders = 0
         """The number of the newest order that is followed."""
         self.names: dict[str, str] = {}
@@ -231,5 +239,5 @@ class Ordered:
             self._stuck[table] = self._baselines[table].number if table in self._baselines else 0
             return
         tables.suspend(self._path, table, error.what)
-        if name is not None and self._groups[name].automatic_baseline:
+        if self._automatic(table):
             tables.resync(self._path, table, error.what)

@@ -16,6 +16,12 @@ Tables = Annotated[
 ]
 Why = Annotated[str, typer.Option("--why", help="The reason, shown by `status` and in the log.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what the command would do.")]
+ReplaceArchives = Annotated[
+    bool,
+    typer.Option(
+        "--replace-archives", help="Archives (`mode: archive`) may lose the changes that they have kept."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 
@@ -46,6 +52,7 @@ def resync(
             "a new slot and new baselines of all tables.",
         ),
     ] = False,
+    replace_archives: ReplaceArchives = False,
     why: Why = "",
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -53,14 +60,28 @@ def resync(
     """Take a new baseline of tables, which replaces their targets in one commit; ends a suspension."""
     if bool(tables) == new_stream:
         raise typer.BadParameter("name tables, or give --new-stream, which covers all of them")
-    _order(task, "resync", tables or [], why, dry_run, as_json, new_stream=new_stream)
+    _order(
+        task,
+        "resync",
+        tables or [],
+        why,
+        dry_run,
+        as_json,
+        new_stream=new_stream,
+        replace_archives=replace_archives,
+    )
 
 
 def add(
-    task: TaskFile, tables: Tables, why: Why = "", dry_run: DryRun = False, as_json: Json = False
+    task: TaskFile,
+    tables: Tables,
+    replace_archives: ReplaceArchives = False,
+    why: Why = "",
+    dry_run: DryRun = False,
+    as_json: Json = False,
 ) -> None:
     """Capture tables that the task file does not name, or that were removed."""
-    _order(task, "add", tables, why, dry_run, as_json)
+    _order(task, "add", tables, why, dry_run, as_json, replace_archives=replace_archives)
 
 
 def remove(
@@ -85,14 +106,23 @@ def _order(
     *,
     drop_target: bool = False,
     new_stream: bool = False,
+    replace_archives: bool = False,
 ) -> None:
     from ..config.task import load
     from ..operate.ordering import begin_anew, order
 
     if new_stream:
-        done = begin_anew(load(task), why=why, dry_run=dry_run)
+        done = begin_anew(load(task), why=why, dry_run=dry_run, replace_archives=replace_archives)
     else:
-        done = order(load(task), action, patterns, why=why, dry_run=dry_run, drop_target=drop_target)
+        done = order(
+            load(task),
+            action,
+            patterns,
+            why=why,
+            dry_run=dry_run,
+            drop_target=drop_target,
+            replace_archives=replace_archives,
+        )
     if as_json:
         print_json(done.as_dict())
         return

@@ -24,7 +24,8 @@ class GroupSettings(Settings):
     group ends the task.)"""
     automatic_baseline: bool = False
     """Take a new baseline of a table if only that helps: a column got another type, a table was dropped and
-    created again. Otherwise such a table is suspended."""
+    created again. Otherwise such a table is suspended, and so is an archive, which would lose what it has
+    kept."""
 
 
 def group_of(groups: Mapping[str, GroupSettings], table: str) -> str | None:

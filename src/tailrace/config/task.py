@@ -127,7 +127,11 @@ class Task(Settings):
     def automatic_baseline(self, table: str) -> bool:
         """Whether a table gets a new baseline automatically if only that helps."""
         group = self.group(table)
-        return group is not None and self.groups[group].automatic_baseline
+        return group is not None and self.groups[group].automatic_baseline and not self.keeps_changes(table)
+
+    def keeps_changes(self, table: str) -> bool:
+        """Whether a table's target is an archive: a baseline replaces more than the source can give again."""
+        return self.table(table).rule_mode == "archive"
 
     @property
     def orders_path(self) -> str:

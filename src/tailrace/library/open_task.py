@@ -135,13 +135,19 @@ class OpenTask:
         """Apply takes the changes that waited, then goes on."""
         return self._order("resume", tables, why, dry_run)
 
-    def resync(self, *tables: str, why: str = "", dry_run: bool = False) -> OrderResult:
-        """New baselines replace the targets."""
-        return self._order("resync", tables, why, dry_run)
+    def resync(
+        self, *tables: str, why: str = "", dry_run: bool = False, replace_archives: bool = False
+    ) -> OrderResult:
+        """New baselines replace the targets; ConfigError for archives, which would lose what they have kept,
+        but with `replace_archives`."""
+        return self._order("resync", tables, why, dry_run, replace_archives)
 
-    def add(self, *tables: str, why: str = "", dry_run: bool = False) -> OrderResult:
-        """The tables are captured, after a baseline; asks the source which there are."""
-        return self._order("add", tables, why, dry_run)
+    def add(
+        self, *tables: str, why: str = "", dry_run: bool = False, replace_archives: bool = False
+    ) -> OrderResult:
+        """The tables are captured, after a baseline; asks the source which there are. Archives that were
+        removed: as in `resync`."""
+        return self._order("add", tables, why, dry_run, replace_archives)
 
     def remove(
         self, *tables: str, why: str = "", dry_run: bool = False, drop_target: bool = False
@@ -157,10 +163,13 @@ class OpenTask:
 
         return validate_task(self.file, self.task, tables, timeout_s=timeout_s, samples=samples)
 
-    def _order(self, action: str, tables: Sequence[str], why: str, dry_run: bool) -> OrderResult:
+    def _order(
+        self, action: str, tables: Sequence[str], why: str, dry_run: bool, replace_archives: bool = False
+    ) -> OrderResult:
         from ..operate.ordering import order
 
-        return order(self.task, action, _named(tables), why=why, dry_run=dry_run)
+        named = _named(tables)
+        return order(self.task, action, named, why=why, dry_run=dry_run, replace_archives=replace_archives)
 
     def _matching(self, patterns: Sequence[str]) -> list[str]:
         from ..operate.ordering import matching

@@ -60,6 +60,7 @@ def order(
     why: str = "",
     dry_run: bool = False,
     drop_target: bool = False,
+    replace_archives: bool = False,
 ) -> OrderResult:
     """Gives an order for all tables that match the patterns (`schema.table`, `*`, `?`).
 
@@ -70,6 +71,7 @@ def order(
         why: the reason, for whoever looks at the status.
         dry_run: only say what would be ordered.
         drop_target: `remove` only: the target goes, too.
+        replace_archives: `resync` and `add` only: archives may lose what they have kept.
 
     Raises:
         ConfigError: a pattern fits no table, or a table cannot be ordered so.
@@ -85,6 +87,8 @@ def order(
         passed = {t: reason for t, reason in reasons.items() if reason is not None}
     if action == RESYNC:
         _have_targets(task, chosen)
+    if action in (RESYNC, ADD) and not replace_archives:
+        _refuse_archives(task, [t for t in chosen if t in baselines])
     running = [half for half in ("capture", "pipeline") if live.locked(task.run_path, half)]
     if dry_run or not chosen:
         return OrderResult(action, chosen, passed, 0, dry_run, running)
@@ -97,17 +101,23 @@ def order(
     return OrderResult(action, chosen, passed, number, False, running, [t for t in gone if t in chosen])
 
 
-def begin_anew(task: Task, *, why: str = "", dry_run: bool = False) -> OrderResult:
+def begin_anew(
+    task: Task, *, why: str = "", dry_run: bool = False, replace_archives: bool = False
+) -> OrderResult:
     """Orders a new stream and new baselines of all tables; what the source has logged since is given up.
 
     Capture does it when it starts: apply is told that targets wait for their baselines, the old slot is
     dropped, a new one is made, and the tables are read in its snapshot. Gives the stream's number as `order`.
 
     Raises:
-        ConfigError: the task runs, or has read nothing yet.
+        ConfigError: the task runs, or has read nothing yet; archives would lose what they have kept, unless
+            `replace_archives` says that they may.
     """
-    states = orders.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+    baselines = ledger.read_baselines(task.control_path("baselines"))
+    states = orders.of_task(task.orders_path, baselines)
     mine = [t for t in known(task, states) if states.get(t, TableControl(t)).member != "removed"]
+    if not replace_archives:
+        _refuse_archives(task, [t for t in mine if t in baselines])
     if dry_run:
         return OrderResult(RESYNC, mine, {}, 0, dry_run)
     reason = why or "ordered with tailrace resync --new-stream"
@@ -120,6 +130,17 @@ def _have_targets(task: Task, chosen: Sequence[str]) -> None:
             f"{', '.join(low)} has no target, because of its policy: no baseline is needed",
             where=f"policies of {task.name}",
             hint="raise its level to 2 or 3",
+        )
+
+
+def _refuse_archives(task: Task, filled: Iterable[str]) -> None:
+    """Raises ConfigError for archives that have been filled: a baseline replaces what a target has."""
+    if kept := [t for t in filled if task.keeps_changes(t)]:
+        raise ConfigError(
+            f"{', '.join(kept)}: a new baseline replaces all changes that the archive has kept by the "
+            "source's current rows",
+            where=task.name,
+            hint="copy or rename the target first if they are still needed, then add --replace-archives",
         )
 
 

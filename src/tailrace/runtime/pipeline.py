@@ -72,7 +72,9 @@ class Pipeline:
         lake.create(task.tracking_path, tracking.SCHEMA)
         lake.create(task.relations_path, log.RELATIONS_SCHEMA)
         self._store = Store(store_paths(task), keep_bad=task.on_bad_value == "quarantine")
-        self._gate = Ordered(task.orders_path, task.control_path("errors"), task.groups)
+        self._gate = Ordered(
+            task.orders_path, task.control_path("errors"), task.groups, automatic=task.automatic_baseline
+        )
         self._target = target_of(task, spark, self._gate.names)
         self._runs = TaskRuns(task)
         routes = Routes.of(task, spark)
