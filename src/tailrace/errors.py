@@ -171,6 +171,12 @@ class UnsupportedError(TailraceError):
     """A declared gap: a feature that this component does not support."""
 
 
+_VALUE = re.compile(
+    r"\[(?:CAST|NUMERIC)[A-Z_.]*\] ([^\n]*?)(?:\. (?:Correct|Use|If) .*?| )\s*SQLSTATE: 22\w{3}", re.DOTALL
+)
+"""Spark's words about a value (class 22 of SQLSTATE), without its advice."""
+
+
 def from_spark(error: BaseException, *, where: str) -> TailraceError:
     """The cause of a failed Spark job or query. A tailrace error raised by a task is reconstructed from
     Spark's text.
@@ -193,6 +199,9 @@ def from_spark(error: BaseException, *, where: str) -> TailraceError:
             return kind(parts[0].strip(), where=named.get("where", where), hint=named.get("hint"))
     if (no_room := full(error, where=where)) is not None:
         return no_room
+    if value := _VALUE.search(text):
+        hint = "with `on: {data_error: log}` such a change is set aside with its reason (docs/apply.md)"
+        return ApplyError(f"a value does not fit its column: {value[1]}", where=where, hint=hint)
     # Java's stack traces begin with `at`, or say so.
     said = re.split(r"\n\s*\n|\n\s*at |\n*JVM stacktrace", text.strip())[0]
     return ApplyError(re.sub(r"^An error occurred while calling \S+\n: ", "", said)[:2000], where=where)

@@ -64,3 +64,18 @@ def test_what_py4j_says_while_the_jvm_ends_is_not_told() -> None:
     )
     done = subprocess.run([sys.executable, "-c", said], check=True, capture_output=True, text=True)
     assert done.stderr == "ERROR:root:another\n"
+
+
+def test_a_value_that_does_not_fit_is_told_without_spark_s_advice() -> None:
+    said = """[CAST_INVALID_INPUT] The value 'x' of the type "STRING" cannot be cast to "INT" because it is malformed. Correct \
+the value as per the syntax, or change its target type. Use `try_cast` to tolerate malformed input and return NULL \
+instead. SQLSTATE: 22018
+== DataFrame ==
+"cast" was called from
+jdk.internal.reflect.GeneratedMethodAccessor16.invoke(Unknown Source)
+"""
+    told = from_spark(RuntimeError(said), where="apply s.t")
+    assert told.what.endswith(
+        """does not fit its column: The value 'x' of the type "STRING" cannot be cast to "INT" because it is malformed"""
+    )
+    assert "data_error" in str(told.hint)
