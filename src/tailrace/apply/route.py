@@ -174,7 +174,8 @@ class Routes:
             raise ApplyError(
                 f"a DDL of {table} changes the columns of {made.map.target}, which others may feed, too",
                 where=table,
-                hint=f"leave the column out (`tables: {{{table}: {{drop: [...]}}}}`), or let `ddl` ignore it",
+                hint=f"let `ddl` ignore it (`tables: {{{table}: {{ddl: {{...: ignore}}}}}}`), or leave the "
+                "column out (`drop`), which takes a new baseline of every source of the target",
             )
         return Route(was.relation, made.relation, (*steps, made))
 
