@@ -175,6 +175,11 @@ _VALUE = re.compile(
     r"\[(?:CAST|NUMERIC)[A-Z_.]*\] ([^\n]*?)(?:\. (?:Correct|Use|If) .*?| )\s*SQLSTATE: 22\w{3}", re.DOTALL
 )
 """Spark's words about a value (class 22 of SQLSTATE), without its advice."""
+_WORKER = re.compile(
+    r"Python worker.*?\nTraceback [^\n]*\n(?:[ \t][^\n]*\n)*(\S.*?)(?:\n\s*\n|\n\s*at |\n*JVM stacktrace|\Z)",
+    re.DOTALL,
+)
+"""The last words of an exception in a task of Python's, without the way to it."""
 
 
 def from_spark(error: BaseException, *, where: str) -> TailraceError:
@@ -199,9 +204,16 @@ def from_spark(error: BaseException, *, where: str) -> TailraceError:
             return kind(parts[0].strip(), where=named.get("where", where), hint=named.get("hint"))
     if (no_room := full(error, where=where)) is not None:
         return no_room
+    return _of_a_job(text, where)
+
+
+def _of_a_job(text: str, where: str) -> ApplyError:
+    """What Spark says of a job that failed, without stack traces."""
     if value := _VALUE.search(text):
         hint = "with `on: {data_error: log}` such a change is set aside with its reason (docs/apply.md)"
         return ApplyError(f"a value does not fit its column: {value[1]}", where=where, hint=hint)
+    if worker := _WORKER.search(text):
+        return ApplyError(f"a task failed: {worker[1].strip()[:2000]}", where=where, hint="-v shows where")
     # Java's stack traces begin with `at`, or say so.
     said = re.split(r"\n\s*\n|\n\s*at |\n*JVM stacktrace", text.strip())[0]
     return ApplyError(re.sub(r"^An error occurred while calling \S+\n: ", "", said)[:2000], where=where)

@@ -79,3 +79,22 @@ jdk.internal.reflect.GeneratedMethodAccessor16.invoke(Unknown Source)
         """does not fit its column: The value 'x' of the type "STRING" cannot be cast to "INT" because it is malformed"""
     )
     assert "data_error" in str(told.hint)
+
+
+def test_an_exception_in_a_task_is_told_without_its_traceback() -> None:
+    said = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "task.py", line 7, in f
+    yield pa.array(["x"]).cast("int64")
+          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "pyarrow/error.pxi", line 92, in pyarrow.lib.check_status
+pyarrow.lib.ArrowInvalid: Failed to parse string: 'x'
+as a scalar of type int64
+
+JVM stacktrace:
+org.apache.spark.SparkException: Job aborted due to stage failure
+"""
+    told = from_spark(RuntimeError(said), where="validate s.t")
+    assert told.what == (
+        "a task failed: pyarrow.lib.ArrowInvalid: Failed to parse string: 'x'\nas a scalar of type int64"
+    )

@@ -7,6 +7,7 @@ import re
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -64,6 +65,8 @@ def ended(error: Exception) -> NoReturn:
         shown = None if logs.verbose() else from_spark(error, where="Spark")
     if shown is None:
         raise error
+    if logs.verbose() and error.__cause__ is not None:
+        traceback.print_exception(error.__cause__)
     if logs.in_json():
         sys.stderr.write(logs.line("ERROR", shown.what, where=shown.where, hint=shown.hint))
     else:

@@ -93,6 +93,8 @@ def live(at: Round, n: int, random: Random, faults: Faults, deck: Deck, point: s
 def tracebacks(what: str, text: str) -> list[str]:
     """A find, when something was not told in an error of ours."""
     text = WORKERS.sub("", text)
+    if told := re.search(r"a task failed: [^\n]*", text):
+        return [f"{what}: {told[0][:600]}"]
     if (start := text.find(TRACEBACK)) < 0:
         return []
     ends = re.search(r"\n(?=[\w.]+(Error|Exception|Interrupt|Exit)\b)[^\n]*", text[start:])
