@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from ..model import sequence
 from ..model.change import BEFORE, UPDATE, ChangeTable
-from .base import AGAIN, ASIDE, FILE, ROW, WHY
+from .base import AGAIN, ASIDE, WHY
 from .shape import also, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_COPY, _HASH, _PLACE = "_copy", "_hash", "_place"
+_COPY, _REPEATED, _HASH, _NUMBER = "_copy", "_repeated", "_hash", "_number"
 _SECOND = 14  # digits of a change sequence up to its seconds
 
 
@@ -22,16 +22,15 @@ def together(changes: ChangeTable) -> ChangeTable:
     other half of an update of which one half repeats.
 
     Of rows that repeat each other and are equal in every column, as those of a file that was delivered again,
-    the first stays good. Of others all are marked: which is right is not known. One shuffle, one sort.
+    one stays good. Of others all are marked: which is right is not known. One shuffle by `change_seq`.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     seq, oper = F.col(changes.header("change_seq")), F.col(changes.header("change_oper"))
-    df = _copies(_with_why(changes.df).repartition(seq), seq, oper)  # what all windows need
-    good = F.col(WHY).isNull() & ~F.col(_COPY)
+    df = _copies(_with_why(changes.df), seq, oper)
+    good, repeated = F.col(WHY).isNull() & ~F.col(_COPY), F.col(_REPEATED) & ~F.col(_COPY)
     same = Window.partitionBy(seq)
-    repeated = F.sum(F.when(good, 1)).over(Window.partitionBy(seq, oper)) > 1
     updates, befores = (F.count_if(good & (oper == kind)).over(same) for kind in (UPDATE, BEFORE))
     lone = (oper == BEFORE) & (updates == 0)
     half = (oper == BEFORE) & (updates > 1) | (oper == UPDATE) & (befores > 1)
@@ -42,29 +41,29 @@ def together(changes: ChangeTable) -> ChangeTable:
         (good & lone, F.concat(F.lit("before image without its update: change "), seq)),
         (good & half & ~repeated, F.concat(F.lit("the other half of its update comes twice: change "), seq)),
     )
-    return changes.with_df(marked.drop(_COPY))
+    return changes.with_df(marked.drop(_COPY, _REPEATED))
 
 
 def _copies(df: DataFrame, seq: Column, oper: Column) -> DataFrame:
-    """The rows with `_COPY`: whether a good row is equal to an earlier one (by file and row) in all columns,
-    and all rows of its change and operation are equal. Hashes tell: they are taken of rows that repeat only.
-
-    The window with an order comes first: the others, those of `together`, too, need no sort behind it.
-    """
+    """The rows with `_REPEATED`: whether a good row is one of several that differ, of its change and
+    operation, and `_COPY`: whether it is equal to those, and not the one that is read. Hashes tell: they are
+    taken of rows that repeat only."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    good = F.col(WHY).isNull()
-    same = Window.partitionBy(seq, oper)
-    order = [F.col(WHY).isNotNull(), *(F.col(c) for c in (FILE, ROW) if c in df.columns)]
-    df = df.withColumn(_PLACE, F.row_number().over(same.orderBy(*order)))
-    values = [F.col(quoted(c)) for c in df.columns if c not in (*ASIDE, _PLACE)]
+    good, same = F.col(WHY).isNull(), Window.partitionBy(seq, oper)
+    values = [F.col(quoted(c)) for c in df.columns if c not in ASIDE]
     # A hash passes NULLs over: which values are NULL is hashed, too.
     hashed = F.xxhash64(*values, F.array(*[v.isNull() for v in values]))
-    df = df.withColumn(_HASH, F.when(good & (F.count_if(good).over(same) > 1), hashed))
+    df = df.withColumn(_NUMBER, F.monotonically_increasing_id()).repartition(seq)  # what all windows need
+    several = good & (F.count_if(good).over(same) > 1)
+    df = df.withColumn(_HASH, F.when(several, hashed))
+    known = F.col(_HASH).isNotNull()
     equal = F.min(_HASH).over(same) == F.max(_HASH).over(same)
-    copy = F.col(_HASH).isNotNull() & equal & (F.col(_PLACE) > 1)
-    return df.withColumn(_COPY, F.coalesce(copy, F.lit(False))).drop(_HASH, _PLACE)
+    first = F.min(F.when(known, F.col(_NUMBER))).over(same)
+    df = df.withColumns({_REPEATED: known & ~equal, _COPY: known & equal & (F.col(_NUMBER) != first)})
+    marks = {c: F.coalesce(F.col(c), F.lit(False)) for c in (_REPEATED, _COPY)}
+    return df.withColumns(marks).drop(_HASH, _NUMBER)
 
 
 def in_order(changes: ChangeTable) -> ChangeTable:
