@@ -150,7 +150,7 @@ def test_what_cannot_be_answered_is_an_error() -> None:
     with pytest.raises(ConfigError, match="no value of the key's column"):
         chain(ChangeArrays.of(rows, ["id"]), {"id": "x"})
     with pytest.raises(BaselineNeededError, match=r"1 rows have columns that no image tells \(name\)"):
-        complete(state_at(ChangeArrays.of(rows, ["id"])), "t")
+        complete(ChangeArrays.of(rows, ["id"]), None, "t")
 
 
 @pytest.mark.parametrize("base", [None, [], [full(1)]])

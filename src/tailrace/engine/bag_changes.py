@@ -13,6 +13,8 @@ from .columns import one
 from .commits import CHANGE_TYPE, DELETED, INSERTED, POSTIMAGE, PREIMAGE, TRUNCATED, commit_columns, words
 from .keys import Keys, nth
 from .lines import ABSENT
+from .net import OWN
+from .own_names import refuse_taken
 
 
 def as_keyed(changes: ChangeArrays) -> ChangeArrays:
@@ -41,6 +43,7 @@ def net_of_bag(
 ) -> pa.Table:
     """As `engine.net.net` gives them, for a table without a key: net changes are the copies of each row that
     are more or fewer than before, inserts and deletes alone."""
+    refuse_taken("net", changes.columns, OWN, changes.name)
     refuse(changes)
     if mode == "netChanges":
         return _netted(changes, base)

@@ -44,6 +44,7 @@ class ChangeArrays:
         ordinals: the bit of each of `columns` in the masks.
         aside: rows that no question can use, with the reason in `WHY`.
         prefix: what header names start with.
+        name: the table's, for errors; empty: it is not known.
     """
 
     rows: pa.Table
@@ -52,6 +53,7 @@ class ChangeArrays:
     ordinals: tuple[int, ...]
     aside: pa.Table
     prefix: str = PREFIX
+    name: str = ""
 
     @staticmethod
     def of(
@@ -61,6 +63,7 @@ class ChangeArrays:
         *,
         layout: Sequence[str] | None = None,
         prefix: str = PREFIX,
+        name: str = "",
     ) -> ChangeArrays:
         """Makes change rows ready, in whatever order they come.
 
@@ -70,6 +73,7 @@ class ChangeArrays:
             columns: the data columns to use, all by default; key columns are added when they are missing.
             layout: all column names of the change table, headers too, when `table` has only some of them:
                 a bit in a mask is a place among these.
+            name: the table's, for errors.
 
         Raises:
             FormatError: a header or key column is not there.
@@ -84,7 +88,7 @@ class ChangeArrays:
         data = [n for n in table.column_names if not n.startswith(prefix)]
         chosen = data if columns is None else [*(k for k in key if k not in columns), *columns]
         ordinals = tuple(names.index(n) for n in chosen)
-        made = ChangeArrays(table, tuple(key), tuple(chosen), ordinals, _nothing(table), prefix)
+        made = ChangeArrays(table, tuple(key), tuple(chosen), ordinals, _nothing(table), prefix, name)
         return made._in_order()._usable()
 
     def header(self, name: str) -> str:

@@ -15,10 +15,13 @@ from .columns import one
 from .commits import TIME
 from .even_texts import as_texts, evenly
 from .lines import ABSENT, Lines, named
+from .own_names import refuse_taken
 from .picked import picked
 
 START_AT, END_AT = "__START_AT", "__END_AT"
 VALID_FROM, VALID_TO, CURRENT = "valid_from", "valid_to", "is_current"
+OWN = (ABSENT, VALID_FROM, VALID_TO, CURRENT, START_AT, END_AT)
+"""Columns that versions have next to the data."""
 
 
 def history(
@@ -28,7 +31,6 @@ def history(
     track_history_column_list: Sequence[str] | None = None,
     track_history_except_column_list: Sequence[str] | None = None,
     committed: bool = False,
-    unknown_is_null: bool = False,
 ) -> pa.Table:
     """The versions of each key's row, in order of key (as it was met first) and time.
 
@@ -40,15 +42,35 @@ def history(
         track_history_except_column_list: the same, all columns but these.
         committed: leave out versions that no other transaction could see, as a later change of the same
             transaction replaced them.
-        unknown_is_null: a value that is not known is NULL, for those who keep no more than the values.
 
     Returns:
         The data columns; `_absent` (list of strings: columns whose values are not known, NULL: all are);
         `valid_from`, `valid_to` (timestamp, UTC: commit times; half-open; `valid_from` NULL: since before the
         changes; `valid_to` NULL: still in force); `is_current` (boolean); `__START_AT`, `__END_AT` (string:
         the `change_seq` of both, which order versions exactly where times are equal).
+
+    Raises:
+        ConfigError: a data column has the name of another one of the result; there is none to track.
     """
+    refuse_taken("history", changes.columns, OWN, changes.name)
     tracked = _tracked(changes, track_history_column_list, track_history_except_column_list)
+    data, own = history_parts(changes, base, tracked, committed=committed)
+    return pa.table(data | own)
+
+
+def history_parts(
+    changes: ChangeArrays,
+    base: pa.Table | None,
+    tracked: Sequence[str],
+    *,
+    committed: bool = False,
+    unknown_is_null: bool = False,
+) -> tuple[dict[str, pa.ChunkedArray], dict[str, pa.ChunkedArray]]:
+    """The data columns of versions, and those of `OWN`, apart: whatever names the data columns have.
+
+    `tracked`: the columns, none of the key, whose change begins a version; `unknown_is_null`: a value that is
+    not known is NULL, for those who keep no more than the values.
+    """
     with lanes("history", worth=len(changes) > SMALL) as pool:
         parts = Lines.parts(changes, base, pool)
         found = list(pool.map(lambda lines: _Versions.of(lines, committed), parts))
@@ -75,15 +97,19 @@ def history(
         last = [np.append(f[1:], True)[: len(f)] for f in first]
         shown = [None if k.all() else pa.array(k) for k in last]
         made = {n: [_kept(a, k) for a, k in zip(arrays, shown, strict=True)] for n, arrays in made.items()}
-        made[ABSENT] = [v.absent(k) for v, k in zip(found, last, strict=True)]
+        own = {ABSENT: [v.absent(k) for v, k in zip(found, last, strict=True)]}
         begin = [v.start[k] for v, k in zip(found, first, strict=True)]
         end = [v.ends[k] for v, k in zip(found, last, strict=True)]
         for name, at in ((VALID_FROM, begin), (VALID_TO, end)):
-            made[name] = [pa.nulls(len(p), TIME) for p in at] if times is None else picked_of(times, at)
-        made[CURRENT] = [pa.array(p < 0) for p in end]
+            own[name] = [pa.nulls(len(p), TIME) for p in at] if times is None else picked_of(times, at)
+        own[CURRENT] = [pa.array(p < 0) for p in end]
         for name, at in ((START_AT, begin), (END_AT, end)):
-            made[name] = picked_of(seq, at)
-    return pa.table({name: pa.chunked_array(arrays) for name, arrays in made.items()})
+            own[name] = picked_of(seq, at)
+    return _joined(made), _joined(own)
+
+
+def _joined(columns: Mapping[str, list[pa.Array]]) -> dict[str, pa.ChunkedArray]:
+    return {name: pa.chunked_array(arrays) for name, arrays in columns.items()}
 
 
 def _tracked(changes: ChangeArrays, only: Sequence[str] | None, but: Sequence[str] | None) -> list[str]:

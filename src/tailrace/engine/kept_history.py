@@ -18,7 +18,7 @@ from ..wire.row_hashes import hashes
 from .change_arrays import Bools, ChangeArrays, Ints
 from .columns import one
 from .event_rows import CARRIES, EMPTIED, OPERATION, SEQUENCE, TIME, UPSERT, decided, numbered, ranks
-from .history import CURRENT, END_AT, START_AT, VALID_FROM, VALID_TO, history
+from .history import CURRENT, END_AT, START_AT, VALID_FROM, VALID_TO, history_parts
 from .keys import Keys
 from .picked import picked
 
@@ -91,11 +91,11 @@ def versions(events: pa.Table, rules: HistoryRules) -> pa.Table:
     changes = ChangeArrays(rows, rules.key, rules.columns, bits, rows[:0], _HEADER)
     nothing = rows.select(list(rules.columns))[:0]
     # Versions keep no mark of what is not known: an unknown value is NULL here, whether it was stored or not.
-    opens = rules.opens_versions
-    found = history(changes, base=nothing, track_history_column_list=opens, unknown_is_null=True)
-    start, end = (_places(found[n]) for n in (START_AT, END_AT))
+    found, own = history_parts(changes, nothing, rules.opens_versions, unknown_is_null=True)
+    start, end = (_places(own[n]) for n in (START_AT, END_AT))
     if rules.scd_type == 1:
-        found, start, end = found.filter(pa.array(end < 0)), start[end < 0], end[end < 0]
+        found = {n: column.filter(pa.array(end < 0)) for n, column in found.items()}
+        start, end = start[end < 0], end[end < 0]
     made = {n: one(found[n]) for n in rules.columns}
     sequence, time = one(events[SEQUENCE]), one(events[TIME])
     made |= {START_AT: picked(sequence, start), END_AT: picked(sequence, end)}
@@ -135,7 +135,7 @@ def settle(
             beginning.
     """
     base = np.zeros(rows.num_rows, np.bool_) if since is None else since.older(rows, START_AT)
-    start = _as_events(rows.filter(pa.array(base)), known.schema)
+    start = _as_events(rows.filter(pa.array(base)), known.schema, rules.timed)
     counted, _, _ = decided(pa.concat_tables([new, known, start]), rules.key)
     made = versions(counted, rules)
     old = hashes([one(rows[n]) for n in made.column_names])
@@ -145,13 +145,13 @@ def settle(
     return Settled(gone, came)
 
 
-def _as_events(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def _as_events(rows: pa.Table, schema: pa.Schema, timed: bool) -> pa.Table:
     """Versions as the upserts that they began with."""
     made = []
     for field in schema:
         if field.name == SEQUENCE:
             made.append(rows[START_AT])
-        elif field.name == TIME and VALID_FROM in rows.column_names:
+        elif field.name == TIME and timed:
             made.append(rows[VALID_FROM])
         elif field.name == OPERATION:
             made.append(pa.array(np.full(rows.num_rows, UPSERT, object), pa.string()))

@@ -28,6 +28,8 @@ L = ord("L")
 """Operation of an image of before the changes, as it stands in arrays."""
 ABSENT = "_absent"
 """Column of results: names of the columns whose values are not known (list of strings; NULL: all are)."""
+ABSENT_THERE = "header__absent"
+"""The same on the way to a result, where no data column has that name."""
 
 
 @dataclass(frozen=True)
@@ -291,7 +293,7 @@ class Lines:
         return np.where(oper == I, -1, np.where(oper == D, images, found))
 
     def take(self, images: Ints, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows that images show, absent columns filled, with `ABSENT`; -1: NULL in all columns."""
+        """The rows that images show, absent columns filled, with `ABSENT_THERE`; -1: NULL in all columns."""
         names = list(columns or self.changes.columns)
         arrays, unknown = [], np.zeros((len(images), len(names)), np.bool_)
         shown = images >= 0
@@ -302,7 +304,7 @@ class Lines:
                 found = source, Picked(np.where(shown, source[images], -1) if len(self) else images)
             unknown[:, k] = shown & (found[1].places < 0)
             arrays.append(found[1].of(self.values[name]))
-        return pa.Table.from_arrays([*arrays, named(unknown, names)], [*names, ABSENT])
+        return pa.Table.from_arrays([*arrays, named(unknown, names)], [*names, ABSENT_THERE])
 
 
 def named(flags: Bools, names: Sequence[str], nulls: Bools | None = None) -> pa.Array:

@@ -15,12 +15,26 @@ import pyarrow as pa
 from ..config.lanes import lanes
 from ..errors import ConfigError
 from .change_arrays import SMALL, Bools, ChangeArrays, I, Ints, U, differs
-from .commits import CHANGE_TYPE, DELETED, INSERTED, POSTIMAGE, PREIMAGE, TRUNCATED, commit_columns, words
-from .lines import L, Lines
+from .commits import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    DELETED,
+    INSERTED,
+    POSTIMAGE,
+    PREIMAGE,
+    TRUNCATED,
+    commit_columns,
+    words,
+)
+from .lines import ABSENT, ABSENT_THERE, L, Lines
+from .own_names import refuse_taken
 from .picked import Picked, picked
 
 Deduplication = Literal["none", "dropCarryovers", "netChanges"]
 MODES: tuple[Deduplication, ...] = ("none", "dropCarryovers", "netChanges")
+OWN = (ABSENT, CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
+"""Columns that net changes have next to the data."""
 _BEFORE, _AFTER, _TRUNCATE = 0, 1, 2
 
 
@@ -47,7 +61,22 @@ def net(
         postimage. An update of the key is a delete of the old and an insert of the new one. A truncate is one
         row `truncate` without values, and what comes after it builds on an empty table; with a base, net
         changes tell each row that it took.
+
+    Raises:
+        ConfigError: a data column has the name of another one of the result; there is no such mode.
     """
+    refuse_taken("net", changes.columns, OWN, changes.name)
+    data, own = net_parts(changes, base, deduplicationMode, computeUpdates)
+    return pa.table(data | own)
+
+
+def net_parts(
+    changes: ChangeArrays,
+    base: pa.Table | None,
+    deduplicationMode: Deduplication = "netChanges",  # noqa: N803
+    computeUpdates: bool = True,  # noqa: N803
+) -> tuple[dict[str, pa.Array], dict[str, pa.Array]]:
+    """The data columns of net changes, and those of `OWN`, apart: whatever names the data columns have."""
     if deduplicationMode not in MODES:
         raise ConfigError(
             f"deduplicationMode is {deduplicationMode!r}", hint=f"use one of {', '.join(MODES)}"
@@ -111,7 +140,9 @@ class NetRows:
         return self._lines.take(image), at, side, update
 
 
-def _net_rows(changes: ChangeArrays, found: Sequence[NetRows], updates: bool) -> pa.Table:
+def _net_rows(
+    changes: ChangeArrays, found: Sequence[NetRows], updates: bool
+) -> tuple[dict[str, pa.Array], dict[str, pa.Array]]:
     """The rows in order of commits, with Spark's words."""
     images, *parts = zip(*(rows.taken() for rows in found), strict=True)
     at, side, update = map(np.concatenate, parts)
@@ -125,8 +156,8 @@ def _net_rows(changes: ChangeArrays, found: Sequence[NetRows], updates: bool) ->
         other=INSERTED,
     )
     here = Picked(order)
-    made = {n: here.of(rows[n]) for n in rows.column_names} | {CHANGE_TYPE: kind}
-    return pa.table(made | commit_columns(changes, at))
+    data = {n: here.of(rows[n]) for n in changes.columns}
+    return data, {ABSENT: here.of(rows[ABSENT_THERE]), CHANGE_TYPE: kind, **commit_columns(changes, at)}
 
 
 def _every(lines: Lines, dropped: Bools) -> NetRows:

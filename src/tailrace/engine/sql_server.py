@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
@@ -10,14 +11,16 @@ import pyarrow.compute as pc
 
 from ..errors import ConfigError
 from .change_arrays import ChangeArrays, differs
-from .columns import one
 from .commits import CHANGE_TYPE, COMMIT_VERSION, DELETED, INSERTED, POSTIMAGE, PREIMAGE, TRUNCATED
 from .lines import ABSENT, named
-from .net import net
+from .net import net_parts
+from .own_names import refuse_taken
 
 Style = Literal["all", "all with mask", "all with merge"]
 STYLES: tuple[Style, ...] = ("all", "all with mask", "all with merge")
 START_LSN, OPERATION, UPDATE_MASK = "__$start_lsn", "__$operation", "__$update_mask"
+OWN = (START_LSN, OPERATION, UPDATE_MASK, ABSENT)
+"""Columns that an answer has next to the data."""
 _CODES = {TRUNCATED: 0, DELETED: 1, INSERTED: 2, POSTIMAGE: 4}
 _MERGE = 5
 
@@ -37,34 +40,38 @@ def net_changes(changes: ChangeArrays, style: Style = "all", *, base: pa.Table |
         done first), `__$update_mask` (list of column names: with `all with mask` those of an update whose
         values differ or were not known before; else NULL), the data columns (of a delete those it last had
         before the range), `_absent` (see `net`).
+
+    Raises:
+        ConfigError: a data column has the name of another one of the result; there is no such style.
     """
     if style not in STYLES:
         raise ConfigError(f"there is no style {style!r}", hint=f"use one of {', '.join(STYLES)}")
-    rows = net(changes, base=base)
-    kind = one(rows[CHANGE_TYPE])
+    refuse_taken("net_changes", changes.columns, OWN, changes.name)
+    data, own = net_parts(changes, base)
+    kind = own[CHANGE_TYPE]
     pre = pc.equal(kind, PREIMAGE).to_numpy(zero_copy_only=False)
     masks = pa.nulls(len(kind), pa.list_(pa.string()))
     if style == "all with mask":
-        masks = _masks(changes, rows, np.flatnonzero(pre))
+        masks = _masks(data, own[ABSENT], np.flatnonzero(pre))
     codes = _CODES if style != "all with merge" else _CODES | {INSERTED: _MERGE, POSTIMAGE: _MERGE}
     number = pa.array(list(codes.values()), pa.int32()).take(
         pc.index_in(kind, value_set=pa.array(list(codes)))
     )
-    made = {START_LSN: rows[COMMIT_VERSION], OPERATION: number, UPDATE_MASK: masks}
-    made |= {n: rows[n] for n in (*changes.columns, ABSENT)}
+    made = {START_LSN: own[COMMIT_VERSION], OPERATION: number, UPDATE_MASK: masks}
+    made |= data | {ABSENT: own[ABSENT]}
     return pa.table(made).filter(pa.array(~pre))
 
 
-def _masks(changes: ChangeArrays, rows: pa.Table, pre: np.ndarray[tuple[int], np.dtype[np.intp]]) -> pa.Array:
+def _masks(
+    data: Mapping[str, pa.Array], lists: pa.Array, pre: np.ndarray[tuple[int], np.dtype[np.intp]]
+) -> pa.Array:
     """The changed columns of updates, whose rows follow their preimages."""
-    flags = np.zeros((rows.num_rows, len(changes.columns)), np.bool_)
-    lists = one(rows[ABSENT])
-    for k, name in enumerate(changes.columns):
-        column = one(rows[name])
+    flags = np.zeros((len(lists), len(data)), np.bool_)
+    for k, (name, column) in enumerate(data.items()):
         old, new = column.take(pa.array(pre)), column.take(pa.array(pre + 1))
         unknown = _has(lists, name)
         flags[pre + 1, k] = differs(old, new) | unknown[pre]
-    return named(flags, changes.columns)
+    return named(flags, list(data))
 
 
 def _has(lists: pa.Array, name: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from ..config.lanes import lanes
 from ..errors import BaselineNeededError
 from .change_arrays import SMALL, ChangeArrays
-from .lines import ABSENT, Lines
+from .lines import ABSENT, ABSENT_THERE, Lines
 
 
 def state_at(changes: ChangeArrays, base: pa.Table | None = None) -> pa.Table:
@@ -22,6 +22,11 @@ def state_at(changes: ChangeArrays, base: pa.Table | None = None) -> pa.Table:
         The data columns, a row a key; `_absent` (list of strings) names columns whose values no image tells,
         NULL when all are known: that happens only where a change met a row that is not in the base.
     """
+    return _state(changes, base).rename_columns([*changes.columns, ABSENT])
+
+
+def _state(changes: ChangeArrays, base: pa.Table | None) -> pa.Table:
+    """The rows, with `ABSENT_THERE`."""
     nothing = changes.rows.select(list(changes.columns))[:0]
     with lanes("state", worth=len(changes) > SMALL) as pool:
         parts = Lines.parts(changes, nothing if base is None else base, pool)
@@ -34,18 +39,19 @@ def _living(lines: Lines) -> pa.Table:
     return lines.take(begins[ends < 0])
 
 
-def complete(rows: pa.Table, where: str) -> pa.Table:
-    """The rows without `ABSENT`.
+def complete(changes: ChangeArrays, base: pa.Table | None, where: str) -> pa.Table:
+    """The rows as `state_at` gives them, without `_absent`: all values are known.
 
     Raises:
         BaselineNeededError: a value is not known.
     """
-    unknown = rows.num_rows - rows[ABSENT].null_count
+    rows = _state(changes, base)
+    unknown = rows.num_rows - rows[ABSENT_THERE].null_count
     if unknown:
-        names = sorted(pc.unique(pc.list_flatten(rows[ABSENT])).to_pylist())
+        names = sorted(pc.unique(pc.list_flatten(rows[ABSENT_THERE])).to_pylist())
         raise BaselineNeededError(
             f"{unknown:,} rows have columns that no image tells ({', '.join(names)})",
             where=where,
             hint="ask from a baseline on, or look at them with their column `_absent`",
         )
-    return rows.drop_columns([ABSENT])
+    return rows.drop_columns([ABSENT_THERE])

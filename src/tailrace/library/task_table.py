@@ -242,7 +242,9 @@ class TaskTable(TableChanges):
         columns of what comes out."""
         names = self.files.schema.names
         if not rows.num_rows:
-            return ChangeArrays.of(rows, [k for k in self.key if k in names], layout=names), have
+            return ChangeArrays.of(
+                rows, [k for k in self.key if k in names], layout=names, name=self.name
+            ), have
         layout = layout_of(layouts, "", pc.max(rows[SEQ]).as_py())
         relation = layout.relation
         if relation.relid != layouts[0].relation.relid:
@@ -257,7 +259,7 @@ class TaskTable(TableChanges):
         schema = schema_of(relation.columns)
         chosen = [c.name for c in relation.columns]
         rows, named = in_layout(rows, names, chosen, layout)
-        return ChangeArrays.of(rows, relation.key, chosen, layout=named), schema
+        return ChangeArrays.of(rows, relation.key, chosen, layout=named, name=self.name), schema
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from ..engine.bag_changes import BagState
 from ..engine.change_arrays import ChangeArrays, T
 from ..engine.columns import one
 from ..engine.keys import Keys
-from ..engine.state_at import complete, state_at
+from ..engine.state_at import complete
 from .result import Result
 
 Batches = Callable[[], Iterator[pa.RecordBatch]]
@@ -52,7 +52,7 @@ class LaidOver:
             met.append(mine)
             if not len(self.changes.truncates):
                 yield others
-        after = complete(state_at(self.changes, pa.Table.from_batches(met, self.schema)), self.where)
+        after = complete(self.changes, pa.Table.from_batches(met, self.schema), self.where)
         yield from after.select(self.schema.names).cast(self.schema).to_batches()
 
 

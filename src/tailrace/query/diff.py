@@ -10,7 +10,8 @@ from ..engine.bag_changes import net_of_bag
 from ..engine.change_arrays import ChangeArrays, differs
 from ..engine.columns import one
 from ..engine.commits import CHANGE_TYPE, PREIMAGE
-from ..engine.net import net
+from ..engine.net import OWN, net
+from ..engine.own_names import refuse_taken
 from .as_of import split
 from .result import Result
 
@@ -19,7 +20,11 @@ def different(changes: ChangeArrays, before: Result) -> pa.Table:
     """What changes make of rows, without rows that are the same in the end: columns as of `engine.net.net`.
 
     A truncate is told by the rows that it took.
+
+    Raises:
+        ConfigError: a data column has the name of another one of the result.
     """
+    refuse_taken("diff", changes.columns, OWN, changes.name)
     if not changes.key:
         base = before.table() if len(changes.truncates) else None
         return net_of_bag(changes, base=base)

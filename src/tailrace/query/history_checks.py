@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from ..engine.change_arrays import WHY
 from ..engine.event_rows import CARRIES, TIME
-from ..engine.kept_history import HistoryRules
+from ..engine.kept_history import SYSTEM_TO, HistoryRules
+from ..engine.own_names import refuse_taken
 from ..errors import ConfigError
 
 Kept = tuple[HistoryRules, pa.DataType]
@@ -31,6 +32,13 @@ def refuse(rules: HistoryRules, data: pa.Schema, path: str) -> None:
         raise ConfigError("a bitemporal history keeps all versions", where=path, hint="use type 2")
     if odd := [f.name for f in data if f.name.startswith("__")]:
         raise ConfigError(f"names with __ are the history's own: {', '.join(odd)}", where=path)
+    refuse_own(rules, path)
+
+
+def refuse_own(rules: HistoryRules, where: str) -> None:
+    """Raises ConfigError when data columns have names that the history, or the table of its events, needs."""
+    own = rules.schema(pa.schema([]), pa.string()).names
+    refuse_taken("keep_history", rules.columns, [*own, SYSTEM_TO, WHY], where)
 
 
 def differences(have: Kept, want: Kept) -> str:

@@ -16,6 +16,7 @@ from ..engine.picked import Picked
 from ..engine.rebuild import rebuild
 from ..model import sequence
 from ..model.mask import pack
+from .history_checks import refuse_own
 from .history_table import HistoryTable, batch_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ _FLOW = "changes"
 
 def follow(changes: TableChanges, path: str, rules: HistoryRules, base: pa.Table | None) -> HistoryTable:
     """The history at a path, with the changes that it has not got yet; see `TableChanges.keep_history`."""
+    refuse_own(rules, changes.name)
     data = pa.schema([changes.files.schema.field(n) for n in rules.columns])
     history = HistoryTable.make(path, data, rules, pa.string())
     last = batch_of(path, _FLOW)

@@ -80,11 +80,7 @@ class TableChanges:
         place of the change mask and the column mask.
         """
         found = self.arrays(start, end, columns)
-        rows = found.rows
-        if columns_changed:
-            for mask, name in (("change_mask", "columns_changed"), ("column_mask", "columns_present")):
-                rows = with_names(rows, found, found.header(mask), name)
-        return Result.of(rows, found.aside)
+        return Result.of(with_names(found) if columns_changed else found.rows, found.aside)
 
     def as_of(self, at: Place | None, *, base: pa.Table | None = None) -> Result:
         """The rows once all changes up to a place (included; None: all that are kept) were done.
@@ -140,9 +136,12 @@ class TableChanges:
         style: Style = "all",
         *,
         base: pa.Table | None = None,
+        columns: Sequence[str] | None = None,
     ) -> Result:
         """The same in a style of SQL Server's; see `engine.sql_server.net_changes`."""
-        return self._asked(lambda c: sql_server.net_changes(c, style, base=base), start, end, base=base)
+        return self._asked(
+            lambda c: sql_server.net_changes(c, style, base=base), start, end, columns, base=base
+        )
 
     def history(
         self,
@@ -266,7 +265,7 @@ class TableChanges:
         if not rows.num_rows:
             refuse_reversed(self.files, low, high)
         if not self.layouts:
-            found = ChangeArrays.of(rows, self.key, columns, layout=names)
+            found = ChangeArrays.of(rows, self.key, columns, layout=names, name=self.name)
             bad = self.files.bad(low, high)
             return found if bad is None else replace(found, aside=_together(found.aside, bad))
         layout = self.layouts[-1]
@@ -280,7 +279,7 @@ class TableChanges:
         asked = None if columns is None else {*columns, *relation.key}
         chosen = [c.name for c in relation.columns if asked is None or c.name in asked]
         rows, named = in_layout(rows, names, chosen, layout)
-        return ChangeArrays.of(rows, relation.key, chosen, layout=named)
+        return ChangeArrays.of(rows, relation.key, chosen, layout=named, name=self.name)
 
     def _asked(
         self,
