@@ -189,7 +189,15 @@ def few_rows(spark: SparkSession, kinds: Mapping[str, str], rows: Iterable[Mappi
     """
     schema = pa.schema([(name, arrow_type(kind)) for name, kind in kinds.items()])
     plain = [{k: bytes(v) if isinstance(v, bytearray) else v for k, v in row.items()} for row in rows]
-    return spark.createDataFrame(pa.Table.from_pylist(plain, schema))
+    return arrow_rows(spark, pa.Table.from_pylist(plain, schema))
+
+
+def arrow_rows(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """An Arrow table as a DataFrame. Times without a zone are `timestamp_ntz`: by default Spark would take
+    them as times of the session's zone."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return spark.createDataFrame(rows, from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
 
 
 def any_of(conditions: Iterable[Column]) -> Column:

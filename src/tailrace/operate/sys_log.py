@@ -21,6 +21,7 @@ from ..errors import ConfigError
 from ..formats import convert, written_here
 from ..formats.base import VendorTable
 from ..formats.counts import counted
+from ..formats.shape import arrow_rows
 from ..formats.soliddb.options import SolidOptions
 from ..formats.soliddb.records import SCHEMA
 from ..formats.soliddb.tables import FROM, SYS_COLUMNS, SYS_TABLES, Row, layouts, made_up
@@ -180,7 +181,7 @@ def _by_spark(
     rows = {}
     for one, some in ((SYS_TABLES, found.tables), (SYS_COLUMNS, found.columns)):
         table = _system(one, some)
-        tables[one.name], rows[one.name] = spark.createDataFrame(table), table.num_rows
+        tables[one.name], rows[one.name] = arrow_rows(spark, table), table.num_rows
     form = formats.get("soliddb")
     assert form.save is not None  # noqa: S101 - that format has its own options
     form.save(tables, out, kind, options)

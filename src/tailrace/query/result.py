@@ -85,7 +85,8 @@ class Result:
         return found
 
     def spark(self, session: SparkSession | None = None) -> DataFrame:
-        """As a Spark DataFrame; the rows go through this process.
+        """As a Spark DataFrame; the rows go through this process. Times without a zone have none there
+        (`timestamp_ntz`), whatever the session's zone.
 
         `session`: the one that is active by default.
 
@@ -94,12 +95,14 @@ class Result:
         """
         from pyspark.sql import SparkSession
 
+        from ..formats.shape import arrow_rows
+
         found = session or SparkSession.getActiveSession()
         if found is None:
             from ..errors import ConfigError
 
             raise ConfigError("there is no Spark session", hint="give one: spark(session)")
-        return found.createDataFrame(self.table())
+        return arrow_rows(found, self.table())
 
     def where(self, condition: str) -> Result:
         """The rows for which a condition (SQL, as DuckDB has it) holds; `before.qty > 7` looks into a struct.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..formats.base import ASIDE, WHY
-from ..formats.shape import quoted
+from ..formats.shape import arrow_rows, quoted
 from ..model import mask, sequence
 from ..model.change import HEADERS, OPERATIONS, PREFIX, ChangeTable
 from ..model.types import arrow_type, header_schema
@@ -62,7 +62,7 @@ def change_table(
     arrays = [pa.array([h[n] for h in headers], schema.field(PREFIX + n).type) for n in HEADERS]
     for column in columns:
         arrays.append(pa.array([one.values.get(column) for one in images], schema.field(column).type))
-    df = spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
+    df = arrow_rows(spark, pa.Table.from_arrays(arrays, schema=schema))
     return ChangeTable(df, list(key), list(columns), name=name)
 
 
