@@ -202,10 +202,12 @@ def _events(
     df = _source(flow, spark, views, stream=not flow.once)
     history = flow.how.history(df, path)
     if not df.isStreaming:
-        _take(history, flow, df, 0 if flow.once else None)
+        _take(history, flow, df, 0 if flow.once else None, flow.name)
         return
     query = (
-        df.writeStream.foreachBatch(lambda some, number: _take(history, flow, some, number))
+        df.writeStream.foreachBatch(
+            lambda some, number: _take(history, flow, some, number, _stream_name(flow, some))
+        )
         .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
         .start()
@@ -213,15 +215,21 @@ def _events(
     query.awaitTermination()
 
 
-def _take(history: HistoryTable, flow: _Flow, df: DataFrame, batch: int | None) -> None:
+def _stream_name(flow: _Flow, df: DataFrame) -> str:
+    """What a history knows a stream by: the flow and its checkpoint, as one that is made anew numbers
+    its batches from 0 again. To be asked while one of its batches is done."""
+    return f"{flow.name}/{df.sparkSession.sparkContext.getLocalProperty('sql.streaming.queryId')}"
+
+
+def _take(history: HistoryTable, flow: _Flow, df: DataFrame, batch: int | None, name: str) -> None:
     from ..query.history_spark import apply_in_tasks
 
     kept = df.persist()
     try:
         if kept.count() <= FEW_ROWS:
-            history.apply(flow.how.rows(history, kept), flow=flow.name, batch=batch)
+            history.apply(flow.how.rows(history, kept), flow=name, batch=batch)
         else:
-            apply_in_tasks(history, flow.how, kept, name=flow.name, batch=batch)
+            apply_in_tasks(history, flow.how, kept, name=name, batch=batch)
     finally:
         kept.unpersist()
 
@@ -245,7 +253,7 @@ def _snapshots(
             )  # fmt: skip
         marked = df.withColumns({VERSION: F.lit(version).cast("bigint"), GONE: F.lit(False)})
         history = flow.how.history(marked, path)
-        _take(history, flow, changed(history, df, version), version)
+        _take(history, flow, changed(history, df, version), version, flow.name)
         last = version
         if not callable(flow.source) or flow.once:
             return

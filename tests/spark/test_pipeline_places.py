@@ -1,0 +1,101 @@
+"""A pipeline's checkpoints: made anew, or left by an older version."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tailrace.library import pipelines
+from tailrace.library.pipelines import CdcPipeline
+from tailrace.query.history_table import HistoryTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+Row = tuple[Any, ...]
+
+
+@pytest.fixture
+def target(spark: SparkSession) -> Iterator[str]:
+    """The name of a target; no table of the catalog has it, before and after."""
+    spark.sql("DROP TABLE IF EXISTS placed")
+    yield "placed"
+    spark.sql("DROP TABLE IF EXISTS placed")
+
+
+def land(spark: SparkSession, folder: Path, *rows: Row) -> None:
+    """Rows of the source: `id`, `v`, `seq`."""
+    df = spark.createDataFrame(list(rows), "id int, v string, seq bigint").coalesce(1)
+    df.write.format("delta").mode("append").save(str(folder / "landed"))
+
+
+def pipeline(spark: SparkSession, folder: Path, target: str) -> CdcPipeline:
+    made = CdcPipeline()
+    made.temporary_view(lambda: spark.readStream.format("delta").load(str(folder / "landed")), name="source")
+    made.create_streaming_table(target)
+    made.create_auto_cdc_flow(
+        target, "source", ["id"], "seq", except_column_list=["seq"], stored_as_scd_type=2
+    )
+    return made
+
+
+def rows(history: HistoryTable) -> list[Row]:
+    found = history.versions().rows()
+    return sorted(((r["id"], r["v"], r["__START_AT"], r["__END_AT"]) for r in found), key=repr)
+
+
+BOTH_WAYS = pytest.mark.parametrize("few", [1_000, 0], ids=["here", "in tasks"])
+
+
+@pytest.mark.slow
+@BOTH_WAYS
+def test_a_checkpoint_that_is_made_anew_loses_nothing(
+    spark: SparkSession, tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(pipelines, "FEW_ROWS", few)
+    made, lake = pipeline(spark, tmp_path, target), tmp_path / "lake"
+    for number, text in enumerate("abc"):
+        land(spark, tmp_path, (1, text, number))
+        history = made.run(lake, session=spark)[target]
+    before = [(1, "a", 0, 1), (1, "b", 1, 2), (1, "c", 2, None)]
+    assert rows(history) == before
+    shutil.rmtree(lake / "_checkpoints")
+    # The first batch of a new checkpoint has all that the source has; the next ones have what is new.
+    land(spark, tmp_path, (2, "new", 3))
+    assert rows(made.run(lake, session=spark)[target]) == [*before, (2, "new", 3, None)]
+    land(spark, tmp_path, (3, "new", 4))
+    history = made.run(lake, session=spark)[target]
+    assert rows(history) == [*before, (2, "new", 3, None), (3, "new", 4, None)]
+    assert history.aside().rows() == []
+
+
+@pytest.mark.slow
+@BOTH_WAYS
+def test_a_history_of_an_older_version_goes_on(
+    spark: SparkSession, tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    """Older versions called the flow by its name alone. A batch that they wrote without the checkpoint knowing
+    it is applied again, and changes nothing."""
+    monkeypatch.setattr(pipelines, "FEW_ROWS", few)
+    made, lake = pipeline(spark, tmp_path, target), tmp_path / "lake"
+    with monkeypatch.context() as older:
+        older.setattr(pipelines, "_stream_name", lambda flow, _df: flow.name)
+        land(spark, tmp_path, (1, "a", 0))
+        made.run(lake, session=spark)
+        land(spark, tmp_path, (1, "b", 1), (2, "x", 1))
+        before = rows(made.run(lake, session=spark)[target])
+    assert before == [(1, "a", 0, 1), (1, "b", 1, None), (2, "x", 1, None)]
+    (last,) = (lake / "_checkpoints").glob("*/commits/1")
+    for file in (last, last.with_name(".1.crc")):
+        file.unlink(missing_ok=True)
+    history = made.run(lake, session=spark)[target]
+    assert rows(history) == before
+    land(spark, tmp_path, (2, "y", 2))
+    history = made.run(lake, session=spark)[target]
+    assert rows(history) == [*before[:2], (2, "x", 1, 2), (2, "y", 2, None)]
+    assert history.aside().rows() == []
