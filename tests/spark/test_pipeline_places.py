@@ -1,4 +1,4 @@
-"""A pipeline's checkpoints: made anew, or left by an older version."""
+"""Where a pipeline's targets and its streams' checkpoints are: made anew, moved, left by an older version."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tailrace.errors import ConfigError
 from tailrace.library import pipelines
 from tailrace.library.pipelines import CdcPipeline
 from tailrace.query.history_table import HistoryTable
@@ -99,3 +100,41 @@ def test_a_history_of_an_older_version_goes_on(
     history = made.run(lake, session=spark)[target]
     assert rows(history) == [*before[:2], (2, "x", 1, 2), (2, "y", 2, None)]
     assert history.aside().rows() == []
+
+
+def location(spark: SparkSession, name: str) -> str:
+    row = spark.sql(f"DESCRIBE DETAIL {name}").first()
+    assert row is not None
+    return str(row["location"]).removeprefix("file:")
+
+
+@pytest.mark.slow
+def test_the_catalogs_table_is_that_of_the_last_run(spark: SparkSession, tmp_path: Path, target: str) -> None:
+    made = pipeline(spark, tmp_path, target)
+    land(spark, tmp_path, (1, "a", 0))
+    first, second, third = tmp_path / "one", tmp_path / "it's two", tmp_path / "three"
+    made.run(first, session=spark)
+    land(spark, tmp_path, (2, "b", 1))
+    for storage in (second, second, first, second):
+        history = made.run(storage, session=spark)[target]
+        assert location(spark, target) == history.path
+        assert spark.table(target).count() == len(rows(history)) == 2
+    assert len(rows(HistoryTable.open(str(first / target)))) == 2
+    shutil.rmtree(second)
+    history = made.run(third, session=spark)[target]
+    assert (location(spark, target), spark.table(target).count()) == (history.path, 2)
+
+
+@pytest.mark.parametrize("other", ["managed", "external", "parquet"])
+def test_a_table_of_others_is_left_alone(
+    spark: SparkSession, tmp_path: Path, target: str, other: str
+) -> None:
+    made = pipeline(spark, tmp_path, target)
+    land(spark, tmp_path, (1, "a", 0))
+    kind = "parquet" if other == "parquet" else "delta"
+    where = "" if other == "managed" else f"LOCATION '{tmp_path / 'theirs'}'"
+    spark.sql(f"CREATE TABLE {target} USING {kind} {where} AS SELECT 7 AS theirs")
+    with pytest.raises(ConfigError, match=f"another table {target}"):
+        made.run(tmp_path / "lake", session=spark)
+    assert not (tmp_path / "lake").exists()
+    assert [tuple(r) for r in spark.table(target).collect()] == [(7,)]

@@ -29,6 +29,7 @@ from ..lake.delta import file_name
 from ..query.history_flow import HistoryFlow
 from ..query.history_snapshots import GONE, VERSION, changed
 from ..query.history_table import HistoryTable
+from . import pipeline_catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -144,10 +145,12 @@ class CdcPipeline:
         """Takes what the sources have, flow after flow, and gives the targets' histories.
 
         Raises:
-            ConfigError: a flow's target was not created, or its source is not there.
+            ConfigError: a flow's source is not there; the catalog has another table of a target's name.
         """
         spark = session or _session()
         made: dict[str, HistoryTable] = {}
+        for target in {flow.target for flow in self.flows}:
+            pipeline_catalog.refuse_other(spark, target)
         for flow in self.flows:
             path = str(Path(storage).absolute() / file_name(flow.target))
             checkpoint = str(Path(storage).absolute() / "_checkpoints" / file_name(flow.name))
@@ -155,7 +158,7 @@ class CdcPipeline:
             run(flow, spark, self.views, path, checkpoint)
             made[flow.target] = HistoryTable.open(path)
             made[flow.target].maintain()
-            spark.sql(f"CREATE TABLE IF NOT EXISTS {_quoted(flow.target)} USING DELTA LOCATION '{path}'")
+            pipeline_catalog.show(spark, flow.target, path)
         return made
 
     def clear(self) -> None:
@@ -178,10 +181,6 @@ def _session() -> SparkSession:
     from ..runtime.session import session
 
     return session("tailrace pipelines")
-
-
-def _quoted(name: str) -> str:
-    return ".".join(f"`{part}`" for part in name.split("."))
 
 
 def _source(

@@ -1,0 +1,69 @@
+"""A pipeline's targets in the session's catalog: external Delta tables, where the last run was."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from ..errors import ConfigError
+from ..lake import delta as lake
+from ..query.history_table import HistoryTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def refuse_other(spark: SparkSession, name: str) -> None:
+    """Raises ConfigError when the catalog has a table of that name that is no pipeline's target."""
+    found = _there(spark, name)
+    if found is not None and not _is_target(found):
+        raise ConfigError(
+            f"the catalog has another table {name}, which no pipeline made",
+            where=_location(found),
+            hint="give the target another name, or rename that table",
+        )
+
+
+def show(spark: SparkSession, name: str, path: str) -> None:
+    """Names the history at a path in the catalog. An entry for another place is made anew; the data there
+    stays, as it is an external table's."""
+    found = _there(spark, name)
+    if found is not None and _location(found) == path:
+        return
+    if found is not None:
+        refuse_other(spark, name)
+        spark.sql(f"DROP TABLE {_quoted(name)}")
+    spark.sql(f"CREATE TABLE {_quoted(name)} USING DELTA LOCATION '{_escaped(path)}'")
+
+
+def _there(spark: SparkSession, name: str) -> dict[str, str] | None:
+    """What the catalog says of a table, without opening it: its place may be gone. None: there is none."""
+    schema, _, table = name.rpartition(".")
+    within = f"IN {_quoted(schema)} " if schema else ""
+    rows = spark.sql(f"SHOW TABLE EXTENDED {within}LIKE '{_escaped(table)}'").collect()
+    said = [row["information"] for row in rows if not row["isTemporary"]]
+    return dict(re.findall(r"^(\w+): (.*)$", said[0], re.MULTILINE)) if said else None
+
+
+def _location(found: dict[str, str]) -> str:
+    return re.sub(r"^file:/*(?=/)", "", unquote(found.get("Location", ""))).rstrip("/")
+
+
+def _is_target(found: dict[str, str]) -> bool:
+    """Whether it is an external Delta table with a history, or with nothing any more."""
+    if (found.get("Type"), found.get("Provider", "").lower()) != ("EXTERNAL", "delta"):
+        return False
+    try:
+        HistoryTable.open(_location(found))
+    except ConfigError:
+        return not lake.exists(_location(found))
+    return True
+
+
+def _quoted(name: str) -> str:
+    return ".".join(f"`{part}`" for part in name.split("."))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
