@@ -4,6 +4,7 @@ TailraceError
 ├── ConfigError        a task file, option or environment that cannot work
 ├── SourceError        the source database refused, or is not set up for capture
 │   ├── PositionError  a position that is gone, ahead of the log, or of another server
+│   │   └── GapError   a range of changes of which some were never captured
 │   ├── ConnectionLostError  the source went away; trying again is safe
 │   │   └── UnreachableError  nobody answers at its address
 │   └── TableMovedError  a table was truncated, rewritten or loaded again since the snapshot it is read in
@@ -77,6 +78,10 @@ class SourceError(TailraceError):
 
 class PositionError(SourceError):
     """A position that is gone, ahead of the log, or belongs to another server."""
+
+
+class GapError(PositionError):
+    """A range of changes of which some were never captured: no change table has them."""
 
 
 class ConnectionLostError(SourceError):

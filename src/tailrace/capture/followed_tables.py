@@ -165,5 +165,5 @@ class FollowedTables:
                 logger.warning("%s: %s; its policy is `%s`", table, why, policy, extra={"table": table})
                 orders.suspend(path, table, why, who="capture")
             if asked:
-                orders.resync(path, table, why, who="capture")
+                orders.resync(path, table, why, who=orders.CAPTURE)
         return waiting

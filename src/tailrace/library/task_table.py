@@ -30,6 +30,7 @@ from ..query.ranges import refuse_reversed, reversed_places
 from ..query.result import Result
 from ..query.table_changes import ORDER, STATE, TableChanges
 from ..state import ledger
+from ..state.gaps import of_table
 from ..state.ledger import Baseline
 from ..state.totals import last_stored
 from .target_rows import layouts_from, read, refuse_other
@@ -65,6 +66,8 @@ class TaskTable(TableChanges):
         columns = layouts[-1].relation.columns if layouts else ()
         empty = pa.schema([*header_schema(), *schema_of(columns)])
         files = ChangeFiles.at(task.changes_path(name), empty)
+        # Read after the changes: what they lack was recorded before they were captured.
+        files = replace(files, gaps=of_table(task, name))
         key = tuple(layouts[-1].relation.key) if layouts else ()
         return TaskTable(name, files, key, layouts, task, frozenset(without))
 
@@ -107,6 +110,7 @@ class TaskTable(TableChanges):
             self.files.refuse_gone(None, point)
             self._refuse_older(point, taken)
             self._refuse_later(point)
+        self.files.refuse_gaps(Point.of(taken.position), point)
         later = None if upto is None else self.files.first(~upto)
         version = versions.before(later[1] if later else _END)
         if version.number < taken.closes:

@@ -17,7 +17,9 @@ from ..lake import delta as lake
 from ..model import sequence
 from ..model.change import PREFIX
 from ..model.types import plain_schema
+from ..state.gaps import Gap
 from ..store.kept import Span, kept, kept_time, spans
+from .gaps import refuse_gaps
 from .points import Point
 from .watch import watched
 
@@ -42,6 +44,9 @@ class ChangeRows(Protocol):
             PositionError: some of them may be gone.
         """
 
+    def refuse_gaps(self, start: Point | None, end: Point | None) -> None:
+        """Raises GapError when changes between two places, both included, were never captured."""
+
     def has(self, start: Point, end: Point) -> bool:
         """Whether there are rows between two places, both included; whatever is gone."""
 
@@ -55,11 +60,15 @@ class ChangeRows(Protocol):
 
 @dataclass(frozen=True)
 class ChangeFiles:
-    """One version of a change table; what retention takes away later is still read from it."""
+    """One version of a change table; what retention takes away later is still read from it.
+
+    `gaps`: where changes of the source are missing in it.
+    """
 
     path: str
     schema: pa.Schema
     delta: DeltaTable | None = None
+    gaps: tuple[Gap, ...] = ()
 
     @staticmethod
     def at(path: str, schema: pa.Schema | None = None) -> ChangeFiles:
@@ -101,6 +110,17 @@ class ChangeFiles:
                 best = at if best is None else min(best, at)
         return best
 
+    def last(self, which: ds.Expression) -> tuple[str, str] | None:
+        """The same of the last change."""
+        best: tuple[str, str] | None = None
+        for fragment in reversed(self._fragments(which)):
+            rows = fragment.to_table(schema=self.schema, columns=[SEQ, POSITION], filter=which)
+            if rows.num_rows:
+                seq = pc.max(rows[SEQ])
+                at = (seq.as_py(), pc.max(rows.filter(pc.equal(rows[SEQ], seq))[POSITION]).as_py())
+                best = at if best is None else max(best, at)
+        return best
+
     def _first_of(self, fragment: ds.ParquetFileFragment) -> str:
         span = self._spans.get(fragment.path.removeprefix("/"))
         return span.low_seq if span else ""
@@ -116,9 +136,10 @@ class ChangeFiles:
         """The rows between two places, both included; files that have none of them are not read.
 
         Raises:
-            PositionError: some of them may be gone.
+            PositionError: some of them may be gone, or were never captured.
         """
         self.refuse_gone(start, end)
+        self.refuse_gaps(start, end)
         which = both(start and start.since(), end and end.upto())
         found = [(f, self._share(f, start, end)) for f in self._fragments(which)]
         return self._read([(f, None if share == 1 else which) for f, share in found if share], columns)
@@ -174,6 +195,10 @@ class ChangeFiles:
                     where=self.path,
                     hint="retention took them (docs/retention.md): ask for later ones",
                 )
+
+    def refuse_gaps(self, start: Point | None, end: Point | None) -> None:
+        """Raises GapError when changes of a range were never captured."""
+        refuse_gaps(self, start, end)
 
     def _gone(self, one: Point, gone: int) -> bool:
         """Whether what is at a place may be gone. Where neither it nor what is gone tells a number or a time,

@@ -14,10 +14,12 @@ from ..engine.event_rows import CARRIES, EMPTIED, GONE, OPERATION, SEQUENCE, TIM
 from ..engine.kept_history import HistoryRules
 from ..engine.picked import Picked
 from ..engine.rebuild import rebuild
+from ..errors import GapError
 from ..model import sequence
 from ..model.mask import pack
 from .history_checks import refuse_own
 from .history_table import HistoryTable, batch_of
+from .points import Place, Point
 
 if TYPE_CHECKING:
     from .table_changes import TableChanges
@@ -26,22 +28,46 @@ MOVED = "its row came from another key, and the image lacks columns that nothing
 _FLOW = "changes"
 
 
-def follow(changes: TableChanges, path: str, rules: HistoryRules, base: pa.Table | None) -> HistoryTable:
+def follow(
+    changes: TableChanges, path: str, rules: HistoryRules, base: pa.Table | None, start: Place | None = None
+) -> HistoryTable:
     """The history at a path, with the changes that it has not got yet; see `TableChanges.keep_history`."""
     refuse_own(rules, changes.name)
     data = pa.schema([changes.files.schema.field(n) for n in rules.columns])
     history = HistoryTable.make(path, data, rules, pa.string())
     last = batch_of(path, _FLOW)
+    found = _since(changes, last, start, rules, path)
     if last is None and base is not None:
         history.apply(_base(base, history.data))
-    found = changes.arrays(None if last is None else last + 1, None, rules.columns)
-    # The first time, even if there are none: it tells from where on changes are needed.
-    if len(found) or found.aside.num_rows or last is None:
+    # The first time, even if there are none: it tells from where on changes are needed. `start` does, too.
+    if len(found) or found.aside.num_rows or (last is None and start is None):
         number = sequence.number_of(found.seq[-1].as_py()) if len(found) else last
         number = changes.files.reached if number is None else number
         events = [events_of(found, history.current().table()), _unusable(found)]
         history.apply(pa.concat_tables(events, promote_options="default"), flow=_FLOW, batch=number)
     return history
+
+
+def _since(
+    changes: TableChanges, last: int | None, start: Place | None, rules: HistoryRules, path: str
+) -> ChangeArrays:
+    """The changes that a history has not got, which has those up to `last` (None: it begins at `start`).
+
+    Raises:
+        GapError: some were never captured.
+    """
+    try:
+        if last is not None:
+            changes.files.refuse_gaps(Point.of(last), None)
+            start = last + 1
+        return changes.arrays(start, None, rules.columns)
+    except GapError as error:
+        raise GapError(
+            error.what,
+            where=path,
+            hint=f"{error.hint}; a history cannot go on across that: keep another one, in another folder, "
+            "with `start=` behind it, and the rows of before as `base=`",
+        ) from error
 
 
 def _unusable(changes: ChangeArrays) -> pa.Table:

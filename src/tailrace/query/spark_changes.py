@@ -47,6 +47,9 @@ class SparkChanges:
         """No number is known without reading; nothing that was there goes."""
         return 0
 
+    def refuse_gaps(self, start: Point | None, end: Point | None) -> None:
+        """Nothing is known of changes that a vendor's tables lack."""
+
     def has(self, start: Point, end: Point) -> bool:
         """Whether there are rows between two places."""
         return not self._good(start, end).isEmpty()

@@ -175,14 +175,16 @@ class TableChanges:
         track_history_except_column_list: Sequence[str] | None = None,
         bitemporal: bool = False,
         base: pa.Table | None = None,
+        start: Place | None = None,
     ) -> HistoryTable:
         """The history in a Delta table of its own, brought up to date: made from all changes that are kept
         the first time, then from those since; see `history_table.HistoryTable`.
 
-        Its sequence is the `change_seq`. `base`: the table's rows before the first change.
+        Its sequence is the `change_seq`. `base`: the table's rows before the first change. `start`: where a
+        new history begins; by default with the oldest change that is kept.
 
         Raises:
-            PositionError: changes that it has not got are not kept any more.
+            PositionError: changes that it has not got are not kept any more, or were never captured.
         """
         from ..engine.kept_history import HistoryRules
         from .history_checks import names_of
@@ -192,7 +194,7 @@ class TableChanges:
         tracked = names_of(self.columns, only, but, "track_history_column_list")
         chosen = None if only is None and but is None else tuple(tracked)
         rules = HistoryRules(self.key, tuple(self.columns), stored_as_scd_type, chosen, True, bitemporal)
-        return follow(self, path, rules, base)
+        return follow(self, path, rules, base, start)
 
     def pairs(
         self,

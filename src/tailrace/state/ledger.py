@@ -272,6 +272,12 @@ def read_baselines(path: str) -> dict[str, Baseline]:
     return {one.table: one for one in _baselines(path) if one.done}
 
 
+def all_baselines(path: str) -> list[Baseline]:
+    """All baselines that are still recorded, in order; for one with an open window, the closed record comes
+    last."""
+    return _baselines(path)
+
+
 def read_open(path: str) -> dict[str, Baseline]:
     """Per table, the newest baseline if its rows are in the target and its window is still open."""
     newest = {one.table: one for one in _baselines(path)}

@@ -39,6 +39,8 @@ PAUSE, SUSPEND, RESUME, RESYNC, ADD, REMOVE = "pause", "suspend", "resume", "res
 RESYNC_EXACT, DROP, DROPPED, LAND = "resync_exact", "drop", "dropped", "land"
 RENAME, RENAMED, ANEW = "rename", "renamed", "anew"
 PAUSED, SUSPENDED = "paused", "suspended"
+CAPTURE = "capture"
+"""Who gave an order: the capture process."""
 ACTIONS: dict[str, str] = {
     PAUSE: "apply leaves the table alone until `resume`; its changes are kept",
     SUSPEND: "the same, ordered by tailrace: the reason says what has to be repaired",

@@ -13,6 +13,7 @@ Delta table that is only ever added to; its newest row counts:
 | `who`, `why` | string | of the order that gave up the stream before |
 | `identity` | string | JSON: the server, the stream's name there, the position (hex) where it begins |
 | `after` | string | where LOG ended then (hex): from there to `begin` changes are missing |
+| `change_seq` | string | the greatest that LOG could have had by then |
 
 `making`: it is about to be made. A process that dies then leaves one that nobody has read; it is made again.
 `unmade`: the source refused to make it. `anew`: an operator gave up the stream before; this one is to come.
@@ -32,6 +33,7 @@ from ..errors import ConfigError, TailraceError
 from ..lake import delta as lake
 from ..lake import json_files, log
 from ..lake.failpoints import reach
+from ..model import sequence
 from . import live
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ SCHEMA = pa.schema(
     [
         ("number", pa.int64()), ("stream", pa.int64()), ("state", pa.string()),
         ("at", pa.timestamp("us", "UTC")), ("who", pa.string()), ("why", pa.string()),
-        ("identity", pa.string()), ("after", pa.string()),
+        ("identity", pa.string()), ("after", pa.string()), ("change_seq", pa.string()),
     ]
 )  # fmt: skip
 APP = "tailrace/streams"
@@ -74,6 +76,34 @@ class StreamRecord:
         if self.state == MADE or not self.stream:
             return self.identity or None
         return {k: v for k, v in self.identity.items() if k not in _OF_THE_STREAM} | {"begin": ""}
+
+
+@dataclass(frozen=True)
+class Renewed:
+    """A stream that replaced another one: changes between `after` and `begin` (positions, hex) are missing.
+
+    Attributes:
+        at: when it was made.
+        change_seq: what LOG had reached by `after`; empty where an earlier release did not say.
+    """
+
+    after: str
+    begin: str
+    at: dt.datetime
+    change_seq: str = ""
+
+
+def renewed(task: Task) -> list[Renewed]:
+    """The streams that replaced other ones, in order."""
+    path = task.control_path("streams")
+    rows = lake.read(path).to_pylist() if lake.exists(path) else []
+    found = []
+    for r in sorted(rows, key=lambda r: int(r["number"])):
+        begin = json.loads(r["identity"]).get("begin", "")
+        if r["stream"] > 1 and r["state"] == MADE:
+            seq = r.get("change_seq") or ""
+            found.append(Renewed(r["after"] or "", begin, r["at"], seq))
+    return found
 
 
 def newest(task: Task) -> StreamRecord:
@@ -119,7 +149,8 @@ def give_up(task: Task, *, who: str, why: str) -> int:
 
 def write(task: Task, one: StreamRecord) -> StreamRecord:
     """Adds a row after the one that `one` follows; TailraceError if another process has added one."""
-    position = log.state(task.log_path).position
+    state = log.state(task.log_path)
+    position = state.position
     row = {
         "number": one.number + 1,
         "stream": one.stream,
@@ -129,8 +160,11 @@ def write(task: Task, one: StreamRecord) -> StreamRecord:
         "why": one.why,
         "identity": json.dumps(dict(one.identity)),
         "after": position.hex().upper() if position else None,
+        "change_seq": sequence.make(state.time, state.number),
     }
     path, rows = task.control_path("streams"), pa.Table.from_pylist([row], SCHEMA)
+    if lake.exists(path):  # perhaps created by an earlier release
+        lake.add_columns(path, list(SCHEMA))
     reach("streams.record")
     if lake.append(path, rows, progress={APP: one.number + 1}) is None:
         raise TailraceError("another process captures this task", where=path, hint="stop one of them")

@@ -3,13 +3,13 @@
 What stays of `stored`: each table's parts of batches that its target does not have yet, its newest one, and
 all of the last `maintenance.keep_ledger`. Of `applied`: all of the last `keep_ledger`. Totals count all there
 ever were. Of errors in a row, loads and baselines: what is in force. Of orders and tokens: what is not over,
-and all of the last `keep_ledger`.
+and all of the last `keep_ledger`. Orders and baselines that tell where changes are missing (`gaps`) stay.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,8 +20,10 @@ from ..config.task import Task
 from ..lake import delta as lake
 from ..lake import log_retention
 from . import rolling
-from .ledger import APPLIED, STORED, Baseline, read_baselines, read_open
+from .gaps import needed
+from .ledger import APPLIED, STORED, Baseline, all_baselines, read_baselines, read_open
 from .orders import Answered, Order, TableControl, followed, of_task, parsed
+from .orders import read as read_orders
 from .rolling import File
 from .totals import Totals
 
@@ -55,10 +57,11 @@ def in_force(task: Task, *, logged: int | None = None, now: dt.datetime | None =
     """
     limit = (now or dt.datetime.now(dt.timezone.utc)) - dt.timedelta(seconds=task.maintenance.keep_ledger)
     record = task.control_path("baselines")
+    gaps, ends = needed(read_orders(task.orders_path), all_baselines(record))
     for name in ("errors", "mapped", "baselines"):
-        _rewrite(task.control_path(name), _newest(name))
+        _rewrite(task.control_path(name), _newest(name, ends))
     taken, opened = read_baselines(record), read_open(record)
-    _rewrite(task.orders_path, lambda rows: _orders(rows, taken, limit))
+    _rewrite(task.orders_path, lambda rows: _orders(rows, taken, limit, gaps))
     _rewrite(task.control_path("tokens"), lambda rows: _tokens(rows, opened, logged, limit))
 
 
@@ -78,9 +81,9 @@ def _rewrite(path: str, rule: Callable[[pa.Table], pa.Table]) -> None:
         lake.overwrite(path, files, schema=lake.arrow_schema(path), progress={}, only_after=now)
 
 
-def _newest(name: str) -> Callable[[pa.Table], pa.Table]:
+def _newest(name: str, ends: Collection[tuple[str, int]]) -> Callable[[pa.Table], pa.Table]:
     """Each table's row with the largest number, and all rows behind it; for baselines the newest closed
-    one."""
+    one, and those that end a gap (`ends`: table and number)."""
 
     def keep(rows: pa.Table) -> pa.Table:
         if "number" not in rows.column_names:  # made by an earlier release
@@ -96,15 +99,21 @@ def _newest(name: str) -> Callable[[pa.Table], pa.Table]:
         found = done.group_by("table").aggregate([("number", "max")]).to_pylist()
         least = {r["table"]: r["number_max"] for r in found}
         bound = pa.array([least.get(t) for t in rows["table"].to_pylist()], rows["number"].type)
-        return rows.filter(pc.fill_null(pc.greater_equal(pc.fill_null(rows["number"], 0), bound), True))
+        stays = pc.fill_null(pc.greater_equal(pc.fill_null(rows["number"], 0), bound), True)
+        if name == "baselines":
+            each = zip(rows["table"].to_pylist(), rows["number"].to_pylist(), strict=True)
+            stays = pc.or_(stays, pa.array([one in ends for one in each], pa.bool_()))
+        return rows.filter(stays)
 
     return keep
 
 
-def _orders(rows: pa.Table, taken: Mapping[str, Baseline], limit: dt.datetime) -> pa.Table:
+def _orders(
+    rows: pa.Table, taken: Mapping[str, Baseline], limit: dt.datetime, gaps: Collection[int]
+) -> pa.Table:
     given = parsed(rows)
     over = over_and_done([one for one in given if one.at < limit], taken)
-    return rows.filter(pc.invert(pc.is_in(rows["number"], pa.array(sorted(over), pa.int64()))))
+    return rows.filter(pc.invert(pc.is_in(rows["number"], pa.array(sorted(over - set(gaps)), pa.int64()))))
 
 
 def over_and_done(orders: Iterable[Order], taken: Mapping[str, Answered]) -> set[int]:

@@ -1,0 +1,101 @@
+"""Ranges across a gap, where changes of the source were never captured: no answer to them would be true."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ..errors import GapError
+from ..model import sequence
+from ..model.change import PREFIX
+from ..state.gaps import NUMBER, POSITION, SEQ, Gap
+from .points import Point
+
+if TYPE_CHECKING:
+    from .change_files import ChangeFiles
+
+Change = tuple[str, str] | None
+"""`change_seq` and stream position of a change; None: there is none."""
+
+
+def refuse_gaps(files: ChangeFiles, start: Point | None, end: Point | None) -> None:
+    """Raises an error if a range goes across a gap, or begins or ends within one.
+
+    Raises:
+        GapError: it does.
+    """
+    for gap in files.gaps:
+        first = files.first(_after(gap))
+        if start is not None and _at_or_after(start, gap.onwards, _places(first)):
+            continue
+        last = files.last(_before(gap))
+        if end is not None and _at_or_before(end, gap.upto, _places(last)):
+            continue
+        if start is None and files.first(~_after(gap)) is None:
+            continue  # it begins with the oldest change that is kept
+        if end is None and first is None and not gap.closed:
+            continue  # nothing was captured since
+        raise _error(files.path, gap, last, first)
+
+
+def _before(gap: Gap) -> ds.Expression:
+    """Changes that were captured before a gap."""
+    column, value = gap.split
+    return pc.field(PREFIX + column) <= value
+
+
+def _after(gap: Gap) -> ds.Expression:
+    """Changes that were captured after it."""
+    if number := gap.onwards.get(NUMBER):
+        return Point.of(int(number)).since()
+    if position := gap.onwards.get(POSITION):
+        return pc.field(PREFIX + POSITION) >= position
+    return ~_before(gap)
+
+
+def _places(change: Change) -> Mapping[str, str]:
+    if change is None:
+        return {}
+    return {SEQ: change[0], POSITION: change[1], NUMBER: change[0][sequence.TIME_DIGITS :]}
+
+
+def _at_or_after(point: Point, *known: Mapping[str, str]) -> bool:
+    number = point.number
+    return any(
+        (point.column in one and point.low >= one[point.column])
+        or (number is not None and NUMBER in one and number >= int(one[NUMBER]))
+        for one in known
+    )
+
+
+def _at_or_before(point: Point, *known: Mapping[str, str]) -> bool:
+    number = point.number
+    return any(
+        (point.column in one and point.high <= one[point.column])
+        or (number is not None and NUMBER in one and number <= int(one[NUMBER]))
+        for one in known
+    )
+
+
+def _error(path: str, gap: Gap, last: Change, first: Change) -> GapError:
+    low = None if last is None else f"change number {sequence.number_of(last[0])}"
+    high = _text(gap.onwards or _places(first)) if gap.closed else None
+    between = f"between {low} and {high}" if low and high else f"before {high}" if high else f"after {low}"
+    asks = [f"up to {low}"] if low else []
+    asks.append(
+        f"from {high} on" if high else "later ones once its new baseline is there (`tailrace status`)"
+    )
+    return GapError(
+        f"changes {between} were never captured: {gap.why}; the range reaches into that",
+        where=path,
+        hint=f"ask for changes {', or '.join(asks)}",
+    )
+
+
+def _text(places: Mapping[str, str]) -> str:
+    if NUMBER in places:
+        return f"change number {int(places[NUMBER])}"
+    return f"stream position {places[POSITION]}"

@@ -1,0 +1,128 @@
+"""Gaps of a table's changes: what was changed in the source while nobody captured it is in no change table.
+
+There are three ways to lose changes, and each ends with a new baseline, which has what they came to:
+
+- the task's stream was lost, and an operator began a new one (`streams`: where LOG ended, where it begins);
+- the table was removed, and added again (`orders`, and the baseline that answers `add`);
+- the table was dropped and created again, or somebody took it out of the publication (`orders`: capture asks
+  for a baseline itself).
+
+A baseline that an operator asks for (`resync`) is none: changes go on into the change table meanwhile.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ..config.task import Task
+from ..model import sequence
+from . import ledger, orders, streams
+from .ledger import Baseline
+from .orders import Order
+
+SEQ, POSITION, NUMBER = "change_seq", "stream_position", "number"
+_LAST = 10**sequence.NUMBER_DIGITS - 1
+NEW_STREAM = "its stream was lost, and `tailrace resync --new-stream` began a new one"
+ADDED_AGAIN = "it was removed, and added again"
+MADE_AGAIN = "it was dropped and created again, or taken out of the publication"
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Changes are missing between two places of a table's change record.
+
+    Attributes:
+        why: how they were lost.
+        split: a kind of place (`change_seq`, `stream_position`) and a value: no change at or before it was
+            captured after the gap.
+        upto: places up to which none is missing, by their kind (`number` is one, too).
+        onwards: places from which on none is missing; empty: not known yet.
+        closed: whether the baseline that ends the gap is there.
+    """
+
+    why: str
+    split: tuple[str, str]
+    upto: Mapping[str, str] = field(default_factory=dict)
+    onwards: Mapping[str, str] = field(default_factory=dict)
+    closed: bool = True
+
+
+def of_table(task: Task, table: str) -> tuple[Gap, ...]:
+    """The gaps of a table, those of new streams first."""
+    taken = [one for one in ledger.all_baselines(task.control_path("baselines")) if one.table == table]
+    given = [one for one in orders.read(task.orders_path) if one.table == table]
+    return (*_of_streams(task, taken), *_of_orders(given, taken))
+
+
+def needed(given: Iterable[Order], taken: Iterable[Baseline]) -> tuple[set[int], set[tuple[str, int]]]:
+    """What tells of gaps: numbers of orders, and baselines (table and number)."""
+    by_table: dict[str, list[Order]] = {}
+    for order in given:
+        by_table.setdefault(order.table, []).append(order)
+    numbers, baselines, every = set[int](), set[tuple[str, int]](), list(taken)
+    for table, mine in by_table.items():
+        for begun, asked in _begun(mine):
+            numbers |= {begun.number, asked.number}
+            if (closes := _closing(asked, [one for one in every if one.table == table])) is not None:
+                baselines.add((table, closes.number))
+    return numbers, baselines
+
+
+def _of_streams(task: Task, taken: Iterable[Baseline]) -> list[Gap]:
+    found, every = [], list(taken)
+    for one in streams.renewed(task):
+        closed = any(b.finished_at >= one.at for b in every)
+        upto, onwards = {POSITION: one.after}, {SEQ: sequence.make(_time(one.at), 0)}
+        if one.begin:
+            onwards[POSITION] = one.begin
+        if one.change_seq:
+            upto |= {SEQ: one.change_seq, NUMBER: _number(sequence.number_of(one.change_seq))}
+            onwards[NUMBER] = _number(sequence.number_of(one.change_seq) + 1)
+        found.append(Gap(NEW_STREAM, (POSITION, one.after), upto, onwards, closed))
+    return found
+
+
+def _of_orders(given: Iterable[Order], taken: Iterable[Baseline]) -> list[Gap]:
+    found, every = [], list(taken)
+    for begun, asked in _begun(given):
+        removed = begun.action == orders.REMOVE
+        # Capture was told to stop, or to begin again, at this time: what it had by then is before the gap.
+        before = sequence.make(_time(begun.at) - 1, _LAST)
+        upto = {SEQ: before} if removed else {}  # otherwise, changes may have been lost long before
+        closes, onwards = _closing(asked, every), dict[str, str]()
+        if closes is not None:
+            onwards = {POSITION: closes.position, SEQ: sequence.make(_time(closes.finished_at), 0)}
+            if closes.after >= 0:
+                onwards[NUMBER] = _number(closes.after + 1)
+        why = ADDED_AGAIN if removed else MADE_AGAIN
+        found.append(Gap(why, (SEQ, before), upto, onwards, closes is not None))
+    return found
+
+
+def _begun(given: Iterable[Order]) -> list[tuple[Order, Order]]:
+    """The orders of a table that begin a gap, each with the one that asks for the baseline that ends it."""
+    found, removed = list[tuple[Order, Order]](), None
+    for one in given:
+        if one.action == orders.REMOVE:
+            removed = removed or one
+        elif one.action == orders.ADD and removed is not None:
+            found.append((removed, one))
+            removed = None
+        elif one.action == orders.RESYNC and one.who == orders.CAPTURE:
+            found.append((one, one))
+    return found
+
+
+def _closing(asked: Order, taken: Iterable[Baseline]) -> Baseline | None:
+    done = (one for one in taken if one.done and one.order >= asked.number)
+    return min(done, key=lambda one: one.number, default=None)
+
+
+def _time(at: dt.datetime) -> int:
+    return sequence.time_part(at)
+
+
+def _number(number: int) -> str:
+    return f"{number:0{sequence.NUMBER_DIGITS}d}"

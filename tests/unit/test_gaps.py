@@ -1,0 +1,245 @@
+"""Ranges across changes that were never captured are refused; those on one side of them are answered."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tailrace
+from tailrace.errors import GapError
+from tailrace.lake import delta as lake
+from tailrace.library.task_table import TaskTable
+from tailrace.model.change import Relation
+from tailrace.query.points import Place
+from tailrace.state import ledger, orders, streams
+from tailrace.state.ledger import Baseline
+from tailrace.state.upkeep import in_force
+
+from .task_home import ITEM, TaskHome, at, item, position, rows, seq
+from .test_ranges import KINDS, RANGES
+
+pytestmark = pytest.mark.unit
+WAYS = ("removed and added", "new stream", "new stream, of an earlier release", "made again")
+
+
+def table(home: TaskHome) -> TaskTable:
+    return tailrace.open(home.file).table(ITEM)
+
+
+def order(home: TaskHome, number: int, action: str, when: int, who: str = "me") -> None:
+    row = {"number": number, "ordered_at": at(when), "table": ITEM, "action": action, "why": "", "who": who}
+    lake.append(home.task.orders_path, pa.Table.from_pylist([row], orders.SCHEMA))
+
+
+def stream(home: TaskHome, number: int, seq_: str | None) -> None:
+    row = {
+        "number": number, "stream": number, "state": streams.MADE, "at": at(17), "who": "me", "why": "",
+        "identity": json.dumps({"begin": position(19)}), "after": position(14), "change_seq": seq_,
+    }  # fmt: skip
+    schema = streams.SCHEMA if seq_ else streams.SCHEMA.remove(streams.SCHEMA.get_field_index("change_seq"))
+    lake.append(home.task.control_path("streams"), pa.Table.from_pylist([row], schema))
+
+
+def baseline(home: TaskHome, given: Sequence[Any], number: int = 2) -> None:
+    """A baseline after change 18, which answers the orders before."""
+    home.write(given, 18)
+    relation = Relation(1, "shop", "item", "d", home.columns)
+    version = lake.version(home.task.target_path(ITEM))
+    taken = Baseline(ITEM, relation, position(19), len(given), version, at(20), 0, number, 2, 18)
+    ledger.write_baseline(home.task.control_path("baselines"), taken)
+
+
+def begun(folder: Path) -> TaskHome:
+    """A row in the baseline, up to 10, and changes 12 and 13."""
+    made = TaskHome(folder)
+    made.baseline([item(1)], after=10)
+    made.store((12, "U", item(1, "b")), (13, "U", item(1, "c")))
+    made.applied([item(1, "c")], 13)
+    return made
+
+
+def lose(home: TaskHome, way: str) -> None:
+    """What is changed from 15 to 18 is lost; the new baseline is not there yet."""
+    if way == "removed and added":
+        order(home, 1, orders.REMOVE, 15)
+        order(home, 2, orders.ADD, 17)
+    elif way == "made again":
+        order(home, 1, orders.RESYNC, 15, orders.CAPTURE)
+    else:
+        stream(home, 1, seq(1))
+        stream(home, 2, None if "earlier" in way else seq(14))
+
+
+@pytest.fixture(params=WAYS)
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> TaskHome:
+    """Up to 14 and from 19 on all is captured; there are 12, 13, 22 and 24."""
+    made = begun(tmp_path)
+    lose(made, request.param)
+    baseline(made, [item(1, "lost"), item(2, "lost")])
+    made.store((22, "U", item(1, "after")), (24, "I", item(3)))
+    return made
+
+
+def refused(home: TaskHome, start: Place | None, end: Place | None) -> None:
+    for question in RANGES:
+        with pytest.raises(GapError, match=r"change number 13 and .* were never captured"):
+            getattr(table(home), question)(start, end)
+    with pytest.raises(GapError):
+        table(home).chain({"id": 1}, start, end)
+    with pytest.raises(GapError):
+        tailrace.open(home.file).transactions(start, end)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_question_goes_across(home: TaskHome, kind: str) -> None:
+    of, ranges = KINDS[kind], [(12, 22), (13, 24), (16, 22), (12, 17), (15, 17)]
+    if streams.renewed(home.task) and kind in ("number", "change_seq"):
+        ranges = ranges[:2]  # what LOG never had has no numbers
+    for start, end in ranges:
+        refused(home, of(start), of(end))
+    refused(home, None, of(24))
+    refused(home, of(12), None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_side_is_answered(home: TaskHome, kind: str) -> None:
+    of, asked = KINDS[kind], table(home)
+    for start in (22, 24):
+        assert len(asked.changes(of(start)).rows()) == (2 if start == 22 else 1)
+    assert rows(asked.changes(of(22), of(24))) == [(1, "after"), (3, "a")]
+    before = of(12) if kind == "time" else of(13)  # of a time, more may have been lost in the same hundredth
+    assert rows(asked.changes(None, before))[0] == (1, "b")
+    assert [r["_change_type"] for r in asked.net(22).rows()] == [
+        "update_preimage",
+        "update_postimage",
+        "insert",
+    ]
+
+
+def test_the_places_that_the_error_names_can_be_asked_for(home: TaskHome) -> None:
+    with pytest.raises(GapError) as caught:
+        table(home).net()
+    hint = caught.value.hint or ""
+    words = hint.replace(",", "").split()
+    ends = [w for w in words if w.isdecimal() or len(w) == 40]
+    assert (
+        len(ends) == 2
+        and ends[0] == "13"
+        and ITEM.replace(".", "/") in (caught.value.where or "").replace(".", "/")
+    )
+    assert rows(table(home).changes(None, ends[0])) == [(1, "b"), (1, "c")]
+    assert rows(table(home).changes(ends[1])) == [(1, "after"), (3, "a")]
+    assert rows(table(home).changes(position(19))) == [(1, "after"), (3, "a")]
+
+
+def test_rows_are_those_of_the_new_baseline(home: TaskHome) -> None:
+    assert rows(table(home).as_of(20)) == [(1, "lost"), (2, "lost")]
+    assert rows(table(home).current()) == [(1, "after"), (2, "lost"), (3, "a")]
+    assert len(table(home).diff(20).rows()) == 3
+    with pytest.raises(GapError):
+        table(home).as_of(22, base=table(home).schema.empty_table())
+
+
+def test_what_retention_left_begins_behind_it(home: TaskHome) -> None:
+    path = home.task.changes_path(ITEM)
+    later = [r for r in lake.read(path).to_pylist() if r["header__change_seq"] >= seq(20)]
+    part = lake.Part(path, lake.arrow_schema(path))
+    part.write(pa.Table.from_pylist(later, lake.arrow_schema(path)))
+    added = part.close()
+    assert added is not None
+    lake.replace_all(path, [added], schema=lake.arrow_schema(path), progress={"tailrace/kept": 18})
+    assert [r["name"] for r in table(home).net().rows()] == [None, "after", "a"]
+
+
+def test_a_kept_history_does_not_go_on_across(tmp_path: Path) -> None:
+    home = begun(tmp_path)
+    kept = table(home).keep_history(
+        str(tmp_path / "kept"), base=pa.Table.from_pylist([item(1)], table(home).schema)
+    )
+    lose(home, "removed and added")
+    baseline(home, [item(1, "lost"), item(2, "lost")])
+    before = kept.versions().rows()
+    for _ in range(2):
+        with pytest.raises(GapError, match="never captured") as caught:
+            table(home).keep_history(str(tmp_path / "kept"))
+        home.store((22, "U", item(1, "after")))
+    assert "start=" in (caught.value.hint or "") and kept.versions().rows() == before
+    with pytest.raises(GapError):
+        table(home).keep_history(str(tmp_path / "another"))
+
+
+def test_another_history_begins_behind_it(home: TaskHome, tmp_path: Path) -> None:
+    path, base = str(tmp_path / "later"), table(home).as_of(18).table()
+    kept = table(home).keep_history(path, start=position(19), base=base)
+    assert rows(kept.current()) == [(1, "after"), (2, "lost"), (3, "a")]
+    home.store((26, "D", item(2)))
+    assert rows(table(home).keep_history(path).current()) == [(1, "after"), (3, "a")]
+
+
+def test_a_history_may_begin_before_there_are_changes(tmp_path: Path) -> None:
+    home = begun(tmp_path)
+    lose(home, "removed and added")
+    baseline(home, [item(1, "lost"), item(2, "lost")])
+    for _ in range(2):
+        kept = table(home).keep_history(str(tmp_path / "kept"), start=19, base=table(home).current().table())
+        assert rows(kept.current()) == [(1, "lost"), (2, "lost")]
+    home.store((19, "U", item(1, "after")))
+    kept = table(home).keep_history(str(tmp_path / "kept"), start=19)
+    assert rows(kept.current()) == [(1, "after"), (2, "lost")]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_new_baseline_is_not_there_yet(tmp_path: Path, way: str) -> None:
+    home = begun(tmp_path)
+    lose(home, way)
+    assert rows(table(home).current()) == [(1, "c")]
+    assert len(table(home).changes().rows()) == 2
+    home.store((22, "U", item(2, "after")))
+    with pytest.raises(GapError, match="never captured"):
+        table(home).current()
+    refused_now = ("after change number 13 were never captured", "`tailrace status`")
+    with pytest.raises(GapError) as caught:
+        table(home).net()
+    assert refused_now[0] in caught.value.what and refused_now[1] in (caught.value.hint or "")
+    assert rows(table(home).as_of(13)) == [(1, "c")]
+
+
+def test_a_new_baseline_alone_loses_nothing(tmp_path: Path) -> None:
+    """Changes go on into the change table while it is read."""
+    home = begun(tmp_path)
+    order(home, 1, orders.RESYNC, 15)
+    baseline(home, [item(1, "d")])
+    home.store((16, "U", item(1, "d")), (22, "U", item(1, "after")))
+    assert len(table(home).changes().rows()) == 4
+    assert [r["name"] for r in table(home).net(22).rows()] == [None, "after"] and table(home).net().rows()
+
+
+def test_a_removed_table_is_answered_as_far_as_it_was_captured(tmp_path: Path) -> None:
+    home = begun(tmp_path)
+    order(home, 1, orders.REMOVE, 14)
+    home.store((16, "U", item(1, "d")))  # capture had not heard of it yet
+    assert len(table(home).changes().rows()) == 3
+
+
+def test_records_of_gaps_are_kept(tmp_path: Path) -> None:
+    home = begun(tmp_path)
+    order(home, 1, orders.REMOVE, 15)
+    order(home, 2, orders.ADD, 17)
+    baseline(home, [item(1)])
+    home.store((22, "U", item(1, "after")))
+    for number in range(3, 400, 2):
+        order(home, number, orders.PAUSE, 30)
+        order(home, number + 1, orders.RESUME, 30)
+    for number in range(3, 140):
+        baseline(home, [item(1)], number)
+    in_force(home.task, now=at(30) + dt.timedelta(days=400))
+    assert len(orders.read(home.task.orders_path)) < 10
+    assert len(ledger.all_baselines(home.task.control_path("baselines"))) < 10
+    with pytest.raises(GapError, match="between change number 13 and change number 19"):
+        table(home).net()
