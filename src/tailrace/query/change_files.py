@@ -114,6 +114,9 @@ class ChangeFiles:
         """The same of the last change."""
         best: tuple[str, str] | None = None
         for fragment in reversed(self._fragments(which)):
+            span = self._spans.get(fragment.path.removeprefix("/"))
+            if best is not None and span and span.high_seq and span.high_seq < best[0]:
+                continue
             rows = fragment.to_table(schema=self.schema, columns=[SEQ, POSITION], filter=which)
             if rows.num_rows:
                 seq = pc.max(rows[SEQ])

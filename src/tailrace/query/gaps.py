@@ -28,11 +28,10 @@ def refuse_gaps(files: ChangeFiles, start: Point | None, end: Point | None) -> N
         GapError: it does.
     """
     for gap in files.gaps:
-        first = files.first(_after(gap))
-        if start is not None and _at_or_after(start, gap.onwards, _places(first)):
+        if (start and _at_or_after(start, gap.onwards)) or (end and _at_or_before(end, gap.upto)):
             continue
-        last = files.last(_before(gap))
-        if end is not None and _at_or_before(end, gap.upto, _places(last)):
+        first, last = files.first(_after(gap)), files.last(_before(gap))
+        if (start and _at_or_after(start, _places(first))) or (end and _at_or_before(end, _places(last))):
             continue
         if start is None and files.first(~_after(gap)) is None:
             continue  # it begins with the oldest change that is kept
@@ -62,34 +61,29 @@ def _places(change: Change) -> Mapping[str, str]:
     return {SEQ: change[0], POSITION: change[1], NUMBER: change[0][sequence.TIME_DIGITS :]}
 
 
-def _at_or_after(point: Point, *known: Mapping[str, str]) -> bool:
-    number = point.number
-    return any(
-        (point.column in one and point.low >= one[point.column])
-        or (number is not None and NUMBER in one and number >= int(one[NUMBER]))
-        for one in known
-    )
+def _at_or_after(point: Point, known: Mapping[str, str]) -> bool:
+    if point.number is not None and NUMBER in known and point.number >= int(known[NUMBER]):
+        return True
+    return point.column in known and point.low >= known[point.column]
 
 
-def _at_or_before(point: Point, *known: Mapping[str, str]) -> bool:
-    number = point.number
-    return any(
-        (point.column in one and point.high <= one[point.column])
-        or (number is not None and NUMBER in one and number <= int(one[NUMBER]))
-        for one in known
-    )
+def _at_or_before(point: Point, known: Mapping[str, str]) -> bool:
+    if point.number is not None and NUMBER in known and point.number <= int(known[NUMBER]):
+        return True
+    return point.column in known and point.high <= known[point.column]
 
 
 def _error(path: str, gap: Gap, last: Change, first: Change) -> GapError:
     low = None if last is None else f"change number {sequence.number_of(last[0])}"
     high = _text(gap.onwards or _places(first)) if gap.closed else None
     between = f"between {low} and {high}" if low and high else f"before {high}" if high else f"after {low}"
+    between = between if low or high else "before its new baseline"
     asks = [f"up to {low}"] if low else []
     asks.append(
         f"from {high} on" if high else "later ones once its new baseline is there (`tailrace status`)"
     )
     return GapError(
-        f"changes {between} were never captured: {gap.why}; the range reaches into that",
+        f"changes of {gap.table} {between} were never captured: {gap.why}; the range reaches into that",
         where=path,
         hint=f"ask for changes {', or '.join(asks)}",
     )

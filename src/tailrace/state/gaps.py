@@ -34,7 +34,7 @@ class Gap:
     """Changes are missing between two places of a table's change record.
 
     Attributes:
-        why: how they were lost.
+        table, why: whose they are, and how they were lost.
         split: a kind of place (`change_seq`, `stream_position`) and a value: no change at or before it was
             captured after the gap.
         upto: places up to which none is missing, by their kind (`number` is one, too).
@@ -42,6 +42,7 @@ class Gap:
         closed: whether the baseline that ends the gap is there.
     """
 
+    table: str
     why: str
     split: tuple[str, str]
     upto: Mapping[str, str] = field(default_factory=dict)
@@ -53,7 +54,7 @@ def of_table(task: Task, table: str) -> tuple[Gap, ...]:
     """The gaps of a table, those of new streams first."""
     taken = [one for one in ledger.all_baselines(task.control_path("baselines")) if one.table == table]
     given = [one for one in orders.read(task.orders_path) if one.table == table]
-    return (*_of_streams(task, taken), *_of_orders(given, taken))
+    return (*_of_streams(task, table, taken), *_of_orders(table, given, taken))
 
 
 def needed(given: Iterable[Order], taken: Iterable[Baseline]) -> tuple[set[int], set[tuple[str, int]]]:
@@ -70,7 +71,7 @@ def needed(given: Iterable[Order], taken: Iterable[Baseline]) -> tuple[set[int],
     return numbers, baselines
 
 
-def _of_streams(task: Task, taken: Iterable[Baseline]) -> list[Gap]:
+def _of_streams(task: Task, table: str, taken: Iterable[Baseline]) -> list[Gap]:
     found, every = [], list(taken)
     for one in streams.renewed(task):
         closed = any(b.finished_at >= one.at for b in every)
@@ -80,11 +81,11 @@ def _of_streams(task: Task, taken: Iterable[Baseline]) -> list[Gap]:
         if one.change_seq:
             upto |= {SEQ: one.change_seq, NUMBER: _number(sequence.number_of(one.change_seq))}
             onwards[NUMBER] = _number(sequence.number_of(one.change_seq) + 1)
-        found.append(Gap(NEW_STREAM, (POSITION, one.after), upto, onwards, closed))
+        found.append(Gap(table, NEW_STREAM, (POSITION, one.after), upto, onwards, closed))
     return found
 
 
-def _of_orders(given: Iterable[Order], taken: Iterable[Baseline]) -> list[Gap]:
+def _of_orders(table: str, given: Iterable[Order], taken: Iterable[Baseline]) -> list[Gap]:
     found, every = [], list(taken)
     for begun, asked in _begun(given):
         removed = begun.action == orders.REMOVE
@@ -97,7 +98,7 @@ def _of_orders(given: Iterable[Order], taken: Iterable[Baseline]) -> list[Gap]:
             if closes.after >= 0:
                 onwards[NUMBER] = _number(closes.after + 1)
         why = ADDED_AGAIN if removed else MADE_AGAIN
-        found.append(Gap(why, (SEQ, before), upto, onwards, closes is not None))
+        found.append(Gap(table, why, (SEQ, before), upto, onwards, closes is not None))
     return found
 
 
