@@ -115,6 +115,8 @@ def test_a_table_that_was_taken_out_of_the_publication(
 ) -> None:
     db.execute("alter publication tailrace_shop drop table s.b")
     lose(db, "b")
+    drain(shop, spark)  # suspends it
+    resync(shop, "s.b")
     drain(shop, spark)
     db.execute("update s.b set v = 'after' where id = 3")
     drain(shop, spark)
