@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
-from tailrace.errors import ApplyError
+from tailrace.errors import ApplyError, ConfigError, ConnectionLostError
 from tailrace.lake import delta as lake
 from tailrace.model.steps import Steps
 from tailrace.runtime import setup
@@ -220,3 +221,76 @@ def test_nothing_is_compared_here_above_the_limit(
     with pytest.raises(StartedError):
         validated(task, Steps(lambda words, *_: said.append(words)))
     assert any("is larger than `validation.local_limit`" in words for words in said)
+
+
+SUSPENDS = "groups: {g: {tables: [s.u], retries: 1}}\ntables: {s.u: {ddl: {drop: ignore}}}\n"
+
+
+@pytest.mark.parametrize("kind", ["delta", "postgresql"])
+def test_a_table_that_cannot_be_compared_keeps_no_other_from_it(
+    tmp_path: Path, database: str, db: psycopg.Connection, kind: str
+) -> None:
+    """Its DDL stopped it: the others are compared and repaired, and it is told of with the reason."""
+    db.execute(CREATE + "create table s.u (id int primary key, v text); insert into s.u values (1, 'a')")
+    target = f"target: '{database}&schema=copies'\n" if kind == "postgresql" else ""
+    task = task_of(tmp_path, database, SUSPENDS + target)
+    db.execute("alter table s.u drop v; alter table s.u add v text; insert into s.u values (2, 'new')")
+    validated(task)
+    if kind == "postgresql":
+        db.execute("delete from copies.t where id = 7")
+    else:
+        DeltaTable(task.target_path("s.t")).delete("id = 7")
+    found = validated(task)
+    assert not found.equal
+    assert [(t.table, t.equal, t.differing_rows) for t in found.tables] == [
+        ("s.bag", True, 0), ("s.t", False, 1), ("s.u", False, 0),
+    ]  # fmt: skip
+    why = found.tables[-1].not_compared
+    assert why is not None and why.startswith("the target would have two columns 'v'")
+    assert [t.not_compared for t in found.tables[:2]] == [None, None]
+    assert found.as_dict()["tables"][-1]["not_compared"] == why
+    before, done, after = setup.repair_task(task, (), dry_run=False, samples=3)
+    assert before.tables[-1].not_compared == why
+    assert [(r.table, r.inserts, r.refused) for r in done] == [
+        ("s.t", 1, None), ("s.u", 0, f"not compared: {why}"),
+    ]  # fmt: skip
+    assert after is not None and [(t.table, t.equal) for t in after.tables] == [("s.t", True)]
+    alone = setup.validate_task(Path("shop.yaml"), task, ("s.u",), timeout_s=60, samples=3)
+    assert not alone.equal and [t.not_compared for t in alone.tables] == [why]
+
+
+@pytest.mark.parametrize("kind", ["delta", "postgresql"])
+def test_a_target_that_is_gone_keeps_no_other_table_from_being_compared(
+    tmp_path: Path, database: str, db: psycopg.Connection, kind: str
+) -> None:
+    db.execute(CREATE)
+    target = f"target: '{database}&schema=copies'\n" if kind == "postgresql" else ""
+    task = task_of(tmp_path, database, target)
+    if kind == "postgresql":
+        db.execute("drop table copies.t")
+    else:
+        shutil.rmtree(task.target_path("s.t"))
+    bag, gone = validated(task).tables
+    assert bag.equal and not gone.equal
+    assert gone.not_compared is not None and gone.not_compared.startswith("s.t is not in the target")
+
+
+def test_an_error_of_the_task_ends_the_comparison(
+    tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db.execute(CREATE)
+    task = task_of(tmp_path, database, "validation: {local_limit: 0}\n")
+
+    def no_java(*_: Any, **__: Any) -> None:
+        raise ConfigError("there is no Java")
+
+    monkeypatch.setattr("tailrace.runtime.session.session", no_java)
+    with pytest.raises(ConfigError, match="no Java"):
+        validated(task)
+    monkeypatch.setattr("tailrace.validate.tables._wait_stored", lost)
+    with pytest.raises(ConnectionLostError, match="gone"):
+        validated(task)
+
+
+def lost(*_: Any) -> None:
+    raise ConnectionLostError("the source is gone")

@@ -64,6 +64,19 @@ def test_a_validation_says_whose_changes_wait() -> None:
     assert "waiting" not in shown(screen.report(ValidationReport("0" * 40, tables[1:2])))
 
 
+def test_a_table_that_was_not_compared_says_why() -> None:
+    tables = [
+        TableResult("s.a", False, 0, 0, 0, 0, not_compared="two columns 'v'"),
+        TableResult("s.b", True, 1, 1, 1, 0),
+    ]
+    found = ValidationReport("0" * 40, tables)
+    assert not found.equal
+    said = [line for line in shown(screen.report(found)).splitlines() if "s.a" in line]
+    assert [cell.strip() for cell in said[0].split("│")[1:-1]] == [
+        "s.a", "", "", "not compared", "two columns 'v'",
+    ]  # fmt: skip
+
+
 def test_the_demo_fits_and_says_what_a_change_number_is() -> None:
     lines = [TableLine("public.pgbench_accounts", 1_000_000, 1_000_000, True, 6640, 1500.0)]
     event = StoryEvent(

@@ -14,9 +14,9 @@ MEANINGS = {
 
 FOUND = {
     "check, init": "at least one finding is an error; `tailrace run` would refuse the task",
-    "validate": "a target differs from its source",
-    "validate --repair": "a target still differs, or was not repaired",
-    "validate --dry-run": "there is something to repair",
+    "validate": "a target differs from its source, or a table could not be compared",
+    "validate --repair": "a target still differs, or was not compared or repaired",
+    "validate --dry-run": "there is something to repair, or a table could not be compared",
     "status --fail-if-behind": "a table is further behind, or a process has not run, for longer than "
     "the limit",
     "convert": "bad rows were set aside in `_rejects`",

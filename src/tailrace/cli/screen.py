@@ -198,6 +198,9 @@ def report(found: ValidationReport) -> Group:
     shown = Fit(columns, title=f"validated at {found.position[:16]}")
     parts: list[Fit | Text] = [shown]
     for t in found.tables:
+        if t.not_compared is not None:
+            shown.add(t.table, "", "", Text("not compared", "bold red"), t.not_compared)
+            continue
         words = (
             [f"{t.differing_rows:,} {'row' if t.differing_rows == 1 else 'rows'}"] if t.differing_rows else []
         )

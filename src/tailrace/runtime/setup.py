@@ -199,6 +199,7 @@ def repair_task(
         common: dict[str, Any] = {"samples": samples, "catch_up": catch_up}
         repair.finish(tables)
         before = validated(tables=tables, amend=repair, **common)
+        repair.left_out(before.tables)
         changed = [r.table for r in repair.done if r.changes and not dry_run]
         after = validated(tables=changed, **common) if changed else None
         return before, repair.done, after

@@ -41,6 +41,7 @@ class TableResult:
         samples: some of them: {"side": "source" | "target", column: text, ...}.
         columns: a sentence when the columns differ.
         overlaid: whether stored changes had to be laid over the target's version to reach the position.
+        not_compared: why the table could not be compared; it is not `equal` then, and nothing is counted.
     """
 
     table: str
@@ -54,6 +55,7 @@ class TableResult:
     columns: str | None = None
     overlaid: bool = False
     seconds: float = 0.0
+    not_compared: str | None = None
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from ..apply.targets.postgresql.place import Place, session
 from ..apply.targets.postgresql.progress import Progress
 from ..capture import baseline
 from ..config.task import Task
-from ..errors import ConfigError
 from ..model.change import Relation
 from ..sources.base import BaselinePart, Snapshot
 from ..sources.postgresql.baseline import PgPartReader, parts
 from ..state.orders import of_task, target_names
+from .versions import missing
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,23 @@ class HeldTarget:
     snapshot: Snapshot
     tables: dict[str, HeldTable]
 
+    def table(self, name: str) -> HeldTable:
+        """One of its tables.
+
+        Raises:
+            ConfigError: the target does not have it.
+        """
+        if name not in self.tables:
+            raise missing(name, self.place.label)
+        return self.tables[name]
+
     def files(self, table: str, folder: str, pool: Executor) -> list[str]:
         """Reads a table's rows into parquet files; returns their paths.
 
         Raises:
             TableMovedError: the target was truncated or rewritten since it is held; hold it again.
         """
-        held = self.tables[table]
+        held = self.table(table)
         reader = PgPartReader(self.place.url, held.only, numbered=False)
         loads = [
             pool.submit(baseline.load_part, reader, self.snapshot, held.layout, part, folder, False)
@@ -59,7 +69,8 @@ class HeldTarget:
 
 @contextmanager
 def hold(task: Task, tables: Sequence[str]) -> Iterator[HeldTarget | None]:
-    """The task's target as it is now, until the block ends; None for a Delta target."""
+    """The task's target as it is now, until the block ends, with those of the tables that it has; None for a
+    Delta target."""
     if not task.target.database:
         yield None
         return
@@ -72,12 +83,8 @@ def hold(task: Task, tables: Sequence[str]) -> Iterator[HeldTarget | None]:
         for table in tables:
             found = progress.read(on, table)
             oid = on.execute("SELECT to_regclass(%s)::oid::bigint", (progress.target(table),)).fetchone()
-            if found is None or oid is None:
-                raise ConfigError(
-                    f"{table} is not in the target",
-                    where=place.label,
-                    hint="it was dropped: take a new baseline (`tailrace resync`)",
-                )
+            if found is None or oid is None or oid[0] is None:
+                continue
             there = Relation(oid[0], *progress.split(table), found.layout.identity, found.layout.columns)
             rows = parts(on, there, task.baseline.rows_per_part)
             held[table] = HeldTable(there, found.upto, rows, progress.own_rows(table))

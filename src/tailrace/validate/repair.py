@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -52,6 +53,8 @@ from ..operate.task_runs import group_of, subscriptions
 from ..state import ledger, live
 from ..state.orders import of_task, target_names
 from . import repair_sides as sides
+from .apart import Apart
+from .compare import TableResult
 from .repair_changes import Mark, difference, difference_here
 from .repair_sides import TargetRows, WantedRows
 from .sides import Sessions
@@ -107,10 +110,17 @@ class Repair:
     done: list[Repaired] = field(default_factory=list)
 
     def __call__(self, found: Sequence[Difference]) -> None:
+        alone = Apart()
         with live.lock(self.task.run_path, "pipeline"):  # nobody applies in the meantime
             for one in found:
                 self.steps.now(f"repairing {one.result.table}")
-                self.done.append(self._table(one))
+                done = alone.tried(one.result.table, partial(self._table, one))
+                self.done.append(done or Repaired(one.result.table, refused=alone.why[one.result.table]))
+
+    def left_out(self, found: Sequence[TableResult]) -> None:
+        """Says which tables could not be compared, and so are not repaired."""
+        these = [t for t in found if t.not_compared is not None]
+        self.done += [Repaired(t.table, refused=f"not compared: {t.not_compared}") for t in these]
 
     def finish(self, tables: Sequence[str]) -> None:
         """Logs what a crash kept out of the key log after the target had it; for all tables if none is

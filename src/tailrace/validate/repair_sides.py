@@ -123,7 +123,7 @@ def there(task: Task, table: str, scratch: str) -> TargetRows:
     mark = mark_of(task, table)
     with hold(task, [table]) as held:
         if held is not None:
-            found = held.tables[table]
+            found = held.table(table)
             with readers(task.baseline.workers, found.parts) as pool:
                 files = held.files(table, scratch, pool)
             return TargetRows(task, table, Landed(found.layout, files), found.upto, mark)

@@ -32,6 +32,7 @@ from ..sources.base import BaselinePart, LogSource, Snapshot
 from ..state import ledger
 from ..state.orders import of_task
 from ..state.totals import last_stored
+from .apart import Apart
 from .compare import TableResult, compare
 from .mapped import Made
 from .postgresql_side import HeldTarget, hold
@@ -97,7 +98,8 @@ def validate(
     and apply what the source has). Otherwise validation waits until the running task has stored up to the
     snapshot's position, at most `timeout_s` seconds (PositionError). `steps` is told what is done.
     `spark` is asked for a session only where this process cannot compare by itself (`validate_sides`).
-    `amend` gets the tables that differ, when any does; the report says what was found before it.
+    `amend` gets the tables that differ, when any does; the report says what was found before it. An error
+    that concerns one table alone is that table's result (`TableResult.not_compared`).
 
     Raises:
         ConfigError: a table has no baseline yet, or there is no table to compare.
@@ -159,22 +161,27 @@ def _at(
     """Validation at one snapshot. The source is read first, so that less can be truncated during the
     validation."""
     source.mark("validate")  # a record after the snapshot: once it is stored, so is everything before it
-    relations = {table: source.relation(table) for table in wanted}
-    parts = {t: source.parts(r, task.baseline.rows_per_part) for t, r in relations.items()}
-    there = [] if held is None else [p for t in wanted for p in held.tables[t].parts]
+    alone = Apart()
+    targets = {} if held is None else alone.each(wanted, held.table)
+    relations = alone.each(wanted, source.relation)
+    parts = alone.each(relations, lambda t: source.parts(relations[t], task.baseline.rows_per_part))
+    there = [p for one in targets.values() for p in one.parts]
     steps.more(sum(map(len, parts.values())) + len(there) + len(wanted))
+
+    def left(t: str, pool: Executor) -> Landed:
+        folder = scratch / lake.file_name(t)
+        return _source_rows(task, source, snapshot, relations[t], parts[t], folder, pool, steps)
+
+    def right(t: str, pool: Executor) -> Held:
+        assert held is not None  # noqa: S101 - otherwise no table is held
+        steps.now(f"reading the target of {t}")
+        files = held.files(t, str(scratch / "target" / lake.file_name(t)), pool)
+        steps.done(len(targets[t].parts))
+        return Held(Landed(targets[t].layout, files), targets[t].upto)
+
     with readers(task.baseline.workers, [*there, *chain(*parts.values())]) as pool:
-        lefts = {
-            t: _source_rows(task, source, snapshot, r, parts[t], scratch / lake.file_name(t), pool, steps)
-            for t, r in relations.items()
-        }
-        rights: dict[str, Held] = {}
-        for t in wanted if held is not None else ():
-            assert held is not None  # noqa: S101 - see the line above
-            steps.now(f"reading the target of {t}")
-            files = held.files(t, str(scratch / "target" / lake.file_name(t)), pool)
-            rights[t] = Held(Landed(held.tables[t].layout, files), held.tables[t].upto)
-            steps.done(len(held.tables[t].parts))
+        lefts = alone.each(parts, lambda t: left(t, pool))
+        rights = alone.each(targets, lambda t: right(t, pool))
     if catch_up is not None:
         catch_up()
     steps.now("waiting for the changes before the snapshot to be stored")
@@ -188,20 +195,24 @@ def _at(
             hint="validate again",
         )
     both: dict[str, Both] = {}
+    sessions = alone.sessions(spark)
 
     def one(table: str) -> TableResult:
         steps.now(f"comparing {table}")
-        target = TargetSide.at(task, baselines[table], limit, rights.get(table), spark)
+        target = TargetSide.at(task, baselines[table], limit, rights.get(table), sessions)
         both[table] = Both(lefts[table], target)
-        sides, overlaid = both[table].sides(spark)
-        found = compare(table, target.made.relation, sides, overlaid, buckets, samples)
+        sides, overlaid = both[table].sides(sessions)
+        return compare(table, target.made.relation, sides, overlaid, buckets, samples)
+
+    def tried(table: str) -> TableResult:
+        found = alone.tried(table, lambda: one(table))
         steps.done()
-        return found
+        return found or TableResult(table, False, 0, 0, 0, 0, not_compared=alone.why[table])
 
     with ThreadPoolExecutor(task.apply.parallel_tables) as side_by_side:
-        report = ValidationReport(limit, list(side_by_side.map(one, wanted)))
-    if amend is not None and not report.equal:
-        found = [(t, both[t.table]) for t in report.tables if not t.equal]
+        report = ValidationReport(limit, list(side_by_side.map(tried, wanted)))
+    found = [(t, both[t.table]) for t in report.tables if not t.equal and t.not_compared is None]
+    if amend is not None and found:
         amend([Difference(t, b.target.made, b, limit) for t, b in found])
     return report
 

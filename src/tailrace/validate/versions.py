@@ -17,6 +17,7 @@ from ..apply.mapping.table_map import place_of, task_map
 from ..apply.targets.delta.layout_mark import is_marked
 from ..config.task import Task
 from ..engine.rules import SOFT_COLUMN
+from ..errors import ConfigError
 from ..lake import delta as lake
 from ..state.ledger import Baseline
 from ..state.orders import of_task, target_names
@@ -44,8 +45,21 @@ class Version:
 
 
 def version_before(task: Task, taken: Baseline, limit: str) -> Version:
-    """A Delta target's newest version not after a position."""
-    return Versions.of(task, taken).before(limit)
+    """A Delta target's newest version not after a position.
+
+    Raises:
+        ConfigError: there is no target.
+    """
+    found = Versions.of(task, taken)
+    if found.newest < 0:
+        raise missing(taken.table, found.path)
+    return found.before(limit)
+
+
+def missing(table: str, where: str) -> ConfigError:
+    """The error for a table that the target does not have."""
+    hint = "it was dropped: take a new baseline (`tailrace resync`)"
+    return ConfigError(f"{table} is not in the target", where=where, hint=hint)
 
 
 @dataclass(frozen=True)
