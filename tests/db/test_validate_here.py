@@ -17,6 +17,7 @@ from tailrace.config.task import Task, load
 from tailrace.errors import ApplyError, ConfigError, ConnectionLostError
 from tailrace.lake import delta as lake
 from tailrace.model.steps import Steps
+from tailrace.operate.status import status
 from tailrace.runtime import setup
 from tailrace.state import orders
 from tailrace.validate.tables import ValidationReport
@@ -273,6 +274,32 @@ def test_a_target_that_is_gone_keeps_no_other_table_from_being_compared(
     bag, gone = validated(task).tables
     assert bag.equal and not gone.equal
     assert gone.not_compared is not None and gone.not_compared.startswith("s.t is not in the target")
+
+
+@pytest.mark.parametrize("kind", ["delta", "postgresql"])
+def test_values_that_no_type_of_the_lake_holds_are_counted(
+    tmp_path: Path, database: str, db: psycopg.Connection, kind: str
+) -> None:
+    """They are NULL in the target, as documented: it is equal, and the result says how many there are."""
+    db.execute(CREATE + "create table s.u (id int primary key, d date, n numeric(6, 2), x numeric(6, 2))")
+    db.execute("insert into s.u values (1, '0044-03-15 BC', 'NaN', 'NaN'), (2, '2026-01-01', 1, 1)")
+    target = f"target: '{database}&schema=copies'\n" if kind == "postgresql" else ""
+    dropped = "tables: {s.u: {drop: [x]}}\n"  # not in the target: not compared, not counted
+    task = task_of(tmp_path, database, f"on_bad_value: quarantine\n{dropped}{target}")
+    assert [(t.table, t.equal, t.as_null) for t in validated(task).tables] == [
+        ("s.bag", True, 0), ("s.t", True, 0), ("s.u", True, 2),
+    ]  # fmt: skip
+    db.execute("update s.u set d = '0100-01-01 BC' where id = 2")
+    found = validated(task)
+    assert found.equal and [t.as_null for t in found.tables] == [0, 0, 3]
+    assert found.as_dict()["tables"][2]["as_null"] == 3
+    noted = {t.table: t.quarantined for t in status(task).tables}
+    assert noted == {"s.bag": 0, "s.t": 0, "s.u": 4}  # with x, which is kept there too
+    if kind == "postgresql":
+        db.execute("update copies.u set d = '2026-01-01' where id = 2")
+    else:
+        DeltaTable(task.target_path("s.u")).update(updates={"d": "'2026-01-01'"}, predicate="id = 2")
+    assert [(t.equal, t.as_null) for t in validated(task).tables] == [(True, 0), (True, 0), (False, 3)]
 
 
 def test_an_error_of_the_task_ends_the_comparison(

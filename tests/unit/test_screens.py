@@ -77,6 +77,27 @@ def test_a_table_that_was_not_compared_says_why() -> None:
     ]  # fmt: skip
 
 
+def test_values_that_were_compared_as_null_are_counted() -> None:
+    tables = [TableResult("s.a", True, 1, 1, 1, 0, as_null=n) for n in (0, 1, 2000)]
+    said = " ".join(shown(screen.report(ValidationReport("0" * 40, tables))).split())
+    assert said.count("lake type cannot hold") == 2
+    assert "s.a: 1 value of the source that the column's lake type cannot hold was compared as NULL" in said
+    assert said.endswith(
+        "s.a: 2,000 values of the source that the column's lake type cannot hold were compared as NULL"
+    )
+
+
+def test_status_says_how_many_values_were_set_aside() -> None:
+    odd = screen_table("s.odd", "running")
+    odd.quarantined = 3
+    found = Status("shop", None, None, 0, 0, 0, None, [odd, screen_table("s.t", "running")])
+    said = [one for one in screen.reasons(found) if "quarantine" in one]
+    assert said == [
+        "s.odd: 3 values that the column's lake type cannot hold were set aside in `control/quarantine` "
+        "and became NULL (`on_bad_value`)"
+    ]
+
+
 def test_the_demo_fits_and_says_what_a_change_number_is() -> None:
     lines = [TableLine("public.pgbench_accounts", 1_000_000, 1_000_000, True, 6640, 1500.0)]
     event = StoryEvent(

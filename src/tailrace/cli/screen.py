@@ -59,7 +59,8 @@ def status(found: Status, most: int | None = None) -> Group:
 
 def reasons(found: Status) -> list[str]:
     """Why tables are paused, suspended or wait for a baseline, errors, targets with other names, columns of
-    unknown identity or proved late, consumers that keep old changes for long: one line each."""
+    unknown identity or proved late, values that were set aside, consumers that keep old changes for long: one
+    line each."""
     lines = [
         f"{t.table}: {t.state} since {_moment(t.since)} by {t.who}: {t.why}"
         for t in found.tables
@@ -70,6 +71,11 @@ def reasons(found: Status) -> list[str]:
     for t in found.tables:
         doubts = Doubts(t.unknown_columns, t.proved_columns)
         lines += [f"{t.table}: {said} ({REPAIRS})" for said in doubts.said]
+    lines += [
+        f"{t.table}: {_bad(t.quarantined)} set aside in `control/quarantine` and became NULL (`on_bad_value`)"
+        for t in found.tables
+        if t.quarantined
+    ]
     return lines + [f"consumer {name}: {said}" for name, said in found.consumers.items()]
 
 
@@ -215,7 +221,21 @@ def report(found: ValidationReport) -> Group:
     if behind := ", ".join(t.table for t in found.tables if t.overlaid):
         said = "waiting changes count as applied here (`tailrace status` says why they wait)"
         parts.append(Text(f"{behind}: {said}"))
+    for t in found.tables:
+        if t.as_null:
+            parts.append(Text(f"{t.table}: {_bad(t.as_null, ' of the source')} compared as NULL"))
     return Group(*parts)
+
+
+def _bad(many: int, of: str = "") -> str:
+    """Values that the column's lake type cannot hold, and a verb.
+
+    >>> print(_bad(2, " of the source"))
+    2 values of the source that the column's lake type cannot hold were
+    """
+    one = many == 1
+    said = f"{many:,} {'value' if one else 'values'}{of} that the column's lake type cannot hold"
+    return f"{said} {'was' if one else 'were'}"
 
 
 def repaired(before: ValidationReport, done: list[Repaired], after: ValidationReport | None) -> Group:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import pyarrow.fs
+from deltalake import DeltaTable
 
 from ..apply.mapped_snapshots import loaded
 from ..apply.mapping.table_map import place_of, task_map
@@ -45,7 +47,9 @@ class TableStatus:
     `flagged`: changes since its baseline that did not hit the row they expected; None: there is no key log.
     `unknown_columns`: columns of which it could not be proved which of the source's they are.
     `proved_columns`: columns that only a later change has proved: values from before may have been replaced
-    by NULL. Both are said until a new baseline."""
+    by NULL. Both are said until a new baseline.
+    `quarantined`: values that the column's lake type cannot hold, as many as `control/quarantine` keeps; they
+    became NULL."""
 
     table: str
     state: str
@@ -69,6 +73,7 @@ class TableStatus:
     flagged: int | None = None
     unknown_columns: list[str] = field(default_factory=list)
     proved_columns: list[str] = field(default_factory=list)
+    quarantined: int = 0
 
 
 @dataclass
@@ -186,13 +191,28 @@ def _ordered(
 
 
 def _noted(task: Task, tables: dict[str, TableStatus], baselines: Baselines) -> None:
-    """Flagged rows, as counted in the key log, and columns whose values in older rows are in doubt."""
+    """Flagged rows, as counted in the key log, columns whose values in older rows are in doubt, values that
+    were set aside."""
     for row in control_tables.rows(task.keylog_path, IR_SUBSCRIPTION):
         if row["group_id"] == task.name and row["subscription_id"] in tables:
             tables[row["subscription_id"]].flagged = row["flagged_count"] or 0
     for name, doubts in doubts_of(task, baselines).items():
         if name in tables and tables[name].state != "removed":
             tables[name].unknown_columns, tables[name].proved_columns = doubts.unknown, doubts.proved
+    quarantine = task.control_path("quarantine")
+    for name, many in _quarantined(quarantine, lake.version(quarantine)).items():
+        if name in tables and tables[name].state != "removed":
+            tables[name].quarantined = many
+
+
+@lru_cache(4)
+def _quarantined(path: str, version: int) -> dict[str, int]:
+    """Table -> how many values are set aside, in a version of the quarantine table; the live screen asks once
+    a second."""
+    if version < 0:
+        return {}
+    counts = lake.dataset(DeltaTable(path, version=version)).to_table(["table"])["table"].value_counts()
+    return {one["values"]: one["counts"] for one in counts.to_pylist()}
 
 
 def _unstored(task: Task, captured: int, stored: int) -> float:

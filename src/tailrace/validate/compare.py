@@ -41,6 +41,8 @@ class TableResult:
         samples: some of them: {"side": "source" | "target", column: text, ...}.
         columns: a sentence when the columns differ.
         overlaid: whether stored changes had to be laid over the target's version to reach the position.
+        as_null: values of the source that the column's lake type cannot hold: they were compared as NULL,
+            which the target has in their place (`on_bad_value`).
         not_compared: why the table could not be compared; it is not `equal` then, and nothing is counted.
     """
 
@@ -56,6 +58,7 @@ class TableResult:
     overlaid: bool = False
     seconds: float = 0.0
     not_compared: str | None = None
+    as_null: int = 0
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,15 @@ class Made:
                 shown[c.name] = names[c.attnum]
         return shown
 
+    def seen(self, now: Relation) -> set[str]:
+        """Columns of the source (its layout `now`) whose values are compared, as they are or in what the
+        mapping makes of them."""
+        names = self.names(now)
+        if self.mapping is None:
+            return set(names)
+        used = {n for p in self.mapping.parts for n in p.needs}
+        return {n for n, to in names.items() if to in used}
+
     @property
     def kept(self) -> list[str]:
         """Columns of the target that it kept when the source dropped what they are made of: they are not

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -48,10 +48,12 @@ _READ_HERE = {"timestampNtz", "typeWidening"}
 
 @dataclass(frozen=True)
 class Landed:
-    """Rows in parquet files, and their layout."""
+    """Rows in parquet files, and their layout. `bad`: column -> how many of its values its lake type cannot
+    hold: the files have NULL in their place."""
 
     layout: Relation
     files: Sequence[str]
+    bad: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -197,6 +199,12 @@ class Both:
             return Files(self.left_here(), self.target.here()), False
         right, overlaid = self.target.frame(sessions(why))
         return Frames(self.left(sessions(why)), right), overlaid
+
+    @property
+    def as_null(self) -> int:
+        """How many values of the source are compared as NULL, because their lake types cannot hold them."""
+        seen = self.target.made.seen(self.source.layout)
+        return sum(many for column, many in self.source.bad.items() if column in seen)
 
     def left(self, spark: SparkSession) -> DataFrame:
         """The source's rows as the target should have them."""

@@ -11,9 +11,10 @@ import os
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
@@ -202,7 +203,8 @@ def _at(
         target = TargetSide.at(task, baselines[table], limit, rights.get(table), sessions)
         both[table] = Both(lefts[table], target)
         sides, overlaid = both[table].sides(sessions)
-        return compare(table, target.made.relation, sides, overlaid, buckets, samples)
+        found = compare(table, target.made.relation, sides, overlaid, buckets, samples)
+        return replace(found, as_null=both[table].as_null)
 
     def tried(table: str) -> TableResult:
         found = alone.tried(table, lambda: one(table))
@@ -280,9 +282,10 @@ def _source_rows(
         for part in parts
     ]
     steps.now(f"reading {relation.table}")
-    files = []
+    files, bad = [], Counter[str]()
     for one in loads:
         done = one.result()
         files += [f"{path}/{done.added.path}"] if done.added else []
+        bad.update(column for column, _ in done.bad)
         steps.done()
-    return Landed(relation, files)
+    return Landed(relation, files, bad)
