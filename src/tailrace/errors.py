@@ -12,6 +12,7 @@ TailraceError
 │   └── ValueRangeError  a value that its column's lake type cannot hold
 ├── ApplyError         changes that could not be applied to a target
 │   ├── BaselineNeededError  they never can: the table needs a new baseline
+│   ├── ConstraintError  a constraint of the target refuses a row
 │   ├── TargetLostError  the target's server went away; trying again is safe
 │   └── ConcurrentCommitError  somebody else committed to the target first; doing it again is safe
 ├── LeaseLostError     another process has taken over what this one did
@@ -117,6 +118,11 @@ class BaselineNeededError(ApplyError):
 class LimitReachedError(ApplyError):
     """A table has had as many conflicts as its rules allow (`log then stop after 100`). Trying it again would
     count them anew, so somebody has to decide."""
+
+
+class ConstraintError(ApplyError):
+    """A constraint of the target (unique, CHECK, NOT NULL, foreign key) refuses a row; nothing was
+    written."""
 
 
 class TargetLostError(ApplyError):

@@ -118,6 +118,18 @@ def test_defaults() -> None:
     assert [Rules.of(m).plain for m in MODES] == [False, True, False, False]
 
 
+def test_rules_of_an_open_window_fit_every_change_and_keep_the_policy_of_what_nothing_fits() -> None:
+    own = Rules.of(
+        "strict", {"update_missing": "log then stop after 9", "data_error": "log then suspend after 2"}
+    )
+    assert own.lenient.mode == "upsert"
+    assert dict(own.lenient.on) == {
+        "insert_exists": "apply", "update_missing": "apply", "delete_missing": "ignore", "data_error": "log",
+    }  # fmt: skip
+    assert own.lenient.limits == {"data_error": (2, "suspend")}
+    assert Rules.of("soft_delete").lenient == Rules.of("soft_delete") and Rules.of("strict").lenient.plain
+
+
 @pytest.mark.parametrize(
     ("mode", "on"),
     [

@@ -31,6 +31,7 @@ from .rules_write import RulesWriter
 from .targets.audit import LOST, Audited
 from .targets.base import ApplyOutcome, Target
 from .targets.task_batch import TaskBatch
+from .window import WAYS_OUT, lies
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,6 +52,7 @@ class RulesApply:
         task: `TASK_NAME` in exceptions and suspensions.
         keylog: None: no key log.
         suspensions: where tables are suspended; below `root` when not given.
+        window: the changes lie in the open window of a baseline.
     """
 
     def __init__(
@@ -65,7 +67,9 @@ class RulesApply:
         keylog: KeyLog | None = None,
         suspensions: Holds | None = None,
         later: Later | None = None,
+        window: bool = False,
     ) -> None:
+        self._window = window
         self._spark, self._target, self._rules, self._app = spark, target, rules, app_id
         self._later: Later = later or (lambda work: work())
         self._log = keylog if keylog is None or keylog.mode != "off" else None
@@ -146,7 +150,8 @@ class RulesApply:
     def _begin(self, table: str, reached: int, baseline: int) -> None:
         if self._log is not None:
             self._log.begin(table, reached, baseline=baseline)
-        self._exceptions.begin(table, self._rules.limits, baseline=baseline)
+        # All kinds when one has a limit: an open window's rules have fewer limits than the table's.
+        self._exceptions.begin(table, CONFLICTS if self._rules.limits else (), baseline=baseline)
 
     def _apply(self, name: str, cut: Cut, end: int | None = None) -> ApplyResult:
         rules, reached = self._rules, self._reached(name)
@@ -182,6 +187,12 @@ class RulesApply:
             return done
         seq, kind, policy = ends
         why = why or CONFLICTS[kind]
+        hint = (
+            "the changes before it are applied; correct the target or that change, or give another "
+            f"policy (`--on {kind}=log`, in a task file `on: {{{kind}: log}}`)"
+        )
+        if self._window:
+            why, hint = f"{why}{lies(name)}", f"the changes before it are applied; {WAYS_OUT}"
         said = f"{kind} at change_seq {seq}: {why}"
         if policy == "suspend":
             self._later(lambda: self._suspend(name, said))
@@ -191,8 +202,7 @@ class RulesApply:
         raise failed(
             f"{kind}: {why}",
             where=f"{name}, change_seq {seq}",
-            hint="the changes before it are applied; correct the target or that change, or give another "
-            f"policy (`--on {kind}=log`, in a task file `on: {{{kind}: log}}`)",
+            hint=hint,
         )
 
     def _suspend(self, name: str, why: str) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from ..errors import ConstraintError
 from ..lake.failpoints import reach
 from ..model.change import ChangeTable
 from ..state.ledger import AppliedTable
@@ -17,6 +18,7 @@ from .segment import Segment
 from .targets.base import ApplyOutcome, Target
 from .task_rules import TaskRules
 from .transactions import transactions
+from .window import in_window
 
 
 @dataclass
@@ -67,7 +69,12 @@ class SegmentApply:
     def _one(self, batch: TableBatch, after: int, exact: bool) -> ApplyResult:
         if self._applier is not None:
             return self._applier.follow(batch, after, exact=exact, baseline=self.baseline)
-        return ApplyResult(batch.upto, batch.counts, outcome=self.target.apply(batch))
+        try:
+            return ApplyResult(batch.upto, batch.counts, outcome=self.target.apply(batch))
+        except ConstraintError as error:
+            if not batch.tolerant:
+                raise
+            raise in_window(self.table, error) from error
 
     def _batches(
         self, changes: ChangeTable, counts: Mapping[str, int]

@@ -20,6 +20,7 @@ from .targets.delta.many import ROWS
 from .targets.task_batch import TaskBatch
 from .task_rules import TaskRules
 from .transactions import by_transaction
+from .window import in_window
 
 logger = logging.getLogger("tailrace.apply")
 
@@ -125,7 +126,7 @@ class TaskBatches:
         for one, made in zip(todo, together, strict=True):
             applier = self._applier(one)
             if made is None or isinstance(made, TailraceError):
-                found[one.table] = made
+                found[one.table] = in_window(one.table, made) if one.tolerant else made
             elif applier is None:
                 found[one.table] = ApplyResult(one.upto, outcome=made.outcome)
                 if self.rules:

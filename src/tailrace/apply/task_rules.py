@@ -102,6 +102,7 @@ class TaskRules:
             keylog=self._log,
             suspensions=self._suspensions,
             later=self._suspends.append,
+            window=window,
         )
 
     def transactional(self, table: str) -> bool:

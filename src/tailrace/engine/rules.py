@@ -159,7 +159,16 @@ class Rules:
     @property
     def lenient(self) -> Rules:
         """Rules under which every change is made to fit, for the same columns of the target."""
-        return Rules("upsert" if self.mode == "strict" else self.mode, _LENIENT, self.soft_column)
+        # What a change meets tells nothing where rows may have it already: an insert that finds its row, an
+        # update that does not are no conflicts there, so the policies for them are replaced. Values that the
+        # target refuses fit nowhere, here as elsewhere: what happens then is for the user to say.
+        kept = "data_error"
+        return Rules(
+            "upsert" if self.mode == "strict" else self.mode,
+            {**_LENIENT, kept: self.on[kept]},
+            self.soft_column,
+            {kind: limit for kind, limit in self.limits.items() if kind == kept},
+        )
 
     def conflict(self, situation: str) -> str | None:
         """The conflict that decides a situation; None when there is none.

@@ -10,7 +10,14 @@ from urllib.parse import unquote
 
 import psycopg
 
-from ....errors import ApplyError, ConfigError, ConnectionLostError, SourceError, TargetLostError
+from ....errors import (
+    ApplyError,
+    ConfigError,
+    ConnectionLostError,
+    ConstraintError,
+    SourceError,
+    TargetLostError,
+)
 from ....lake import guards
 from ....sources.postgresql.address import address
 from ....sources.postgresql.connect import Session, connect, is_lost, quoted
@@ -132,7 +139,8 @@ def asking(where: str) -> Iterator[None]:
             said = f"the target does not answer: {str(error).strip()}"
             raise TargetLostError(said, where=where, hint="see the target server's log") from error
         hint = _HINTS.get(error.sqlstate or "", "see the target server's log")
-        raise ApplyError(str(error).strip(), where=where, hint=hint) from error
+        kind = ConstraintError if isinstance(error, psycopg.IntegrityError) else ApplyError
+        raise kind(str(error).strip(), where=where, hint=hint) from error
 
 
 @contextmanager
