@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
 import shutil
 import subprocess
@@ -90,6 +92,60 @@ def test_soliddb() -> None:
     found = look("soliddb", "tables")
     assert (found.format, [t.name for t in found.tables]) == ("soliddb", ["SHOP.ITEM"])
     assert found.tables[0].operations["U"] == 3
+
+
+KINDS = ("csv", "csv.gz", "json", "json.gz", "parquet")
+
+
+def as_kind(vendor: str, folder: Path, kind: str) -> None:
+    """A vendor's example as files of another kind, every value as text."""
+    shutil.copytree(EXAMPLES / vendor / "tables", folder)
+    for file in sorted(folder.rglob("*.csv")):
+        with file.open(newline="") as lines:
+            rows: list[dict[str, str | None]] = [
+                {n: v or None for n, v in row.items()} for row in csv.DictReader(lines)
+            ]
+        made = file.read_bytes() if kind.startswith("csv") else b""
+        if kind.startswith("json"):
+            made = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        wanted = file.with_suffix(f".{kind}")
+        file.unlink()
+        if kind == "parquet":
+            text = pa.schema([(n, pa.string()) for n in rows[0]])
+            pq.write_table(pa.Table.from_pylist(rows, schema=text), wanted)
+        else:
+            wanted.write_bytes(gzip.compress(made) if kind.endswith(".gz") else made)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("vendor", ["openedge", "qlik", "soliddb", "sqdr"])
+def test_every_kind_of_file_says_the_same(tmp_path: Path, vendor: str, kind: str) -> None:
+    as_kind(vendor, tmp_path / "in", kind)
+    found, text = look(tmp_path / "in"), look(vendor, "tables")
+    assert (found.format, found.tables) == (vendor, text.tables)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_file_of_tailrace(tmp_path: Path, kind: str) -> None:
+    as_kind("qlik", tmp_path / "qlik", kind)
+    file = tmp_path / f"shop.item.{kind}"
+    shutil.move(tmp_path / "qlik" / "shop.item__ct" / f"20261102-081500500.{kind}", file)
+    (item,) = look(file, form="tailrace").tables
+    assert (item.name, item.operations) == ("shop.item", {"I": 1, "B": 1, "U": 1, "D": 1})
+
+
+@pytest.mark.parametrize("line", ["[1]", "{", "7"])
+def test_lines_that_are_not_json_objects_name_their_file(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "shop.item__ct" / "20261102-081500500.json"
+    file.parent.mkdir()
+    rows = f'{{"header__change_seq":"{1:035d}","header__change_oper":"I","id":"ü"}}\n'
+    file.write_text(rows, "latin-1")
+    assert look(tmp_path, given={"encoding": "latin-1"}, form="qlik").tables[0].operations == {"I": 1}
+    with pytest.raises(FormatError, match=r"cannot be read(.|\n)*20261102-081500500\.json"):
+        look(tmp_path, form="qlik")
+    file.write_text(f"{rows}{line}\n")
+    with pytest.raises(FormatError, match=r"cannot be read(.|\n)*20261102-081500500\.json"):
+        look(tmp_path, form="qlik")
 
 
 def test_no_spark_is_loaded() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -102,12 +103,12 @@ def sample(place: Path, *, every: bool = False, options: Options | None = None) 
             return _parquet(inside, every)
         inside = [f for f in inside if f.stat().st_size] or inside
         with _opened(inside[0]) as stream:
+            asked = options or Options()
             if kind == "csv":
-                asked = options or Options()
                 start = head(str(inside[0]), encoding=asked.encoding, delimiter=asked.delimiter)
                 found = of_csv(stream, start.names, start.dialect, every=every)
             else:
-                found = of_json(stream, every=every)
+                found = of_json(stream, every=every, encoding=asked.encoding)
         return found if len(inside) == 1 else TableSample(found.rows, None, text=True)
     except (OSError, EOFError, ValueError, TypeError, RecursionError, pa.ArrowException) as error:
         raise FormatError(f"it cannot be read: {error}", where=str(place)) from error
@@ -169,9 +170,13 @@ def of_csv(
     return TableSample(rows.slice(0, most), rows.num_rows if left >= 0 else None, text=True)
 
 
-def of_json(stream: IO[bytes], *, every: bool = False) -> TableSample:
-    """The first rows of JSON lines: columns in the order of the first line, values as text."""
-    lines = (json.loads(line) for line in stream if line.strip())
+def of_json(stream: IO[bytes], *, every: bool = False, encoding: str = "utf-8") -> TableSample:
+    """The first rows of JSON lines: columns in the order of the first line, values as text.
+
+    Raises:
+        ValueError: a line is not a JSON object, or of another encoding.
+    """
+    lines = map(_object, _lines(stream, encoding))
     ahead = list(islice(lines, 1))
     names = dict.fromkeys(n for line in ahead for n in line)
     most = _most(len(names), every)
@@ -181,6 +186,21 @@ def of_json(stream: IO[bytes], *, every: bool = False) -> TableSample:
     done = next(lines, None) is None
     made = _texts(list(names), cells, every=True)
     return TableSample(made.rows, len(rows) if done else None, text=True)
+
+
+def _lines(stream: IO[bytes], encoding: str) -> Iterator[str]:
+    """The lines of a stream that are not blank. A buffer finds them: Arrow's streams cannot be iterated."""
+    buffered = io.BufferedReader(stream)  # type: ignore[type-var]
+    with io.TextIOWrapper(buffered, encoding=encoding, newline="\n") as lines:
+        first = next(lines, "").removeprefix("\ufeff")
+        yield from (line for line in chain([first], lines) if line.strip())
+
+
+def _object(line: str) -> dict[str, Any]:
+    found = json.loads(line)
+    if not isinstance(found, dict):
+        raise ValueError(f"not a JSON object: {line.strip()[:80]}")
+    return found
 
 
 def _text(value: Any) -> str | None:

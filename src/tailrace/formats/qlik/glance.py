@@ -50,10 +50,17 @@ def _one(listed: Listing, file: DataFile, options: QlikOptions) -> TableSample:
         made = sample(_place(listed, file.path))
     else:
         with listed.fs.open_input_stream(f"{listed.root}/{file.path}", compression="detect") as stream:
-            made = of_json(stream) if file.kind == "json" else _csv(stream, file, options)
+            made = (_json if file.kind == "json" else _csv)(stream, file, options)
     columns = file.meta.columns if file.meta else ()
     types_of = {c.name: f"{c.key} {c.spark(options.datetime)}" for c in columns}
     return TableSample(made.rows.replace_schema_metadata(types_of), made.total, made.text)
+
+
+def _json(stream: IO[bytes], file: DataFile, options: QlikOptions) -> TableSample:
+    try:
+        return of_json(stream, encoding=options.encoding)
+    except (OSError, ValueError, RecursionError) as error:
+        raise FormatError(f"it cannot be read: {error}", where=file.path) from error
 
 
 def _csv(stream: IO[bytes], file: DataFile, options: QlikOptions) -> TableSample:
