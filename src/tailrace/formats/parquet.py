@@ -6,7 +6,7 @@ Spark gives such a column as a number. Digits that are cut are counted, as in te
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 
 _UNREAD = re.compile(r"\btime(32|64)\[|\bhalffloat\b")
+_ANY, _TEXT = re.compile(""), re.compile(r"(string|binary)$")
+_SAME = (
+    (re.compile(r"dictionary<values=(\w+), indices=\w+, ordered=\w+>"), r"\1"),
+    (re.compile(r"\blarge_|_view\b|\bfixed_size_(?=binary)|(?<=binary)\[\d+\]"), ""),
+    (re.compile(r"timestamp\[\w+"), "timestamp[us"),
+)
+"""Types that Arrow tells apart and Spark does not, and as what they count."""
 
 
 class LoadedTables(dict[str, "DataFrame"]):
@@ -63,9 +70,11 @@ def read(spark: SparkSession, files: Iterable[Path]) -> DataFrame:
     different columns, and times of different units. Spark gets each file: names of folders make no columns.
 
     Raises:
-        FormatError: a file is not Parquet, or has a column of a type that Spark does not read.
+        FormatError: a file is not Parquet, has a column of a type that Spark does not read, or of another one
+            than in the other files.
     """
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    schemas: dict[Path, list[tuple[str, str]]] = {}
     for file in files:
         try:
             schema = pq.read_schema(file)
@@ -73,11 +82,34 @@ def read(spark: SparkSession, files: Iterable[Path]) -> DataFrame:
             raise FormatError(f"it cannot be read: {error}", where=str(file)) from error
         types = list(zip(schema.names, map(str, schema.types), strict=True))
         refuse(types, str(file))
-        found = nanoseconds(types)
+        found, schemas[file] = nanoseconds(types), types
         groups.setdefault(tuple(found.items()), []).append(unglobbed(str(file)))
+    _refuse_two_kinds(schemas, _TEXT)
     reader = spark.read.option("mergeSchema", "true")
-    parts = [taken(reader.parquet(*paths), dict(found)) for found, paths in groups.items()]
+    try:
+        parts = [taken(reader.parquet(*paths), dict(found)) for found, paths in groups.items()]
+    except Exception as error:
+        if "CANNOT_MERGE" in str(error):
+            _refuse_two_kinds(schemas)
+        raise
     return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
+
+
+def _refuse_two_kinds(
+    schemas: Mapping[Path, Sequence[tuple[str, str]]], among: re.Pattern[str] = _ANY
+) -> None:
+    """Raises FormatError for a column that is of two types in two files, one of them `among` these."""
+    first: dict[str, tuple[str, Path]] = {}
+    for file, types in schemas.items():
+        for name, arrow in types:
+            kind = reduce(lambda text, same: same[0].sub(same[1], text), _SAME, arrow)
+            before, other = first.setdefault(name.lower(), (kind, file))
+            if kind != before and (among.match(kind) or among.match(before)):
+                raise FormatError(
+                    f"the column {name} is of the type {kind}, in {other.name} {before}",
+                    where=str(file),
+                    hint="write it with the same type in all files of the table",
+                )
 
 
 def refuse(types: Iterable[tuple[str, str]], where: str) -> None:

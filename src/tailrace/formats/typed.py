@@ -32,13 +32,23 @@ def as_type(value: Column, type: str, came: str = "string", *, base64: bool = Fa
     return exactly(value, type, came)
 
 
+def bytes_as_text(value: Column, *, base64: bool = False) -> Column:
+    """Bytes as text that `as_type` reads again: hex, or base64."""
+    from pyspark.sql import functions as F
+
+    return F.base64(value) if base64 else F.hex(value)
+
+
 def exactly(value: Column, type: str, came: str) -> Column:
-    """A value that came as one Spark SQL type as another; NULL if it would be another value there."""
+    """A value that came as one Spark SQL type as another; NULL if it would be another value there. Bytes as
+    text are UTF-8."""
     from pyspark.sql import functions as F
 
     if came == type:
         return value
     made = value.try_cast(type)
+    if (came, type) == ("binary", "string"):  # Spark takes any bytes
+        return F.when(F.is_valid_utf8(made), made)
     changes = _changes(value, made, type, came)
     return made if changes is None else F.when(~F.coalesce(changes, F.lit(False)), made)
 

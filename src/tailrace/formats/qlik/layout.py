@@ -16,7 +16,7 @@ from ...model import mask
 from ...model.change import PREFIX
 from ..base import ASIDE, FILE, FINER, RAW, ROW, WHY
 from ..shape import quoted, reasons
-from ..typed import exactly
+from ..typed import bytes_as_text, exactly
 from .options import HEADERS
 
 if TYPE_CHECKING:
@@ -176,10 +176,13 @@ def _digits(kind: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def arrange(df: DataFrame, want: QlikLayout, prefix: str | None, *, little: bool = False) -> DataFrame:
+def arrange(
+    df: DataFrame, want: QlikLayout, prefix: str | None, *, little: bool = False, base64: bool = False
+) -> DataFrame:
     """The rows in another layout: columns by name, masks adapted to it (their byte order unchanged), and
-    `column_mask`, if it has that column, for rows that lack some of its columns. A mask that marks columns
-    which its own layout does not have gets a reason, and so does a value that is invalid for the new type."""
+    `column_mask`, if it has that column, for rows that lack some of its columns. Bytes become text as in text
+    files: hex, or base64. A mask that marks columns which its own layout does not have gets a reason, and so
+    does a value that is invalid for the new type."""
     from pyspark.sql import functions as F
 
     have = columns_of(df)
@@ -209,7 +212,10 @@ def arrange(df: DataFrame, want: QlikLayout, prefix: str | None, *, little: bool
                 F.col(quoted(old)), len(have), range(len(have)), masked[name.lower()], little=little
             )
         elif _kind(df, old) != kind:
-            value = exactly(value, kind, _kind(df, old))
+            if (_kind(df, old), kind) == ("binary", "string") and old not in heads.values():
+                value = bytes_as_text(value, base64=base64)
+            else:
+                value = exactly(value, kind, _kind(df, old))
             bad.append((F.col(quoted(old)).isNotNull() & value.isNull(), f"{name} is not valid as {kind}"))
         made.append(value.alias(name, metadata=df.schema[old].metadata))
     why = [reasons(bad).alias(WHY)] if bad else [F.lit(None).cast("string").alias(WHY)]

@@ -94,7 +94,7 @@ def _whole(
         return parts[0]
     want = lay.merged([lay.layout_of(p) for p in parts])
     if prefix is None:
-        made = [lay.arrange(p, want, None) for p in parts]
+        made = [lay.arrange(p, want, None, base64=options.binary_text == "base64") for p in parts]
     else:
         heads = {n.lower() for n in lay.headers_of(want.names, prefix).values()}
         data = {n.lower() for n in want.names} - heads
@@ -103,7 +103,9 @@ def _whole(
         little = options.mask_order == "little"
         if options.mask_order == "auto" and any(in_doubt(p, prefix) for p in parts):
             little = next((order for p in parts if (order := is_little(p, prefix)) is not None), False)
-        made = [lay.arrange(p, want, prefix, little=little) for p in parts]
+        made = [
+            lay.arrange(p, want, prefix, little=little, base64=options.binary_text == "base64") for p in parts
+        ]
     df = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), made)
     return lay.keyed(df, want.keys)
 

@@ -90,7 +90,9 @@ class QlikOptions(Options):
         "timestamp", description="What a DFM's DATETIME becomes in CSV and JSON files."
     )
     binary_text: Literal["hex", "base64"] = Field(
-        "hex", description="How BYTES columns are written in CSV and JSON."
+        "hex",
+        description="How BYTES columns are written in CSV and JSON, and what they become where other files "
+        "have text.",
     )
     csv_header: bool = Field(True, description="Whether CSV files start with a line of column names.")
     reference: str = Field(

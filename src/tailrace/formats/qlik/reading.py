@@ -84,7 +84,10 @@ def _together(
     little = options.mask_order == "little" or (
         options.mask_order == "auto" and in_doubt(changed, prefix) and bool(is_little(changed, prefix))
     )
-    made = [lay.arrange(df, want, prefix, little=little) for df in (first, changed)]
+    made = [
+        lay.arrange(df, want, prefix, little=little, base64=options.binary_text == "base64")
+        for df in (first, changed)
+    ]
     return lay.keyed(made[0].unionByName(made[1], allowMissingColumns=True), want.keys), prefix
 
 

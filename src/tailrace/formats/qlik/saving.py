@@ -124,7 +124,9 @@ def _in_columns(df: DataFrame, want: lay.QlikLayout, options: QlikOptions) -> Da
 
     have = {f.name: f.metadata for f in df.schema}
     prefix = lay.find_prefix(df.columns, options.prefix)
-    df = lay.arrange(df, want, prefix, little=options.mask_order == "little")
+    df = lay.arrange(
+        df, want, prefix, little=options.mask_order == "little", base64=options.binary_text == "base64"
+    )
     return df.select(*[F.col(quoted(n)).alias(n, metadata=have.get(n, {})) for n in want.names])
 
 

@@ -13,6 +13,7 @@ import pyarrow.fs
 from ...lake.delta import filesystem
 from ..folders import unglobbed
 from ..shape import quoted
+from ..typed import bytes_as_text
 from . import layout as lay
 from .options import QlikOptions
 
@@ -105,7 +106,7 @@ def as_text(df: DataFrame, heads: Mapping[str, str], options: QlikOptions) -> Da
         value, kind = F.col(quoted(f.name)), f.dataType.simpleString()
         if kind == "binary":
             mask = f.name == heads.get("change_mask")
-            value = F.base64(value) if options.binary_text == "base64" and not mask else F.hex(value)
+            value = bytes_as_text(value, base64=options.binary_text == "base64" and not mask)
         elif kind in ("date", "timestamp", "timestamp_ntz", "float", "double"):
             value = value.cast("string")
         made.append(value.alias(f.name))
