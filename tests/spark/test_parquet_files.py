@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, time, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,3 +107,47 @@ def test_what_is_no_parquet(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "shop.item__ct.parquet").write_bytes(b"PAR1 or not")
     with pytest.raises(FormatError, match="cannot be read"):
         convert.read(spark, convert.side("tailrace", str(tmp_path), {}))
+
+
+UNREAD = {
+    "decimal256(39, 10)": pa.array([Decimal("1.5")], pa.decimal256(39, 10)),
+    "list<element: decimal256(60, 2)>": pa.array([[Decimal("1.5")]], pa.list_(pa.decimal256(60, 2))),
+    "struct<a: time64[us]>": pa.array([{"a": time(1)}]),
+    "time32[ms]": pa.array([time(1)], pa.time32("ms")),
+    "time64[ns]": pa.array([time(1)], pa.time64("ns")),
+    "halffloat": pa.array([1.5], pa.float16()),
+    "extension<arrow.uuid>": pa.array([b"0123456789abcdef"], pa.uuid()),
+}
+READ = {
+    "decimal(38,10)": pa.array([Decimal("1.5")], pa.decimal256(38, 10)),
+    "decimal(20,0)": pa.array([(1 << 64) - 1], pa.uint64()),
+    "bigint": pa.array([timedelta(1)], pa.duration("us")),
+    "array<int>": pa.array([[1]], pa.large_list(pa.int32())),
+    "string": pa.array(["a"]).dictionary_encode(),
+    "binary": pa.array([b"ab"], pa.binary(2)),
+    "int": pa.nulls(1),
+}
+
+
+def with_column(folder: Path, v: pa.Array) -> Path:
+    file = put(folder / "s.t__ct", "20260301-080000000.parquet", rows().head(1))
+    pq.write_table(pq.read_table(file).append_column("v", v), file)
+    return file
+
+
+@pytest.mark.parametrize("kind", UNREAD)
+@pytest.mark.parametrize("name", ["tailrace", "qlik"])
+def test_a_type_that_spark_does_not_read(spark: SparkSession, tmp_path: Path, name: str, kind: str) -> None:
+    file = with_column(tmp_path, UNREAD[kind])
+    with pytest.raises(FormatError) as told:
+        convert.read(spark, convert.side(name, str(tmp_path), {"key": "id"}))
+    assert told.value.what == f"the column v is of the type {kind}, which Spark does not read"
+    assert told.value.where == str(file)
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_types_that_spark_reads_as_others(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    with_column(tmp_path, READ[kind])
+    (ct,) = convert.read(spark, convert.side("tailrace", str(tmp_path), {"key": "id"})).changes.values()
+    assert ct.df.schema["v"].dataType.simpleString() == kind
+    assert ct.df.count() == 1

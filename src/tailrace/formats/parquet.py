@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-_UNREAD = re.compile(r"\btime(32|64)\[|\bhalffloat\b")
+_TOO_LONG = r"\bdecimal256\((39|[4-9]\d),"
+_UNREAD = re.compile(rf"\btime(32|64)\[|\bhalffloat\b|\barrow\.uuid\b|{_TOO_LONG}")
 _ANY, _TEXT = re.compile(""), re.compile(r"(string|binary)$")
 _SAME = (
     (re.compile(r"dictionary<values=(\w+), indices=\w+, ordered=\w+>"), r"\1"),
@@ -124,10 +125,14 @@ def refuse(types: Iterable[tuple[str, str]], where: str) -> None:
     """
     for name, kind in types:
         if _UNREAD.search(kind):
+            long = re.search(_TOO_LONG, kind) is not None
+            how = (
+                "with at most 38 digits, or as text" if long else "as text (a time of day as 23:59:59.999999)"
+            )
             raise FormatError(
                 f"the column {name} is of the type {kind}, which Spark does not read",
                 where=where,
-                hint="write it as text (a time of day as 23:59:59.999999), or leave it out",
+                hint=f"write it {how}, or leave it out",
             )
 
 
