@@ -187,13 +187,34 @@ def test_what_the_tables_in_openedges_layout_lack_stays_and_they_follow(tmp_path
 def test_what_a_consumer_has_not_acknowledged_stays(tmp_path: Path) -> None:
     home = Home(tmp_path)
     readers = consumers_of(home.task)
-    readers.add("lake", tables="shop.i*")
+    readers.add("lake", tables=["shop.i*"])
     assert home.held() == [("the consumer lake", -1)]
     assert (first(home), first(home, NOTE), kept(home.task.tracking_path)) == (1, 29, -1)
     readers.acknowledge("lake", 8)
     assert (first(home), kept(home.task.tracking_path)) == (9, 8)
     readers.remove("lake")
     assert first(home) == 29
+
+
+@pytest.mark.parametrize("names", [
+    ["s.x,y"], ["s.x,y", "log.*"], ["s.a", "log.*"], [" s.a "], ["[a"], ['["s.a"]'], ['s."q"'], ["s.ü"], ["s.a[1]"],
+])  # fmt: skip
+def test_a_consumer_of_tables_with_any_name(tmp_path: Path, names: list[str]) -> None:
+    readers = consumers.Consumers(str(tmp_path / "consumers"))
+    readers.add("lake", tables=names)
+    readers.acknowledge("lake", 7)
+    (one,) = readers.all()
+    assert one.tables == tuple(names)
+    assert all(map(one.reads, names)) and not one.reads("s.y")
+
+
+def test_a_consumer_that_was_stored_with_commas(tmp_path: Path) -> None:
+    readers = consumers.Consumers(str(tmp_path / "consumers"))
+    lake.create(readers.path, consumers.SCHEMA)
+    now = dt.datetime.now(dt.timezone.utc)
+    row = {"name": "lake", "acknowledged": 7, "since": now, "at": now, "tables": "s.a, log.*", "log": False}
+    lake.append(readers.path, pa.Table.from_pylist([row], schema=consumers.SCHEMA))
+    assert readers.all()[0].tables == ("s.a", "log.*")
 
 
 def test_a_validation_keeps_everything_until_it_ends_or_died_long_ago(tmp_path: Path) -> None:
@@ -334,7 +355,7 @@ def test_the_commands_say_what_went_and_who_holds_the_rest(tmp_path: Path) -> No
     assert run.invoke(app, ["consumer", file, "add", "lake", "--table", ITEM]).exit_code == 0
     assert run.invoke(app, ["consumer", file, "ack", "lake", seq(20, 20)]).exit_code == 0
     (one,) = json.loads(run.invoke(app, ["consumer", file, "list", "--json"]).output)
-    assert (one["name"], one["acknowledged"], one["tables"]) == ("lake", 20, ITEM)
+    assert (one["name"], one["acknowledged"], one["tables"]) == ("lake", 20, [ITEM])
     said = run.invoke(app, ["purge", file, "--dry-run"]).output.splitlines()
     assert [line.split() for line in said if "held" in line] == [
         ["held", "by", "the", "consumer", "lake:", "after", "20"], ["held", "by", "its", "target:", "after", "12"],
@@ -348,3 +369,7 @@ def test_the_commands_say_what_went_and_who_holds_the_rest(tmp_path: Path) -> No
     for words in (["purge", file, "--table", f"{ITEM}s"], ["consumer", file, "add", "x", "-t", f"{ITEM}s"]):
         assert f"did you mean {ITEM}" in str(run.invoke(app, words).exception)
     assert run.invoke(app, ["consumer", file, "add", "x", "-t", "later.*"]).exit_code == 0
+    assert run.invoke(app, ["consumer", file, "add", "y", "-t", ITEM, "-t", "later.*"]).exit_code == 0
+    assert f"reads {ITEM}, later.*" in " ".join(run.invoke(app, ["consumer", file, "list"]).output.split())
+    said = str(run.invoke(app, ["consumer", file, "add", "z", "-t", f"{ITEM},later.*"]).exception)
+    assert f"no table of the task matches '{ITEM},later.*'" in said

@@ -207,7 +207,9 @@ def list_consumers(ctx: typer.Context, as_json: Json = False) -> None:
         _json(found)
         return
     for one in found:
-        reads = ", ".join(filter(None, (one["tables"] or "all tables", "LOG" if one["log"] else "")))
+        reads = ", ".join(
+            filter(None, (", ".join(one["tables"] or ()) or "all tables", "LOG" if one["log"] else ""))
+        )
         said = f"{escape(one['name'])}: needs no change up to {max(one['acknowledged'], 0):,}"
         out.print(f"{said}, acknowledged at {one['at']:%Y-%m-%d %H:%M:%S}; reads {escape(reads)}")
     if not found:
@@ -230,9 +232,10 @@ def add_consumer(
     from ..operate.consumers import consumers_of
 
     task = _load(ctx.obj)
-    named = [t for t in tables or () if not set(t) & set("*?[")]  # patterns may match future tables
+    # Patterns may match future tables; one with a comma is more likely to be two.
+    named = [t for t in tables or () if not set(t) & set("*?[") or "," in t]
     ordering.matching(ordering.tables_of(task), named, task.name)
-    consumers_of(task).add(name, tables=",".join(tables) if tables else None, log=log)
+    consumers_of(task).add(name, tables=tables or None, log=log)
     list_consumers(ctx, as_json)
 
 

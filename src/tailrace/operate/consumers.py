@@ -6,7 +6,7 @@
 | `acknowledged` | bigint | the greatest number that it no longer needs; -1: it needs everything |
 | `since` | timestamp | when it was registered |
 | `at` | timestamp | when it last acknowledged |
-| `tables` | string | the tables it reads, `schema.table` with `*` and `?`, separated by commas; NULL: all |
+| `tables` | string | its tables, with `*` and `?`, separated by commas or as a JSON list; NULL: all |
 | `log` | boolean | whether it also reads LOG |
 | `until` | timestamp | when it expires, in case its process dies; NULL: never |
 
@@ -20,12 +20,13 @@ none is missed.
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import platform
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 
 import pyarrow as pa
@@ -59,7 +60,7 @@ class Consumer:
     acknowledged: int
     since: dt.datetime
     at: dt.datetime
-    tables: str | None = None
+    tables: tuple[str, ...] | None = None
     log: bool = False
     until: dt.datetime | None = None
 
@@ -67,11 +68,34 @@ class Consumer:
         """Whether it reads a table.
 
         >>> at = dt.datetime(2026, 1, 1)
-        >>> one = Consumer("lake", 7, at, at, "shop.item, log.*")
+        >>> one = Consumer("lake", 7, at, at, ("shop.item", "log.*"))
         >>> one.reads("shop.item"), one.reads("log.a"), one.reads("shop.items")
         (True, True, False)
         """
-        return self.tables is None or any(fnmatchcase(table, p.strip()) for p in self.tables.split(","))
+        return self.tables is None or any(table == p or fnmatchcase(table, p) for p in self.tables)
+
+
+def as_text(names: Sequence[str]) -> str:
+    """Names of tables as they are stored: separated by commas, which older releases read, too, or as a JSON
+    list if that would give other names.
+
+    >>> as_text(["shop.item", "log.*"]), as_text(["shop.a,b"])
+    ('shop.item,log.*', '["shop.a,b"]')
+    """
+    plain = ",".join(names)
+    return plain if names_of(plain) == tuple(names) else json.dumps(list(names), ensure_ascii=False)
+
+
+def names_of(text: str) -> tuple[str, ...]:
+    """The names of tables in a text of `as_text`.
+
+    >>> names_of("shop.item, log.*"), names_of('["shop.a,b"]'), names_of("[ab].x")
+    (('shop.item', 'log.*'), ('shop.a,b',), ('[ab].x',))
+    """
+    with suppress(ValueError):
+        if isinstance(found := json.loads(text), list):
+            return tuple(found)
+    return tuple(name.strip() for name in text.split(","))
 
 
 def laggards(found: Iterable[Consumer], stored: int, kept: int, now: dt.datetime) -> dict[str, str]:
@@ -114,7 +138,8 @@ class Consumers:
             return -1, []
         table, now = DeltaTable(self.path), dt.datetime.now(dt.timezone.utc)
         rows = lake.dataset(table).to_table().to_pylist()
-        found = [Consumer(**{k: r[k] for k in SCHEMA.names if r.get(k) is not None}) for r in rows]
+        given = [{k: r[k] for k in SCHEMA.names if r.get(k) is not None} for r in rows]
+        found = [Consumer(**one | _named(one.get("tables"))) for one in given]
         live = [c for c in found if c.until is None or c.until > now]
         return int(table.version()), sorted(live, key=lambda c: c.name)
 
@@ -137,9 +162,15 @@ class Consumers:
         return lake.commit(self.path, [], progress=progress, begin=True, only_after=version) is not None
 
     def add(
-        self, name: str, *, tables: str | None = None, log: bool = False, until: dt.datetime | None = None
+        self,
+        name: str,
+        *,
+        tables: Sequence[str] | None = None,
+        log: bool = False,
+        until: dt.datetime | None = None,
     ) -> None:
-        """Registers a consumer: it needs everything that exists now.
+        """Registers a consumer: it needs everything that exists now, of all tables or of those with names
+        like these.
 
         Raises:
             ConfigError: it is registered already.
@@ -153,7 +184,8 @@ class Consumers:
                     hint="`ack` acknowledges what it has read",
                 )
             now = dt.datetime.now(dt.timezone.utc)
-            return [*have, Consumer(name, NOTHING_YET, now, now, tables, log, until)]
+            mine = None if tables is None else tuple(tables)
+            return [*have, Consumer(name, NOTHING_YET, now, now, mine, log, until)]
 
         self._change(added)
 
@@ -174,7 +206,7 @@ class Consumers:
                     "and add it",
                 )
             now = dt.datetime.now(dt.timezone.utc)
-            new = Consumer(**asdict(mine) | {"acknowledged": number, "at": now})
+            new = replace(mine, acknowledged=number, at=now)
             return [new if c is mine else c for c in have]
 
         self._change(moved)
@@ -210,7 +242,9 @@ class Consumers:
         """Replaces the consumers by the result of `work`; starts over if another writer was faster."""
         for _ in range(_TRIES):
             version, have = self.look()
-            made = [asdict(c) for c in work(have)]
+            made = [
+                asdict(c) | {"tables": None if c.tables is None else as_text(c.tables)} for c in work(have)
+            ]
             lake.create(self.path, SCHEMA)
             files = lake.write_part(self.path, pa.Table.from_pylist(made, schema=SCHEMA))
             reach("control.consumers")
@@ -221,6 +255,10 @@ class Consumers:
                     lake.vacuum(self.path, _VACUUM_S)
                 return
         raise ConfigError("the consumers are constantly being written by other processes", where=self.path)
+
+
+def _named(text: str | None) -> dict[str, tuple[str, ...]]:
+    return {} if text is None else {"tables": names_of(text)}
 
 
 def consumers_of(task: Task) -> Consumers:
