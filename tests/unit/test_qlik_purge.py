@@ -57,7 +57,7 @@ def test_partitions_that_are_over_go_with_their_files(tmp_path: Path) -> None:
 def test_a_partition_stays_until_every_consumer_has_come_to_its_end(tmp_path: Path) -> None:
     where = folder(tmp_path)
     seqs = {"lake": "20260101010000000000000000000000009", "audit": "20260101030000000000000000000000099"}
-    (item,) = drop_partitions(where, NOON, seqs, table="shop.item*")
+    (item,) = drop_partitions(where, NOON, seqs, tables=["shop.item*"])
     assert (item.partitions, item.held) == ([ONE], {TWO: "lake"})
     assert len(left(tmp_path)) == 3
     with pytest.raises(ConfigError, match="'7' is not a change_seq"):
@@ -99,3 +99,12 @@ def test_the_command_knows_such_a_folder(tmp_path: Path) -> None:
     assert has_partitions(where) and not has_partitions(str(tmp_path / "shop.item__ct" / ONE))
     run = CliRunner().invoke(app, ["purge", where, "--upto", f"20260101010000{0:021}", "--json"])
     assert [one["partitions"] for one in json.loads(run.output)] == [[ONE], [ONE]]
+
+
+def test_the_command_takes_several_tables(tmp_path: Path) -> None:
+    where = folder(tmp_path)
+    words = ["purge", where, "--upto", f"20260101010000{0:021}", "--json", "--dry-run"]
+    names = sorted(p.name for p in tmp_path.iterdir())
+    for some in (names[:1], names):
+        run = CliRunner().invoke(app, [*words, *(word for name in some for word in ("--table", name))])
+        assert [one["table"] for one in json.loads(run.output)] == some

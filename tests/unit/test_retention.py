@@ -288,7 +288,7 @@ def test_a_purge_that_dies_between_two_tables_is_ended_by_the_next(
 
 def test_what_is_ordered_goes_by_age_or_position_but_not_what_somebody_needs(tmp_path: Path) -> None:
     home = Home(tmp_path, "")
-    purge_task(home.task, PurgeOrder(upto=6, table="*.item"))
+    purge_task(home.task, PurgeOrder(upto=6, tables=("*.item",)))
     assert (home.ids()[0], home.ids(NOTE)[0], kept(home.task.tracking_path)) == (7, 1, -1)
     purge_task(home.task, PurgeOrder(older_than=20 * 86_400))
     assert (home.ids()[0], home.ids(NOTE)[0], kept(home.task.tracking_path)) == (20, 20, 19)
@@ -373,3 +373,14 @@ def test_the_commands_say_what_went_and_who_holds_the_rest(tmp_path: Path) -> No
     assert f"reads {ITEM}, later.*" in " ".join(run.invoke(app, ["consumer", file, "list"]).output.split())
     said = str(run.invoke(app, ["consumer", file, "add", "z", "-t", f"{ITEM},later.*"]).exception)
     assert f"no table of the task matches '{ITEM},later.*'" in said
+
+
+def test_a_purge_of_several_tables(tmp_path: Path) -> None:
+    home, run = Home(tmp_path, ""), CliRunner()
+    words = ["purge", str(home.file), "--upto", "6", "--json"]
+    lines = json.loads(run.invoke(app, [*words, "-t", ITEM, "--table", NOTE, "--dry-run"]).output)
+    assert [one["table"] for one in lines] == [ITEM, NOTE]
+    said = str(run.invoke(app, [*words, "-t", f"{ITEM}s", "-t", NOTE]).exception)
+    assert f"did you mean {ITEM}" in said
+    assert run.invoke(app, [*words, "-t", ITEM, "-t", NOTE]).exit_code == 0
+    assert (home.ids()[0], home.ids(NOTE)[0]) == (7, 7)

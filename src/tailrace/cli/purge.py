@@ -34,9 +34,13 @@ def purge(
             help="A task file; or a folder with OpenEdge tables or Qlik partitions.", metavar="TASK"
         ),
     ],
-    table: Annotated[
-        str | None,
-        typer.Option(help="Only this table; * and ? as in file names. For a folder: its source table."),
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table",
+            "-t",
+            help="Only this table; * and ?; may be repeated. For a folder: its source table.",
+        ),
     ] = None,
     older_than: Annotated[
         str | None,
@@ -74,7 +78,7 @@ def purge(
     Qlik's change tables: partitions that are over, whole.
     """
     if not Path(place).is_file():
-        _folder(place, table, consumer or [], (from_, to), (older_than, upto), dry_run, as_json)
+        _folder(place, tables or [], consumer or [], (from_, to), (older_than, upto), dry_run, as_json)
         return
     if consumer or from_ or to is not None:
         raise ConfigError(
@@ -86,12 +90,10 @@ def purge(
     from ..operate import ordering, purging
 
     task, age = _load(place), _age(older_than)
-    if table is not None:
-        ordering.matching(
-            ordering.tables_of(task), [table], task.name
-        )  # a pattern that matches nothing is an error
+    if tables:  # a pattern that matches nothing is an error
+        ordering.matching(ordering.tables_of(task), tables, task.name)
     number = None if upto is None else purging.number_at(task, upto)
-    lines = purging.purge_task(task, purging.PurgeOrder(age, number, table), dry_run=dry_run)
+    lines = purging.purge_task(task, purging.PurgeOrder(age, number, tuple(tables or ())), dry_run=dry_run)
     if as_json:
         _json([one.as_dict() for one in lines])
         return
@@ -109,7 +111,7 @@ def purge(
 
 def _folder(
     folder: str,
-    table: str | None,
+    tables: list[str],
     consumer: list[str],
     numbers: tuple[int, int | None],
     ages: tuple[str | None, str | None],
@@ -119,13 +121,14 @@ def _folder(
     from ..formats.qlik.purge import has_partitions
 
     if has_partitions(folder):
-        _partitions(folder, table, dict(map(pair, consumer)), ages, dry_run, as_json)
+        _partitions(folder, tables, dict(map(pair, consumer)), ages, dry_run, as_json)
         return
     if any(ages):
         what = "--older-than and --upto are for a task, or for partitions of Qlik's change tables"
         raise ConfigError(what, where=folder, hint="use --from and --to")
-    if table is None:
-        raise ConfigError("no source table is named", where=folder, hint="name it: --table PUB.Item")
+    if len(tables) != 1:
+        what = "no source table is named" if not tables else "only one source table can be named"
+        raise ConfigError(what, where=folder, hint="name it: --table PUB.Item")
     from ..formats.folders import there
     from ..formats.openedge.purge import purge_folder
     from .screen_spark import started
@@ -134,7 +137,9 @@ def _folder(
     there(folder)
     why = "it reads the change tables and deletes their rows"
     with started("tailrace purge", why, "purging", quiet=as_json) as spark:
-        done = purge_folder(spark, folder, table, consumers, low=numbers[0], high=numbers[1], dry_run=dry_run)
+        done = purge_folder(
+            spark, folder, tables[0], consumers, low=numbers[0], high=numbers[1], dry_run=dry_run
+        )
     if as_json:
         typer.echo(json.dumps(done))
         return
@@ -145,7 +150,7 @@ def _folder(
 
 def _partitions(
     folder: str,
-    table: str | None,
+    tables: list[str],
     consumers: dict[str, str],
     ages: tuple[str | None, str | None],
     dry_run: bool,
@@ -160,7 +165,7 @@ def _partitions(
         )
     now = datetime.now(timezone.utc)
     before = now - timedelta(seconds=_age(older_than) or 0) if upto is None else time_of(upto)
-    done = drop_partitions(folder, before, consumers, table=table, dry_run=dry_run)
+    done = drop_partitions(folder, before, consumers, tables=tables, dry_run=dry_run)
     if as_json:
         _json([one.as_dict() for one in done])
         return

@@ -54,11 +54,15 @@ _NUMBER, _ALL, _TRIES = "_Change-Sequence", 1 << 62, 20
 @dataclass(frozen=True)
 class PurgeOrder:
     """What to remove instead of what the task file says: changes older than so many seconds, changes up to a
-    change number; only from tables that match a pattern."""
+    change number; only from tables that match one of the patterns, if there are any."""
 
     older_than: float | None = None
     upto: int | None = None
-    table: str | None = None
+    tables: tuple[str, ...] = ()
+
+    def of(self, table: str) -> bool:
+        """Whether it is about a table."""
+        return not self.tables or any(table == p or fnmatchcase(table, p) for p in self.tables)
 
     @property
     def given(self) -> bool:
@@ -162,12 +166,12 @@ class _Plan:
     def lines(self) -> list[Line]:
         """A line for each table with old changes."""
         task, order = self._task, self._order
-        names = [t for t in sorted(log.history(task.relations_path)) if fnmatchcase(t, order.table or "*")]
+        names = [t for t in sorted(log.history(task.relations_path)) if order.of(t)]
         found = [
             self._line(t, task.changes_path(t), SEQ, task.retention.of(t), lambda t=t: self._of(t))  # type: ignore[misc]
             for t in names
         ]
-        if order.table is None:
+        if not order.tables:
             keep = task.retention.keep if task.retention.tracking is None else task.retention.tracking
             found.append(self._line(TRACKING, task.tracking_path, "change_seq", keep, self._of_all))
             found.append(None if order.given else self._log())

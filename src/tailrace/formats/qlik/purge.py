@@ -8,7 +8,7 @@ they say what there was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase
@@ -60,7 +60,7 @@ def drop_partitions(
     before: datetime,
     consumers: Mapping[str, str],
     *,
-    table: str | None = None,
+    tables: Sequence[str] = (),
     dry_run: bool = False,
 ) -> list[DroppedPartitions]:
     """Removes the partitions of the change tables in a folder that end at or before a time.
@@ -70,7 +70,7 @@ def drop_partitions(
         before: a time that is over.
         consumers: every consumer -> the last `change_seq` it has done with. A partition stays while one has
             not come to its end.
-        table: only folders of change tables with names like this; with `*` and `?`.
+        tables: only folders of change tables with names like one of these; with `*` and `?`.
         dry_run: say what would go.
 
     Raises:
@@ -84,7 +84,7 @@ def drop_partitions(
     for path in _found(fs, root):
         parent, _, last = path.rpartition("/")
         name = parent.rpartition("/")[2]
-        if table is not None and not fnmatchcase(name, table):
+        if tables and not any(fnmatchcase(name, table) for table in tables):
             continue
         one = made.setdefault(name, DroppedPartitions(name))
         if last.startswith(_GONE):
