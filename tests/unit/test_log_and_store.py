@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.errors import FormatError, OvertakenError, ValueRangeError
+from tailrace.errors import FormatError, OvertakenError, UnsupportedError, ValueRangeError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.model.change import Column, Relation
@@ -244,6 +245,28 @@ def test_a_widened_column_is_widened_and_a_retyped_one_is_kept_aside(tmp_path: P
     assert schema.field("id").type == pa.int64()
     found = lake.read(path).sort_by("header__change_seq").to_pylist()
     assert [(r["id"], str(r["n__until_50"]), r["n"]) for r in found] == [(1, "1.0", None), (1, "None", None)]
+
+
+@pytest.mark.parametrize("name", ["N", "header__timestamp", "HEADER__change_seq"])
+@pytest.mark.parametrize("there", [True, False])
+def test_columns_that_a_change_table_cannot_have(tmp_path: Path, name: str, there: bool) -> None:
+    """A column was added, or renamed, while the task ran."""
+    path = str(tmp_path / "item__ct")
+    if there:
+        tables.ensure(path, ITEM)
+    before = lake.arrow_schema(path) if there else None
+    more = Column(name, 3, "text", "text", "string")
+    with pytest.raises(UnsupportedError, match=f"cannot have both of the columns .* and {name}") as told:
+        tables.ensure(path, ITEM.with_columns([*ITEM.columns, more]), 50)
+    assert told.value.where == ITEM.table
+    assert (lake.arrow_schema(path) == before) if there else not lake.exists(path)
+
+
+def test_a_column_that_is_renamed_by_letter_case_only(tmp_path: Path) -> None:
+    path = str(tmp_path / "item__ct")
+    tables.ensure(path, ITEM)
+    with pytest.raises(UnsupportedError, match="cannot have both of the columns n and N"):
+        tables.ensure(path, ITEM.with_columns([ITEM.columns[0], replace(ITEM.columns[1], name="N")]), 50)
 
 
 def test_what_is_committed_while_a_change_table_is_written_anew_is_in_it(

@@ -41,7 +41,8 @@ def relation_of(relation: Relation, rules: Rules) -> Relation:
         raise ConfigError(
             f"the table has a column {taken[0]!r} of its own",
             where=relation.table,
-            hint="name another column for the mark of deleted rows (`--soft-delete COLUMN`)",
+            hint="name another column for the mark of deleted rows: `soft_delete: COLUMN` in the task file, "
+            "`--soft-delete COLUMN` with `tailrace apply`",
         )
     more = [Column(n, zlib.crc32(n.encode()), kind, kind, kind) for n, kind in added.items()]
     if rules.mode == "archive":

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from ..apply.column_checks import column_findings
 from ..apply.keyless_checks import NO_WINDOW, keyless_findings
 from ..apply.mapping.checks import plain_findings
 from ..config import state_version
@@ -138,7 +139,8 @@ class Capture:
         report(findings)
 
     def _mistakes(self, source: LogSource, names: Sequence[str]) -> list[Finding]:
-        return [*plain_findings(self._task, source, names), *keyless_findings(self._task, source, names)]
+        looks = (plain_findings, column_findings, keyless_findings)
+        return [one for look in looks for one in look(self._task, source, names)]
 
     def _findings(self, source: LogSource, names: Sequence[str]) -> list[Finding]:
         """Errors that keep tables from being captured. A table for which only the baseline is impossible is

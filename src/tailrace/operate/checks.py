@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ..apply.column_checks import column_findings
 from ..apply.keyless_checks import keyless_findings
 from ..apply.mapping.checks import database_findings, finding, maps
 from ..apply.mapping.prepare import mistakes, prepare
@@ -62,6 +63,7 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
     stream = newest(task)
     settled = stream.state not in (ANEW, MAKING) and not live.locked(task.run_path, "capture")
     found += source.check(tables, state(task.log_path).position, stream.stored, settled=settled)
+    found += column_findings(task, source, tables)
     found += keyless_findings(task, source, tables)
     found += identity_findings(task, tables, baselines)
     return found + mapping_findings(task, source, tables, spark)

@@ -205,6 +205,10 @@ class LogSource(Protocol):
     def lag(self) -> Lag:
         """How far behind the source the acknowledged position is."""
 
+    def columns(self, tables: Sequence[str]) -> dict[str, list[str]]:
+        """The names of the columns of tables, looked up at once: those of `relation`, and maybe others.
+        Tables that are gone are missing."""
+
     def relation(self, table: str) -> Relation:
         """The current layout of a table."""
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from ..errors import UnsupportedError
 from ..lake import delta as lake
 from ..lake.failpoints import reach
 from ..model.change import PREFIX, Relation
@@ -78,9 +79,14 @@ def as_kept(schema: pa.Schema, relation: Relation, number: int) -> Relation:
 
 def ensure(table: str, relation: Relation, number: int = 0) -> pa.Schema:
     """Adapts the change table to a layout valid from a change number on, and returns its schema; does
-    nothing if it fits already, or if later layouts have set aside what this one had."""
+    nothing if it fits already, or if later layouts have set aside what this one had.
+
+    Raises:
+        UnsupportedError: two columns would have the same name, or names that differ in letter case only.
+    """
+    wanted = pa.schema([*header_schema(), *schema_of(relation.columns)])
+    _refuse_twins(wanted.names, relation.table)
     if not lake.exists(table):
-        wanted = pa.schema([*header_schema(), *schema_of(relation.columns)])
         lake.create(table, wanted, PROPERTIES)
         return wanted
     have = lake.arrow_schema(table)
@@ -97,9 +103,22 @@ def ensure(table: str, relation: Relation, number: int = 0) -> pa.Schema:
         _rewrite(table, have, changed, number)
     missing = [f for f in schema_of(relation.columns) if f.name not in kinds]
     if missing:
+        _refuse_twins([*kinds, *(f.name for f in missing)], relation.table)
         reach("store.layout")
         lake.add_columns(table, missing)
     return lake.arrow_schema(table) if changed or missing else have
+
+
+def _refuse_twins(names: Iterable[str], table: str) -> None:
+    first: dict[str, str] = {}
+    for name in names:
+        if name.lower() in first:
+            raise UnsupportedError(
+                f"its change table cannot have both of the columns {first[name.lower()]} and {name}",
+                where=table,
+                hint="rename one at the source, and begin anew: `tailrace drop`, then `tailrace run`",
+            )
+        first[name.lower()] = name
 
 
 def _rewrite(table: str, have: pa.Schema, changed: dict[str, pa.DataType], number: int) -> None:

@@ -4,7 +4,7 @@ keep. What an expression is, and what it reads, Spark alone can tell: see `prepa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ...model.change import PREFIX, Relation
 from .expressions import lacking
@@ -20,15 +20,29 @@ def plain_mistakes(wanted: TableMap, relation: Relation) -> list[str]:
     known = {c.name for c in relation.columns}
     wrong = [f"drop: {relation.table} has no column {n!r}" for n in lacking(wanted.drop, known)]
     wrong += [f"constants: {n!r} is in `columns` too" for n in wanted.constants if n in wanted.columns]
-    renamed = {text for text in wanted.columns.values() if text in known}
-    taken = {*wanted.drop, *renamed, *wanted.columns, *wanted.constants}
     sources = {n: text for n, text in wanted.columns.items() if text in known}
-    sources |= {n: n for n in known - taken}
-    names = [*wanted.columns, *wanted.constants, *sorted(known - taken)]
+    sources |= {n: n for n in _as_they_are(wanted, known)}
+    names = names_of(wanted, known)
     wrong += [f"{n!r}: no column may begin with {PREFIX}" for n in names if n.startswith(PREFIX)]
     if not names and not wrong:
         wrong.append("no column is left")
     return wrong + _key(wanted, relation, set(names), sources)
+
+
+def names_of(wanted: TableMap, known: Collection[str]) -> list[str]:
+    """The target's columns, for a source with these.
+
+    >>> names_of(TableMap("s.t", "s.t", columns={"n": "name"}, drop=("x",)), ["id", "name", "x"])
+    ['n', 'id']
+    """
+    return [*wanted.columns, *wanted.constants, *_as_they_are(wanted, known)]
+
+
+def _as_they_are(wanted: TableMap, known: Collection[str]) -> list[str]:
+    """The source's columns that the target has under their names."""
+    renamed = {text for text in wanted.columns.values() if text in known}
+    taken = {*wanted.drop, *renamed, *wanted.columns, *wanted.constants}
+    return sorted(set(known) - taken)
 
 
 def _key(wanted: TableMap, relation: Relation, names: set[str], sources: dict[str, str]) -> list[str]:

@@ -128,6 +128,18 @@ def oids(session: Session, tables: Sequence[str]) -> list[int]:
     return [oid for (oid,) in rows if oid is not None]
 
 
+def columns(session: Session, tables: Sequence[str]) -> dict[str, list[str]]:
+    """The names of the columns of `schema.table` names, for existing tables."""
+    rows = session.execute(
+        "select t.name, array_agg(a.attname::text order by a.attnum)"
+        " from unnest(%s::text[], %s::text[]) as t(name, sql)"
+        " join pg_attribute a on a.attrelid = to_regclass(t.sql) and a.attnum > 0 and not a.attisdropped"
+        " group by t.name",
+        (list(tables), [quoted_table(table) for table in tables]),
+    )
+    return dict(rows.fetchall())
+
+
 def _unknown(name: str, found: Iterable[str]) -> ConfigError:
     hint = meant(name, found) or "write schema.table; check the role's database"
     return ConfigError(f"there is no table {name}", where="source.tables", hint=hint)

@@ -259,6 +259,12 @@ class PostgresSource:
         seconds = 0.0 if seen >= end else max(0.0, now - since)
         return Lag(max(0, end - self._stream.flushed), seconds, retained, left)
 
+    def columns(self, tables: Sequence[str]) -> dict[str, list[str]]:
+        """The names of the columns of tables, whether the publication sends them or not."""
+        with asking(self.where):
+            found = catalog.columns(self._session(), [self._now(t) for t in tables])
+        return {t: found[now] for t in tables if (now := self._now(t)) in found}
+
     def relation(self, table: str) -> Relation:
         """The current layout of a table, with the columns that its publication sends."""
         now = self._now(table)

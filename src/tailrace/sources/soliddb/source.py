@@ -225,6 +225,11 @@ class SolidSource:
         behind_s = time.monotonic() - self._stream.idle_at
         return Lag(0, behind_s if behind_s > 2.0 else 0.0)
 
+    def columns(self, tables: Sequence[str]) -> dict[str, list[str]]:
+        """The names of the columns of tables."""
+        there = set(self.tables(["*"]))
+        return {t: [c.name for c in self.relation(t).columns] for t in tables if self._now(t) in there}
+
     def relation(self, table: str) -> Relation:
         """The current layout of a table; its key comes from the option `keys`."""
         with self._lock, asking(self.server.where):
