@@ -39,11 +39,13 @@ def order(home: TaskHome, number: int, action: str, when: int, who: str = "me") 
 
 def stream(home: TaskHome, number: int, seq_: str | None) -> None:
     row = {
-        "number": number, "stream": number, "state": streams.MADE, "at": at(17), "who": "me", "why": "",
+        "number": number, "stream": 1 if number == 1 else 2, "state": streams.MADE, "at": at(17), "who": "me", "why": "",
         "identity": json.dumps({"begin": position(19)}), "after": position(14), "change_seq": seq_,
     }  # fmt: skip
     schema = streams.SCHEMA if seq_ else streams.SCHEMA.remove(streams.SCHEMA.get_field_index("change_seq"))
-    lake.append(home.task.control_path("streams"), pa.Table.from_pylist([row], schema))
+    lake.append(
+        home.task.control_path("streams"), pa.Table.from_pylist([row], schema), progress={streams.APP: number}
+    )
 
 
 def baseline(home: TaskHome, given: Sequence[Any], number: int = 2) -> None:
@@ -73,7 +75,7 @@ def lose(home: TaskHome, way: str) -> None:
         order(home, 1, orders.RESYNC, 15, orders.CAPTURE)
     else:
         stream(home, 1, seq(1))
-        stream(home, 2, None if "earlier" in way else seq(14))
+        stream(home, 4, None if "earlier" in way else seq(14))
 
 
 @pytest.fixture(params=WAYS)
@@ -231,6 +233,18 @@ def test_a_removed_table_is_answered_as_far_as_it_was_captured(tmp_path: Path) -
     order(home, 1, orders.REMOVE, 14)
     home.store((16, "U", item(1, "d")))  # capture had not heard of it yet
     assert len(table(home).changes().rows()) == 3
+
+
+def test_changes_that_came_before_the_new_baseline_began_are_within_the_gap(tmp_path: Path) -> None:
+    """The table was published again by then; what came before them is missing all the same."""
+    home = begun(tmp_path)
+    lose(home, "removed and added")
+    home.store((17, "U", item(1, "d")))
+    baseline(home, [item(1, "d")])
+    home.store((22, "U", item(1, "after")))
+    for start, end in ((None, 17), (12, 17), (17, None), (17, 22), (17, 17), (18, 22)):
+        refused(home, start, end)
+    assert rows(table(home).changes(19)) == [(1, "after")]
 
 
 def test_records_of_gaps_are_kept(tmp_path: Path) -> None:

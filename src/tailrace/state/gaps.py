@@ -13,7 +13,7 @@ A baseline that an operator asks for (`resync`) is none: changes go on into the 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..config.task import Task
@@ -21,6 +21,7 @@ from ..model import sequence
 from . import ledger, orders, streams
 from .ledger import Baseline
 from .orders import Order
+from .streams import Renewed
 
 SEQ, POSITION, NUMBER = "change_seq", "stream_position", "number"
 _LAST = 10**sequence.NUMBER_DIGITS - 1
@@ -52,9 +53,12 @@ class Gap:
 
 def of_table(task: Task, table: str) -> tuple[Gap, ...]:
     """The gaps of a table, those of new streams first."""
+    renewed = streams.renewed(task)
+    begun = _begun(one for one in orders.read(task.orders_path) if one.table == table)
+    if not renewed and not begun:
+        return ()
     taken = [one for one in ledger.all_baselines(task.control_path("baselines")) if one.table == table]
-    given = [one for one in orders.read(task.orders_path) if one.table == table]
-    return (*_of_streams(task, table, taken), *_of_orders(table, given, taken))
+    return (*_of_streams(table, renewed, taken), *_of_orders(table, begun, taken))
 
 
 def needed(given: Iterable[Order], taken: Iterable[Baseline]) -> tuple[set[int], set[tuple[str, int]]]:
@@ -71,10 +75,10 @@ def needed(given: Iterable[Order], taken: Iterable[Baseline]) -> tuple[set[int],
     return numbers, baselines
 
 
-def _of_streams(task: Task, table: str, taken: Iterable[Baseline]) -> list[Gap]:
-    found, every = [], list(taken)
-    for one in streams.renewed(task):
-        closed = any(b.finished_at >= one.at for b in every)
+def _of_streams(table: str, renewed: Iterable[Renewed], taken: Sequence[Baseline]) -> list[Gap]:
+    found = []
+    for one in renewed:
+        closed = any(b.finished_at >= one.at for b in taken)
         upto, onwards = {POSITION: one.after}, {SEQ: sequence.make(_time(one.at), 0)}
         if one.begin:
             onwards[POSITION] = one.begin
@@ -85,14 +89,14 @@ def _of_streams(task: Task, table: str, taken: Iterable[Baseline]) -> list[Gap]:
     return found
 
 
-def _of_orders(table: str, given: Iterable[Order], taken: Iterable[Baseline]) -> list[Gap]:
-    found, every = [], list(taken)
-    for begun, asked in _begun(given):
+def _of_orders(table: str, losses: Iterable[tuple[Order, Order]], taken: Sequence[Baseline]) -> list[Gap]:
+    found = []
+    for begun, asked in losses:
         removed = begun.action == orders.REMOVE
         # Capture was told to stop, or to begin again, at this time: what it had by then is before the gap.
         before = sequence.make(_time(begun.at) - 1, _LAST)
         upto = {SEQ: before} if removed else {}  # otherwise, changes may have been lost long before
-        closes, onwards = _closing(asked, every), dict[str, str]()
+        closes, onwards = _closing(asked, taken), dict[str, str]()
         if closes is not None:
             onwards = {POSITION: closes.position, SEQ: sequence.make(_time(closes.finished_at), 0)}
             if closes.after >= 0:

@@ -48,6 +48,8 @@ SCHEMA = pa.schema(
     ]
 )  # fmt: skip
 APP = "tailrace/streams"
+_RENEWED = 3
+"""Rows that there are at least once a stream was replaced: `anew`, `making`, `made`."""
 _OF_THE_STREAM = ("slot", "begin")
 """Keys of the identity that a new stream does not share with the previous one."""
 
@@ -96,8 +98,9 @@ class Renewed:
 def renewed(task: Task) -> list[Renewed]:
     """The streams that replaced other ones, in order."""
     path = task.control_path("streams")
-    rows = lake.read(path).to_pylist() if lake.exists(path) else []
-    found = []
+    if lake.progress(path, APP) < _RENEWED:
+        return []
+    found, rows = [], lake.read(path).to_pylist()
     for r in sorted(rows, key=lambda r: int(r["number"])):
         begin = json.loads(r["identity"]).get("begin", "")
         if r["stream"] > 1 and r["state"] == MADE:
