@@ -197,6 +197,19 @@ def test_what_is_left_of_shards_makes_the_target_of_a_row_by_row_model(mode: str
             assert target.state() == sorted(model.state(), key=repr), (seed, rules)
 
 
+@pytest.mark.parametrize("masked", [True, False])
+def test_soft_delete_of_rows_that_are_nothing_but_a_key(masked: bool) -> None:
+    """Their deletes lack no column, and mark them nevertheless; so does a change of key, the old one."""
+    task = ShardTask(KEYS.with_columns([*KEYS.columns, MARK]), ORDINALS[:2], Rules.of("soft_delete", {}), ())
+    some = {MASK: mask.encode([HEADERS, HEADERS + 1])} if masked else {}
+    rows = [
+        image(5, "D", lane=1, id="p") | some, image(6, "B", lane=1, id="q") | some, image(6, "U", lane=1, id="r"),
+        *[there(lane=1, id=n) for n in "pq"],
+    ]  # fmt: skip
+    found = [(r["id"], r[OP], r["_deleted"]) for r in left(given(task, rows))]
+    assert sorted(found) == [("p", "U", seq(5)), ("q", "U", seq(6)), ("r", "U", None)]
+
+
 def test_changes_that_no_rules_decide_are_all_made_to_fit() -> None:
     """As upserts are, without a look at what is there but for rows that move."""
     for _ in range(8):

@@ -227,5 +227,6 @@ def _left(source: Source, events: Events, decided: Decided, there: Bools | None,
     if not marks:
         imaged = imaged & ~np.isin(events.oper, [DELETE, BEFORE])
     if there is None or there[imaged].all():
-        return replace(source, last=decided.last(source.keys.place, len(source.last)))
+        deletes = np.zeros_like(source.deletes) if marks else source.deletes
+        return replace(source, last=decided.last(source.keys.place, len(source.last)), deletes=deletes)
     return whole(source, carry(events, decided, there, marks=marks), rows_of)
