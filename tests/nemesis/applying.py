@@ -14,6 +14,7 @@ from tailrace.apply.gate import Ordered
 from tailrace.apply.mapping.table_map import TableMap
 from tailrace.apply.reading import ApplyPaths
 from tailrace.apply.route import Routes
+from tailrace.config.groups import group_of
 from tailrace.lake import log
 from tailrace.model.sequence import number_of
 from tailrace.state import upkeep
@@ -46,6 +47,10 @@ def of_tables(parts: Sequence[pa.Table]) -> Run:
 class Applying:
     """One life of the pipeline: store and apply."""
 
+    def _automatic(self, table: str) -> bool:
+        group = group_of(self._task.groups, table)
+        return group is not None and self._task.groups[group].automatic_baseline
+
     def __init__(
         self, task: Any, setup: Setup, ram: RamLake, held: dict[str, Held], refused: Callable[[str], bool]
     ) -> None:
@@ -55,9 +60,7 @@ class Applying:
         self._store = Store(
             StorePaths("relations", "tracking", "control/stored", "control/quarantine", task.changes_path)
         )
-        self.gate = Ordered(
-            "control/orders", "control/errors", task.groups, automatic=task.automatic_baseline
-        )
+        self.gate = Ordered("control/orders", "control/errors", task.groups, automatic=self._automatic)
         spark: Any = None
         self._applier = Applier(
             spark,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.errors import ApplyError
+from tailrace.errors import ApplyError, FormatError
 from tailrace.lake import delta as lake
 from tailrace.operate import vendor_apply
 
@@ -34,12 +34,18 @@ def rows(root: Path) -> list[str]:
     return sorted(r["s"] for r in lake.read(f"{root}/lake/dbo.g").to_pylist())
 
 
-@pytest.mark.parametrize("ruling", [None, RULES], ids=["plain", "rules"])
-def test_a_file_that_comes_late_stops_it(spark: SparkSession, tmp_path: Path, ruling: Any) -> None:
-    put(tmp_path, "20261102-081500500", FIRST, LAST)
+@pytest.mark.parametrize(
+    ("ruling", "timed"), [(None, True), (RULES, True), (None, False)], ids=["plain", "rules", "without times"]
+)
+def test_a_file_that_comes_late_stops_it(
+    spark: SparkSession, tmp_path: Path, ruling: Any, timed: bool
+) -> None:
+    """Sequences of OpenEdge, SQDR and solidDB have no times: they begin with zeros."""
+    first, late, last = (line if timed else "0" * 16 + line[16:] for line in (FIRST, LATE, LAST))
+    put(tmp_path, "20261102-081500500", first, last)
     for _ in range(2):
         apply(spark, tmp_path, ruling=ruling)
-    put(tmp_path, "20261102-081500501", LATE)
+    put(tmp_path, "20261102-081500501", late)
     for dry_run in (True, False):
         with pytest.raises(ApplyError, match=r"dbo\.g: 1 change came late"):
             apply(spark, tmp_path, ruling=ruling, dry_run=dry_run)
@@ -122,3 +128,16 @@ def test_of_rows_that_differ_for_one_change_none_is_right(spark: SparkSession, t
     done = apply(spark, tmp_path, fail=False)
     assert done["bad"] == 3
     assert rows(tmp_path) == ["1", "3"]
+
+
+@pytest.mark.parametrize(
+    "seq", ["0" * 15 + "1" + "0" * 18 + "7", "0" * 16 + "9" * 19], ids=["times", "numbers"]
+)
+def test_a_sequence_that_progress_has_no_number_for_is_refused(
+    spark: SparkSession, tmp_path: Path, seq: str
+) -> None:
+    """Targets keep the last 19 digits of it, in 63 bits."""
+    put(tmp_path, "20261102-081500500", f"{'0' * 34}1,I,1,1\n", f"{seq},I,2,2\n")
+    with pytest.raises(FormatError, match=f"sequence {seq} is beyond the 63 bits"):
+        apply(spark, tmp_path)
+    assert not (tmp_path / "lake" / "dbo.g").exists()

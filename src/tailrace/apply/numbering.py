@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 PARTS = 1 << 24
+_NONE = "0" * TIME_DIGITS
 MADE = 1 << 52
 """Numbers that are made of both parts are beyond this one: of any time after June 1970."""
 
@@ -58,7 +59,11 @@ class Numbers:
 
 def look(changes: ChangeTable, upto: int = -1) -> Numbers:
     """Reads the sequences of a change table: one small job. Sequences that are none are skipped; rows of a
-    full load, which have no time, are counted for themselves. `upto`: a target's progress, see `passed`."""
+    full load, which have no time, are counted for themselves. `upto`: a target's progress, see `passed`.
+
+    Raises:
+        FormatError: a sequence that progress has no number for.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -70,13 +75,16 @@ def look(changes: ChangeTable, upto: int = -1) -> Numbers:
     time, number = F.substring(seq, 1, TIME_DIGITS), _number(seq)
     change = F.col(changes.header("change_oper")) != BEFORE
     progress = _made(seq) if upto >= MADE else number
+    beyond = seq.rlike("^[0-9]+$") & (number.isNull() | (time.startswith("0") & (time != _NONE)))
     times = (
         changes.df.filter(good & (_usual(seq) | loaded))
         .select(F.when(~loaded, time).alias("time"), number.alias("number"), begun.alias("begun"),
-                change.alias("change"), ((progress <= upto) & change).alias("passed"))
+                change.alias("change"), ((progress <= upto) & change).alias("passed"),
+                F.when(~loaded & beyond, seq).alias("beyond"))
         .groupBy("time")
         .agg(F.min("number").alias("least"), F.max("number").alias("most"), F.max("begun").alias("begun"),
-             F.count_if("change").alias("many"), F.count_if("passed").alias("passed"))
+             F.count_if("change").alias("many"), F.count_if("passed").alias("passed"),
+             F.max("beyond").alias("beyond"))
     )  # fmt: skip
     load = F.col("time").isNull()
     before = Window.partitionBy(load).orderBy("time").rowsBetween(Window.unboundedPreceding, -1)
@@ -90,9 +98,16 @@ def look(changes: ChangeTable, upto: int = -1) -> Numbers:
         F.max(F.when(F.col("load"), F.unix_micros("begun"))),
         *[F.sum(F.when(~F.col("load"), F.col(n))) for n in ("many", "passed")],
         F.max(F.when(~F.col("load"), F.col("at") * PARTS + F.col("most"))),
+        F.max("beyond"),
     )  # fmt: skip
     row = found.first()
     assert row is not None  # noqa: S101 - an aggregate without groups has one row
+    if row[8] is not None:
+        raise FormatError(
+            f"the change sequence {row[8]} is beyond the 63 bits that a target's progress has",
+            where=changes.name,
+            hint="of solidDB's log, positions from 2^31 on cannot be applied; `convert` takes them all",
+        )
     began = None if row[4] is None else datetime.fromtimestamp(row[4] / 1e6, timezone.utc)
     load_rows = FullLoad(int(row[3] or 0), began)
     most, made = (-1 if n is None else int(n) for n in (row[1], row[7]))
@@ -132,9 +147,10 @@ def is_loaded(seq: Column) -> Column:
 
 
 def _usual(seq: Column) -> Column:
+    """Whether a sequence is a change's; those of vendors without times begin with zeros."""
     from pyspark.sql import functions as F
 
-    return F.coalesce((F.length(seq) == WIDTH) & ~seq.startswith("0"), F.lit(False))
+    return F.coalesce((F.length(seq) == WIDTH) & ~is_loaded(seq), F.lit(False))
 
 
 def _number(seq: Column) -> Column:

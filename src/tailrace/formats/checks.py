@@ -52,9 +52,12 @@ def _copies(df: DataFrame, seq: Column, oper: Column) -> DataFrame:
     from pyspark.sql import functions as F
 
     good, same = F.col(WHY).isNull(), Window.partitionBy(seq, oper)
-    values = [F.col(quoted(c)) for c in df.columns if c not in ASIDE]
+    named = [f for f in df.schema if f.name not in ASIDE]
+    values = [F.col(quoted(f.name)) for f in named]
+    maps = ["map<" in f.dataType.simpleString() for f in named]  # Spark hashes none
+    plain = [F.to_json(F.struct(v)) if m else v for v, m in zip(values, maps, strict=True)]
     # A hash passes NULLs over: which values are NULL is hashed, too.
-    hashed = F.xxhash64(*values, F.array(*[v.isNull() for v in values]))
+    hashed = F.xxhash64(*plain, F.array(*[v.isNull() for v in values]))
     df = df.withColumn(_NUMBER, F.monotonically_increasing_id()).repartition(seq)  # what all windows need
     several = good & (F.count_if(good).over(same) > 1)
     df = df.withColumn(_HASH, F.when(several, hashed))

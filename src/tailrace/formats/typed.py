@@ -14,6 +14,15 @@ _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 YEARS = ("0001-01-01", "9999-12-31 23:59:59.999999")
 """The first and the last moment that the lake has."""
+_DAY, _CLOCK = r"\d{4,6}-\d{1,2}-\d{1,2}", r"\d{1,2}:\d{1,2}(:\d{1,2}(\.\d*)?)?"
+_ZONE = r"\s*(Z|[A-Za-z][\w/+:-]*|[+-]\d{1,2}(:?\d{2}(:?\d{2})?)?)"
+_FORMS = {
+    "date": rf"^{_DAY}([ T]0{{1,2}}:00(:00(\.0*)?)?)?$",
+    "timestamp": rf"^{_DAY}([ T]{_CLOCK}({_ZONE})?)?$",
+    "timestamp_ntz": rf"^{_DAY}([ T]{_CLOCK})?$",
+}
+"""What text of these types looks like. Spark takes more: it gives a time of day the date of today, and cuts
+from a day what is behind it."""
 _DECIMAL = re.compile(r"decimal\(\d+,(\d+)\)")
 
 
@@ -59,7 +68,8 @@ def _changes(value: Column, made: Column, type: str, came: str) -> Column | None
     from pyspark.sql import functions as F
 
     if type in _TIMES and came == "string":
-        return ~made.between(*[F.lit(text).cast(type) for text in YEARS])
+        years = made.between(*[F.lit(text).cast(type) for text in YEARS])
+        return ~(years & value.rlike(_FORMS[type]))
     if type in ("float", "double"):
         return _beyond(value, made, came) if came in ("string", "double") and type != came else None
     scale = _DECIMAL.fullmatch(type)
@@ -79,7 +89,8 @@ def _beyond(value: Column, made: Column, came: str) -> Column:
 
     infinite, none = F.abs(made) == float("inf"), made == 0
     if came == "string":
-        return (infinite & value.rlike("[0-9]")) | (none & value.rlike("^[^eE]*[1-9]"))
+        letter = value.rlike("[0-9.][fFdD]$")  # Java's own way to write a number
+        return (infinite & value.rlike("[0-9]")) | (none & value.rlike("^[^eE]*[1-9]")) | letter
     return (infinite & (F.abs(value) != float("inf"))) | (none & (value != 0))
 
 

@@ -95,7 +95,8 @@ def _collected(df: DataFrame | None, kind: VendorTable) -> list[Row]:
     if df is None:
         return []
     names = [c.name for c in kind.columns]
-    return [r.asDict() for r in df.filter(f"{WHY} is null").select(*names).collect()]
+    rows = df.filter(f"{WHY} is null").select(*names).collect()
+    return list({repr(r): r.asDict() for r in rows}.values())  # the same extract may be there twice
 
 
 def _implied(rows: Sequence[Sequence[Row]], by_table: dict[str, list[SolidLayout]]) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import FormatError
 from ...model import mask
 from ...model.change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, ChangeTable
+from ...model.sequence import TIME_DIGITS
 from ...wire.keylog_values import IGNORED
 from ..base import ASIDE, FINER, WHY, Read, Tables
 from ..shape import also, any_of, canonical, conform, data_start, finer_too
@@ -229,8 +230,9 @@ def _faults(options: SqdrOptions) -> list[tuple[Column, str | Column]]:
         F.col(c) for c in ("resync_state", "change_row_counter", "change_row_nanosecond")
     )
     digits = options.counter_digits
-    beyond = (resync > 0) & (resync < TIME_SHAPED)
-    beyond &= (counter >= 10**digits) | (resync >= min(10 ** (19 - digits), 2**63 // 10**digits))
+    most = min(10 ** (19 - digits), 2**63 // 10**digits)
+    beyond = (resync > 0) & (resync < TIME_SHAPED) & ((counter >= 10**digits) | (resync >= most))
+    beyond |= resync >= 10**TIME_DIGITS
     texts = {"after_image": _IMAGE, "before_key": _OLD, "after_key": _NEW}
     return [
         (F.col("subscription_id").isNull(), "no subscription_id"),
