@@ -30,7 +30,7 @@ from ..query.ranges import refuse_reversed, reversed_places
 from ..query.result import Result
 from ..query.table_changes import ORDER, STATE, TableChanges
 from ..state import ledger
-from ..state.gaps import of_table
+from ..state.capture_gaps import of_table
 from ..state.ledger import Baseline
 from ..state.totals import last_stored
 from .target_rows import layouts_from, read, refuse_other

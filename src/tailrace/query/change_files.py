@@ -17,9 +17,9 @@ from ..lake import delta as lake
 from ..model import sequence
 from ..model.change import PREFIX
 from ..model.types import plain_schema
-from ..state.gaps import Gap
+from ..state.capture_gaps import CaptureGap
 from ..store.kept import Span, kept, kept_time, spans
-from .gaps import refuse_gaps
+from .capture_gaps import refuse_gaps
 from .points import Point
 from .watch import watched
 
@@ -68,7 +68,7 @@ class ChangeFiles:
     path: str
     schema: pa.Schema
     delta: DeltaTable | None = None
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[CaptureGap, ...] = ()
 
     @staticmethod
     def at(path: str, schema: pa.Schema | None = None) -> ChangeFiles:

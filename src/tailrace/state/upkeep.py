@@ -20,7 +20,7 @@ from ..config.task import Task
 from ..lake import delta as lake
 from ..lake import log_retention
 from . import rolling
-from .gaps import needed
+from .capture_gaps import needed
 from .ledger import APPLIED, STORED, Baseline, all_baselines, read_baselines, read_open
 from .orders import Answered, Order, TableControl, followed, of_task, parsed
 from .orders import read as read_orders

@@ -31,7 +31,7 @@ MADE_AGAIN = "it was dropped and created again, or taken out of the publication"
 
 
 @dataclass(frozen=True)
-class Gap:
+class CaptureGap:
     """Changes are missing between two places of a table's change record.
 
     Attributes:
@@ -51,7 +51,7 @@ class Gap:
     closed: bool = True
 
 
-def of_table(task: Task, table: str) -> tuple[Gap, ...]:
+def of_table(task: Task, table: str) -> tuple[CaptureGap, ...]:
     """The gaps of a table, those of new streams first."""
     renewed = streams.renewed(task)
     begun = _begun(one for one in orders.read(task.orders_path) if one.table == table)
@@ -75,7 +75,7 @@ def needed(given: Iterable[Order], taken: Iterable[Baseline]) -> tuple[set[int],
     return numbers, baselines
 
 
-def _of_streams(table: str, renewed: Iterable[Renewed], taken: Sequence[Baseline]) -> list[Gap]:
+def _of_streams(table: str, renewed: Iterable[Renewed], taken: Sequence[Baseline]) -> list[CaptureGap]:
     found = []
     for one in renewed:
         closed = any(b.finished_at >= one.at for b in taken)
@@ -85,11 +85,13 @@ def _of_streams(table: str, renewed: Iterable[Renewed], taken: Sequence[Baseline
         if one.change_seq:
             upto |= {SEQ: one.change_seq, NUMBER: _number(sequence.number_of(one.change_seq))}
             onwards[NUMBER] = _number(sequence.number_of(one.change_seq) + 1)
-        found.append(Gap(table, NEW_STREAM, (POSITION, one.after), upto, onwards, closed))
+        found.append(CaptureGap(table, NEW_STREAM, (POSITION, one.after), upto, onwards, closed))
     return found
 
 
-def _of_orders(table: str, losses: Iterable[tuple[Order, Order]], taken: Sequence[Baseline]) -> list[Gap]:
+def _of_orders(
+    table: str, losses: Iterable[tuple[Order, Order]], taken: Sequence[Baseline]
+) -> list[CaptureGap]:
     found = []
     for begun, asked in losses:
         removed = begun.action == orders.REMOVE
@@ -102,7 +104,7 @@ def _of_orders(table: str, losses: Iterable[tuple[Order, Order]], taken: Sequenc
             if closes.after >= 0:
                 onwards[NUMBER] = _number(closes.after + 1)
         why = ADDED_AGAIN if removed else MADE_AGAIN
-        found.append(Gap(table, why, (SEQ, before), upto, onwards, closes is not None))
+        found.append(CaptureGap(table, why, (SEQ, before), upto, onwards, closes is not None))
     return found
 
 

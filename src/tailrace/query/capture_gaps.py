@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 from ..errors import GapError
 from ..model import sequence
 from ..model.change import PREFIX
-from ..state.gaps import NUMBER, POSITION, SEQ, Gap
+from ..state.capture_gaps import NUMBER, POSITION, SEQ, CaptureGap
 from .points import Point
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ def refuse_gaps(files: ChangeFiles, start: Point | None, end: Point | None) -> N
         raise _error(files.path, gap, last, first)
 
 
-def _before(gap: Gap) -> ds.Expression:
+def _before(gap: CaptureGap) -> ds.Expression:
     """Changes that were captured before a gap."""
     column, value = gap.split
     return pc.field(PREFIX + column) <= value
 
 
-def _after(gap: Gap) -> ds.Expression:
+def _after(gap: CaptureGap) -> ds.Expression:
     """Changes that were captured after it."""
     if number := gap.onwards.get(NUMBER):
         return Point.of(int(number)).since()
@@ -73,7 +73,7 @@ def _at_or_before(point: Point, known: Mapping[str, str]) -> bool:
     return point.column in known and point.high <= known[point.column]
 
 
-def _error(path: str, gap: Gap, last: Change, first: Change) -> GapError:
+def _error(path: str, gap: CaptureGap, last: Change, first: Change) -> GapError:
     low = None if last is None else f"change number {sequence.number_of(last[0])}"
     high = _text(gap.onwards or _places(first)) if gap.closed else None
     between = f"between {low} and {high}" if low and high else f"before {high}" if high else f"after {low}"
