@@ -29,7 +29,7 @@ def together(changes: ChangeTable) -> ChangeTable:
 
     seq, oper = F.col(changes.header("change_seq")), F.col(changes.header("change_oper"))
     df = _copies(_with_why(changes.df), seq, oper)
-    good, repeated = F.col(WHY).isNull() & ~F.col(_COPY), F.col(_REPEATED) & ~F.col(_COPY)
+    good, repeated = F.col(WHY).isNull() & ~F.col(_COPY), F.col(_REPEATED)
     same = Window.partitionBy(seq)
     updates, befores = (F.count_if(good & (oper == kind)).over(same) for kind in (UPDATE, BEFORE))
     lone = (oper == BEFORE) & (updates == 0)
@@ -37,7 +37,7 @@ def together(changes: ChangeTable) -> ChangeTable:
     marked = also(
         df,
         (F.col(_COPY), AGAIN),
-        (good & repeated, F.concat(F.lit("comes twice: change "), seq, F.lit(" "), oper)),
+        (repeated, F.concat(F.lit("comes twice: change "), seq, F.lit(" "), oper)),
         (good & lone, F.concat(F.lit("before image without its update: change "), seq)),
         (good & half & ~repeated, F.concat(F.lit("the other half of its update comes twice: change "), seq)),
     )

@@ -36,12 +36,21 @@ class Once:
 
 
 def _equal(some: pa.RecordBatch, others: pa.RecordBatch) -> Bools:
-    """Row by row, whether all columns are equal; NULL is a value like others."""
+    """Row by row, whether all columns are equal."""
     same: Bools = np.ones(some.num_rows, np.bool_)
     for name in _FIRST:
         if not same.any():
             break
-        a, b = some[name], others[name]
-        both = pc.or_(pc.fill_null(pc.equal(a, b), False), pc.and_(a.is_null(), b.is_null()))
-        same &= both.to_numpy(zero_copy_only=False)
+        same &= equal(some[name], others[name])
     return same
+
+
+def equal(a: pa.Array, b: pa.Array) -> Bools:
+    """Value by value, whether two columns are equal; NULL is a value like others.
+
+    >>> equal(pa.array([1, 2, None, None]), pa.array([1, 3, None, 4])).tolist()
+    [True, False, True, False]
+    """
+    both = pc.or_(pc.fill_null(pc.equal(a, b), False), pc.and_(a.is_null(), b.is_null()))
+    found: Bools = both.to_numpy(zero_copy_only=False)
+    return found

@@ -18,7 +18,7 @@ from ...wire.soliddb_address import RANKS, sequences
 from ...wire.soliddb_rows import Bools
 from ..base import AGAIN, WHY
 from ..shape import quoted
-from .copies import Once
+from .copies import Once, equal
 from .log import COMMIT, DATA, DDL, RECNAMES, ROWS, SEQ, SQL, START
 from .marks import Marks, Of, addresses, marks_of, needed, transactions_of
 from .pairs import MADE, MARK, MOVES, one_behind_the_other, skipped, statements
@@ -94,7 +94,7 @@ class OtherRecords:
         rows = copies.filter(pc.invert(copies[CHANGE]))
         if self.keep_records and rows.num_rows:
             seq = sequences(addresses(rows["LOGADDR"], rows.num_rows))
-            why = pa.array([AGAIN] * rows.num_rows)
+            why = pa.repeat(AGAIN, rows.num_rows)
             told = rows.set_column(rows.schema.get_field_index(WHY), WHY, why)
             yield _given(told, seq, np.zeros(rows.num_rows, np.bool_))
 
@@ -156,7 +156,7 @@ def _note(rows: pa.RecordBatch, of: Of, now: _Open) -> None:
     for order, before, known in (("ascending", 1, now.first), ("descending", 0, now.last)):
         mark = of.part - before
         some = made & (mark >= 0) & (mark < many)
-        some[some] = _same(rows["TRXID"].filter(pa.array(some)), now.rows["TRXID"].take(pa.array(mark[some])))
+        some[some] = equal(rows["TRXID"].filter(pa.array(some)), now.rows["TRXID"].take(pa.array(mark[some])))
         if not some.any():
             continue
         table = pa.table({"mark": pa.array(mark[some]), "place": rows["LOGADDR"].filter(pa.array(some))})
@@ -173,13 +173,6 @@ def _note(rows: pa.RecordBatch, of: Of, now: _Open) -> None:
             now.first = wider
         else:
             now.last = wider
-
-
-def _same(a: pa.Array, b: pa.Array) -> Bools:
-    """Whether transaction ids are equal; NULL is one, too."""
-    both = pc.or_(pc.fill_null(pc.equal(a, b), False), pc.and_(a.is_null(), b.is_null()))
-    found: Bools = both.to_numpy(zero_copy_only=False)
-    return found
 
 
 def _plain(rows: pa.RecordBatch) -> Bools:

@@ -121,9 +121,7 @@ class Pairs:
         n = rows.num_rows
         recid = rows["RECID"].to_numpy(zero_copy_only=False)
         made = self._changes(rows, of, recid, np.arange(n), n, strict=True)
-        place = made.schema.get_field_index(WHY)
-        why = pa.array([AGAIN]).take(pa.array(np.zeros(n, np.int64)))
-        yield made.set_column(place, WHY, why)
+        yield made.set_column(made.schema.get_field_index(WHY), WHY, pa.repeat(AGAIN, n))
 
     def _step(
         self, rows: pa.RecordBatch, marks: Marks, *, strict: bool, last: bool
