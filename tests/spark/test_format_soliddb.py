@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from tailrace import formats
 from tailrace.formats import checks, files, shape
-from tailrace.formats.base import Options, Read, Tables
+from tailrace.formats.base import Options, Read
 from tailrace.formats.soliddb import log as soliddb_log
 from tailrace.formats.soliddb import place as soliddb_place
 from tailrace.formats.soliddb.reading import FIELDS, RECORDS, TABLES
@@ -45,9 +45,6 @@ class TestSolidDB(FormatConformance):
 
     def vendor_options(self) -> Options:
         return options()
-
-    def rows_again(self, tables: Tables) -> list[str]:
-        return ["SYS_LOG"]
 
     @pytest.mark.slow
     def test_files(self, spark: SparkSession, tmp_path: Path) -> None:

@@ -141,3 +141,13 @@ def test_a_sequence_that_progress_has_no_number_for_is_refused(
     with pytest.raises(FormatError, match=f"sequence {seq} is beyond the 63 bits"):
         apply(spark, tmp_path)
     assert not (tmp_path / "lake" / "dbo.g").exists()
+
+
+def test_a_sequence_without_a_time_comes_late_where_times_tell(spark: SparkSession, tmp_path: Path) -> None:
+    """It precedes all others, whatever its number."""
+    put(tmp_path, "20261102-081500500", *(f"20261102081500{n}{1:019d},I,{n},{n}\n" for n in (50, 60)))
+    apply(spark, tmp_path)
+    put(tmp_path, "20261102-081500501", f"{9:035d},I,9,9\n")
+    with pytest.raises(ApplyError, match="1 change came late"):
+        apply(spark, tmp_path)
+    assert rows(tmp_path) == ["50", "60"]

@@ -160,10 +160,10 @@ def _number(seq: Column) -> Column:
 
 
 def _made(seq: Column) -> Column:
-    """The number that is made of both parts of a change sequence."""
+    """The number that is made of both parts of a change sequence; without a time its own."""
     from pyspark.sql import functions as F
 
-    return _hundredths(F.substring(seq, 1, TIME_DIGITS)) * PARTS + _number(seq)
+    return F.coalesce(_hundredths(F.substring(seq, 1, TIME_DIGITS)) * PARTS + _number(seq), _number(seq))
 
 
 def _hundredths(time: Column) -> Column:

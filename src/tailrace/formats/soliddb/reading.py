@@ -201,6 +201,7 @@ def _system(df: DataFrame, kind: VendorTable, name: str, seq: Column | None) -> 
 
     columns = [c.name for c in kind.columns]
     if seq is None:
+        df = df.dropDuplicates([*columns, *(c for c in (WHY, RAW) if c in df.columns)])
         # Rows of a layout are valid from the same place on: all that matters for their order is that none
         # occurs twice.
         order = Window.orderBy(F.col(FROM).asc_nulls_first(), "ID", F.to_json(F.struct(*columns)))
