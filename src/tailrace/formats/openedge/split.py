@@ -28,7 +28,7 @@ SPLIT = "_split"
 was cut, the length of the cut value in it, and the second half's fields. NULL: the image was never split."""
 POSITION, ELEMENT, FRAGMENT = "_Continuation-Position", "_ArrayIndex", "_Fragment"
 _CUT = ("string", "binary")
-_HALF, _WHOLE, _TIME = "_half", -1, "_time"
+_HALF, _WHOLE, _COPY = "_half", -1, "_copy"
 _PLACE, _AT, _IS_CUT, _LENGTH, _NEAR = (f"_split_{n}" for n in ("place", "element", "cut", "length", "near"))
 """Columns of what the first half says, and of the position behind it: every other column asks for them."""
 
@@ -50,8 +50,8 @@ def join_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[st
     whole = df.filter(~half).withColumn(SPLIT, none)
     halves = (
         df.filter(half)
-        .withColumn(_TIME, _time(df))
-        .groupBy("_Change-Sequence", "_Operation", _TIME)
+        .withColumn(_COPY, _copy_number(df))
+        .groupBy("_Change-Sequence", "_Operation", _COPY)
         .agg(
             F.sort_array(F.collect_list(F.struct(POSITION, F.struct(*_columns(df)).alias("row")))).alias("h")
         )
@@ -64,7 +64,7 @@ def join_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[st
     return whole.unionByName(joined)
 
 
-def _time(df: DataFrame) -> Column:
+def _copy_number(df: DataFrame) -> Column:
     """The number of a half among halves that are equal to it: those of a file that was delivered twice."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
