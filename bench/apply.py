@@ -8,7 +8,9 @@ does not.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import statistics
 import sys
 import time
@@ -237,6 +239,7 @@ def compare(spark: SparkSession, case: Case, folder: Path, sides: Sides) -> dict
         made = batch(spark, case, number, str(folder / f"batch-{number}"))
         for side in (theirs, ours) if number % 2 else (ours, theirs):
             side.ready(made[0])
+            settle()
             side.take(*made)
         told = [f"{side.seconds[-1]:.2f} s ({side.plan})" for side in (ours, theirs)]
         say(f"{case.name}: {told[0]}, the other side {told[1]}")
@@ -244,6 +247,28 @@ def compare(spark: SparkSession, case: Case, folder: Path, sides: Sides) -> dict
     same(load(ours.path), load(theirs.path), case.name)
     medians = [statistics.median(side.seconds[1:]) for side in (ours, theirs)]
     return {"name": case.name, "plan": ours.plan, "ours": medians[0], "theirs": medians[1], "goal": case.goal}
+
+
+def settle() -> None:
+    """Waits until what came before is over: pages on their way to the disk, the JVM's compiler and collector
+    at work. Otherwise the side that follows pays for it."""
+    os.sync()
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        before = busy()
+        time.sleep(0.2)
+        if busy() - before < 0.02:
+            return
+
+
+def busy() -> float:
+    """CPU seconds of this process and those it started."""
+    ticks = 0
+    for pid in measure.tree(os.getpid()):
+        with contextlib.suppress(OSError):
+            after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(after_name[11]) + int(after_name[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def same(left: DataFrame, right: DataFrame, name: str) -> None:
