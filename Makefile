@@ -37,6 +37,7 @@ check: $(INSTALLED) ## lint, format, types, layers, doctests, generated pages, l
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/check_imports.py
 	$(BIN)/python -m pytest --doctest-modules -q src
 	$(BIN)/python tools/make_docs.py --check
 	$(BIN)/python tools/check_links.py

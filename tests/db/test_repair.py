@@ -12,7 +12,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tailrace.apply import one_task
-from tailrace.apply.keylog.key_log import ChangeRange, KeyLog
+from tailrace.apply.keylog.change_range import ChangeRange
+from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.apply.targets.audit import Audited
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.config.task import Task, load

@@ -13,8 +13,8 @@ from tailrace.apply.mapping.shared_rows import TargetPlace
 from tailrace.apply.plan import SPECIAL, TableBatch
 from tailrace.apply.segment import Segment
 from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.base import ApplyOutcome
 from tailrace.apply.targets.delta.target import DeltaTarget
+from tailrace.apply.targets.outcome import ApplyOutcome
 from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.errors import ApplyError, TailraceError
 from tailrace.model import mask

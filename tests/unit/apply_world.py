@@ -21,8 +21,8 @@ from tailrace.apply.gate import Always
 from tailrace.apply.plan import SPECIAL, TableBatch
 from tailrace.apply.reading import ApplyPaths
 from tailrace.apply.segment import Segment
-from tailrace.apply.targets.base import ApplyOutcome
 from tailrace.apply.targets.capabilities import Capabilities
+from tailrace.apply.targets.outcome import ApplyOutcome
 from tailrace.errors import PositionError, TailraceError
 from tailrace.lake import delta as lake
 from tailrace.lake import log

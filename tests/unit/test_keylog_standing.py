@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.apply.keylog.key_log import ChangeRange, KeyLog, Standing
+from tailrace.apply.keylog.change_range import ChangeRange
+from tailrace.apply.keylog.key_log import KeyLog, Standing
 from tailrace.errors import OvertakenError
 from tailrace.lake import delta as lake
 

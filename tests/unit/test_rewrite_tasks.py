@@ -14,12 +14,12 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.apply.targets.base import ApplyOutcome
 from tailrace.apply.targets.delta import files as target_files
 from tailrace.apply.targets.delta import rewrite_tasks
 from tailrace.apply.targets.delta.rewrite import merge
 from tailrace.apply.targets.delta.rewrite_tasks import RewriteTasks
 from tailrace.apply.targets.delta.staged import FOLDER, StageChanges, StagedChanges, scratch
+from tailrace.apply.targets.outcome import ApplyOutcome
 from tailrace.engine.columns import OP, OPER, SEQ
 from tailrace.engine.source import Source
 from tailrace.errors import ApplyError, ConcurrentCommitError

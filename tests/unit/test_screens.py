@@ -18,7 +18,7 @@ from tailrace.cli import keylog, screen
 from tailrace.cli.screen_fit import Col, Fit
 from tailrace.config.task import Task
 from tailrace.demo import show
-from tailrace.demo.play import Played, TableLine
+from tailrace.demo.played import Played, TableLine
 from tailrace.demo.questions import Answer
 from tailrace.demo.story import StoryEvent
 from tailrace.operate.status import Status

@@ -12,7 +12,7 @@ import pytest
 
 from tailrace.config.task import Task, load
 from tailrace.demo import demo, place
-from tailrace.demo.play import Played, TableLine
+from tailrace.demo.played import Played, TableLine
 from tailrace.errors import ConfigError
 from tailrace.runtime import setup
 from tailrace.sources import open_source, opener

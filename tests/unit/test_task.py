@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tailrace.config.quantities import seconds, size
-from tailrace.config.task import Task, dump, file_name, load, read, reference
+from tailrace.config.task import Task, file_name, load, read
+from tailrace.config.task_text import dump, reference
 from tailrace.errors import ConfigError
 from tailrace.lake import json_files
 from tailrace.state import live

@@ -11,8 +11,8 @@ import pytest
 from tailrace.apply.apply_result import ApplyResult
 from tailrace.apply.reading import ApplyPaths
 from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.base import ApplyOutcome
 from tailrace.apply.targets.delta.target import DeltaTarget
+from tailrace.apply.targets.outcome import ApplyOutcome
 from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.apply.task_batches import TaskBatches
 from tailrace.errors import ApplyError

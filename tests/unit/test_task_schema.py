@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from tailrace.config import task_schema
-from tailrace.config.task import SECTIONS, Task, dump, read
-from tailrace.config.task_text import SCHEMA
+from tailrace.config.task import SECTIONS, Task, read
+from tailrace.config.task_text import SCHEMA, dump
 
 pytestmark = pytest.mark.unit
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from ..engine.rules import Rules
 from ..wire.keylog_values import IGNORED
 from .expect import Expected
-from .targets.base import ApplyOutcome
+from .targets.outcome import ApplyOutcome
 
 _PLAIN = {"I": "I0", "U": "U1", "D": "D1", "T": "T"}
 

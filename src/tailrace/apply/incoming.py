@@ -17,7 +17,8 @@ from ..model.change import ChangeTable, Column, Relation
 from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS, WIDTH
 from . import whole_rows
 from .plan import SPECIAL, TableBatch
-from .targets.base import ApplyOutcome, Target
+from .targets.base import Target
+from .targets.outcome import ApplyOutcome
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

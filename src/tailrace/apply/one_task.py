@@ -16,8 +16,9 @@ from .data_errors import retyped
 from .expect import Ends, Expected
 from .images import col
 from .keylog import tasks as keylog_tasks
+from .keylog.change_range import ChangeRange
 from .keylog.exceptions import Exceptions
-from .keylog.key_log import FEW, SCHEMA, ChangeRange, KeyLog
+from .keylog.key_log import FEW, SCHEMA, KeyLog
 from .plan import TableBatch
 from .rules_batch import RulesBatch
 from .targets.audit import Audit, Audited, LogPart
@@ -106,9 +107,11 @@ def audit(
     """How changes in (`one.after`, `one.upto`] are audited, when the target has reached `after`; `names`: the
     columns of their change table."""
     fields = [sqdr_text.field_of(c.name, c.type) for c in relation.columns]
-    at = log.reserve(one) if log is not None else None
     key = relation.key or [c.name for c in relation.columns]
-    header = keylog_tasks.header_of(fields, names, key, one, log, at)
+    if log is None:
+        header = keylog_tasks.header_of(fields, names, key, one)
+    else:
+        header = log.header(fields, names, key, one, log.reserve(one))
     counted = exceptions.counted(relation.table, after, rules.limits) if rules.limits else {}
     part = None
     if log is not None:

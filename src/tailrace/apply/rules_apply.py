@@ -22,14 +22,16 @@ from .apply_result import ApplyResult, result_of
 from .constraint_check import ConstraintCheck, anew
 from .expect import Ends, Expected, added, expect
 from .images import col
+from .keylog.change_range import ChangeRange
 from .keylog.exceptions import Exceptions, Holds, Suspensions
-from .keylog.key_log import ChangeRange, KeyLog
+from .keylog.key_log import KeyLog
 from .keylog.outbox import recover
 from .plan import TableBatch
 from .rules_batch import Cut, RulesBatch, of_table, of_task
 from .rules_write import RulesWriter
 from .targets.audit import LOST, Audited
-from .targets.base import ApplyOutcome, Target
+from .targets.base import Target
+from .targets.outcome import ApplyOutcome
 from .targets.task_batch import TaskBatch
 from .window import WAYS_OUT, lies
 

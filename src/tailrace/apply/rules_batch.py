@@ -13,7 +13,7 @@ from ..store.tables import widens
 from . import incoming, whole_rows
 from .expect import Ends, Expected
 from .images import col
-from .keylog.key_log import ChangeRange
+from .keylog.change_range import ChangeRange
 from .plan import TableBatch
 
 

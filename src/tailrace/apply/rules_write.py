@@ -15,7 +15,8 @@ from .keylog.outbox import note_of
 from .keylog.tasks import LogTask, fields_of, header_of, write
 from .plan import TableBatch
 from .rules_batch import RulesBatch
-from .targets.base import ApplyOutcome, Target
+from .targets.base import Target
+from .targets.outcome import ApplyOutcome
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class RulesWriter:
             return
         kept, changes = self.exceptions, batch.logged
         one = batch.range(rules)
-        header = header_of(fields_of(changes), changes.df.columns, changes.key, one, None, None)
+        header = header_of(fields_of(changes), changes.df.columns, changes.key, one)
         task = LogTask(kept.path, kept.rows_schema, header, rules, exceptions=kept)
         files = write(changes, expected, task, counts=False)
         counts = {k: (before.get(k, 0), before.get(k, 0) + n) for k, n in expected.logged(rules).items()}

@@ -15,7 +15,8 @@ from .incoming import newer
 from .plan import TableBatch
 from .rules_apply import RulesApply
 from .segment import Segment
-from .targets.base import ApplyOutcome, Target
+from .targets.base import Target
+from .targets.outcome import ApplyOutcome
 from .task_rules import TaskRules
 from .transactions import transactions
 from .window import in_window

@@ -19,7 +19,8 @@ from .reading import ApplyPaths
 from .route import Halt, Route, Routes
 from .segment import Segment, segments
 from .segment_apply import SegmentApply, applied, standing
-from .targets.base import ApplyOutcome, Target
+from .targets.base import Target
+from .targets.outcome import ApplyOutcome
 from .task_batches import TaskBatches
 from .task_rules import TaskRules
 

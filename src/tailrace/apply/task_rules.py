@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from ..engine.rules import SOFT_COLUMN, Rules
 from ..model.change import Relation
 from .effects import check_mode
+from .keylog.change_range import ChangeRange
 from .keylog.exceptions import Holds
-from .keylog.key_log import ChangeRange, KeyLog
+from .keylog.key_log import KeyLog
 from .keylog.outbox import recover
 from .keylog.tokens import Token, log_tokens
 from .rules_apply import RulesApply

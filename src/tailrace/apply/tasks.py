@@ -23,6 +23,8 @@ _NUMBERS = ("inserted", "updated", "deleted", "missing", "version", "took_us")
 _TEXTS = ("file", "message", "table")
 RESULT = ", ".join([*[f"{n} bigint" for n in _NUMBERS], *[f"{n} string" for n in _TEXTS], "logged binary"])
 """The columns of results; `logged`: a few rows of a key log, as an Arrow stream."""
+TOO_LARGE = "too large"
+"""`file` of a result: the changes take more memory than the task may use; nothing was written."""
 
 
 def result(**values: Any) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from ..errors import ConfigError
 from ..lake.delta import file_name
-from . import logs, state_version, task_text, yaml_lines
+from . import logs, state_version, yaml_lines
 from .base import ColumnName, ConfText, Folder, LakeType, Level, Pattern, Settings, Text
 from .groups import GroupSettings, group_of
 from .policies import Policy, policy_of
@@ -28,10 +28,7 @@ from .settings import (
     ValidationSettings,
 )
 from .table_settings import RuleSettings, TableSettings, settled
-from .task_text import dump
 from .yaml_lines import Mistake
-
-__all__ = ["Mistake", "Task", "dump", "file_name", "load", "read", "reference"]
 
 
 class Task(Settings):
@@ -242,11 +239,6 @@ def load(path: str | Path) -> Task:
         where=str(file),
         hint="docs/task-file.md lists every setting",
     )
-
-
-def reference() -> str:
-    """The page `docs/task-file.md`, in Markdown."""
-    return task_text.reference(Task)
 
 
 def read(text: str, folder: Path) -> Task | list[Mistake]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import yaml
 from pydantic.fields import FieldInfo
@@ -14,9 +14,7 @@ from . import quantities
 from .base import Settings
 from .groups import GroupSettings
 from .table_settings import OnConflict, TableSettings
-
-if TYPE_CHECKING:
-    from .task import Task
+from .task import Task
 
 SCHEMA = "tailrace.schema.json"
 """The file with the JSON schema, next to the task file (`task_schema`)."""
@@ -107,7 +105,7 @@ def _readers(field: FieldInfo) -> list[Any]:
     return [getattr(part, "func", None) for part in field.metadata]
 
 
-def reference(model: type[Task]) -> str:
+def reference() -> str:
     """The page `docs/task-file.md`, in Markdown."""
     lines = [
         "# The task file",
@@ -128,8 +126,8 @@ def reference(model: type[Task]) -> str:
         "## Top level",
         "",
     ]
-    sections = {name: found for name, f in model.model_fields.items() if (found := _section(f)) is not None}
-    lines += _table({name: f for name, f in model.model_fields.items() if name not in sections})
+    sections = {name: found for name, f in Task.model_fields.items() if (found := _section(f)) is not None}
+    lines += _table({name: f for name, f in Task.model_fields.items() if name not in sections})
     for name, section in sections.items():
         lines += ["", f"## `{name}`", "", section.__doc__ or "", "", *_table(section.model_fields)]
     about = "Settings under a pattern of `tables`; the defaults are those of `apply`."

@@ -7,9 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psycopg
 
@@ -27,56 +25,14 @@ from ..validate.tables import ValidationReport
 from . import place, shop
 from .load import ShopLoad, pgbench
 from .load import load as do_load
+from .played import Played, TableLine
 from .plot import plot
-from .questions import Answer, ask
+from .questions import ask
 from .show import Show
-from .story import StoryEvent, life
+from .story import life
 
 PATIENCE_S = 900.0
 """Maximum seconds for a step of the demo: what has not happened by then never will."""
-
-
-@dataclass(frozen=True)
-class TableLine:
-    """The result for one table: rows on both sides, whether the checksums were equal, changes stored (I, U,
-    D, T) and their rate from the first write to the last apply."""
-
-    table: str
-    source_rows: int
-    target_rows: int
-    equal: bool
-    changes: int
-    changes_per_second: float
-    differs: str | None = None
-
-
-@dataclass
-class Played:
-    """What happened, for the screen and `--json`. Seconds are counted from the demo's start."""
-
-    folder: str
-    task_file: str
-    target: str
-    changes: str
-    tables: list[TableLine] = field(default_factory=list)
-    position: str = ""
-    load: ShopLoad | None = None
-    drained_in: float = 0.0
-    seconds: float = 0.0
-    steps: list[tuple[float, str]] = field(default_factory=list)
-    life: list[StoryEvent] = field(default_factory=list)
-    answers: list[Answer] = field(default_factory=list)
-    plot: str = ""
-    next: list[str] = field(default_factory=list)
-
-    @property
-    def equal(self) -> bool:
-        """Whether every target was equal to its table."""
-        return bool(self.tables) and all(t.equal for t in self.tables)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {"equal": self.equal} | asdict(self)
 
 
 def play(folder: Path, *, seconds: float, scale: int, show: Show) -> Played:

@@ -21,7 +21,7 @@ from ..query.shown import cell
 
 if TYPE_CHECKING:
     from ..config.task import Task
-    from .play import Played
+    from .played import Played
     from .questions import Answer
     from .story import StoryEvent
 

@@ -31,8 +31,8 @@ from ..model.change import ChangeTable
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from .glances import Glance
-    from .samples import TableSample
+    from .first_rows import Glance, TableSample
+
 
 FILE, ROW, WHY, RAW = "_file", "_row", "_why", "_raw"
 AGAIN = "the same row again, read once"

@@ -11,10 +11,10 @@ from .. import formats
 from ..errors import TailraceError
 from . import vendors
 from .base import Format
+from .first_rows import Glance, TableSample
 from .folders import not_read, places
-from .glances import Glance
 from .inspect import SHOWN, Found, Table, known_by
-from .samples import TableSample, samples
+from .samples import samples
 
 
 def glance(

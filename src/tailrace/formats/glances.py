@@ -4,36 +4,16 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..model import mask
+from .first_rows import Glance, TableSample
 from .shape import find_columns
 
 if TYPE_CHECKING:
     from .base import VendorTable
-    from .samples import TableSample
-
 
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-
-
-@dataclass(frozen=True)
-class Glance:
-    """The first rows of a source table.
-
-    Attributes:
-        name: the source table.
-        key: its key, as far as the tables say it.
-        columns: its columns with types.
-        changes: the first images of changes: canonical headers by name, and `changed` and `carried`, names in
-            the change mask and those that the image carries (None: not told, or all).
-    """
-
-    name: str
-    key: list[str]
-    columns: dict[str, str]
-    changes: list[dict[str, Any]] = field(default_factory=list)
 
 
 def plain_rows(sample: TableSample, table: VendorTable, *, binary: str = "hex") -> list[dict[str, Any]]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
@@ -15,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..errors import FormatError, UnsupportedError
-from ..model.types import spark_type
+from ..errors import FormatError
 from ..wire import delimited
 from ..wire.delimited import Dialect
 from .base import Options
 from .files import refuse_nothing, refuse_tables_in_one
+from .first_rows import TableSample
 from .folders import data_files, is_empty, kind_of, places
 from .parquet import in_micros
 from .text import head
@@ -28,44 +27,6 @@ from .text import head
 ROWS = 1000
 CELLS = 200_000
 """A sample of a wide table has fewer rows than `ROWS`: at most this many values."""
-
-
-@dataclass(frozen=True)
-class TableSample:
-    """The first rows of a table.
-
-    Attributes:
-        rows: values as they lie in the files; of text kinds as text, nothing as NULL.
-        total: how many rows there are; None: they were not counted.
-        text: whether all values are text.
-        older: the first rows of files with other columns.
-    """
-
-    rows: pa.Table
-    total: int | None
-    text: bool = False
-    older: tuple[TableSample, ...] = ()
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns' names, in order."""
-        return list(self.rows.column_names)
-
-    def types(self) -> dict[str, str]:
-        """The columns with their Spark SQL types, `string` for those of text kinds."""
-        return {f.name: _type_of(f.type) for f in self.rows.schema}
-
-    def named(self, names: Mapping[str, str]) -> list[dict[str, Any]]:
-        """The rows as dictionaries of some columns: wanted name -> column."""
-        some = self.rows.select(list(dict.fromkeys(names.values())))
-        return [{want: row[have] for want, have in names.items()} for row in some.to_pylist()]
-
-
-def _type_of(kind: pa.DataType) -> str:
-    try:
-        return spark_type(kind)
-    except UnsupportedError:  # a type that the lake does not support
-        return str(kind)
 
 
 def samples(

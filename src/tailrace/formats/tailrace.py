@@ -15,8 +15,8 @@ from ..errors import FormatError
 from ..model import mask
 from ..model.change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, PREFIX, ChangeTable
 from .base import ASIDE, FINER, WHY, Format, Options, Read, Tables, VendorColumn, VendorTable
-from .glances import Glance, headed
-from .samples import TableSample
+from .first_rows import Glance, TableSample
+from .glances import headed
 from .shape import canonical, conform, data_start, finer_too, is_finer, quoted, reasons
 from .typed import as_type
 

@@ -3,33 +3,52 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
+from ..config.task import Task
 from ..errors import ConfigError, UnsupportedError
 from ..query.calls import QUESTIONS, Call, replaced
 from ..query.result import Result
 from ..query.spark_rows import failed, streamed
 from ..query.sql import asked
+from .task_table import TaskTable
 from .task_views import connected, places
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from .open_task import OpenTask
-
 _KINDS = {"Sequence": list, "Mapping": dict, "bool": bool}
 """What is in the type of a parameter -> what its literal is."""
 
 
-def in_duckdb(task: OpenTask, statement: str) -> Result:
+class AskedTask(Protocol):
+    """A task with what statements may ask of it."""
+
+    @property
+    def task(self) -> Task:
+        """What its file says."""
+
+    @property
+    def tables(self) -> list[str]:
+        """The tables that it has, or had."""
+
+    def table(self, name: str) -> TaskTable:
+        """One of them; ConfigError: it has none of that name."""
+
+    @property
+    def transactions(self) -> Callable[..., Result]:
+        """A question about all tables."""
+
+
+def in_duckdb(task: AskedTask, statement: str) -> Result:
     """The rows of a statement of DuckDB's; see `OpenTask.sql`."""
     given, plain = _questions(task, statement)
     connection = connected(task.task, task.tables)
     return asked(connection, plain, {name: result.arrow for name, result in given.items()})
 
 
-def in_spark(task: OpenTask, statement: str, spark: SparkSession) -> Result:
+def in_spark(task: AskedTask, statement: str, spark: SparkSession) -> Result:
     """The rows of a statement of Spark's, as they come; those of questions in it are held in this process.
 
     Raises:
@@ -73,7 +92,7 @@ def _made(spark: SparkSession, name: str, path: str) -> None:
     spark.sql(f"CREATE TABLE {place} USING delta LOCATION '{location}'")
 
 
-def _questions(task: OpenTask, statement: str) -> tuple[dict[str, Result], str]:
+def _questions(task: AskedTask, statement: str) -> tuple[dict[str, Result], str]:
     """The answers to a statement's questions, by the names that stand for them in the statement."""
     found: dict[str, Result] = {}
 
@@ -85,7 +104,7 @@ def _questions(task: OpenTask, statement: str) -> tuple[dict[str, Result], str]:
     return found, plain
 
 
-def _answer(task: OpenTask, call: Call) -> Result:
+def _answer(task: AskedTask, call: Call) -> Result:
     """What a question gives.
 
     Raises:
@@ -137,7 +156,7 @@ def _ticked(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def words(task: OpenTask) -> list[str]:
+def words(task: AskedTask) -> list[str]:
     """What a prompt completes: tables, their columns, and questions."""
     found: Mapping[str, None] = dict.fromkeys(name for name, _ in places(task.task, task.tables))
     columns = {c for t in task.tables for c in task.table(t).columns}

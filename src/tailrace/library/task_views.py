@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from ..apply.mapping.table_map import task_map
 from ..config.task import Task
 from ..lake import delta as lake
-from ..query.sql import connected as opened
+from ..query.duck import connected as opened
 from ..state.orders import of_task, target_names
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -14,14 +14,29 @@ from ..model.change import PREFIX
 from ..state.capture_gaps import NUMBER, POSITION, SEQ, CaptureGap
 from .points import Point
 
-if TYPE_CHECKING:
-    from .change_files import ChangeFiles
-
 Change = tuple[str, str] | None
 """`change_seq` and stream position of a change; None: there is none."""
 
 
-def refuse_gaps(files: ChangeFiles, start: Point | None, end: Point | None) -> None:
+class Captured(Protocol):
+    """A table's changes that are kept, among which there may be gaps."""
+
+    @property
+    def path(self) -> str:
+        """Where they are."""
+
+    @property
+    def gaps(self) -> Sequence[CaptureGap]:
+        """Where changes of the source are missing."""
+
+    def first(self, which: ds.Expression) -> Change:
+        """The first change for which an expression holds."""
+
+    def last(self, which: ds.Expression) -> Change:
+        """The last one."""
+
+
+def refuse_gaps(files: Captured, start: Point | None, end: Point | None) -> None:
     """Raises an error if a range goes across a gap, or begins or ends within one.
 
     Raises:

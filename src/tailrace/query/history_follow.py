@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,19 +18,34 @@ from ..engine.rebuild import rebuild
 from ..errors import GapError
 from ..model import sequence
 from ..model.mask import pack
+from .change_files import ChangeRows
 from .history_checks import refuse_own
 from .history_table import HistoryTable, batch_of
 from .points import Place, Point
-
-if TYPE_CHECKING:
-    from .table_changes import TableChanges
 
 MOVED = "its row came from another key, and the image lacks columns that nothing tells"
 _FLOW = "changes"
 
 
+class FollowedTable(Protocol):
+    """A table whose history is kept."""
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+
+    @property
+    def files(self) -> ChangeRows:
+        """Its change table."""
+
+    def arrays(
+        self, start: Place | None = None, end: Place | None = None, columns: Sequence[str] | None = None
+    ) -> ChangeArrays:
+        """Its changes between two places, both included."""
+
+
 def follow(
-    changes: TableChanges, path: str, rules: HistoryRules, base: pa.Table | None, start: Place | None = None
+    changes: FollowedTable, path: str, rules: HistoryRules, base: pa.Table | None, start: Place | None = None
 ) -> HistoryTable:
     """The history at a path, with the changes that it has not got yet; see `TableChanges.keep_history`."""
     refuse_own(rules, changes.name)
@@ -49,7 +65,7 @@ def follow(
 
 
 def _since(
-    changes: TableChanges, last: int | None, start: Place | None, rules: HistoryRules, path: str
+    changes: FollowedTable, last: int | None, start: Place | None, rules: HistoryRules, path: str
 ) -> ChangeArrays:
     """The changes that a history has not got, which has those up to `last` (None: it begins at `start`).
 

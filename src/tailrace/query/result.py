@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..errors import UnsupportedError
+from .duck import BATCH_ROWS, connected, filtered, optional
 
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     import polars as pl
     from pyspark.sql import DataFrame, SparkSession
-
-BATCH_ROWS = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -79,8 +76,6 @@ class Result:
     def duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         """As a DuckDB relation, of a connection if one is given; UnsupportedError where DuckDB is not
         installed."""
-        from .sql import connected
-
         found: duckdb.DuckDBPyRelation = (connection or connected()).from_arrow(self.table())
         return found
 
@@ -112,9 +107,7 @@ class Result:
             UnsupportedError: DuckDB is not installed.
             ConfigError: the condition cannot be read.
         """
-        from .sql import filtered
-
-        return filtered(self, condition)
+        return Result(self.schema, filtered(self.schema, self.arrow, condition), self.aside)
 
     def select(self, columns: list[str]) -> Result:
         """Some of the columns."""
@@ -126,15 +119,3 @@ class Result:
             )
         schema = pa.schema([self.schema.field(n) for n in columns])
         return Result(schema, lambda: (b.select(columns) for b in self.batches()), self.aside)
-
-
-def optional(module: str) -> Any:
-    """A module of the extra `query`.
-
-    Raises:
-        UnsupportedError: it is not installed.
-    """
-    try:
-        return import_module(module)
-    except ImportError:
-        raise UnsupportedError(f"{module} is not installed", hint="pip install 'tailrace[query]'") from None

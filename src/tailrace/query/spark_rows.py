@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from ..errors import ConfigError, TailraceError, spark_lost
 from ..wire.arrow_streams import packed, unpacked
-from .result import BATCH_ROWS, Result
+from .duck import BATCH_ROWS
+from .result import Result
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -19,17 +19,9 @@ from ..config.machine import cache_folder
 from ..errors import ConfigError
 from .java import JavaHome, ensure_java
 
-_QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 _UNUSED_S = 60 * 24 * 3600.0
 """Files that no JVM has been given for so long are removed when another one is made."""
-_CHANGES = """\
-header__change_seq,header__change_oper,header__change_mask,header__timestamp,header__transaction_id,id,name
-20260101120000000000000000000000001,I,,2026-01-01 12:00:00.000000,0A,1,one
-20260101120000000000000000000000002,I,,2026-01-01 12:00:00.000000,0A,2,two
-20260101120001000000000000000000003,B,,2026-01-01 12:00:01.000000,0B,1,one
-20260101120001000000000000000000003,U,,2026-01-01 12:00:01.000000,0B,1,uno
-20260101120002000000000000000000004,D,,2026-01-01 12:00:02.000000,0C,2,two
-"""
 
 
 def options(home: JavaHome) -> str:
@@ -39,7 +31,7 @@ def options(home: JavaHome) -> str:
         os.utime(file)
     except OSError:
         return ""
-    return f'-XX:SharedArchiveFile="{file}" {_QUIET}'
+    return f'-XX:SharedArchiveFile="{file}" {QUIET}'
 
 
 def place(home: JavaHome) -> Path:
@@ -67,7 +59,7 @@ def make() -> Path | None:
     draft = file.with_name(f"{file.stem}-{os.getpid()}.jsa")
     try:
         with tempfile.TemporaryDirectory(prefix="tailrace-classes-") as scratch:
-            command = [sys.executable, "-m", __name__, str(draft), scratch]
+            command = [sys.executable, "-m", f"{__package__}.class_archive_run", str(draft), scratch]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode or not draft.is_file():
             said = (done.stderr or done.stdout).strip().splitlines() or ["no reason given"]
@@ -86,29 +78,3 @@ def able(home: JavaHome) -> bool:
     """Whether that Java can keep classes: it does when it has its own ones in a file."""
     command = [str(home.path / "bin" / "java"), "-Xshare:on", "-version"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-def _used(file: str, folder: Path) -> None:
-    """Uses what commands use of Spark, in a JVM that writes the file when it ends."""
-    from ..formats import convert
-    from .local_settings import driver_options
-    from .session import session
-
-    said = f'{driver_options(little=False)} -XX:ArchiveClassesAtExit="{file}" {_QUIET}'
-    spark = session(conf={"spark.driver.extraJavaOptions": said})
-    (folder / "qlik" / "t__ct").mkdir(parents=True)
-    (folder / "qlik" / "t__ct" / "t.csv").write_text(_CHANGES)
-    source = convert.side("qlik", str(folder / "qlik"), {"key": "t=id"})
-    for name in ("tailrace", "openedge", "sqdr", "soliddb", "qlik"):
-        out, kind = str(folder / f"{name}-out"), "delta" if name == "tailrace" else "parquet"
-        convert.convert(spark, source, convert.side(name, out, {}, kind))
-        back = convert.side("qlik", str(folder / f"{name}-back"), {}, "csv")
-        convert.convert(spark, convert.side(name, out, {}), back)
-    jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
-    spark.stop()
-    jvm.stdin.close()
-    jvm.wait(300)
-
-
-if __name__ == "__main__":
-    _used(sys.argv[1], Path(sys.argv[2]))

@@ -16,7 +16,8 @@ from urllib.parse import unquote, urlsplit
 from pydantic import ValidationError
 
 from ..config import addresses, secrets, task_schema
-from ..config.task import Task, dump
+from ..config.task import Task
+from ..config.task_text import dump
 from ..errors import ConfigError
 from ..model.steps import Steps
 from ..sources import open_source

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..apply.targets.base import ApplyOutcome, Target
+from ..apply.targets.base import Target
+from ..apply.targets.outcome import ApplyOutcome
 from ..model.change import Relation
 from .images import RELATION, batch_of, image
 from .meanwhile import Wait

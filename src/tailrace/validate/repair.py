@@ -27,8 +27,9 @@ from deltalake import DeltaTable
 from ..apply import effects, one_task
 from ..apply.expect import Expected, expect
 from ..apply.images import col
+from ..apply.keylog.change_range import ChangeRange
 from ..apply.keylog.exceptions import Exceptions
-from ..apply.keylog.key_log import ChangeRange, KeyLog
+from ..apply.keylog.key_log import KeyLog
 from ..apply.mapping.shared_rows import TargetPlace
 from ..apply.mapping.table_map import place_of, task_map
 from ..apply.plan import SPECIAL, UNKNOWN, TableBatch

@@ -13,12 +13,14 @@ time writes a key log; its tables may be written side by side, and become visibl
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from ...engine.log_rows import KeyLogHeader
 from ...engine.rules import Rules
 from ...errors import ConfigError, OvertakenError
 from ...formats.sqdr.tables import KEYLOG_TABLE
@@ -26,8 +28,10 @@ from ...lake import delta as lake
 from ...lake.failpoints import reach
 from ...model.change import ChangeTable
 from ...model.types import arrow_type
+from ...wire.keylog_values import KeyLogField
 from ..expect import Expected
 from . import tasks as keylog_tasks
+from .change_range import ChangeRange
 
 LOG_MODES = {
     "all": "every change, with keys and images",
@@ -50,17 +54,6 @@ class Standing:
     flagged: int
     sort: int
     baseline: int = 0
-
-
-@dataclass(frozen=True)
-class ChangeRange:
-    """The changes of one subscription that are logged at once: change numbers in (after, upto]; `flagged` of
-    them."""
-
-    subscription: str
-    after: int
-    upto: int
-    flagged: int
 
 
 class KeyLog:
@@ -143,9 +136,22 @@ class KeyLog:
         if self.mode == "errors" and not one.flagged:
             return []
         fields, errors = keylog_tasks.fields_of(changes), self.mode == "errors"
-        header = keylog_tasks.header_of(fields, changes.df.columns, changes.key, one, self, at)
+        header = self.header(fields, changes.df.columns, changes.key, one, at)
         task = keylog_tasks.LogTask(self.path, SCHEMA, header, rules, self.mode != "keys", errors)
         return keylog_tasks.write(changes, expected, task, counts=bool(one.flagged))
+
+    def header(
+        self,
+        fields: Sequence[KeyLogField],
+        names: Sequence[str],
+        key: Sequence[str],
+        one: ChangeRange,
+        at: Standing,
+    ) -> KeyLogHeader:
+        """What the rows of a range have in common, whose numbers are `reserve`d; else as `header_of`."""
+        made = keylog_tasks.header_of(fields, names, key, one)
+        run_id = self.run_of(one.subscription)
+        return replace(made, run_id=run_id, group_id=self.group_id, flagged=at.flagged, sort=at.sort)
 
     def reserve(self, one: ChangeRange) -> Standing:
         """Takes the numbers of a range's rows: `sort` is the last one before them. Two tables never have

@@ -7,7 +7,8 @@ from typing import Any
 
 from ...lake.delta import AddedFile
 from ..targets.base import Target
-from .key_log import ChangeRange, KeyLog
+from .change_range import ChangeRange
+from .key_log import KeyLog
 
 
 def note_of(files: list[Any], one: ChangeRange, path: str, sort: int) -> str:

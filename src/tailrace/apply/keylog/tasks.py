@@ -40,12 +40,12 @@ from ..expect import Expected, among
 from ..images import col, masked, ordinals
 from ..shards import small
 from ..tasks import result, run
+from .change_range import ChangeRange
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from .exceptions import Exceptions
-    from .key_log import ChangeRange, KeyLog, Standing
 
 _RUNNING = "header__running"
 _OLD_KEY = "header__old_key_{}"
@@ -81,18 +81,16 @@ def header_of(
     names: Sequence[str],
     key: Sequence[str],
     one: ChangeRange,
-    log: KeyLog | None,
-    at: Standing | None,
 ) -> KeyLogHeader:
-    """What the rows of a range of changes have in common; `names`: all columns of the change table. Without a
-    key log, of exceptions."""
+    """What the rows of a range of changes have in common; `names`: all columns of the change table. They are
+    of no run, and no row is before them, as with exceptions; `KeyLog.header` gives it for a key log."""
     return KeyLogHeader(
-        log.run_of(one.subscription) if log else "",
-        log.group_id if log else "",
+        "",
+        "",
         one.subscription,
         one.after,
-        at.flagged if at else 0,
-        at.sort if at else 0,
+        0,
+        0,
         tuple(fields),
         ordinals(names, [f.name for f in fields]),
         tuple(key),

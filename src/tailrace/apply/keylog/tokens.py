@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from ...lake import delta as lake
 from ...model.sequence import TIME_DIGITS
-from .key_log import SCHEMA, ChangeRange, KeyLog
+from .change_range import ChangeRange
+from .key_log import SCHEMA, KeyLog
 
 CLOSE, STALE = "C", "#"
 _WITHOUT = ("off", "errors")

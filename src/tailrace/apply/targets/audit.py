@@ -17,9 +17,8 @@ from ...model.change import Relation
 from ...wire.arrow_streams import packed, unpacked
 from ...wire.keylog_values import KeyLogField
 from ..keylog.exceptions import Exceptions
-from ..tasks import result, run
-from .base import ApplyOutcome
-from .delta.local import TOO_LARGE
+from ..tasks import TOO_LARGE, result, run
+from .outcome import ApplyOutcome
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

@@ -26,11 +26,11 @@ from ...errors import ApplyError
 from ...lake import delta as lake
 from ...model import mask
 from ...model.change import DELETE, INSERT, PREFIX, UPDATE
-from ..keylog.key_log import ChangeRange
+from ..keylog.change_range import ChangeRange
 from ..keylog.outbox import note_of
 from ..whole_rows import refuse
 from .audit import Audit, Audited
-from .base import ApplyOutcome
+from .outcome import ApplyOutcome
 
 NONE_THERE: Places = np.zeros(1, np.int64)
 """What a table has for changes that look for no row (see `added_rows`)."""

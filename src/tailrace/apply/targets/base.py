@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ...model.change import Relation
 from ..data_errors import Demands
 from ..plan import Size, TableBatch
 from ..tasks import Parts
+from .outcome import ApplyOutcome
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from .capabilities import Capabilities
-
-
-@dataclass(frozen=True)
-class ApplyOutcome:
-    """What applying one batch did.
-
-    Attributes:
-        inserted, updated, deleted: rows of the target, net: a key inserted and deleted in one batch counts
-            nowhere, a changed key counts as one delete and one insert.
-        version: the target's version that holds the batch (Delta: the commit's).
-        plan: a name in `tailrace.apply.plan.PLANS`.
-        seconds: wall time.
-        missing: deletes and old images of a table without key for which the target had no row.
-    """
-
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-    version: int = -1
-    plan: str = "none"
-    seconds: float = 0.0
-    missing: int = 0
 
 
 @runtime_checkable

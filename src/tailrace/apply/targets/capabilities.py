@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...errors import TailraceError
     from ..plan import TableBatch
     from .audit import Audit, Audited
-    from .base import ApplyOutcome
+    from .outcome import ApplyOutcome
     from .task_batch import TaskBatch
 
 

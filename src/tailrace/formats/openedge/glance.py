@@ -8,9 +8,10 @@ from typing import Any
 
 from ...model import mask
 from ...wire import cd_dump
+from ..first_rows import Glance, TableSample
 from ..folders import holds_files, places
-from ..glances import Glance, plain_rows
-from ..samples import TableSample, sample
+from ..glances import plain_rows
+from ..samples import sample
 from .hidden import hidden_tables
 from .options import OpenEdgeOptions, parse_lists, parse_numbers
 from .plain_names import by_plain_name, plain_name

@@ -9,8 +9,9 @@ from typing import IO
 
 from ...errors import FormatError
 from ...model.change import INSERT
-from ..glances import Glance, headed
-from ..samples import TableSample, of_csv, of_json, sample
+from ..first_rows import Glance, TableSample
+from ..glances import headed
+from ..samples import of_csv, of_json, sample
 from . import files as found
 from . import layout as lay
 from .files import DataFile, Listing

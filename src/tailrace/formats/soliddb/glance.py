@@ -7,8 +7,8 @@ from typing import Any
 
 from ...errors import FormatError
 from ...wire.soliddb_address import sequence_of
-from ..glances import Glance, plain_rows
-from ..samples import TableSample
+from ..first_rows import Glance, TableSample
+from ..glances import plain_rows
 from ..samples import samples as taken
 from .log import OPERS, ROWS, SYS_LOG
 from .options import SolidOptions

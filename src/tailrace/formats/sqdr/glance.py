@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from ...wire import keylog_text
-from ..glances import Glance, plain_rows
-from ..samples import TableSample
+from ..first_rows import Glance, TableSample
+from ..glances import plain_rows
 from ..samples import samples as taken
 from ..tailrace import types_of
 from .columns import layout_of, listed, names_of

@@ -18,12 +18,12 @@ from ....lake.failpoints import reach
 from ....model.types import arrow_type, schema_of
 from ...images import images
 from ...plan import TableBatch
-from ...tasks import result
+from ...tasks import TOO_LARGE, result
 from ..audit import Audit, Audited, merge_audited, row_of
 from ..auditor import NONE_THERE, BatchAuditor, added_rows, held, render, source_of, wanted
-from ..base import ApplyOutcome
+from ..outcome import ApplyOutcome
 from .files import SMALL
-from .local import TOO_LARGE, append, info
+from .local import append, info
 from .rewrite import merge
 
 if TYPE_CHECKING:

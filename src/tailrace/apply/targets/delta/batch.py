@@ -24,12 +24,13 @@ from ....model.types import schema_of
 from ...fold import copies, fold, repeated
 from ...images import col, images, masked, ordinals
 from ...plan import Folded, TableBatch
+from ...tasks import TOO_LARGE
 from ..audit import Audited, plain_audit
-from ..base import ApplyOutcome
+from ..outcome import ApplyOutcome
 from . import distributed
 from .audit import audited
 from .layout import takes_parts
-from .local import TOO_LARGE, MergeTask, PartTask, append, info, merge_local, write_parts
+from .local import MergeTask, PartTask, append, info, merge_local, write_parts
 from .rewrite_tasks import RewriteTasks
 from .size import rows_in
 from .staged import StagedChanges, scratch, stage

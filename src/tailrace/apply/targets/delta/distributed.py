@@ -24,7 +24,7 @@ from ....lake import delta as lake
 from ....model.change import Relation
 from ...images import col, quote
 from ...plan import Folded
-from ..base import ApplyOutcome
+from ..outcome import ApplyOutcome
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

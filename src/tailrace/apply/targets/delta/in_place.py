@@ -25,7 +25,7 @@ from ....model.change import BEFORE
 from ....model.types import schema_of
 from ...plan import Limits
 from ..audit import Audited
-from ..base import ApplyOutcome
+from ..outcome import ApplyOutcome
 from ..task_batch import TaskBatch, audit_of
 from .rewrite_tasks import RewriteTasks
 from .shared import fits

@@ -15,14 +15,13 @@ from ....engine.columns import HAVE, KEPT, LEFT, OP, TAKE, typed
 from ....engine.source import Source
 from ....errors import AGAIN, ConcurrentCommitError, OvertakenError
 from ....lake import delta as lake
-from ...tasks import Parts, result, run
-from ..base import ApplyOutcome
+from ...tasks import TOO_LARGE, Parts, result, run
+from ..outcome import ApplyOutcome
 from .rewrite import merge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-TOO_LARGE = "too large"
 LEAST_MEMORY = 64 << 20
 """With less, hardly a batch would be merged in a task."""
 

@@ -17,12 +17,11 @@ from ....errors import ConcurrentCommitError, TailraceError, from_spark
 from ....lake import delta as lake
 from ....model.types import schema_of
 from ...plan import Limits, is_local
-from ...tasks import RESULT, result
+from ...tasks import RESULT, TOO_LARGE, result
 from ..audit import LOST, Audited, outcome_of
-from ..base import ApplyOutcome
+from ..outcome import ApplyOutcome
 from ..task_batch import TaskBatch, audit_of
 from .audit import AuditTask
-from .local import TOO_LARGE
 from .shared import fits
 from .size import actions, is_plain, size_of
 

@@ -27,7 +27,7 @@ from ....errors import ConcurrentCommitError
 from ....lake import delta as lake
 from ....lake import guards
 from ....lake.failpoints import reach
-from ..base import ApplyOutcome
+from ..outcome import ApplyOutcome
 from .files import BATCH, NONE, SMALL, TargetFiles, TargetPiece, edges
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ import pyarrow.parquet as pq
 from ....engine.keys import Places
 from ....engine.source import Source
 from ....lake import delta as lake
-from ...tasks import result
+from ...tasks import TOO_LARGE, result
 from .files import NONE, TargetFiles, TargetPiece
-from .local import TOO_LARGE
 from .staged import NumberedChanges
 
 FOUND = "piece bigint, met bigint, gone bigint, upserts bigint, file string"

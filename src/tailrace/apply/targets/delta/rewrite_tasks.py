@@ -19,10 +19,10 @@ from deltalake.exceptions import CommitFailedError
 from ....config.spread import spread
 from ....errors import ConcurrentCommitError
 from ....lake import delta as lake
-from ...tasks import RESULT
-from ..base import ApplyOutcome
+from ...tasks import RESULT, TOO_LARGE
+from ..outcome import ApplyOutcome
 from .files import BATCH, PART, edges, pieces_of
-from .local import TOO_LARGE, info
+from .local import info
 from .rewrite import exchange
 from .rewrite_lanes import FOUND, FilePiece, FindLane, Unit, WriteLane
 from .size import actions, size_of

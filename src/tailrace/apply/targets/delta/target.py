@@ -22,10 +22,10 @@ from ...fold import emptied, in_types
 from ...images import last_truncate, refused
 from ...mapping.shared_rows import TargetPlace, as_there, own_rows, refuse_less
 from ...plan import Limits, Size, TableBatch, awkward, choose, choose_marks, is_local
-from ...tasks import Parts
+from ...tasks import TOO_LARGE, Parts
 from ..audit import Audit, Audited
-from ..base import ApplyOutcome
 from ..capabilities import Capabilities
+from ..outcome import ApplyOutcome
 from ..task_batch import TaskBatch
 from . import distributed
 from . import layout as delta_layout
@@ -33,7 +33,7 @@ from .audit import audited
 from .batch import DeltaBatch
 from .in_place import InPlace
 from .load import load
-from .local import LEAST_MEMORY, TOO_LARGE
+from .local import LEAST_MEMORY
 from .many import ManyTask, merge_many
 from .shared import fits, load_part, rounds
 from .size import is_plain, refuse, rows_in, size_of

@@ -33,11 +33,10 @@ from ....sources.postgresql.connect import Session, quoted
 from ...images import images
 from ...mapping import shared_rows as shared
 from ...plan import TableBatch
-from ...tasks import result
+from ...tasks import TOO_LARGE, result
 from ..audit import LOST, Audit, Audited, merge_audited, outcome_of, row_of
 from ..auditor import NONE_THERE, BatchAuditor, added_rows, held, render, source_of, wanted
-from ..base import ApplyOutcome
-from ..delta.local import TOO_LARGE
+from ..outcome import ApplyOutcome
 from ..task_batch import TaskBatch
 from .copies import Copies
 from .copying import Sending

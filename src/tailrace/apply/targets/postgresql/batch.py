@@ -16,7 +16,7 @@ from ....sources.postgresql.connect import Session
 from ...fold import fold
 from ...images import col, last_truncate
 from ...plan import Folded, TableBatch
-from ..base import ApplyOutcome
+from ..outcome import ApplyOutcome
 from . import stage as staging
 from .foreign_writes import Looked, naming_conflicts, unchanged
 from .notes import Notes

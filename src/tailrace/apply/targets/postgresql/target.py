@@ -31,11 +31,10 @@ from ...data_errors import Demands
 from ...images import refused
 from ...mapping import shared_rows as shared
 from ...plan import Size, TableBatch
-from ...tasks import Parts
+from ...tasks import TOO_LARGE, Parts
 from ..audit import Audit, Audited
-from ..base import ApplyOutcome
 from ..capabilities import Capabilities
-from ..delta.local import TOO_LARGE
+from ..outcome import ApplyOutcome
 from ..task_batch import TaskBatch, audit_of
 from . import layout
 from . import lookups as asked

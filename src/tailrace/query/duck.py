@@ -1,0 +1,76 @@
+"""DuckDB in this process, and other modules of the extra `query`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ..errors import ConfigError, UnsupportedError
+from .watch import scratch
+
+if TYPE_CHECKING:
+    import duckdb
+
+BATCH_ROWS = 64 << 10
+
+
+def optional(module: str) -> Any:
+    """A module of the extra `query`.
+
+    Raises:
+        UnsupportedError: it is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError:
+        raise UnsupportedError(f"{module} is not installed", hint="pip install 'tailrace[query]'") from None
+
+
+def connected() -> duckdb.DuckDBPyConnection:
+    """A connection of its own, whose scratch files are where `watching` says. Times without a zone are UTC,
+    whatever the machine's zone.
+
+    Raises:
+        UnsupportedError: DuckDB is not installed.
+    """
+    made: duckdb.DuckDBPyConnection = optional("duckdb").connect()
+    made.execute("SET TimeZone = 'UTC'")
+    if (folder := scratch()) is not None:
+        made.execute("SET temp_directory = ?", [folder])
+    return made
+
+
+def filtered(
+    schema: pa.Schema, rows: Callable[[], pa.RecordBatchReader], condition: str
+) -> Callable[[], Iterator[pa.RecordBatch]]:
+    """Gives those of `rows` for which a condition holds, streamed.
+
+    Raises:
+        ConfigError: the condition cannot be read.
+    """
+    db = optional("duckdb")
+    try:
+        connection = connected()
+        connection.register("rows", schema.empty_table())
+        connection.sql(f"SELECT * FROM rows WHERE ({condition}\n)").fetchall()
+    except db.Error as error:
+        raise ConfigError(f"the condition cannot be read: {error}", where=condition) from None
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        connection = connected()
+        connection.register("rows", rows())
+        found = connection.sql(f"SELECT * FROM rows WHERE ({condition}\n)")
+        for batch in reader_of(found):
+            yield batch.cast(schema) if batch.schema != schema else batch
+
+    return batches
+
+
+def reader_of(found: duckdb.DuckDBPyRelation) -> pa.RecordBatchReader:
+    """The rows of a relation as they come."""
+    ask = getattr(found, "to_arrow_reader", None) or found.fetch_arrow_reader
+    reader: pa.RecordBatchReader = ask(BATCH_ROWS)
+    return reader

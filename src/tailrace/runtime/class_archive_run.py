@@ -1,0 +1,42 @@
+"""The process that makes the file of Spark's classes (`python -m`, with the file and a folder)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ..formats import convert
+from .class_archive import QUIET
+from .local_settings import driver_options
+from .session import session
+
+_CHANGES = """\
+header__change_seq,header__change_oper,header__change_mask,header__timestamp,header__transaction_id,id,name
+20260101120000000000000000000000001,I,,2026-01-01 12:00:00.000000,0A,1,one
+20260101120000000000000000000000002,I,,2026-01-01 12:00:00.000000,0A,2,two
+20260101120001000000000000000000003,B,,2026-01-01 12:00:01.000000,0B,1,one
+20260101120001000000000000000000003,U,,2026-01-01 12:00:01.000000,0B,1,uno
+20260101120002000000000000000000004,D,,2026-01-01 12:00:02.000000,0C,2,two
+"""
+
+
+def run(file: str, folder: Path) -> None:
+    """Uses what commands use of Spark, in a JVM that writes the file when it ends."""
+    said = f'{driver_options(little=False)} -XX:ArchiveClassesAtExit="{file}" {QUIET}'
+    spark = session(conf={"spark.driver.extraJavaOptions": said})
+    (folder / "qlik" / "t__ct").mkdir(parents=True)
+    (folder / "qlik" / "t__ct" / "t.csv").write_text(_CHANGES)
+    source = convert.side("qlik", str(folder / "qlik"), {"key": "t=id"})
+    for name in ("tailrace", "openedge", "sqdr", "soliddb", "qlik"):
+        out, kind = str(folder / f"{name}-out"), "delta" if name == "tailrace" else "parquet"
+        convert.convert(spark, source, convert.side(name, out, {}, kind))
+        back = convert.side("qlik", str(folder / f"{name}-back"), {}, "csv")
+        convert.convert(spark, convert.side(name, out, {}), back)
+    jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+    spark.stop()
+    jvm.stdin.close()
+    jvm.wait(300)
+
+
+if __name__ == "__main__":
+    run(sys.argv[1], Path(sys.argv[2]))
