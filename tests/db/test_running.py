@@ -27,7 +27,7 @@ from tailrace.lake import delta as lake
 from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
-from tailrace.state import ledger
+from tailrace.state import ledger, orders
 from tailrace.validate.tables import ValidationReport, validate
 
 from .model import SCHEMA, TABLES, Writer, bag
@@ -196,6 +196,10 @@ def test_validation_without_a_running_task_says_so(
     db.execute("insert into m.t values (1)")
     with pytest.raises(PositionError, match="tailrace run"):
         check(task, spark, timeout_s=0.5)
+    orders.give(task.orders_path, orders.REMOVE, ["m.t"], why="not needed", who="me")
+    drain(task, spark)
+    with pytest.raises(ConfigError, match=r"m\.t is removed from the task.*\n.*\n.*tailrace add"):
+        check(task, spark, tables=["m.t"])
 
 
 @pytest.mark.slow

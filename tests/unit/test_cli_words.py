@@ -69,6 +69,50 @@ def test_errors_of_spark_have_no_java_in_them(
     assert capsys.readouterr().err == "error: java.lang.X: no\n  where: Spark\n"
 
 
+@pytest.mark.parametrize(
+    ("error", "what", "where"),
+    [
+        (PermissionError(13, "Permission denied", "/lake/a"), "Permission denied", "/lake/a"),
+        (NotADirectoryError(20, "Not a directory", "a/b"), "Not a directory", "a/b"),
+        (
+            RuntimeError(
+                'no local directory: a/b\nError: Os { code: 20, kind: NotADirectory, message: "..." }'
+            ),
+            "Not a directory",
+            "no local directory: a/b",
+        ),
+        (
+            OSError("Unable to open file /a: Permission denied (os error 13)"),
+            "Permission denied",
+            "Unable to",
+        ),
+    ],
+)
+def test_a_path_that_cannot_be_used_is_no_traceback(
+    error: Exception,
+    what: str,
+    where: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(logs, "verbose", lambda: False)
+    with pytest.raises(SystemExit) as end:
+        process.ended(error)
+    said = capsys.readouterr().err
+    assert end.value.code == 1
+    assert said.startswith(f"error: a file or folder cannot be used: {what}\n  where: {where}")
+    monkeypatch.setattr(logs, "verbose", lambda: True)
+    with pytest.raises(type(error)):
+        process.ended(error)
+
+
+def test_other_errors_are_defects_and_raised() -> None:
+    with pytest.raises(KeyError):
+        process.ended(KeyError("a"))
+    with pytest.raises(OSError, match="odd"):
+        process.ended(OSError(5, "odd", "/lake/a"))
+
+
 def test_what_java_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """No stack traces, and nothing that is raised, too, unless more is asked for."""
     monkeypatch.setattr(logs, "verbose", lambda: False)

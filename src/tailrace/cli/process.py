@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -21,6 +22,13 @@ from .out import err
 
 UMASK = "TAILRACE_UMASK"
 """Environment variable with the same meaning as `--umask`."""
+_PLACE = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST,
+    errno.ENAMETOOLONG, errno.ELOOP,
+)  # fmt: skip
+"""Numbers of errors about a path that cannot be used."""
+_SYSTEM = re.compile(r"\bOs \{ code: (\d+)|\(os error (\d+)\)")
+"""A number of the system's in what delta-rs says."""
 
 
 def keep_private(wanted: str | None) -> str | None:
@@ -61,8 +69,9 @@ def ended(error: Exception) -> NoReturn:
     place = getattr(error, "filename", None) or tempfile.gettempdir()
     shown = error if isinstance(error, TailraceError) else full(error, where=place)
     shown = shown or spark_lost(error, where="this command")
-    if shown is None and type(error).__module__.partition(".")[0] in ("py4j", "pyspark"):
-        shown = None if logs.verbose() else from_spark(error, where="Spark")
+    if shown is None and not logs.verbose():
+        of_spark = type(error).__module__.partition(".")[0] in ("py4j", "pyspark")
+        shown = from_spark(error, where="Spark") if of_spark else _unusable(error)
     if shown is None:
         raise error
     if logs.verbose() and error.__cause__ is not None:
@@ -72,6 +81,21 @@ def ended(error: Exception) -> NoReturn:
     else:
         err.print(f"[red]error:[/] {escape(str(shown))}", soft_wrap=True)
     sys.exit(FAILED)
+
+
+def _unusable(error: Exception) -> TailraceError | None:
+    """The error for a path that cannot be read or written; None for other errors."""
+    said = str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        number, where = error.errno, str(error.filename)
+    elif found := _SYSTEM.search(said):
+        number, where = int(found[1] or found[2]), said.splitlines()[0]
+    else:
+        return None
+    if number not in _PLACE:
+        return None
+    hint = "check the path, and this user's rights to it; the global option -v tells more"
+    return ConfigError(f"a file or folder cannot be used: {os.strerror(number)}", where=where, hint=hint)
 
 
 def seconds_of(text: str) -> float:

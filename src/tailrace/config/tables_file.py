@@ -39,7 +39,7 @@ def load(path: str | Path) -> TablesFile:
     try:
         found = TablesFile.model_validate(document.data)
     except ValidationError as error:
-        mistakes += explained(error, document)
+        mistakes += explained(error, document, TablesFile)
     if mistakes or found is None:
         lines = "\n".join(f"  {one}" for one in sorted(set(mistakes), key=lambda one: (one.line, one.what)))
         raise ConfigError(f"the file has mistakes:\n{lines}", where=str(path), hint="docs/mapping.md")

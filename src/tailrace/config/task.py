@@ -223,10 +223,12 @@ def load(path: str | Path) -> Task:
             hint="save it as UTF-8",
         ) from None
     except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        writes = "`tailrace init postgresql://user@host/database` writes one"
         raise ConfigError(
             f"the task file cannot be read: {error.strerror}",
             where=str(file),
-            hint="`tailrace init postgresql://user@host/database` writes one",
+            hint=writes if missing else "check the path, and this user's rights to it",
         ) from None
     found = read(text, folder=file.resolve().parent)
     if isinstance(found, Task):
@@ -257,13 +259,16 @@ def read(text: str, folder: Path) -> Task | list[Mistake]:
     return sorted(set(mistakes), key=lambda one: (one.line, one.what))
 
 
-def explained(error: ValidationError, document: yaml_lines.Document) -> Iterator[Mistake]:
+def explained(
+    error: ValidationError, document: yaml_lines.Document, model: type[Settings] = Task
+) -> Iterator[Mistake]:
+    """The mistakes that a file of that model has."""
     for one in error.errors(include_url=False):
         path = tuple(one["loc"])
         steps = path[:-2] if path[-1] == "[key]" else path  # of a mapping: its message names the key
         name = ".".join(step for step in steps if isinstance(step, str))
         if one["type"] == "extra_forbidden":
-            what = f"unknown setting {name!r}{_nearest(path)}"
+            what = f"unknown setting {name!r}{_nearest(path, model)}"
         elif one["type"] == "missing":
             what = f"{name} is missing"
         elif one["type"] in ("model_type", "dict_type"):
@@ -274,16 +279,16 @@ def explained(error: ValidationError, document: yaml_lines.Document) -> Iterator
         yield Mistake(document.line(path), what)
 
 
-def _nearest(path: tuple[str | int, ...]) -> str:
+def _nearest(path: tuple[str | int, ...], model: type[Settings]) -> str:
     """A suggestion for an unknown setting: a similar name in its section, or the same name elsewhere."""
     section, key = path[:-1], str(path[-1])
     models: dict[str, type[Settings]] = {**SECTIONS, "tables": TableSettings, "groups": GroupSettings}
-    known = models[str(section[0])].model_fields if section else Task.model_fields
+    known = models[str(section[0])].model_fields if section else model.model_fields
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     if near:
         return f"; did you mean {near[0]!r}?"
-    elsewhere = [s for s, model in SECTIONS.items() if key in model.model_fields]
-    elsewhere += ["the top level"] if key in Task.model_fields else []
+    elsewhere = [s for s, one in SECTIONS.items() if s in model.model_fields and key in one.model_fields]
+    elsewhere += ["the top level"] if key in model.model_fields else []
     if elsewhere:
         return f"; it belongs under {' or '.join(elsewhere)}"
     return f"; known here: {', '.join(known)}"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..config.late_session import LateSession
 from ..config.machine import cores, one_machine
-from ..errors import ConfigError
+from ..errors import ConfigError, from_spark
 from . import class_archive
 from .jars import coordinates, resolve_jars
 from .java import ensure_java
@@ -79,6 +79,7 @@ def session(
         ConfigError: no usable Java, versions of pyspark and delta-spark not known to work together, or a
             running session that has no Delta.
     """
+    from py4j.protocol import Py4JError
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -110,7 +111,10 @@ def session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     with no_orphan(), interrupts_kept():
-        made = builder.getOrCreate()
+        try:
+            made = builder.getOrCreate()
+        except Py4JError as error:  # only now: its text is in the JVM
+            raise from_spark(error, where=f"Spark ({master})") from None
     reported_by_us(made.sparkContext)
     _said_once()
     return made

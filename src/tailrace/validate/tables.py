@@ -109,12 +109,19 @@ def validate(
     states = of_task(task.orders_path, baselines)
     removed = {t for t, one in states.items() if one.member == "removed"}
     chosen = list(tables) or sorted(baselines.keys() - removed)
+    if gone := sorted(removed.intersection(tables)):
+        raise ConfigError(
+            f"{', '.join(gone)} is removed from the task: nothing follows it",
+            where=task.name,
+            hint="`tailrace add` brings it back",
+        )
     wanted = comparable(task, chosen, named=bool(tables))
     if missing := [t for t in wanted if t not in baselines]:
         raise ConfigError(
             f"no baseline of {', '.join(missing)} yet",
             where=task.name,
-            hint=meant(missing[0], baselines) or f"start `tailrace run` for {task.name}",
+            hint=meant(missing[0], baselines)
+            or "`tailrace status` lists the tables; `tailrace run` takes their baselines",
         )
     if not wanted:
         raise ConfigError(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ...errors import ConfigError, TailraceError
+from ...errors import ConfigError, UnsupportedError
 from ...model.change import Column, Relation
 from ...model.types import arrow_type
 from .expressions import Expression, analysed, empty_of, lacking
@@ -146,12 +146,13 @@ def _own_number(name: str) -> int:
 def _expression(empty: Callable[[], DataFrame], what: str, text: str, wrong: list[str]) -> Expression | None:
     try:
         found = analysed(empty(), text)
-        if what != "where":
-            arrow_type(found.type)
     except ValueError as error:
         wrong.append(f"{what}: {error}")
         return None
-    except TailraceError as error:
+    try:
+        if what != "where":
+            arrow_type(found.type)
+    except UnsupportedError as error:
         wrong.append(f"{what}: {text!r} has a type that targets do not have: {error.what}")
         return None
     return found
