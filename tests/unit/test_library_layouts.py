@@ -16,7 +16,7 @@ from tailrace.model.change import Column, Relation
 from tailrace.model.types import schema_of
 from tailrace.store.tables import ensure
 
-from .task_home import COLUMNS, ITEM, TaskHome, item, partly_applied, rows, seq, values
+from .task_home import COLUMNS, ITEM, TaskHome, at, item, partly_applied, position, rows, seq, values
 
 pytestmark = pytest.mark.unit
 
@@ -156,3 +156,28 @@ def test_a_version_with_a_new_layout_is_not_one_of_before(home: TaskHome) -> Non
     info = mark(Relation(1, "shop", "item", "d", columns))
     lake.overwrite(path, files, schema=empty.schema, progress={}, only_after=lake.version(path), info=info)
     assert rows(tailrace.open(home.file).table(ITEM).as_of(13)) == [(1, "b"), (3, "a")]
+
+
+def test_a_range_without_changes_has_the_layout_at_its_end(home: TaskHome) -> None:
+    """Whatever came later: the rows of before, as of the same place, have that layout, too."""
+    home.store((21, "U", item(1, "z")))
+    key, _, price = COLUMNS
+    number = Column("name", 4, "integer", "int4", "int")
+    for later, columns in (
+        (22, (key, Column("title", 2, "text", "text", "string"), price)),
+        (24, (key, number)),
+    ):
+        home.layout(later, columns)
+        ensure(home.task.changes_path(ITEM), Relation(1, "shop", "item", "d", columns), later)
+    home.store((24, "I", {"id": 9, "name": 7}))
+    table = tailrace.open(home.file).table(ITEM)
+    base = table.as_of(16).table()
+    for low, high in ((17, 20), (seq(17), seq(20)), (position(17), position(20)), (at(17), at(20))):
+        found = table.history(low, high, base=base)
+        assert rows(found) == [(1, "c"), (4, "a"), (5, "a")]
+        assert table.net(low, high, base=base).schema.names[:3] == ["id", "name", "price"]
+        assert table.chain({"id": 1}, low, high, base=base).rows() == []
+    assert table.pairs(17, 20, base=base).rows() == table.net_changes(17, 20, base=base).rows() == []
+    assert table.changes(22, 23).schema.names[-3:] == ["id", "price", "title"]
+    assert table.changes(25).schema.names[-2:] == ["id", "name"]
+    assert table.changes(25).schema.field("name").type == pa.int32()

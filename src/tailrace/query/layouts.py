@@ -9,9 +9,11 @@ import pyarrow as pa
 from ..errors import UnsupportedError
 from ..lake import log
 from ..lake.log import Layout
+from ..model import sequence
 from ..model.change import PREFIX, Relation
 from ..model.types import arrow_type
 from ..store.tables import kept_as, widens
+from .points import Point
 
 
 def layout_of(
@@ -52,6 +54,12 @@ def layout_of(
     return now
 
 
+def in_force(layouts: Sequence[Layout], place: Point) -> Layout:
+    """The layout that changes at the end of a place have; the oldest one for places before all of them."""
+    begun = [one for one in layouts if _begin(one, place.column) <= place.high]
+    return begun[-1] if begun else layouts[0]
+
+
 def in_layout(
     rows: pa.Table, names: Sequence[str], columns: Sequence[str], layout: Layout
 ) -> tuple[pa.Table, list[str]]:
@@ -71,6 +79,13 @@ def in_layout(
     # A column that was set aside has its name back, and the one that has it since goes without.
     named = [kept.get(n, "" if n in own else n) for n in names]
     return rows.select(mine).rename_columns([kept.get(n, n) for n in mine]), named
+
+
+def _begin(layout: Layout, column: str) -> str:
+    """Where a layout became valid, in the words of a place's column."""
+    if column == "stream_position":
+        return layout.from_position.hex().upper()
+    return layout.from_seq[sequence.TIME_DIGITS :] if column == "number" else layout.from_seq
 
 
 def _replaced(old: Relation, new: Relation, only: Collection[str] | None) -> str | None:

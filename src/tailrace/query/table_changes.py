@@ -22,7 +22,7 @@ from ..model.change import PREFIX
 from ..store.tables import plain_name
 from .as_of import LaidOver
 from .change_files import SEQ, ChangeRows
-from .layouts import in_layout, layout_of
+from .layouts import in_force, in_layout, layout_of
 from .mask_names import with_names
 from .points import Place, Point
 from .ranges import refuse_reversed
@@ -270,18 +270,25 @@ class TableChanges:
             found = ChangeArrays.of(rows, self.key, columns, layout=names, name=self.name)
             bad = self.files.bad(low, high)
             return found if bad is None else replace(found, aside=_together(found.aside, bad))
-        layout = self.layouts[-1]
-        if rows.num_rows:
-            seqs = pc.min_max(rows[SEQ]).as_py()
-            span = (self.layouts, seqs["min"], seqs["max"])
-            layout = layout_of(*span, only=data)
-            if base is not None and not {c.name for c in layout.relation.columns} <= set(base):
-                layout_of(*span, before=True)  # columns that it lacks are NULL in its rows, or it raises
+        first, last = self._ends(rows, low, high)
+        layout = layout_of(self.layouts, first, last, only=data)
+        if base is not None and not {c.name for c in layout.relation.columns} <= set(base):
+            # Columns that it lacks are NULL in its rows, or it raises.
+            layout_of(self.layouts, first, last, before=True)
         relation = layout.relation
         asked = None if columns is None else {*columns, *relation.key}
         chosen = [c.name for c in relation.columns if asked is None or c.name in asked]
         rows, named = in_layout(rows, names, chosen, layout)
         return ChangeArrays.of(rows, relation.key, chosen, layout=named, name=self.name)
+
+    def _ends(self, rows: pa.Table, start: Point | None, end: Point | None) -> tuple[str, str]:
+        """The first and the last `change_seq` of a range's rows; without rows one that has the layout in
+        force at its end: whatever there was on the way, nothing has an older one."""
+        if rows.num_rows:
+            seqs = pc.min_max(rows[SEQ]).as_py()
+            return seqs["min"], seqs["max"]
+        one = (self.layouts[-1] if end is None else in_force(self.layouts, end)).from_seq
+        return one, one
 
     def _asked(
         self,
