@@ -181,3 +181,19 @@ def test_a_range_without_changes_has_the_layout_at_its_end(home: TaskHome) -> No
     assert table.changes(22, 23).schema.names[-3:] == ["id", "price", "title"]
     assert table.changes(25).schema.names[-2:] == ["id", "name"]
     assert table.changes(25).schema.field("name").type == pa.int32()
+
+
+def test_the_difference_of_places_without_changes_in_between_has_the_columns_of_their_rows(
+    home: TaskHome,
+) -> None:
+    """Columns that are gone by then are in the change table still."""
+    columns = (COLUMNS[0], Column("name", 4, "integer", "int4", "int"))
+    home.layout(17, columns)
+    ensure(home.task.changes_path(ITEM), Relation(1, "shop", "item", "d", columns), 17)
+    home.store((17, "I", {"id": 9, "name": 7}))
+    home.applied([{"id": 9, "name": 7}], 17)
+    home.store((21, "U", {"id": 9, "name": 8}))
+    table = tailrace.open(home.file).table(ITEM)
+    assert table.diff(17, 20).schema.names[:3] == ["id", "name", "_absent"]
+    assert table.diff(17, 20).schema == table.diff(17).schema
+    assert table.diff(15, 15).schema.names[:4] == ["id", "name", "price", "_absent"]

@@ -246,9 +246,10 @@ class TaskTable(TableChanges):
         columns of what comes out."""
         names = self.files.schema.names
         if not rows.num_rows:
-            return ChangeArrays.of(
-                rows, [k for k in self.key if k in names], layout=names, name=self.name
-            ), have
+            key = [k for k in layouts[0].relation.key if k in have.names]
+            headers = [f for f in rows.schema if f.name.startswith(PREFIX)]
+            nothing = pa.schema([*headers, *have]).empty_table()
+            return ChangeArrays.of(nothing, key, have.names, name=self.name), have
         layout = layout_of(layouts, "", pc.max(rows[SEQ]).as_py())
         relation = layout.relation
         if relation.relid != layouts[0].relation.relid:
