@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import tailrace
 from tailrace.apply.targets.delta.layout_mark import mark
-from tailrace.errors import UnsupportedError
+from tailrace.errors import ConfigError, UnsupportedError
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import schema_of
@@ -197,3 +199,92 @@ def test_the_difference_of_places_without_changes_in_between_has_the_columns_of_
     assert table.diff(17, 20).schema.names[:3] == ["id", "name", "_absent"]
     assert table.diff(17, 20).schema == table.diff(17).schema
     assert table.diff(15, 15).schema.names[:4] == ["id", "name", "price", "_absent"]
+
+
+def _altered(home: TaskHome, number: int, *columns: Column) -> None:
+    """DDL, and the first change after it: a delete of row 1."""
+    home.layout(number, columns)
+    path = home.task.changes_path(ITEM)
+    ensure(path, Relation(1, "shop", "item", "d", columns), number)
+    home.store((number, "D", {"id": 1}))
+
+
+def _texts(tmp_path: Path) -> tuple[TaskHome, tuple[Column, ...]]:
+    """A table with two columns of text, two rows, and a change."""
+    key = COLUMNS[0]
+    columns = (key, Column("p", 2, "text", "text", "string"), Column("q", 3, "text", "text", "string"))
+    home = TaskHome(tmp_path, columns=columns)
+    home.baseline([{"id": 1, "p": "P1", "q": "Q1"}, {"id": 2, "p": "P2", "q": "Q2"}], after=10)
+    home.store((11, "I", {"id": 3, "p": "P3", "q": "Q3"}))
+    return home, columns
+
+
+def test_rows_of_before_tell_which_columns_theirs_are(tmp_path: Path) -> None:
+    """Two columns got each other's name, between the rows of before and the range."""
+    home, (key, p, q) = _texts(tmp_path)
+    base = tailrace.open(home.file).table(ITEM).as_of(11).table()
+    _altered(home, 12, key, replace(p, name="q"), replace(q, name="p"))
+    table = tailrace.open(home.file).table(ITEM)
+    gone = {"id": 1, "p": "Q1", "q": "P1"}
+    assert [{n: r[n] for n in gone} for r in table.net(12, base=base).rows()] == [gone]
+    versions = sorted((r["id"], r["p"], r["is_current"]) for r in table.history(12, base=base).rows())
+    assert versions == [(1, "Q1", False), (2, "Q2", True), (3, "Q3", True)]
+    kept = table.keep_history(str(tmp_path / "kept"), base=base, start=12)
+    assert sorted((r["id"], r["p"]) for r in kept.versions().rows()) == [(1, "Q1"), (2, "Q2"), (3, "Q3")]
+    # They tell it when columns are chosen, renamed by somebody, or written and read.
+    pq.write_table(base.select(["q", "id", "p"]).rename_columns(["a", "id", "b"]), tmp_path / "base.parquet")
+    again = pq.read_table(tmp_path / "base.parquet")
+    assert [{n: r[n] for n in gone} for r in table.net(12, base=again).rows()] == [gone]
+    # Without it names are all there is.
+    plain = pa.table({n: base[n] for n in base.column_names})
+    assert table.net(12, base=plain).rows()[0]["p"] == "P1"
+
+
+def test_rows_of_before_lack_a_column_that_was_added_later(tmp_path: Path) -> None:
+    """It has a name of theirs, or a default: as within a range, that is refused."""
+    home, (key, p, q) = _texts(tmp_path)
+    base = tailrace.open(home.file).table(ITEM).current().table()
+    _altered(home, 12, key, q)
+    _altered(home, 13, key, q, replace(p, attnum=4))
+    table = tailrace.open(home.file).table(ITEM)
+    for ask in (table.net, table.history, table.pairs):
+        with pytest.raises(UnsupportedError, match="the column p was replaced by another one of its name"):
+            ask(13, base=base)
+    assert [r["q"] for r in table.net(13, base=base, columns=["q"]).rows()] == ["Q1"]
+    _altered(home, 14, key, replace(q, name="title"))
+    table = tailrace.open(home.file).table(ITEM)
+    assert [r["title"] for r in table.net(14, base=base).rows()] == ["Q1"]
+    _altered(home, 15, key, replace(q, name="title"), Column("n", 5, "int", "int4", "int"))
+    table = tailrace.open(home.file).table(ITEM)
+    assert [(r["title"], r["n"]) for r in table.net(15, base=base).rows()] == [("Q1", None)]
+    _altered(
+        home, 16, key, Column("n", 5, "int", "int4", "int"), Column("m", 6, "int", "int4", "int", missing="7")
+    )
+    _altered(home, 17, key, Column("m", 6, "int", "int4", "int", missing="7"))
+    table = tailrace.open(home.file).table(ITEM)
+    with pytest.raises(UnsupportedError, match=f"m was added with a default at change_seq {seq(16)}"):
+        table.net(17, base=base)
+
+
+def test_rows_of_before_another_type_or_another_table_are_refused(tmp_path: Path) -> None:
+    home, (key, p, q) = _texts(tmp_path)
+    base = tailrace.open(home.file).table(ITEM).as_of(11).table()
+    _altered(home, 12, key, Column("p", 2, "integer", "int4", "int"), q)
+    table = tailrace.open(home.file).table(ITEM)
+    with pytest.raises(UnsupportedError, match="the column p became int between base and the changes"):
+        table.net(12, base=base)
+    assert [r["q"] for r in table.net(12, base=base, columns=["q"]).rows()] == ["Q1"]
+    home.layout(13, (key, p, q), relid=2)
+    home.store((13, "D", {"id": 1}))
+    with pytest.raises(UnsupportedError, match="dropped and created again between base and the changes"):
+        tailrace.open(home.file).table(ITEM).net(13, base=base, columns=["q"])
+
+
+def test_rows_of_before_may_lack_no_column_of_a_kept_history(home: TaskHome, tmp_path: Path) -> None:
+    table = tailrace.open(home.file).table(ITEM)
+    base = table.as_of(10).table()
+    assert base.schema.field("price").metadata
+    with pytest.raises(ConfigError, match="base has no column price"):
+        table.keep_history(str(tmp_path / "kept"), base=base.select(["id", "name"]))
+    on_top = table.as_of(11, base=base).table()
+    assert on_top.schema.field("price").metadata

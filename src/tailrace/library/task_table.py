@@ -22,6 +22,7 @@ from ..model import sequence
 from ..model.change import PREFIX
 from ..model.types import header_schema, plain_schema, schema_of
 from ..query.as_of import LaidOver
+from ..query.base_rows import told
 from ..query.change_files import POSITION, SEQ, ChangeFiles, both
 from ..query.diff import different
 from ..query.layouts import in_layout, layout_of
@@ -234,9 +235,10 @@ class TaskTable(TableChanges):
         layouts = layouts_from(self.layouts, taken, self.hidden, version.number)
         changes, schema = self._range(rows, have, layouts, where)
         living = is_missing(mark) if mark is not None and mark in data.schema.names else None
-        made = LaidOver(lambda: read(data, schema, living, where), schema, changes, where).result()
         reached = sequence.number_of(pc.max(rows[SEQ]).as_py()) if rows.num_rows else -1
         layouts = layouts_from(self.layouts, taken, self.hidden, max(version.number, reached))
+        schema = told(schema, layouts[0])
+        made = LaidOver(lambda: read(data, schema, living, where), schema, changes, where).result()
         return _Rows(self, made, layouts, taken)
 
     def _range(

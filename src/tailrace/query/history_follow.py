@@ -18,6 +18,7 @@ from ..engine.rebuild import rebuild
 from ..errors import GapError
 from ..model import sequence
 from ..model.mask import pack
+from .base_rows import whole
 from .change_files import ChangeRows
 from .history_checks import refuse_own
 from .history_table import HistoryTable, batch_of
@@ -43,6 +44,9 @@ class FollowedTable(Protocol):
     ) -> ChangeArrays:
         """Its changes between two places, both included."""
 
+    def named(self, base: pa.Table) -> pa.Table:
+        """Rows of before with the names that their columns have by now."""
+
 
 def follow(
     changes: FollowedTable, path: str, rules: HistoryRules, base: pa.Table | None, start: Place | None = None
@@ -54,7 +58,7 @@ def follow(
     last = batch_of(path, _FLOW)
     found = _since(changes, last, start, rules, path)
     if last is None and base is not None:
-        history.apply(_base(base, history.data))
+        history.apply(_base(whole(changes.named(base), history.data.names, changes.name), history.data))
     # The first time, even if there are none: it tells from where on changes are needed. `start` does, too.
     if len(found) or found.aside.num_rows or (last is None and start is None):
         number = sequence.number_of(found.seq[-1].as_py()) if len(found) else last
@@ -95,7 +99,7 @@ def _unusable(changes: ChangeArrays) -> pa.Table:
 
 def _base(rows: pa.Table, data: pa.Schema) -> pa.Table:
     """Rows of before all changes, as upserts."""
-    made = rows.select(data.names).cast(data)
+    made = rows.cast(data)
     made = made.append_column(SEQUENCE, pa.repeat(sequence.FIRST, rows.num_rows))
     return made.append_column(OPERATION, pa.repeat(UPSERT, rows.num_rows))
 

@@ -10,7 +10,7 @@ from ..errors import UnsupportedError
 from ..lake import log
 from ..lake.log import Layout
 from ..model import sequence
-from ..model.change import PREFIX, Relation
+from ..model.change import PREFIX, Column, Relation
 from ..model.types import arrow_type
 from ..store.tables import kept_as, widens
 from .points import Point
@@ -49,7 +49,7 @@ def layout_of(
             raise UnsupportedError(
                 f"{why} at change_seq {layouts[k].from_seq}, within the range",
                 where=now.relation.table,
-                hint="ask for a range on one side of it, or for other columns",
+                hint="ask for a range (with a base from there) on one side of it, or for other columns",
             )
     return now
 
@@ -113,6 +113,13 @@ def _differs(old: Relation, new: Relation, only: Collection[str] | None) -> str 
                 return f"the column {c.name} was added with a default"
         elif before.name != c.name:
             return f"the column {before.name} was renamed to {c.name}"
-        elif before.type != c.type and not widens(arrow_type(before.type), arrow_type(c.type)):
-            return f"the column {c.name} became {c.type}"
+        elif (why := retyped(before.type, c)) is not None:
+            return why
     return None
+
+
+def retyped(old: str, new: Column) -> str | None:
+    """Why a column's values of before, of a type, are not as those of it now; None: they are."""
+    if old == new.type or widens(arrow_type(old), arrow_type(new.type)):
+        return None
+    return f"the column {new.name} became {new.type}"

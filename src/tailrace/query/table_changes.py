@@ -21,6 +21,7 @@ from ..lake.log import Layout
 from ..model.change import PREFIX
 from ..store.tables import plain_name
 from .as_of import LaidOver
+from .base_rows import Span, laid_under, named, told, whole
 from .change_files import SEQ, ChangeRows
 from .layouts import in_force, in_layout, layout_of
 from .mask_names import with_names
@@ -97,12 +98,12 @@ class TableChanges:
                 where=self.files.path,
                 hint="give them: base=rows; if there were none: base=changes.schema.empty_table()",
             )
-        found = self.arrays(None, at, headers=STATE)
-        if missing := [n for n in found.columns if n not in base.column_names]:
-            raise ConfigError(f"base has no column {', '.join(missing)}", where=self.name)
-        rows = base.select(list(found.columns)).cast(found.rows.select(list(found.columns)).schema)
-        over = LaidOver(lambda: iter(rows.to_batches()), rows.schema, found, self.files.path)
-        return over.result()
+        found, span = self._found(None, at, None, STATE)
+        schema = found.rows.select(list(found.columns)).schema
+        under = laid_under(base, found.columns, self.layouts, span)
+        rows = whole(under, found.columns, self.name).cast(schema)
+        schema = schema if span is None else told(schema, span.layout)
+        return LaidOver(lambda: iter(rows.to_batches()), schema, found, self.files.path).result()
 
     @property
     def schema(self) -> pa.Schema:
@@ -121,7 +122,7 @@ class TableChanges:
     ) -> Result:
         """At most one change for each key; see `engine.net.net`."""
         return self._asked(
-            lambda c: (
+            lambda c, base: (
                 netted.net(c, base=base, deduplicationMode=deduplicationMode, computeUpdates=computeUpdates)
                 if c.key
                 else net_of_bag(c, base=base, mode=deduplicationMode, updates=computeUpdates)
@@ -140,7 +141,7 @@ class TableChanges:
     ) -> Result:
         """The same in a style of SQL Server's; see `engine.sql_server.net_changes`."""
         return self._asked(
-            lambda c: sql_server.net_changes(c, style, base=base), start, end, columns, base=base
+            lambda c, base: sql_server.net_changes(c, style, base=base), start, end, columns, base=base
         )
 
     def history(
@@ -156,7 +157,7 @@ class TableChanges:
     ) -> Result:
         """Every version of every row; see `engine.history.history`."""
         return self._asked(
-            lambda c: versions.history(
+            lambda c, base: versions.history(
                 c,
                 base=base,
                 track_history_column_list=track_history_column_list,
@@ -206,8 +207,9 @@ class TableChanges:
     ) -> Result:
         """Each change in one row, before and after; see `engine.pairs.pairs`."""
         return self._asked(
-            lambda c: pairs.pairs(c if c.key else as_keyed(c), base=base), start, end, columns, TOLD, base
-        )
+            lambda c, base: pairs.pairs(c if c.key else as_keyed(c), base=base),
+            start, end, columns, TOLD, base,
+        )  # fmt: skip
 
     def chain(
         self,
@@ -219,17 +221,17 @@ class TableChanges:
         columns: Sequence[str] | None = None,
     ) -> Result:
         """What happened to the rows that ever had a key; see `engine.chains.chain`."""
-        return self._asked(lambda c: chains.chain(c, key, base=base), start, end, columns, TOLD, base)
+        return self._asked(lambda c, base: chains.chain(c, key, base=base), start, end, columns, TOLD, base)
 
     def rebuild(
         self, start: Place | None = None, end: Place | None = None, *, base: pa.Table | None = None
     ) -> Result:
         """The change rows with whole images; see `engine.rebuild.rebuild`."""
-        return self._asked(lambda c: rebuild.rebuild(c, base=base), start, end, None, None, base)
+        return self._asked(lambda c, base: rebuild.rebuild(c, base=base), start, end, None, None, base)
 
     def transactions(self, start: Place | None = None, end: Place | None = None) -> Result:
         """Who changed what together, in this table; see `engine.transactions.transactions`."""
-        return self._asked(lambda c: transactions.transactions({self.name: c}), start, end, (), TOLD)
+        return self._asked(lambda c, _: transactions.transactions({self.name: c}), start, end, (), TOLD)
 
     def arrays(
         self,
@@ -238,16 +240,29 @@ class TableChanges:
         columns: Sequence[str] | None = None,
         *,
         headers: Sequence[str] | None = None,
-        base: Collection[str] | None = None,
     ) -> ChangeArrays:
         """The changes of a range, for functions of `tailrace.engine`; `headers`: those that are read, without
-        their prefix, all by default; `base`: the columns of rows that they are laid over.
+        their prefix, all by default.
 
         Raises:
             ConfigError: `end` is before `start`, or there is no such column.
             PositionError: some of them are not kept any more.
             UnsupportedError: a column became another one in between.
         """
+        return self._found(start, end, columns, headers)[0]
+
+    def named(self, base: pa.Table) -> pa.Table:
+        """Rows of before with the names that their columns have by now; see `base_rows.named`."""
+        return named(base, self.columns, self.layouts, self.layouts[-1]) if self.layouts else base
+
+    def _found(
+        self,
+        start: Place | None,
+        end: Place | None,
+        columns: Sequence[str] | None,
+        headers: Sequence[str] | None,
+    ) -> tuple[ChangeArrays, Span | None]:
+        """The changes of a range, and the layout that they have; None: no layouts are known."""
         names = self.files.schema.names
         if missing := [n for n in columns or () if n not in names]:
             raise ConfigError(
@@ -269,39 +284,37 @@ class TableChanges:
         if not self.layouts:
             found = ChangeArrays.of(rows, self.key, columns, layout=names, name=self.name)
             bad = self.files.bad(low, high)
-            return found if bad is None else replace(found, aside=_together(found.aside, bad))
-        first, last = self._ends(rows, low, high)
-        layout = layout_of(self.layouts, first, last, only=data)
-        if base is not None and not {c.name for c in layout.relation.columns} <= set(base):
-            # Columns that it lacks are NULL in its rows, or it raises.
-            layout_of(self.layouts, first, last, before=True)
-        relation = layout.relation
+            made = found if bad is None else replace(found, aside=_together(found.aside, bad))
+            return made, None
+        span = self._span(rows, high, data)
+        relation = span.layout.relation
         asked = None if columns is None else {*columns, *relation.key}
         chosen = [c.name for c in relation.columns if asked is None or c.name in asked]
-        rows, named = in_layout(rows, names, chosen, layout)
-        return ChangeArrays.of(rows, relation.key, chosen, layout=named, name=self.name)
+        rows, names = in_layout(rows, names, chosen, span.layout)
+        return ChangeArrays.of(rows, relation.key, chosen, layout=names, name=self.name), span
 
-    def _ends(self, rows: pa.Table, start: Point | None, end: Point | None) -> tuple[str, str]:
-        """The first and the last `change_seq` of a range's rows; without rows one that has the layout in
-        force at its end: whatever there was on the way, nothing has an older one."""
+    def _span(self, rows: pa.Table, end: Point | None, only: Collection[str] | None) -> Span:
+        """From where to where the rows of a range are, and their layout; without rows that in force at the
+        range's end: whatever there was on the way, nothing has an older one."""
         if rows.num_rows:
             seqs = pc.min_max(rows[SEQ]).as_py()
-            return seqs["min"], seqs["max"]
-        one = (self.layouts[-1] if end is None else in_force(self.layouts, end)).from_seq
-        return one, one
+            first, last = seqs["min"], seqs["max"]
+        else:
+            first = last = (self.layouts[-1] if end is None else in_force(self.layouts, end)).from_seq
+        return Span(layout_of(self.layouts, first, last, only=only), first, last)
 
     def _asked(
         self,
-        question: Callable[[ChangeArrays], pa.Table],
+        question: Callable[[ChangeArrays, pa.Table | None], pa.Table],
         start: Place | None,
         end: Place | None,
         columns: Sequence[str] | None = None,
         headers: Sequence[str] | None = ORDER,
         base: pa.Table | None = None,
     ) -> Result:
-        over = None if base is None else base.column_names
-        found = self.arrays(start, end, columns, headers=headers, base=over)
-        return Result.of(question(found), found.aside)
+        found, span = self._found(start, end, columns, headers)
+        over = None if base is None else laid_under(base, found.columns, self.layouts, span)
+        return Result.of(question(found, over), found.aside)
 
 
 def _together(aside: pa.Table, bad: pa.Table) -> pa.Table:
