@@ -60,6 +60,29 @@ def test_a_dry_run_says_the_same_and_takes_nothing(tmp_path: Path) -> None:
     assert said == [one.as_dict() for one in purge_task(home.task)]
 
 
+def test_a_dry_run_tells_the_rows_of_files_that_would_be_rewritten_and_what_follows_them(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path, "store: {openedge: true}", both=False)
+    path = str(Path(home.task.openedge_path) / "shop.CDC_item")
+    for numbers in ([1, 2], [3, 4], [5, 6]):
+        lake.append(path, pa.table({"_Change-Sequence": pa.array(numbers, pa.int64())}))
+    order, run = PurgeOrder(upto=6), CliRunner()
+    tracking = str(Path(home.task.openedge_path) / "PUB._Cdc-Change-Tracking")
+    lake.create(tracking, pa.schema([("_Change-Sequence", pa.int64())]))
+    lake.commit(tracking, [], progress={"tailrace/openedge": 36})
+    dry = run.invoke(app, ["purge", str(home.file), "--upto", "6", "--dry-run"]).output.splitlines()
+    assert [" ".join(line.split()) for line in dry] == [
+        "6 rows in 1 files would go from shop.item, 1 files to be rewritten; complete after change number 6",
+        "6 rows in 1 files would go from TRACKING, 1 files to be rewritten; complete after change number 6",
+        "6 rows in 3 files would go from shop.CDC_item; complete after change number 6",
+    ]
+    said = [one.as_dict() for one in purge_task(home.task, order, dry_run=True)]
+    assert (home.ids()[0], lake.exists(consumers_of(home.task).path)) == (1, False)
+    assert said == [one.as_dict() for one in purge_task(home.task, order)]
+    assert (home.ids()[0], lake.read(path).num_rows) == (7, 0)
+
+
 def test_a_table_may_differ_and_tracking_too(tmp_path: Path) -> None:
     home = Home(tmp_path, "retention: {keep: 10d, tables: {shop.note: 20d}, tracking: forever}")
     assert (first(home), first(home, NOTE)) == (29, 17)
@@ -273,11 +296,11 @@ def test_a_purge_that_dies_between_two_tables_is_ended_by_the_next(
     with monkeypatch.context() as broken:
         trim, done = purging.trim, []
 
-        def dies(path: str, *rest: object) -> object:
+        def dies(path: str, *rest: object, **more: object) -> object:
             if done:
                 raise OSError("gone")
             done.append(path)
-            return trim(path, *rest)  # type: ignore[arg-type]
+            return trim(path, *rest, **more)  # type: ignore[arg-type]
 
         broken.setattr(purging, "trim", dies)
         with pytest.raises(OSError, match="gone"):

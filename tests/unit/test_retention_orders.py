@@ -114,11 +114,11 @@ class Story:
                 todo.pop()()
             return promise(readers, upto, version)
 
-        def once(*args: object) -> object:
+        def once(*args: object, **more: object) -> object:
             if dies and done:
                 raise OSError("killed")
             done.append(1)
-            return trim(*args)  # type: ignore[arg-type]
+            return trim(*args, **more)  # type: ignore[arg-type]
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Consumers, "promise", late)

@@ -139,8 +139,12 @@ def test_rows_behind_what_is_kept_are_all_there_and_no_young_one_goes(
     path = table(tmp_path_factory.mktemp("t"), *map(sorted, files))
     everything = ids(path)
     for number, time, rewrite in bounds:
-        before = ids(path)
-        done = trim(path, SEQ, Bound(number, f"{DAY + time}"), lambda _, r=rewrite: r)  # type: ignore[misc]
+        before, version = ids(path), lake.version(path)
+        what = (path, SEQ, Bound(number, f"{DAY + time}"), lambda _, r=rewrite: r)  # type: ignore[misc]
+        said = trim(*what, dry_run=True)
+        assert (ids(path), lake.version(path)) == (before, version)
+        done = trim(*what)
+        assert said == done
         upto = min(number, time - 1)
         assert [n for n in ids(path) if n > upto] == [n for n in before if n > upto]
         assert not rewrite or not [n for n in ids(path) if n <= upto]

@@ -84,7 +84,7 @@ class Line:
     old: Which = trimming.everything
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--json`. In a dry run, `rows` are those of whole files."""
+        """For `--json`."""
         goes = {"files": self.goes.files, "rewritten": self.goes.rewritten, "rows": self.goes.rows}
         held = [{"who": n.who, "after": n.after} for n in self.held]
         return {"table": self.table} | goes | {"kept_after": self.goes.kept, "held": held}
@@ -94,9 +94,12 @@ class Line:
         """Whether anything is removed."""
         return bool(self.goes.files or self.goes.rewritten)
 
-    def done(self) -> Line:
-        """The same line after removal."""
-        return replace(self, goes=trim(self.path, self.column, self.bound, self.partly, self.old))
+    def done(self, *, dry_run: bool) -> Line:
+        """The same line after removal, or what it would be then."""
+        if not self.any:
+            return self
+        goes = trim(self.path, self.column, self.bound, self.partly, self.old, dry_run=dry_run)
+        return replace(self, goes=goes)
 
 
 def number_at(task: Task, text: str) -> int:
@@ -133,8 +136,8 @@ def purge_task(
     task: Task, order: PurgeOrder | None = None, *, dry_run: bool = False, now: float | None = None
 ) -> list[Line]:
     """Removes old changes that nobody needs from a task's change tables, TRACKING, LOG and tables in
-    OpenEdge's layout; returns a line for each table with old changes. `now`: seconds since 1970; default:
-    the clock.
+    OpenEdge's layout; returns a line for each table with old changes. `dry_run`: it removes nothing and
+    returns the same lines. `now`: seconds since 1970; default: the clock.
 
     The task may run or not. What interrupts it leaves tables that are done and tables that are not.
 
@@ -151,9 +154,9 @@ def purge_task(
             break
     else:
         raise ConfigError("the consumers are constantly being written by other processes", where=readers.path)
-    done = lines if dry_run else [one.done() if one.any else one for one in lines]
+    done = [one.done(dry_run=dry_run) for one in lines]
     joined = _openedge(task, {one.table: one.goes.kept for one in done})
-    return [*done, *(joined if dry_run else [one.done() for one in joined])]
+    return [*done, *(one.done(dry_run=dry_run) for one in joined)]
 
 
 class _Plan:

@@ -58,8 +58,8 @@ class Bound:
 @dataclass(frozen=True)
 class Trimmed:
     """What was (or would be) removed: whole files, rewritten files, rows, bytes; and the change number after
-    which the table is then complete. Rows of files to be rewritten are counted only when that is done; until
-    then `most` is the greatest change number that may be removed."""
+    which the table is then complete. A plan (`planned`) does not know the rows of files to be rewritten: it
+    has `most`, the greatest change number that may be removed."""
 
     files: int = 0
     rewritten: int = 0
@@ -116,7 +116,15 @@ def planned(
     return Trimmed(len(found.whole), len(found.partly), rows, size, upto, most)
 
 
-def trim(table: str, column: str, bound: Bound, partly: Which = nothing, old: Which = everything) -> Trimmed:
+def trim(
+    table: str,
+    column: str,
+    bound: Bound,
+    partly: Which = nothing,
+    old: Which = everything,
+    *,
+    dry_run: bool = False,
+) -> Trimmed:
     """Removes old changes; `column` holds change sequences (text), or change numbers (bigint).
 
     Args:
@@ -125,25 +133,44 @@ def trim(table: str, column: str, bound: Bound, partly: Which = nothing, old: Wh
         bound: which changes are old.
         partly: whether a file that holds some old changes is rewritten; it stays whole otherwise.
         old: whether a file may be touched at all.
+        dry_run: only say what would be removed.
     """
-    return lake.retried(lambda: _once(table, column, bound, partly, old))
+    return lake.retried(lambda: _once(table, column, bound, partly, old, dry_run))
 
 
-def _once(table: str, column: str, bound: Bound, partly: Which, old: Which) -> Trimmed:
+def _once(table: str, column: str, bound: Bound, partly: Which, old: Which, dry_run: bool) -> Trimmed:
     delta = DeltaTable(table)
     before = kept(delta)
     found = choose(spans(delta, column), bound, partly, old)
     if not found.all:
         return Trimmed(kept=before)
-    gone = sum(s.rows for s in found.whole)
+    rows = sum(s.rows for s in found.whole)
     highest = max(((s.high, s.high_seq) for s in found.whole), default=(-1, ""))
+    for one in found.partly:
+        old_rows, last = _old_rows(table, one, column, bound)
+        rows, highest = rows + old_rows, max(highest, last)
+    upto, size = max(before, highest[0]), sum(s.size for s in found.whole)
+    if not dry_run:
+        last = highest if highest[0] > before else (before, "")
+        _remove(delta, table, found, column, bound, last, {"kept_after": upto, "rows": rows})
+    return Trimmed(len(found.whole), len(found.partly), rows, size, upto)
+
+
+def _remove(
+    delta: DeltaTable,
+    table: str,
+    found: Choice,
+    column: str,
+    bound: Bound,
+    last: tuple[int, str],
+    said: dict[str, int],
+) -> None:
+    """Commits the removal; `last`: the change after which the table is then complete."""
     actions: list[AddAction | RemoveAction] = []
     now = int(time.time() * 1000)
     for one in found.partly:
-        rest, rows, last = _rest(table, one, column, bound)
-        gone, highest = gone + rows, max(highest, last)
+        rest = _rest(table, one, column, bound)
         actions += [AddAction(rest.path, rest.size, {}, rest.modified, False, rest.stats)] if rest else []
-    upto = max(before, highest[0])
     actions += [RemoveAction(s.path, True, now, s.size, {}) for s in found.all]
     reach("maintain.trim")
     delta.create_write_transaction(
@@ -151,38 +178,42 @@ def _once(table: str, column: str, bound: Bound, partly: Which, old: Which) -> T
         mode="append",
         schema=delta.schema(),
         commit_properties=CommitProperties(
-            app_transactions=keeping(*highest) if highest[0] > before else keeping(before, ""),
-            custom_metadata={"tailrace": json.dumps({"kept_after": upto, "rows": gone})},
+            app_transactions=keeping(*last),
+            custom_metadata={"tailrace": json.dumps(said)},
             max_commit_retries=0,  # what to remove was decided from this version
         ),
     )
-    size = sum(s.size for s in found.whole)
-    return Trimmed(len(found.whole), len(found.partly), gone, size, upto)
 
 
-def _rest(
-    table: str, one: Span, column: str, bound: Bound
-) -> tuple[lake.AddedFile | None, int, tuple[int, str]]:
-    """A part with the remaining rows of a file; how many rows are removed, and the greatest change number of
-    those, with its change sequence (empty: they have none)."""
+def _old_rows(table: str, one: Span, column: str, bound: Bound) -> tuple[int, tuple[int, str]]:
+    """How many rows of a file are old, and the greatest change number of those, with its change sequence
+    (empty: they have none)."""
     fs, folder = lake.filesystem(table)
     rows, last = 0, (-1, "")
+    with pq.ParquetFile(f"{folder}/{one.path}", filesystem=fs) as file:
+        for batch in file.iter_batches(columns=[column], use_threads=False):
+            gone = batch[column].filter(pa.array(bound.rows(batch[column])))
+            if len(gone):
+                rows += len(gone)
+                seq = "" if pa.types.is_integer(gone.type) else str(pc.max(gone))
+                last = max(last, (int(_numbers(gone).max()), seq))
+    return rows, last
+
+
+def _rest(table: str, one: Span, column: str, bound: Bound) -> lake.AddedFile | None:
+    """A part with the rows of a file that are not old."""
+    fs, folder = lake.filesystem(table)
     with pq.ParquetFile(f"{folder}/{one.path}", filesystem=fs) as file:
         schema = plain_schema(file.schema_arrow)
         part = lake.Part(table, schema, name="rest")
         try:
             for batch in file.iter_batches(use_threads=False):
-                old = bound.rows(batch[column])
-                if old.any():
-                    rows += int(old.sum())
-                    gone = batch[column].filter(pa.array(old))
-                    seq = "" if pa.types.is_integer(gone.type) else str(pc.max(gone))
-                    last = max(last, (int(_numbers(gone).max()), seq))
-                part.write(pa.Table.from_batches([batch.filter(pa.array(~old))]).cast(schema))
+                young = pa.array(~bound.rows(batch[column]))
+                part.write(pa.Table.from_batches([batch.filter(young)]).cast(schema))
         except BaseException:
             part.discard()
             raise
-    return part.close(), rows, last
+    return part.close()
 
 
 def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
