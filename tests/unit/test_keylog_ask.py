@@ -195,6 +195,8 @@ def test_the_commands(tmp_path: Path) -> None:
     assert tailrace(log, "consumer", "ack", "audit", "1")[0]["acknowledged"] == 1
     assert tailrace(log, "prune", "--keep-runs", "1", "--dry-run")["runs"] == []
     assert tailrace(log, "consumer", "remove", "audit") == []
+    again = CliRunner().invoke(app, ["keylog", log, "consumer", "remove", "audit"]).exception
+    assert "no consumer 'audit' is registered" in str(again)
     shown = CliRunner().invoke(app, ["keylog", log, "flagged"])
     assert 'id="7"' in shown.stdout
 
@@ -208,6 +210,7 @@ def test_the_commands(tmp_path: Path) -> None:
         ("story --key idd=7", "did you mean id?"), ("story -k id=7 -k lane=1", "a column lane"),
         ("flagged --key idd=7", "did you mean id?"), ("story -t s.tt -k id=7", "did you mean s.t?"),
         ("consumer ack audit 3", "the newest `keylog_sort` is 2"),
+        ("consumer remove audits", "no consumer 'audits' is registered"),
     ],
 )  # fmt: skip
 def test_names_that_the_key_log_does_not_have_are_errors(tmp_path: Path, words: str, said: str) -> None:

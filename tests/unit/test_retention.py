@@ -240,6 +240,18 @@ def test_a_consumer_that_was_stored_with_commas(tmp_path: Path) -> None:
     assert readers.all()[0].tables == ("s.a", "log.*")
 
 
+def test_who_is_not_registered_cannot_be_removed_also_if_nobody_is(tmp_path: Path) -> None:
+    readers = consumers_of(Home(tmp_path, upto=4).task)
+    with pytest.raises(ConfigError, match="no consumer 'lake' is registered") as error:
+        readers.remove("lake")
+    assert error.value.hint == "`tailrace consumer TASK add NAME` registers one"
+    assert not lake.exists(readers.path)
+    readers.add("search")
+    with pytest.raises(ConfigError, match="no consumer 'lake' is registered") as error:
+        readers.remove("lake")
+    assert error.value.hint == "registered: search"
+
+
 def test_a_validation_keeps_everything_until_it_ends_or_died_long_ago(tmp_path: Path) -> None:
     home = Home(tmp_path)
     with consumers_of(home.task).held("validate", most_s=3600):

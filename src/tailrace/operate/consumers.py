@@ -217,7 +217,12 @@ class Consumers:
         Raises:
             ConfigError: it is not registered.
         """
-        self._change(lambda have: [c for c in have if c is not self._known(have, name)])
+
+        def left(have: list[Consumer]) -> list[Consumer]:
+            mine = self._known(have, name)
+            return [c for c in have if c is not mine]
+
+        self._change(left)
 
     @contextmanager
     def held(self, who: str, *, most_s: float = HELD_S) -> Iterator[None]:
