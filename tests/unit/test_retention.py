@@ -6,7 +6,6 @@ import datetime as dt
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,14 +16,12 @@ from typer.testing import CliRunner
 from tailrace.apply.mapped_snapshots import noted
 from tailrace.apply.needs import Needs
 from tailrace.cli.main import app
-from tailrace.cli.screen import reasons
 from tailrace.errors import ConfigError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.operate import consumers, purging
 from tailrace.operate.consumers import consumers_of
 from tailrace.operate.purging import PurgeOrder, number_at, purge_task
-from tailrace.operate.status import status
 from tailrace.state import ddl, ledger
 from tailrace.store.kept import files_between, kept
 from tailrace.store.tables import SEQ
@@ -71,12 +68,12 @@ def test_a_dry_run_tells_the_rows_of_files_that_would_be_rewritten_and_what_foll
     tracking = str(Path(home.task.openedge_path) / "PUB._Cdc-Change-Tracking")
     lake.create(tracking, pa.schema([("_Change-Sequence", pa.int64())]))
     lake.commit(tracking, [], progress={"tailrace/openedge": 36})
-    dry = run.invoke(app, ["purge", str(home.file), "--upto", "6", "--dry-run"]).output.splitlines()
-    assert [" ".join(line.split()) for line in dry] == [
-        "6 rows in 1 files would go from shop.item, 1 files to be rewritten; complete after change number 6",
-        "6 rows in 1 files would go from TRACKING, 1 files to be rewritten; complete after change number 6",
-        "6 rows in 3 files would go from shop.CDC_item; complete after change number 6",
-    ]
+    dry = run.invoke(app, ["purge", str(home.file), "--upto", "6", "--dry-run"]).output
+    assert " ".join(dry.split()) == (
+        "6 rows in 1 files would go from shop.item, 1 files to be rewritten; complete after change number 6 "
+        "6 rows in 1 files would go from TRACKING, 1 files to be rewritten; complete after change number 6 "
+        "6 rows in 3 files would go from shop.CDC_item; complete after change number 6"
+    )
     said = [one.as_dict() for one in purge_task(home.task, order, dry_run=True)]
     assert (home.ids()[0], lake.exists(consumers_of(home.task).path)) == (1, False)
     assert said == [one.as_dict() for one in purge_task(home.task, order)]
@@ -207,51 +204,6 @@ def test_what_the_tables_in_openedges_layout_lack_stays_and_they_follow(tmp_path
     assert lake.read(str(root / "shop.CDC_item"))["_Change-Sequence"].to_pylist()[0] >= 29
 
 
-def test_what_a_consumer_has_not_acknowledged_stays(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    readers = consumers_of(home.task)
-    readers.add("lake", tables=["shop.i*"])
-    assert home.held() == [("the consumer lake", -1)]
-    assert (first(home), first(home, NOTE), kept(home.task.tracking_path)) == (1, 29, -1)
-    readers.acknowledge("lake", 8)
-    assert (first(home), kept(home.task.tracking_path)) == (9, 8)
-    readers.remove("lake")
-    assert first(home) == 29
-
-
-@pytest.mark.parametrize("names", [
-    ["s.x,y"], ["s.x,y", "log.*"], ["s.a", "log.*"], [" s.a "], ["[a"], ['["s.a"]'], ['s."q"'], ["s.ü"], ["s.a[1]"],
-])  # fmt: skip
-def test_a_consumer_of_tables_with_any_name(tmp_path: Path, names: list[str]) -> None:
-    readers = consumers.Consumers(str(tmp_path / "consumers"))
-    readers.add("lake", tables=names)
-    readers.acknowledge("lake", 7)
-    (one,) = readers.all()
-    assert one.tables == tuple(names)
-    assert all(map(one.reads, names)) and not one.reads("s.y")
-
-
-def test_a_consumer_that_was_stored_with_commas(tmp_path: Path) -> None:
-    readers = consumers.Consumers(str(tmp_path / "consumers"))
-    lake.create(readers.path, consumers.SCHEMA)
-    now = dt.datetime.now(dt.timezone.utc)
-    row = {"name": "lake", "acknowledged": 7, "since": now, "at": now, "tables": "s.a, log.*", "log": False}
-    lake.append(readers.path, pa.Table.from_pylist([row], schema=consumers.SCHEMA))
-    assert readers.all()[0].tables == ("s.a", "log.*")
-
-
-def test_who_is_not_registered_cannot_be_removed_also_if_nobody_is(tmp_path: Path) -> None:
-    readers = consumers_of(Home(tmp_path, upto=4).task)
-    with pytest.raises(ConfigError, match="no consumer 'lake' is registered") as error:
-        readers.remove("lake")
-    assert error.value.hint == "`tailrace consumer TASK add NAME` registers one"
-    assert not lake.exists(readers.path)
-    readers.add("search")
-    with pytest.raises(ConfigError, match="no consumer 'lake' is registered") as error:
-        readers.remove("lake")
-    assert error.value.hint == "registered: search"
-
-
 def test_a_validation_keeps_everything_until_it_ends_or_died_long_ago(tmp_path: Path) -> None:
     home = Home(tmp_path)
     with consumers_of(home.task).held("validate", most_s=3600):
@@ -367,20 +319,6 @@ def test_log_goes_once_it_is_stored_applied_and_read_by_who_reads_it(tmp_path: P
         [seq(40, 0), seq(41, -1)],
         4,
     )
-
-
-def test_a_consumer_that_has_not_moved_for_a_day_is_said(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    readers = consumers_of(home.task)
-    readers.add("lake")
-    assert status(home.task).consumers == {}
-    day = dt.timedelta(days=1)
-    readers._change(lambda have: [replace(c, at=c.at - 2 * day) for c in have])
-    said = "it has acknowledged 0 of 36, and nothing for 2 days: old changes are kept for it"
-    assert status(home.task).consumers == {"lake": said}
-    assert reasons(status(home.task))[-1] == f"consumer lake: {said}"
-    readers.acknowledge("lake", 36)
-    assert status(home.task).consumers == {}
 
 
 def test_the_commands_say_what_went_and_who_holds_the_rest(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ..errors import ConfigError, UnsupportedError
 from ..lake import log
 from ..lake.log import Layout
-from .layouts import in_force, layout_of, retyped
+from .layouts import before, in_force, layout_of, retyped
 from .points import Point
 
 _TOLD = b"tailrace.column"
@@ -89,25 +89,33 @@ def named(base: pa.Table, columns: Collection[str], layouts: Sequence[Layout], l
 
 
 def laid_under(
-    base: pa.Table, columns: Collection[str], layouts: Sequence[Layout], span: Span | None
+    base: pa.Table, columns: Sequence[str], layouts: Sequence[Layout], span: Span | None, table: str
 ) -> pa.Table:
-    """Rows of before with the names that the changes of a range have; columns that they lack are NULL.
+    """Rows of before with the names that the changes of a range have; columns that were added since are NULL.
 
     Raises:
+        ConfigError: they lack a column that the table had.
         UnsupportedError: their rows and the changes cannot be told as one table's.
     """
     if span is None:
-        return base
+        return whole(base, columns, table)
     made = named(base, columns, layouts, span.layout)
     numbers = [one.number for one in _all_told(base, layouts) if one is not None]
     wanted = {*columns} if numbers else {c.name for c in span.layout.relation.columns}
     if lacks := wanted - {*made.column_names}:
         # What is between is asked as in a range: of columns that were added, which values they had before.
         if numbers:
-            begun = in_force(layouts, Point.of(min(numbers))).from_seq
-            layout_of(layouts, min(begun, span.first), span.last, only=lacks)
+            old = in_force(layouts, Point.of(min(numbers)))
+            layout_of(layouts, min(old.from_seq, span.first), span.last, only=lacks)
         else:
+            old = before(layouts, span.first)
             layout_of(layouts, span.first, span.last, before=True)
+        there = {c.attnum for c in old.relation.columns}
+        whole(
+            made,
+            [c.name for c in span.layout.relation.columns if c.attnum in there and c.name in columns],
+            table,
+        )
     return made
 
 
@@ -118,7 +126,11 @@ def whole(base: pa.Table, columns: Sequence[str], table: str) -> pa.Table:
         ConfigError: they lack one.
     """
     if missing := [n for n in columns if n not in base.column_names]:
-        raise ConfigError(f"base has no column {', '.join(missing)}", where=table)
+        raise ConfigError(
+            f"base has no column {', '.join(missing)}",
+            where=table,
+            hint=f"it needs {', '.join(columns)}, with the values of before",
+        )
     return base.select(list(columns))
 
 

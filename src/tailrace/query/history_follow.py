@@ -54,11 +54,14 @@ def follow(
     """The history at a path, with the changes that it has not got yet; see `TableChanges.keep_history`."""
     refuse_own(rules, changes.name)
     data = pa.schema([changes.files.schema.field(n) for n in rules.columns])
-    history = HistoryTable.make(path, data, rules, pa.string())
     last = batch_of(path, _FLOW)
-    found = _since(changes, last, start, rules, path)
+    under = None
     if last is None and base is not None:
-        history.apply(_base(whole(changes.named(base), history.data.names, changes.name), history.data))
+        under = whole(changes.named(base), rules.columns, changes.name)
+    history = HistoryTable.make(path, data, rules, pa.string())
+    found = _since(changes, last, start, rules, path)
+    if under is not None:
+        history.apply(_base(under, history.data))
     # The first time, even if there are none: it tells from where on changes are needed. `start` does, too.
     if len(found) or found.aside.num_rows or (last is None and start is None):
         number = sequence.number_of(found.seq[-1].as_py()) if len(found) else last

@@ -38,10 +38,7 @@ def layout_of(
             another column's, or the key became another one: rows of before and after cannot be told as one
             table's.
     """
-    newest, oldest = (
-        max((k for k, one in enumerate(layouts) if k == 0 or one.from_seq <= place), default=0)
-        for place in (last, first)
-    )
+    newest, oldest = (_valid(layouts, place) for place in (last, first))
     now = layouts[newest]
     for k in range(newest, max(oldest - before, 0), -1):
         old, new = layouts[k - 1].relation, layouts[k].relation
@@ -49,7 +46,7 @@ def layout_of(
             raise UnsupportedError(
                 f"{why} at change_seq {layouts[k].from_seq}, within the range",
                 where=now.relation.table,
-                hint="ask for a range (with a base from there) on one side of it, or for other columns",
+                hint="ask for places (and a base) on one side of it, or, where one can, for other columns",
             )
     return now
 
@@ -58,6 +55,11 @@ def in_force(layouts: Sequence[Layout], place: Point) -> Layout:
     """The layout that changes at the end of a place have; the oldest one for places before all of them."""
     begun = [one for one in layouts if _begin(one, place.column) <= place.high]
     return begun[-1] if begun else layouts[0]
+
+
+def before(layouts: Sequence[Layout], first: str) -> Layout:
+    """The layout of rows of before a change, which may be the first of its own."""
+    return layouts[max(_valid(layouts, first) - 1, 0)]
 
 
 def in_layout(
@@ -79,6 +81,11 @@ def in_layout(
     # A column that was set aside has its name back, and the one that has it since goes without.
     named = [kept.get(n, "" if n in own else n) for n in names]
     return rows.select(mine).rename_columns([kept.get(n, n) for n in mine]), named
+
+
+def _valid(layouts: Sequence[Layout], place: str) -> int:
+    """Which of the layouts is in force at a change sequence; the oldest one before all of them."""
+    return max((k for k, one in enumerate(layouts) if k == 0 or one.from_seq <= place), default=0)
 
 
 def _begin(layout: Layout, column: str) -> str:

@@ -1,0 +1,81 @@
+"""Registered consumers: nothing that they need goes; who they are, and which of them do not move."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tailrace.cli.screen import reasons
+from tailrace.errors import ConfigError
+from tailrace.lake import delta as lake
+from tailrace.operate import consumers
+from tailrace.operate.consumers import consumers_of
+from tailrace.operate.status import status
+from tailrace.store.kept import kept
+
+from .retention_home import NOTE, Home, first
+
+pytestmark = pytest.mark.unit
+
+
+def test_what_a_consumer_has_not_acknowledged_stays(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    readers = consumers_of(home.task)
+    readers.add("lake", tables=["shop.i*"])
+    assert home.held() == [("the consumer lake", -1)]
+    assert (first(home), first(home, NOTE), kept(home.task.tracking_path)) == (1, 29, -1)
+    readers.acknowledge("lake", 8)
+    assert (first(home), kept(home.task.tracking_path)) == (9, 8)
+    readers.remove("lake")
+    assert first(home) == 29
+
+
+@pytest.mark.parametrize("names", [
+    ["s.x,y"], ["s.x,y", "log.*"], ["s.a", "log.*"], [" s.a "], ["[a"], ['["s.a"]'], ['s."q"'], ["s.ü"], ["s.a[1]"],
+])  # fmt: skip
+def test_a_consumer_of_tables_with_any_name(tmp_path: Path, names: list[str]) -> None:
+    readers = consumers.Consumers(str(tmp_path / "consumers"))
+    readers.add("lake", tables=names)
+    readers.acknowledge("lake", 7)
+    (one,) = readers.all()
+    assert one.tables == tuple(names)
+    assert all(map(one.reads, names)) and not one.reads("s.y")
+
+
+def test_a_consumer_that_was_stored_with_commas(tmp_path: Path) -> None:
+    readers = consumers.Consumers(str(tmp_path / "consumers"))
+    lake.create(readers.path, consumers.SCHEMA)
+    now = dt.datetime.now(dt.timezone.utc)
+    row = {"name": "lake", "acknowledged": 7, "since": now, "at": now, "tables": "s.a, log.*", "log": False}
+    lake.append(readers.path, pa.Table.from_pylist([row], schema=consumers.SCHEMA))
+    assert readers.all()[0].tables == ("s.a", "log.*")
+
+
+def test_who_is_not_registered_cannot_be_removed_also_if_nobody_is(tmp_path: Path) -> None:
+    readers = consumers_of(Home(tmp_path, upto=4).task)
+    with pytest.raises(ConfigError, match="no consumer 'lake' is registered") as error:
+        readers.remove("lake")
+    assert error.value.hint == "`tailrace consumer TASK add NAME` registers one"
+    assert not lake.exists(readers.path)
+    readers.add("search")
+    with pytest.raises(ConfigError, match="no consumer 'lake' is registered") as error:
+        readers.remove("lake")
+    assert error.value.hint == "registered: search"
+
+
+def test_a_consumer_that_has_not_moved_for_a_day_is_said(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    readers = consumers_of(home.task)
+    readers.add("lake")
+    assert status(home.task).consumers == {}
+    day = dt.timedelta(days=1)
+    readers._change(lambda have: [replace(c, at=c.at - 2 * day) for c in have])
+    said = "it has acknowledged 0 of 36, and nothing for 2 days: old changes are kept for it"
+    assert status(home.task).consumers == {"lake": said}
+    assert reasons(status(home.task))[-1] == f"consumer lake: {said}"
+    readers.acknowledge("lake", 36)
+    assert status(home.task).consumers == {}
