@@ -56,6 +56,14 @@ def test_a_base_may_lack_a_column_that_was_added_on_the_way(tmp_path: Path) -> N
         table.net(3, base=base.drop_columns(["price"]))
 
 
+def test_rows_that_tell_their_columns_need_the_same(home: TaskHome) -> None:
+    table = tailrace.open(home.file).table(ITEM)
+    base = table.as_of(13).table().drop_columns(["price"])
+    for start in (14, 17):
+        with pytest.raises(ConfigError, match="base has no column price"):
+            table.net(start, base=base)
+
+
 def test_a_kept_history_with_a_base_that_lacks_a_column_is_not_begun(home: TaskHome, tmp_path: Path) -> None:
     base = pa.Table.from_pylist([item(1)], schema_of(COLUMNS))
     table = tailrace.open(home.file).table(ITEM)
