@@ -238,6 +238,8 @@ def test_the_slot_is_gone_or_not_ours_or_in_use(a: psycopg.Connection, make: Mak
     at = source.end_position()
     source.start(None, [])
     other = make()
+    taken = one(other.check(A, None), "did not create")
+    assert taken.cure == "give the task another name: somebody is reading the slot"
     finding = one(other.check(A, at), "is already reading the slot")
     a.execute(finding.cure.split(", or ")[1])
     deadline = time.monotonic() + 10

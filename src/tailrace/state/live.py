@@ -74,7 +74,7 @@ def _runs(home: Path, name: str, there: Holder | None) -> ConfigError:
     return ConfigError(
         f"{name} of this task is already running, as {there.words() if there else 'an unknown process'}",
         where=str(home),
-        hint="stop that process first, or give this task another home",
+        hint="stop that process first, or give this task another name and home",
     )
 
 

@@ -156,11 +156,12 @@ def _slot(q: Question) -> Iterator[Finding]:
         return  # it may advance, or be dropped, while we check
     ours = slot["plugin"] == "pgoutput" and slot["database"] == q.value("select current_database()")
     if not (ours and q.begun):
+        drop = f"SELECT pg_drop_replication_slot('{q.slot}'); or give the task another name, if it is needed"
         yield error(
             f"there is a slot of this name that this task did not create: plugin {slot['plugin']}, "
             f"database {slot['database']}; reading it would take its changes from its owner",
             where,
-            f"SELECT pg_drop_replication_slot('{q.slot}'); or give the task another name, if it is needed",
+            "give the task another name: somebody is reading the slot" if slot["active"] else drop,
         )
         return
     reason = slot.get("invalidation_reason")
