@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from tailrace.capture.followed_tables import FollowedTables
 from tailrace.capture.table_selection import Moved, moved
+from tailrace.lake import delta as lake
 from tailrace.lake.log import Layout
 from tailrace.model.change import Relation
 from tailrace.sources.base import Renamed
+from tailrace.state import orders
+
+from .test_renaming import states, task
 
 pytestmark = pytest.mark.unit
 T = "s.t"
@@ -27,7 +34,7 @@ class Catalog:
     def names(self, relids: Sequence[int]) -> dict[int, str]:
         return {r: n for r, n in self._now.items() if r in relids}
 
-    def tables(self, patterns: Sequence[str]) -> list[str]:
+    def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
         return sorted(self._now.values())
 
     def called(self, renamed: Sequence[Renamed]) -> None:
@@ -56,3 +63,16 @@ def test_the_table_before_it_is_followed_no_longer_when_it_only_gave_its_name() 
 
 def test_a_table_made_again_that_nothing_is_known_of_yet_is_a_member_too() -> None:
     assert _moved(Catalog(r9=T), 7, 8, baseline=8) == Moved()
+
+
+def test_the_target_of_a_removed_table_goes_at_the_start_of_a_session(tmp_path: Path) -> None:
+    """With `--once` a session may end before it has looked at orders again."""
+    one = task(tmp_path)
+    lake.append(one.target_path("s.a"), pa.table({"id": [1]}))
+    for action in (orders.REMOVE, orders.DROP):
+        orders.give(one.orders_path, action, ["s.a"], why="dropped at the source", who="ddl")
+    source: Any = Catalog(r8="s.b")
+    followed = FollowedTables(one, lambda *_: [])
+    followed.begin(source)
+    assert followed.tables == ["s.b"]
+    assert not lake.exists(one.target_path("s.a")) and states(one)["s.a"].gone

@@ -8,7 +8,7 @@ to the next one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Protocol, TypeAlias
 
@@ -76,7 +76,7 @@ class FollowedTables:
     def begin(self, source: LogSource) -> None:
         """The tables at the start of a session."""
         self._renaming.carry_on(self.task)
-        self.known.look()
+        self.drop_targets()
         self.tables = self._added.without(self._wanted(source))
 
     def given_up(self, why: str) -> int:
@@ -136,7 +136,15 @@ class FollowedTables:
                 logger.info("%s; checking again", error.what)
                 return
         self._renaming.carry_on(self.task, work.busy)
-        drop_targets(self.task, self.known.states, work.busy)
+        self.drop_targets(work.busy)
+
+    def drop_targets(self, busy: Collection[str] = ()) -> None:
+        """Removes the targets for which this is ordered, but those whose baseline is being read (`busy`).
+
+        At the start and the end of a session, too: with `--once` there may be no look in between.
+        """
+        self._behind = self.known.look() or self._behind
+        drop_targets(self.task, self.known.states, busy)
 
     def _wanted(self, source: LogSource) -> list[str]:
         self._moved = self.watch.moved(source)

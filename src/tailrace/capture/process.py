@@ -195,6 +195,7 @@ class Capture:
         if writer.ready:
             self._commit(source, writer, windows)
         self._followed.watch.look(source, writer.state)
+        self._followed.drop_targets(work.busy)
         self._tell_lag(source)
 
     def _drained(self, source: LogSource, target: bytes, work: Baselines) -> bool:
