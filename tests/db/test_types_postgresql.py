@@ -156,12 +156,50 @@ def test_an_empty_table_made_by_hand_is_filled_and_stays(
     assert len(rows(db, "lake.up", "id")) == 10
 
 
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_mark_of_deleted_rows_may_be_made_by_hand(
+    tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
+) -> None:
+    """As a unique index on rows that live needs it; a new baseline keeps both."""
+    db.execute("create schema s; create schema lake")
+    db.execute("create table s.up (id int primary key, mail text unique); insert into s.up values (1, 'a')")
+    db.execute("create table lake.up (id int primary key, mail text, gone text)")
+    db.execute("create unique index on lake.up (mail) where gone is null")
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        f"name: shop\nhome: home\nsource: {{url: '{database}', tables: [s.*]}}\n"
+        f"target: '{database}&schema=lake'\nbaseline: {{workers: 1}}\napply: {{soft_delete: gone}}\n"
+    )
+    task = load(file)
+    drain(task, spark)
+    found = "select id, mail, gone is null from lake.up order by id"
+    assert db.execute(found).fetchall() == [(1, "a", True)]
+    db.execute("delete from s.up; insert into s.up values (2, 'a')")
+    drain(task, spark)
+    assert db.execute(found).fetchall() == [(1, "a", False), (2, "a", True)]
+    order(task, "resync", ["s.up"])
+    drain(task, spark)
+    db.execute("delete from s.up; insert into s.up values (3, 'a')")
+    drain(task, spark)
+    assert db.execute(found).fetchall() == [(2, "a", False), (3, "a", True)]
+    assert db.execute(
+        "select count(*) from pg_indexes where tablename = 'up' and schemaname = 'lake'"
+    ).fetchone() == (2,)
+
+
 @pytest.mark.parametrize(
     ("table", "why"),
     [
         ("(id int primary key)", "lacks the columns v"),
         ("(id int primary key, v text); insert into lake.up values (1, 'mine')", "has rows"),
         ("(id int, v text primary key)", "has another primary key, and no unique index on id"),
+        (
+            "(id int primary key, v text, gone int)",
+            "has a column 'gone' already, and it is integer, not text",
+        ),
+        ("(id int primary key, v text, gone text not null)", "'gone' already, and it is NOT NULL"),
+        ("(id int primary key, v text, gone text default '')", "'gone' already, and it has a default"),
     ],
 )
 def test_a_table_that_cannot_be_filled_is_refused(
@@ -172,6 +210,7 @@ def test_a_table_that_cannot_be_filled_is_refused(
     file = tmp_path / "shop.yaml"
     file.write_text(
         f"name: shop\nhome: home\nsource: {{url: '{database}', tables: [s.*]}}\ntarget: '{database}&schema=lake'\n"
+        "apply: {soft_delete: gone}\n"
     )
     before = db.execute("table lake.up").fetchall()
     with pytest.raises(ApplyError, match=why):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,22 +10,15 @@ from ..engine.columns import WHY
 from ..engine.rules import Rules
 from ..errors import ConfigError, TailraceError, from_spark
 from ..model import mask
-from ..model.change import BEFORE, DELETE, INSERT, PREFIX, UPDATE, ChangeTable, Column, Relation
+from ..model.change import BEFORE, DELETE, INSERT, PREFIX, UPDATE, ChangeTable, Relation
 from .images import col, refused
 from .plan import SPECIAL
+from .rule_columns import ARCHIVE, added_by, rule_column
 from .targets.base import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
 
-ARCHIVE = {
-    "change_seq": "string",
-    "change_oper": "string",
-    "timestamp": "timestamp",
-    "column_mask": "binary",
-}
-"""Header columns that an archive has before the data columns: it is a change table itself. The mask says
-which columns an image carried, by their place in the archive."""
 _ARCHIVING = "archive__"
 
 
@@ -44,21 +36,10 @@ def relation_of(relation: Relation, rules: Rules) -> Relation:
             hint="name another column for the mark of deleted rows: `soft_delete: COLUMN` in the task file, "
             "`--soft-delete COLUMN` with `tailrace apply`",
         )
-    more = [Column(n, zlib.crc32(n.encode()), kind, kind, kind) for n, kind in added.items()]
+    more = [rule_column(n, kind) for n, kind in added.items()]
     if rules.mode == "archive":
         return relation.with_columns([*more, *[replace(c, key=False) for c in relation.columns]])
     return relation.with_columns([*relation.columns, *more])
-
-
-def added_by(rules: Rules) -> dict[str, str]:
-    """Names and Spark SQL types of the columns that a mode adds to a target.
-
-    >>> added_by(Rules.of("soft_delete", {}, "gone"))
-    {'gone': 'string'}
-    """
-    if rules.mode == "soft_delete":
-        return {rules.soft_column: "string"}
-    return {PREFIX + name: kind for name, kind in ARCHIVE.items()} if rules.mode == "archive" else {}
 
 
 def archived(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,19 +21,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from ..engine.rules import SOFT_COLUMN, Rules
 from ..errors import BaselineNeededError, from_spark
 from ..lake import delta as lake
 from ..lake.failpoints import reach
 from ..model.types import schema_of
 from ..state import orders as tables
 from ..state.ledger import Baseline
-from .effects import added_by
 from .gate import Gate
 from .mapping.mapped import rows
 from .mapping.projection import Projection
 from .mapping.table_map import STAGED_FOR
 from .route import Routes
+from .rule_columns import added_by, rules_of
 from .tasks import Parts
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class MappedSnapshotLoader:
         staging: the staging table of each source table.
         record: path of `mapped`.
         orders: the task's orders.
-        rule_columns: columns that the rules of a table add to its target.
+        rule_columns: columns that the rules of a table add to its target, and their types.
     """
 
     def __init__(
@@ -103,7 +102,7 @@ class MappedSnapshotLoader:
         staging: Callable[[str], str],
         record: str,
         orders: str,
-        rule_columns: Callable[[str], Sequence[str]] = lambda _: (),
+        rule_columns: Callable[[str], Mapping[str, str]] = lambda _: {},
     ) -> None:
         self._spark, self._routes, self._target = spark, routes, target
         self._staging, self._record, self._orders = staging, record, orders
@@ -116,11 +115,6 @@ class MappedSnapshotLoader:
     @staticmethod
     def of(task: Task, spark: SparkSession, target: Target, routes: Routes) -> MappedSnapshotLoader:
         """A task's."""
-
-        def rule_columns(table: str) -> Sequence[str]:
-            said = task.table(table)
-            return list(added_by(Rules.of(said.rule_mode, said.on, said.soft_delete or SOFT_COLUMN)))
-
         return MappedSnapshotLoader(
             spark,
             routes,
@@ -128,7 +122,7 @@ class MappedSnapshotLoader:
             staging=task.staging_path,
             record=task.control_path("mapped"),
             orders=task.orders_path,
-            rule_columns=rule_columns,
+            rule_columns=lambda table: added_by(rules_of(task, table)),
         )
 
     @property

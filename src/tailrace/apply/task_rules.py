@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..engine.rules import SOFT_COLUMN, Rules
+from ..engine.rules import Rules
 from ..model.change import Relation
 from .effects import check_mode
 from .keylog.change_range import ChangeRange
@@ -21,14 +21,7 @@ from .whole_rows import refuse_marks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ..config.task import Task
     from .targets.base import Target
-
-
-def rules_of(task: Task, table: str) -> Rules:
-    """The rules that a task gives a table."""
-    one = task.table(table)
-    return Rules.of(one.rule_mode, one.on, one.soft_delete or SOFT_COLUMN)
 
 
 @dataclass(frozen=True)

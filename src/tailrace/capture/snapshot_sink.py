@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from ..apply.mapping.shared_rows import TargetPlace
 from ..apply.mapping.table_map import STAGED_FOR, place_of, task_map
+from ..apply.rule_columns import added_by, rules_of
 from ..apply.targets.delta.layout_mark import mark
 from ..errors import TableMovedError
 from ..lake import delta as lake
@@ -145,7 +146,7 @@ def landings(task: Task) -> Callable[[str], Landing]:
     def landing(table: str) -> Landing:
         names = target_names(of_task(task.orders_path, {}))
         mapping = task_map(task, table)
-        to = target(place_of(mapping, names))
+        to = target(place_of(mapping, names), table)
         if mapping.plain:
             return to
         return StagedLanding(DeltaLanding(task.staging_path(table)), mapping.digest, to)
@@ -153,9 +154,9 @@ def landings(task: Task) -> Callable[[str], Landing]:
     return landing
 
 
-def _targets(task: Task) -> Callable[[TargetPlace], Landing]:
+def _targets(task: Task) -> Callable[[TargetPlace, str], Landing]:
     if not task.target.database:
-        return lambda at: DeltaLanding(task.target_path(at.target), task.apply_app, at.partition)
+        return lambda at, _: DeltaLanding(task.target_path(at.target), task.apply_app, at.partition)
     from ..apply.targets.postgresql import (
         place as postgresql_place,
     )
@@ -164,4 +165,9 @@ def _targets(task: Task) -> Callable[[TargetPlace], Landing]:
     )
 
     place = postgresql_place.Place.of(task.target.database)
-    return lambda at: postgresql_landing.PostgresLanding(place, task.name, at=at)
+
+    def of_table(at: TargetPlace, table: str) -> Landing:
+        added = added_by(rules_of(task, table))
+        return postgresql_landing.PostgresLanding(place, task.name, at=at, rule_columns=added)
+
+    return of_table

@@ -29,10 +29,11 @@ from ..apply.needs import Needs
 from ..apply.openedge_tables import OpenEdgeTables
 from ..apply.reading import ApplyPaths
 from ..apply.route import Routes
+from ..apply.rule_columns import rules_of
 from ..apply.targets.base import Target
 from ..apply.targets.delta.target import DeltaTarget
 from ..apply.targets.postgresql.target import PostgresTarget
-from ..apply.task_rules import TableRules, TaskRules, rules_of
+from ..apply.task_rules import TableRules, TaskRules
 from ..capture import incremental_snapshot
 from ..config import state_version
 from ..config.policies import MEDIUM

@@ -115,7 +115,7 @@ class MappedTargetConformance(TargetHooks):
         rows = [("eu", 1, "A", None), ("eu", 7, "G", None), ("us", 1, "x", None), ("us", 3, "y", None)]
         self.same(spark, filled, *rows, more=["gone"])
         loaded = loaded.selectExpr("v", "site", "cast(id as bigint) id")
-        filled.load(_wider(EU), loaded, 3, ["gone"])
+        filled.load(_wider(EU), loaded, 3, {"gone": "string"})
         self.same(spark, filled, rows[0], ("eu", 7, "g", None), *rows[2:], more=["gone"])
         assert [filled.progress(t) for t in ("eu.item", "us.item")] == [3, 6]
 

@@ -33,6 +33,7 @@ from ..apply.keylog.key_log import KeyLog
 from ..apply.mapping.shared_rows import TargetPlace
 from ..apply.mapping.table_map import place_of, task_map
 from ..apply.plan import SPECIAL, UNKNOWN, TableBatch
+from ..apply.rule_columns import rules_of
 from ..apply.targets.audit import Audited
 from ..apply.targets.delta import distributed
 from ..apply.targets.delta.local import PartTask, write_parts
@@ -40,7 +41,6 @@ from ..apply.targets.delta.many import ROWS
 from ..apply.targets.delta.target import DeltaTarget
 from ..apply.targets.postgresql.target import PostgresTarget
 from ..apply.targets.task_batch import TaskBatch
-from ..apply.task_rules import rules_of
 from ..config.spread import cluster
 from ..config.task import Task
 from ..errors import ApplyError, TailraceError

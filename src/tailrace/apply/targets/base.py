@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ...model.change import Relation
@@ -62,7 +62,7 @@ class Target(Protocol):
         """
 
     def load(
-        self, relation: Relation, rows: DataFrame | Parts, after: int, rule_columns: Sequence[str] = ()
+        self, relation: Relation, rows: DataFrame | Parts, after: int, rule_columns: Mapping[str, str] = {}
     ) -> int:
         """Makes rows (the relation's columns) all that the target has of a table, the change number `after`
         reached: a baseline. Makes the table when it does not exist; one that no others feed has the
@@ -70,7 +70,8 @@ class Target(Protocol):
 
         `rows`: `Parts` (the relation's columns, in its types) may come where the target has an own path
         (`Shares`).
-        `rule_columns`: columns that rules may have added to a target that others feed; they are NULL.
+        `rule_columns`: columns (name -> Spark SQL type) that rules add to the target. Where others feed it,
+        or somebody made it, it may have them: they stay, and are NULL.
 
         Raises:
             BaselineNeededError: others feed the target, and it has other columns; the rows are refused.

@@ -62,7 +62,7 @@ def load_part(
     rows: DataFrame | Parts,
     after: int,
     own: Mapping[str, str],
-    rule_columns: Sequence[str],
+    rule_columns: Mapping[str, str],
 ) -> int:
     """Makes rows all those with the constants `own`, in one commit with the source's progress: files that
     have some are written anew without them. Gives the version.

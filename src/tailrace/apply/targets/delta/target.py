@@ -145,7 +145,7 @@ class DeltaTarget:
         return delta_layout.demands(DeltaTable(self.path(table))) if self.exists(table) else Demands()
 
     def load(
-        self, relation: Relation, rows: DataFrame | Parts, after: int, rule_columns: Sequence[str] = ()
+        self, relation: Relation, rows: DataFrame | Parts, after: int, rule_columns: Mapping[str, str] = {}
     ) -> int:
         """Makes rows all that the target has of a table."""
         path, app = self.path(relation.table), self.app(relation.table)

@@ -16,7 +16,7 @@ from ....sources.postgresql.connect import Session, literal, quoted
 from ...mapping.shared_rows import refuse_less
 from ..older_rows import value_of
 from ..retype import refuse_new_key, refuse_retype
-from .adopted import adopts, key_of
+from .adopted import adopts, key_of, there_already
 from .place import Place, check_names
 from .progress import Progress, make_schema, one_at_a_time
 from .shared import as_there, refuse
@@ -86,6 +86,7 @@ def alter(session: Session, progress: Progress, have: Relation, want: Relation) 
             refuse_less(have, want, target)
             one_at_a_time(session)
             have = as_there(have, want, progress.others(session, want.table))
+        have = have.with_columns([*have.columns, *_made_by_hand(session, target, have, want)])
         for step in steps(have, want, there(session, target), plain=bool(progress.own(want.table))):
             session.execute(f"ALTER TABLE {target} {step}".encode())
         if have.key and _key(have) != _key(want):
@@ -93,6 +94,13 @@ def alter(session: Session, progress: Progress, have: Relation, want: Relation) 
         if want.key and _key(have) != _key(want):
             session.execute(f"ALTER TABLE {target} ADD {primary_key(want)}".encode())
         progress.lay_out(session, want.table, want)
+
+
+def _made_by_hand(session: Session, target: str, have: Relation, want: Relation) -> list[Column]:
+    """Columns that are new to a target, and that somebody has made there."""
+    known, taken = {c.attnum for c in have.columns}, {c.name for c in have.columns}
+    new = [c for c in want.columns if c.attnum not in known and c.name not in taken]
+    return there_already(session, target, want.table, new)
 
 
 def follow(session: Session, progress: Progress, have: Relation, want: Relation) -> None:

@@ -4,7 +4,7 @@ rows in one transaction, together with its row of progress.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from ...images import col
 from ...tasks import Parts
 from . import layout
 from . import stage as staging
-from .adopted import adopts, key_of
+from .adopted import adopts, key_of, with_rule_columns
 from .place import WORK_MEM, Place
 from .progress import Progress, one_at_a_time
 from .shared import delete_own, refuse
@@ -35,13 +35,13 @@ _DATA = ("22", "23")
 @dataclass
 class Load:
     """One load: the connection that has the table, where to, the name of its staging table; `rule_columns`:
-    columns that rules may have added to a target that others feed."""
+    columns (name -> type) that rules add to the target."""
 
     session: Session
     place: Place
     progress: Progress
     stage: str
-    rule_columns: Sequence[str] = ()
+    rule_columns: Mapping[str, str] = field(default_factory=dict)
     adopted: bool = field(default=False, init=False)
 
     def run(self, relation: Relation, rows: DataFrame | Parts, after: int) -> int:
@@ -68,7 +68,7 @@ class Load:
                 to.append()
                 if anew and relation.key:
                     on.execute(f"ALTER TABLE {to.target} ADD {layout.primary_key(relation)}".encode())
-                version = self.progress.begin(on, table, relation, after)
+                version = self.progress.begin(on, table, self._layout(relation), after)
                 if self.adopted:
                     self.progress.adopt(on, table)
                 reach("postgresql.load")
@@ -83,6 +83,14 @@ class Load:
         on.execute(f"ANALYZE {to.target}".encode())
         return version
 
+    def _layout(self, relation: Relation) -> Relation:
+        """The layout that the target has from now on."""
+        if not self.adopted:
+            return relation
+        return with_rule_columns(
+            self.session, self.progress.target(relation.table), relation, self.rule_columns
+        )
+
     def _emptied(self, relation: Relation) -> bool:
         """Takes away what the table had there; whether the target is made anew, its key still to come."""
         on, progress, table = self.session, self.progress, relation.table
@@ -91,13 +99,17 @@ class Load:
             delete_own(on, progress, table)
             return False
         known = progress.read(on, table)
-        if progress.adopted(on, table) if known else adopts(on, self.place, progress, relation):
+        if (
+            progress.adopted(on, table)
+            if known
+            else adopts(on, self.place, progress, relation, self.rule_columns)
+        ):
+            self.adopted = True
             on.execute(f"DELETE FROM {progress.target(table)}".encode())
             if known is not None:
-                layout.follow(on, progress, known.layout, relation)
+                layout.follow(on, progress, known.layout, self._layout(relation))
             if statement := key_of(on, progress.target(table), relation):
                 on.execute(statement.encode())
-            self.adopted = True
             return False
         if known is not None:
             on.execute(f"DROP TABLE {progress.target(table)}".encode())

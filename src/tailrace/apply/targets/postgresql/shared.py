@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ....errors import BaselineNeededError
 from ....model.change import Relation
@@ -25,7 +25,7 @@ def columns(layout: Relation | None, others: Sequence[Other]) -> dict[str, str]:
 
 
 def refuse(
-    progress: Progress, wanted: Relation, others: Sequence[Other], rule_columns: Sequence[str] = ()
+    progress: Progress, wanted: Relation, others: Sequence[Other], rule_columns: Mapping[str, str] = {}
 ) -> None:
     """Raises BaselineNeededError when a source that comes to others makes other columns than they, or has no
     constants that tell its rows; `rule_columns`: columns that rules may have added."""

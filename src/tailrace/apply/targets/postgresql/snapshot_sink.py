@@ -7,9 +7,9 @@ Every attempt has a table of its own: a worker of an earlier one can do no harm.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -20,7 +20,7 @@ from ....sources.postgresql.connect import Session, quoted
 from ....wire import pgbinary
 from ....wire.pgsend import SENT
 from ...mapping import shared_rows as shared
-from .adopted import adopts, fill
+from .adopted import adopts, fill, with_rule_columns
 from .layout import follow, primary_key
 from .place import Place, asking, check_names, locked, number_of, session
 from .progress import Progress, Reached, make_schema, one_at_a_time
@@ -32,12 +32,13 @@ from .types import base, column_type, sql_type
 @dataclass(frozen=True)
 class PostgresLanding:
     """The landing of one table (`capture.snapshot_sink`). `name` is the table of this attempt; `at`: where
-    the rows of a table that is mapped are."""
+    the rows of a table that is mapped are; `rule_columns`: columns (name -> type) that rules add."""
 
     place: Place
     task: str
     name: str = ""
     at: shared.TargetPlace | None = None
+    rule_columns: Mapping[str, str] = field(default_factory=dict)
 
     def begin(self, relation: Relation) -> PostgresLanding:
         """Makes the table that rows are copied to, and drops what an earlier attempt left."""
@@ -48,7 +49,7 @@ class PostgresLanding:
         with session(self.place, self._where(relation)) as on, on.transaction():
             progress.prepare(on)
             if progress.read(on, table) is None:
-                adopts(on, self.place, progress, relation)  # before anything is read
+                self._adopts(on, progress, relation)  # before anything is read
             query = "SELECT tablename FROM pg_tables WHERE schemaname = %s AND starts_with(tablename, %s)"
             for (left,) in on.execute(query, (self.place.control, prefix)).fetchall():
                 on.execute(f"DROP TABLE {self.place.own(left)}".encode())
@@ -67,7 +68,7 @@ class PostgresLanding:
         target = progress.target(table)
         with locked(self.place, self.task, table) as on:
             known = progress.read(on, table)
-            if progress.adopted(on, table) if known else adopts(on, self.place, progress, relation):
+            if progress.adopted(on, table) if known else self._adopts(on, progress, relation):
                 version = self._fill(on, progress, relation, known, after)
             else:
                 version = self._swap(on, progress, relation, known, after)
@@ -78,12 +79,15 @@ class PostgresLanding:
         self, on: Session, progress: Progress, relation: Relation, known: Reached | None, after: int
     ) -> int:
         table, landed = relation.table, self.place.own(self.name)
+        target = progress.target(table)
         with on.transaction():
             if known is not None:
-                on.execute(f"DELETE FROM {progress.target(table)}".encode())
-                follow(on, progress, known.layout, relation)
-            fill(on, progress.target(table), relation, landed)
-            version = progress.begin(on, table, relation, after)
+                on.execute(f"DELETE FROM {target}".encode())
+            whole = with_rule_columns(on, target, relation, self.rule_columns)
+            if known is not None:
+                follow(on, progress, known.layout, whole)
+            fill(on, target, relation, landed)
+            version = progress.begin(on, table, whole, after)
             progress.adopt(on, table)
             on.execute(f"DROP TABLE {landed}".encode())
             reach("postgresql.land")
@@ -125,6 +129,9 @@ class PostgresLanding:
             else:
                 on.execute(f"DROP TABLE {progress.target(table)}".encode())
             progress.forget(on, table)
+
+    def _adopts(self, on: Session, progress: Progress, relation: Relation) -> bool:
+        return adopts(on, self.place, progress, relation, self.rule_columns)
 
     def _progress(self) -> Progress:
         return Progress(self.place, self.task, lambda table: self.at or shared.TargetPlace(table))

@@ -154,7 +154,7 @@ class PostgresTarget:
                 layout.alter(mine, self._progress, found.layout, after)
 
     def load(
-        self, relation: Relation, rows: DataFrame | Parts, after: int, rule_columns: Sequence[str] = ()
+        self, relation: Relation, rows: DataFrame | Parts, after: int, rule_columns: Mapping[str, str] = {}
     ) -> int:
         """Makes rows all that the target has of a table, in one transaction."""
         table = relation.table

@@ -136,6 +136,17 @@ def casts(on: Session, target: str, columns: Sequence[Column]) -> dict[int, str]
     return {i: base(kind) for i, kind in texts if _MODIFIER.sub("", kind) not in _TEXTS}
 
 
+def takes(kind: str, column: Column) -> bool:
+    """Whether a target's column, by its type's name, holds what one made for these values would.
+
+    >>> one = Column("gone", 1, "string", "string", "string")
+    >>> takes("character varying", one), takes("character varying(9)", one), takes("integer", one)
+    (True, False, False)
+    """
+    made = column_type(column)
+    return kind == made or (made == "text" and kind in _TEXTS)
+
+
 _ONE_TEXT = {
     "uuid", "bpchar", "bit varying", "varbit", "time without time zone", "time with time zone", "inet",
     "cidr", "macaddr", "macaddr8", "pg_lsn", "int4range", "int8range", "daterange", "tsrange", "tstzrange",
@@ -238,6 +249,10 @@ writes them), without foreign keys between them ([why](limits.md)), and leave th
 filled and keeps all it has; a new baseline empties and fills it again. It must have the source's columns;
 others are left to their defaults. It must have the row key as its primary key or as a unique index, or no
 primary key at all.
+
+It may have the column in which [soft delete](apply.md) marks rows: a unique index on living rows (`WHERE
+_deleted IS NULL`) needs it. The column is used if it is `text` or `varchar` without a length, may be NULL and
+has no default; otherwise the table is refused before anything is written.
 
 A target that is there already keeps its types: tables made by an earlier release, and columns whose type
 somebody changed by hand (to an enum, say). Values are cast to what the column is; one that does not fit is

@@ -1,0 +1,43 @@
+"""The rules that a task gives its tables, and the columns that they add to targets."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+from ..engine.rules import SOFT_COLUMN, Rules
+from ..model.change import PREFIX, Column
+
+if TYPE_CHECKING:
+    from ..config.task import Task
+
+ARCHIVE = {
+    "change_seq": "string",
+    "change_oper": "string",
+    "timestamp": "timestamp",
+    "column_mask": "binary",
+}
+"""Header columns that an archive has before the data columns: it is a change table itself. The mask says
+which columns an image carried, by their place in the archive."""
+
+
+def rules_of(task: Task, table: str) -> Rules:
+    """The rules that a task gives a table."""
+    one = task.table(table)
+    return Rules.of(one.rule_mode, one.on, one.soft_delete or SOFT_COLUMN)
+
+
+def added_by(rules: Rules) -> dict[str, str]:
+    """Names and Spark SQL types of the columns that a mode adds to a target.
+
+    >>> added_by(Rules.of("soft_delete", {}, "gone"))
+    {'gone': 'string'}
+    """
+    if rules.mode == "soft_delete":
+        return {rules.soft_column: "string"}
+    return {PREFIX + name: kind for name, kind in ARCHIVE.items()} if rules.mode == "archive" else {}
+
+
+def rule_column(name: str, kind: str) -> Column:
+    """A column that rules add, as layouts have it."""
+    return Column(name, zlib.crc32(name.encode()), kind, kind, kind)
