@@ -10,13 +10,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tailrace.capture.ddl_watch import Watch
 from tailrace.capture.followed_tables import FollowedTables
 from tailrace.capture.table_selection import Moved, moved
+from tailrace.errors import SourceError
 from tailrace.lake import delta as lake
 from tailrace.lake.log import Layout
+from tailrace.model import sequence
 from tailrace.model.change import Relation
 from tailrace.sources.base import Renamed
-from tailrace.state import orders
+from tailrace.state import ddl, ledger, orders
 
 from .test_renaming import states, task
 
@@ -76,3 +79,16 @@ def test_the_target_of_a_removed_table_goes_at_the_start_of_a_session(tmp_path: 
     followed.begin(source)
     assert followed.tables == ["s.b"]
     assert not lake.exists(one.target_path("s.a")) and states(one)["s.a"].gone
+
+
+def test_stop_waits_until_what_came_before_is_applied(tmp_path: Path) -> None:
+    one = task(tmp_path, "tables: {s.a: {ddl: {drop_table: stop}}}\n")
+    event = ddl.CatalogEvent("s.a", 7, "drop_table", sequence.make(0, 3))
+    ddl.happened(one.control_path("ddl_events"), [event])
+    for applied in (2, 3):
+        rows, app = pa.table({"upto": [applied]}), {ledger.APPLIED_APP: applied}
+        Watch(one).carry_out()
+        lake.append(one.control_path("applied"), rows, progress=app)
+    for _ in range(2):  # at each start
+        with pytest.raises(SourceError, match="dropped at the source, and its policy is `stop`"):
+            Watch(one).carry_out()

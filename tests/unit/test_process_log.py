@@ -36,7 +36,7 @@ def test_the_log_is_bounded_and_ends_with_the_last_line(tmp_path: Path) -> None:
 def test_words_come_as_they_are(tmp_path: Path) -> None:
     program = r"import sys; sys.stdout.buffer.write(b'100% of d\xc3\xa9\n\xff\n'); sys.stderr.write('no end')"
     assert said(tmp_path, program).last_words(9).splitlines() == ["100% of dé", "�", "no end"]
-    assert said(tmp_path, "print('again')").last_words(2).splitlines() == ["no end", "again"]
+    assert said(tmp_path, "print('again')").last_words(2).splitlines() == ["again"]
 
 
 def test_nothing_said_is_no_word(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tailrace.capture.identities import identity_findings
 from tailrace.cli import screen
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load
+from tailrace.errors import TailraceError
 from tailrace.lake import delta as lake
 from tailrace.lake import json_files, log, log_retention
 from tailrace.model.change import Column, Relation
@@ -125,6 +126,32 @@ def test_a_table_is_running_only_while_both_processes_are(task: Task, held: Exit
     said = words(status(task))
     assert "capture running: 2 records/s, lag 0 bytes, 0 s\n" in said
     assert "pipeline running; 10 rows wait to be applied\n" in said
+
+
+def test_what_ended_a_task_is_why_its_tables_stand(task: Task) -> None:
+    why = "s.t: the table was dropped at the source, and its policy is `stop`"
+
+    def ends(error: str | None, name: str = "capture") -> tuple[str, str | None]:
+        json_files.write(task.run_path, name, {"state": "stopped", "ended": error})
+        found = next(t for t in status(task).tables if t.table == "s.t")
+        return found.state, found.why
+
+    assert ends(None) == ("stopped", None)
+    assert ends(why) == ("stopped", why)
+    assert any(why in line and "normally" not in line for line in screen._processes(status(task)))
+    assert ends("target: it is full", "pipeline") == ("stopped", "target: it is full")
+    assert ends(None, "pipeline") == ("stopped", why)
+    assert ends(None) == ("stopped", None)
+
+
+@pytest.mark.parametrize(
+    "error", [TailraceError("no slot", where="db", hint="make one"), OSError("db: no slot")]
+)
+def test_an_error_is_told_before_a_half_ends(error: Exception) -> None:
+    told = list[str]()
+    with pytest.raises(type(error)), live.ending(told.append):
+        raise error
+    assert told == ["db: no slot"]
 
 
 def test_the_lag_is_unknown_while_nobody_captures(task: Task, held: ExitStack) -> None:

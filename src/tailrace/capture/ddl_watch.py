@@ -98,14 +98,14 @@ class Watch:
             policy = task.table(one.table).ddl.get(one.kind, DEFAULTS[one.kind])
             if one.kind == "recreate_table":  # capture handles the new one
                 policy = recreated(task, one.table)
+            if max(applied, 0) < sequence.number_of(one.change_seq):
+                continue
             if policy == STOP:
                 raise SourceError(
                     f"{said(one)}, and its policy is `stop`",
                     where=one.table,
                     hint=f"set another policy, `ddl: {{{one.kind}: ...}}`, or remove the table from the task",
                 )
-            if max(applied, 0) < sequence.number_of(one.change_seq):
-                continue
             self._order(one, policy)
             ddl.decided(path, [(key, policy)])
 

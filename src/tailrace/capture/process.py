@@ -70,7 +70,8 @@ class Capture:
         """Captures until told to stop. After a lost connection, or if a table is renamed during the start,
         it tries again; any other error ends it, and so does a server that was never reached."""
         attempt = 0
-        with live.lock(self._task.run_path, "capture"), self._constraints.watched(self.stop, once=self._once):
+        held = live.lock(self._task.run_path, "capture")
+        with held, live.ending(self._ended), self._constraints.watched(self.stop, once=self._once):
             state_version.begin(self._task.home)
             while not self.stop.is_set():
                 guards.check()
@@ -88,6 +89,10 @@ class Capture:
                     self._pause(error, pause_s(attempt))
                     attempt += 1
         self._state.state = STOPPED
+        self._tell()
+
+    def _ended(self, why: str) -> None:
+        self._state.state, self._state.ended = STOPPED, why
         self._tell()
 
     def _pause(self, error: ConnectionLostError, seconds: float) -> None:

@@ -145,6 +145,8 @@ def _process(name: str, said: dict[str, Any] | None) -> str:
     if not said["running"]:
         ended = said.get("state") in ENDED
         words = f"{name} has not run since {_moment(said['since'])}"
+        if said.get("ended"):
+            return f"{words}: {str(said['ended']).splitlines()[0]}"
         return words if ended else f"{words}: it did not end normally"
     return f"{name} {said.get('state')}"
 

@@ -13,6 +13,8 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -96,6 +98,27 @@ def text(said: str) -> str:
         return "\n".join([*parts, *([found["exception"]] if found.get("exception") else [])])
     except (ValueError, KeyError, TypeError):
         return said
+
+
+def error_in(lines: Sequence[str]) -> tuple[str, str | None, str | None] | None:
+    """The error that ended a command, from its lines: what, where, hint; None: it told of none.
+
+    >>> error_in(["12:00 WARNING s.t: gone", "error: no slot", "  where: db", "  hint: make one"])
+    ('no slot', 'db', 'make one')
+    >>> error_in(['{"level": "ERROR", "message": "no slot", "hint": "make one"}'])
+    ('no slot', None, 'make one')
+    >>> error_in(["Killed"])
+    """
+    for at in range(len(lines) - 1, -1, -1):
+        if lines[at].startswith("error: "):
+            said, _, hint = "\n".join(lines[at:]).removeprefix("error: ").partition("\n  hint: ")
+            what, _, where = said.partition("\n  where: ")
+            return what, where or None, hint or None
+        if lines[at].startswith("{") and '"level": "ERROR"' in lines[at]:
+            with suppress(ValueError, KeyError):
+                found = json.loads(lines[at])
+                return found["message"], found.get("where"), found.get("hint")
+    return None
 
 
 def log4j() -> str:

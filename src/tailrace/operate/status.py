@@ -121,9 +121,10 @@ def status(task: Task) -> Status:
     _count(task, tables, totals, baselines, states)
     _ordered(task, tables, baselines, states, capture or {})
     _noted(task, tables, baselines)
-    now = _while(capture, pipeline)
+    now, why = _while(capture, pipeline), _ended_by(capture, pipeline)
     for mine in tables.values():
-        mine.state = now if mine.state == RUNNING else mine.state
+        if mine.state == RUNNING:
+            mine.state, mine.why = now, mine.why or why
     return Status(
         task.name,
         capture,
@@ -148,6 +149,12 @@ def _while(capture: dict[str, Any] | None, pipeline: dict[str, Any] | None) -> s
     if pipeline is not None and pipeline.get("state") == RECONNECTING:
         return AWAY
     return "source unreachable" if capture.get("state") == RECONNECTING else RUNNING
+
+
+def _ended_by(*processes: dict[str, Any] | None) -> str | None:
+    """The newest error that ended a process which is not there."""
+    ended = [one for one in processes if one and not one["running"] and one.get("ended")]
+    return str(max(ended, key=lambda one: str(one["at"]))["ended"]) if ended else None
 
 
 def _baseline(at: dict[str, Any]) -> str:

@@ -44,6 +44,7 @@ from ..lake import delta as lake
 from ..lake import guards, json_files, log
 from ..operate.task_runs import TaskRuns
 from ..state import ledger, live
+from ..state.capture_state import STOPPED
 from ..state.orders import of_task
 from ..state.upgrades import upgrade
 from ..store import tracking
@@ -100,8 +101,8 @@ class Pipeline:
         self._target_there = Reconnecting(self._over, reached=self._applier.recorded >= 0)
         self._files: LogFiles
 
-    def drain(self) -> None:
-        """Stores and applies everything that is in LOG now, then returns."""
+    def drain(self, then: Callable[[], None] = lambda: None) -> None:
+        """Stores and applies everything that is in LOG now, does what is to be done `then`, and returns."""
         self._gate.patient = False
         with live.lock(self._task.run_path, "pipeline"), self._runs.until_end(), self._failing():
             upgrade(self._task)
@@ -111,6 +112,7 @@ class Pipeline:
                 self._catch_up()
             if self._maintenance.due():
                 self._maintenance.run()
+            then()
             self._tell("drained")
 
     def store_all(self) -> None:
@@ -122,7 +124,7 @@ class Pipeline:
 
     def run(self) -> None:
         """Stores and applies until `stop` is set; the first failure of a loop ends both and is raised."""
-        with live.lock(self._task.run_path, "pipeline"), self._runs.until_end():
+        with live.lock(self._task.run_path, "pipeline"), self._runs.until_end(), self._failing():
             upgrade(self._task)
             self._begin()
             loops = [
@@ -144,7 +146,7 @@ class Pipeline:
                     one.join()
             if self._failed is not None:
                 raise self._failed
-            self._tell("stopped")
+            self._tell(STOPPED)
 
     def _begin(self) -> None:
         """Looks at where store stands, and what is still to be stored."""
@@ -202,13 +204,14 @@ class Pipeline:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """Errors as ours, of whatever kind they are."""
-        try:
-            yield
-        except TailraceError:
-            raise
-        except Exception as error:
-            raise from_spark(error, where=self._task.name) from error
+        """Errors as ours, of whatever kind they are; told of in the live state."""
+        with live.ending(lambda words: self._tell(STOPPED, ended=words)):
+            try:
+                yield
+            except TailraceError:
+                raise
+            except Exception as error:
+                raise from_spark(error, where=self._task.name) from error
 
     def _catch_up(self, cadence: Cadence | None = None) -> bool:
         """Applies what waits; whether there was any."""
@@ -228,11 +231,12 @@ class Pipeline:
         """What store and apply have done since this process began (`Counts.as_dict`)."""
         return self._seen.as_dict()
 
-    def _tell(self, state: str) -> None:
+    def _tell(self, state: str, *, ended: str | None = None) -> None:
+        applied, orders = self._applier.recorded, self._gate.orders
         json_files.write(
             self._task.run_path,
             "pipeline",
-            {"state": state, "applied": self._applier.recorded, "orders": self._gate.orders}
+            {"state": state, "applied": applied, "orders": orders, "ended": ended}
             | self._seen.as_dict()
             | self._target_there.said,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import IO
 
 FILE_BYTES, FILES = 5 << 20, 5
 _LINE_BYTES = 64 << 10
+LAST = 200
+"""Lines of a process that its last words are taken from."""
 
 
 class ProcessLog:
@@ -26,20 +29,21 @@ class ProcessLog:
         self._size, self._files = file_bytes, files
         self._taking: threading.Thread | None = None
         self._full = False
+        self._last: deque[str] = deque(maxlen=LAST)
 
     def take(self, stream: IO[bytes], also: Callable[[str], object] | None = None) -> None:
         """Writes a process's lines until it ends; `also` is called with each, too."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._last.clear()
         work = (stream, also or (lambda _: None))
         self._taking = threading.Thread(target=self._copy, args=work, daemon=True, name="process log")
         self._taking.start()
 
     def last_words(self, lines: int) -> str:
-        """The last lines of a process that has ended."""
+        """The last lines of the process that ended last."""
         if self._taking is not None:
             self._taking.join(5)
-        text = self.path.read_text(errors="replace") if self.path.exists() else ""
-        return "\n".join(text.strip().splitlines()[-lines:])
+        return "\n".join("\n".join(self._last).strip().splitlines()[-lines:])
 
     def _copy(self, stream: IO[bytes], also: Callable[[str], object]) -> None:
         handler = RotatingFileHandler(
@@ -50,6 +54,7 @@ class ProcessLog:
         with stream:
             while line := stream.readline(_LINE_BYTES):  # a line without an end arrives in pieces
                 words = line.decode(errors="replace").rstrip("\n")
+                self._last.append(words)
                 handler.emit(logging.makeLogRecord({"msg": words}))
                 also(f"{words}\n")
         try:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ..capture.ddl_watch import Watch
 from ..config import logs
 from ..config.task import Task, load
 from ..errors import TailraceError
@@ -23,7 +24,7 @@ from ..operate.checks import before_run
 from ..state import live
 from .metrics import Served
 from .pipeline import Pipeline
-from .process_log import ProcessLog
+from .process_log import LAST, ProcessLog
 from .session import late_session, session
 
 logger = logging.getLogger("tailrace.run")
@@ -71,10 +72,16 @@ class CaptureChild:
                 logger.warning("capture was killed (signal %d), starting it again", -code)
                 self.start()
             else:
-                words = "\n".join(map(logs.text, self.log.last_words(12).splitlines()))
-                raise TailraceError(
-                    f"capture ended with code {code}", where=str(self.log.path), hint=words or None
-                )
+                raise self._failure(code)
+
+    def _failure(self, code: int) -> TailraceError:
+        """The child's own error; its last words, if it told of none."""
+        lines = self.log.last_words(LAST).splitlines()
+        if (said := logs.error_in(lines)) is not None:
+            what, where, hint = said
+            return TailraceError(f"capture ended: {what}", where=where or str(self.log.path), hint=hint)
+        words = "\n".join(map(logs.text, lines[-12:]))
+        return TailraceError(f"capture ended with code {code}", where=str(self.log.path), hint=words or None)
 
     def _may_restart(self) -> bool:
         self._deaths = 1 if time.monotonic() - self._began > CALM_S else self._deaths + 1
@@ -126,7 +133,7 @@ def run(
             if once:
                 watching.result()
                 if not stop.is_set():
-                    pipeline.drain()
+                    pipeline.drain(then=Watch(task).carry_out)  # whose policies waited for these changes
             else:
                 pipeline.run()
         finally:

@@ -40,6 +40,7 @@ class CaptureState:
         message: what is the matter; `reconnecting`: the last error.
         since: `reconnecting` only: when the connection was lost (UTC, ISO 8601).
         attempts: `reconnecting` only: how often it was tried since.
+        ended: the error that ended it, in words.
     """
 
     state: str = STARTING
@@ -61,6 +62,7 @@ class CaptureState:
     message: str | None = None
     since: str | None = None
     attempts: int = 0
+    ended: str | None = None
 
     def runs(self) -> None:
         """The stream is being read: resets what `lost` has set.

@@ -6,26 +6,28 @@ Files in `<home>/run/`, one a process; a reader sees one whole state or the one 
   LOG commit), `records`, `transactions`, `bytes`, `commits`, `commit_seconds` (since the process
   started), `rate` (records a second), `read_at`,
   `lag_bytes`, `lag_seconds`, `retained_bytes` and `left_bytes` (`capture_state`), `baselines` (table ->
-  state, parts, parts_done, rows), `tables`, `message`, `since` and `attempts` (of reconnecting), `at`;
+  state, parts, parts_done, rows), `tables`, `message`, `since` and `attempts` (of reconnecting), `ended`,
+  `at`;
 - `pipeline.json`: `state` (running, drained, stopped), what store and apply did last, `orders` (the newest
-  order for a table that apply goes by), `at`.
+  order for a table that apply goes by), `ended`, `at`.
 
-`at` is when the file was written (UTC, ISO 8601). Nothing here is needed for correctness: progress stands in
-the tables. Which process has a half of a task its lease says (`leases`); on one machine a lock of the
-operating system on `<name>.lock`, which goes with its process, tells at once whether it lives.
+`ended` says which error ended the process (none: it was told to end, or was killed), `at` is when the file
+was written (UTC, ISO 8601). Nothing here is needed for correctness: progress stands in the tables. Which
+process has a half of a task its lease says (`leases`); on one machine a lock of the operating system on
+`<name>.lock`, which goes with its process, tells at once whether it lives.
 """
 
 from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO
 
-from ..errors import ConfigError, room
+from ..errors import ConfigError, LeaseLostError, TailraceError, room
 from ..lake import guards
 from . import leases
 from .lease_files import Holder, newest
@@ -55,6 +57,22 @@ def lock(folder: str | Path, name: str, *, patient: bool = True) -> Iterator[Lea
                 yield lease
         finally:
             lease.release()
+
+
+@contextmanager
+def ending(tell: Callable[[str], None]) -> Iterator[None]:
+    """Tells of an error that ends the block, in words; but not when another process has the half by now."""
+    try:
+        yield
+    except LeaseLostError:
+        raise
+    except Exception as error:
+        words = str(error)
+        if isinstance(error, TailraceError):
+            words = f"{error.where}: {error.what}" if error.where else error.what
+        with suppress(TailraceError, OSError):  # what ended it is what matters
+            tell(words)
+        raise
 
 
 def refuse(folder: str | Path, name: str, *, within: float = 0.0) -> None:
