@@ -141,6 +141,54 @@ def test_tables_have_settings_of_their_own() -> None:
     assert task(dump(found)).tables == found.tables
 
 
+def test_only_the_mode_soft_delete_marks_rows() -> None:
+    """`soft_delete` implies its mode: another one beside it is a mistake, wherever both are named."""
+    more = "apply: {mode: strict, soft_delete: gone}\ntables:\n  shop.*: {mode: archive, soft_delete: gone}\n"
+    assert mistakes(SMALL + more) == [
+        "line 3: apply: the mode strict does not mark rows, and `soft_delete` names the column for that",
+        "line 5: tables.shop.*: the mode archive does not mark rows, and `soft_delete` names the column for that",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("apply", "of_table", "expected"),
+    [
+        ("soft_delete: gone", "mode: soft_delete", ("soft_delete", "gone", ["delete_missing"])),
+        ("mode: soft_delete, soft_delete: gone", "soft_delete: away", ("soft_delete", "away", ["delete_missing"])),
+        ("mode: upsert", "mode: upsert", ("upsert", None, ["delete_missing"])),
+        ("", "mode: upsert", ("upsert", None, ["delete_missing"])),
+        ("soft_delete: gone", "mode: strict", ("strict", None, [])),
+        ("mode: strict", "soft_delete: gone", ("soft_delete", "gone", [])),
+    ],
+)  # fmt: skip
+def test_who_names_the_mode_that_holds_anyway_keeps_what_was_said_of_it(
+    apply: str, of_table: str, expected: tuple[str, str | None, list[str]]
+) -> None:
+    general = ", ".join(filter(None, [apply, "on: {delete_missing: log}"]))
+    found = task(f"{SMALL}apply: {{{general}}}\ntables: {{s.t: {{{of_table}}}}}\n").table("s.t")
+    assert (found.rule_mode, found.soft_delete, list(found.on)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "section"),
+    [
+        *((n, "capture") for n in ("commit_every", "commit_bytes", "chunk_bytes")),
+        *((n, "store") for n in ("every", "max_bytes")),
+        *((n, "apply") for n in ("max_bytes", "merge_memory")),
+    ],
+)
+def test_nothing_is_too_little(name: str, section: str) -> None:
+    """With 0 bytes at once nothing would ever be read; with no time at all a loop would never rest."""
+    assert mistakes(f"{SMALL}{section}: {{{name}: 0}}\n") == [
+        f"line 3: {section}.{name}: must be more than 0"
+    ]
+    assert getattr(getattr(task(f"{SMALL}{section}: {{{name}: 1}}\n"), section), name) == 1
+
+
+def test_a_duration_ends() -> None:
+    assert mistakes(SMALL + "apply: {every: .inf}\n") == ["line 3: apply.every: must be a finite number"]
+
+
 def test_a_mistake_in_the_settings_of_a_group() -> None:
     assert mistakes(SMALL + "groups:\n  g: {tables: [s.*], retry: 3}\n") == [
         "line 4: unknown setting 'groups.g.retry'; did you mean 'retries'?"

@@ -76,6 +76,9 @@ BAD = [
     "groups: {small: {every: 5m}}",
     "keylog: {mode: everything}",
     "baseline: {workers: 0}",
+    "capture: {chunk_bytes: 0}",
+    "capture: {chunk_bytes: 0 MiB}",
+    "store: {every: 0s}",
 ]
 
 

@@ -6,7 +6,15 @@ import math
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ByteSize, Field, TypeAdapter, ValidationError, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ByteSize,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
 
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -125,25 +133,41 @@ def show_how_long(value: float) -> str:
     return "forever" if math.isinf(value) else show_seconds(value)
 
 
+def _some(value: float) -> float:
+    if not value > 0:
+        raise ValueError("must be more than 0")
+    return value
+
+
 _DURATION = rf"{_NUMBER}|({_NUMBER}(ms|s|m|h|d)\s*)+"
 
 
-def _written(words: str, example: str) -> WithJsonSchema:
-    """The JSON schema of a quantity."""
+def _written(words: str, example: str, *, some: bool = False) -> WithJsonSchema:
+    """The JSON schema of a quantity; `some`: of one that is not 0."""
     return WithJsonSchema(
         {
             "type": ["number", "string"],
-            "minimum": 0,
-            "pattern": rf"^\s*({words})\s*$",
+            "exclusiveMinimum" if some else "minimum": 0,
+            "pattern": rf"^\s*{'(?=.*[1-9])' if some else ''}({words})\s*$",
             "examples": [example],
         }
     )
 
 
+_FINITE = Field(ge=0, allow_inf_nan=False)
+_BYTES = f"{_NUMBER}[A-Za-z]*"
+
 HowLong = Annotated[float, BeforeValidator(how_long), Field(ge=0), _written(f"{_DURATION}|forever", "30d")]
 """A field for how long something is kept; its value is seconds, infinite for `forever`."""
-Seconds = Annotated[float, BeforeValidator(seconds), Field(ge=0), _written(_DURATION, "5m")]
+Seconds = Annotated[float, BeforeValidator(seconds), _FINITE, _written(_DURATION, "5m")]
 """A field for a duration; its value is seconds."""
-
-Bytes = Annotated[int, BeforeValidator(size), Field(ge=0), _written(f"{_NUMBER}[A-Za-z]*", "64MiB")]
+SomeSeconds = Annotated[
+    float, BeforeValidator(seconds), _FINITE, AfterValidator(_some), _written(_DURATION, "5m", some=True)
+]
+"""The same without 0: a loop rests so long."""
+Bytes = Annotated[int, BeforeValidator(size), Field(ge=0), _written(_BYTES, "64MiB")]
 """A field for a size; its value is bytes."""
+SomeBytes = Annotated[
+    int, BeforeValidator(size), Field(ge=0), AfterValidator(_some), _written(_BYTES, "64MiB", some=True)
+]
+"""The same without 0: so much is read, or held, at once."""

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from .base import Folder, Pattern, Settings, TargetUrl, Text, Url, arguments_expanded
 from .machine import cores
-from .quantities import FOREVER, Bytes, HowLong, Seconds
+from .quantities import FOREVER, Bytes, HowLong, Seconds, SomeBytes, SomeSeconds
 from .table_settings import RuleSettings, fitting
 
 
@@ -117,11 +117,11 @@ class TargetSettings(Settings):
 class CaptureSettings(Settings):
     """From the source's log to LOG."""
 
-    commit_every: Seconds = 1.0
+    commit_every: SomeSeconds = 1.0
     """How often what was read is committed to LOG."""
-    commit_bytes: Bytes = 64 << 20
+    commit_bytes: SomeBytes = 64 << 20
     """Commit sooner once this much was read. A transaction is never split over commits."""
-    chunk_bytes: Bytes = 8 << 20
+    chunk_bytes: SomeBytes = 8 << 20
     """How much is read from the source at once; a large transaction needs a few times as much memory."""
     idle_advance: Seconds = 10.0
     """How often an idle source is told the position reached, so that it can discard its log."""
@@ -150,9 +150,9 @@ class StoreSettings(Settings):
     openedge: bool = False
     """Keep TRACKING and change tables in OpenEdge's names and layout too, with their policies, as Delta
     tables in the folder `openedge` of the task."""
-    every: Seconds = 0.2
+    every: SomeSeconds = 0.2
     """How often LOG is looked at for new records; immediately if the batch before took longer."""
-    max_bytes: Bytes = 512 << 20
+    max_bytes: SomeBytes = 512 << 20
     """Maximum of LOG in one batch (a commit of LOG is never split)."""
 
 
@@ -167,11 +167,11 @@ class ApplySettings(RuleSettings):
     max_changes: int = Field(default=1_000_000, ge=1)
     """Maximum number of changes in one batch (a transaction is never split); once that many wait, a batch
     begins immediately."""
-    max_bytes: Bytes = 500 << 20
+    max_bytes: SomeBytes = 500 << 20
     """The same in bytes, as the changes are stored."""
     parallel_tables: int = Field(default_factory=cores, ge=1, le=256, json_schema_extra={"shown": "cores"})
     """Tables of a batch that are written in parallel."""
-    merge_memory: Bytes = 512 << 20
+    merge_memory: SomeBytes = 512 << 20
     """Memory of one merge inside a task; a batch that does not fit is merged by Spark, which spills to
     disk, and decided by several tasks, about so much memory each."""
 

@@ -80,6 +80,20 @@ def _ddl(name: str) -> str:
 Ddl = dict[Annotated[str, AfterValidator(_ddl)], DdlPolicy]
 
 
+def mode_of(mode: str | None, soft_delete: str | None) -> str:
+    """The mode that these two settings mean together; `upsert` if there is neither.
+
+    >>> mode_of(None, None), mode_of(None, "gone"), mode_of("soft_delete", "gone")
+    ('upsert', 'soft_delete', 'soft_delete')
+    >>> mode_of("strict", "gone")
+    Traceback (most recent call last):
+    ValueError: the mode strict does not mark rows, and `soft_delete` names the column for that
+    """
+    if soft_delete and mode not in (None, "soft_delete"):
+        raise ValueError(f"the mode {mode} does not mark rows, and `soft_delete` names the column for that")
+    return mode or ("soft_delete" if soft_delete else "upsert")
+
+
 def _target(value: str) -> str:
     if "." not in value or any(sign in value for sign in "*?["):
         raise ValueError(f"{value!r} is not a table name: write schema.table")
@@ -97,7 +111,8 @@ class RuleSettings(Settings):
     `delete_missing`, `data_error` -> `apply`, `ignore`, `log`, `suspend`, `stop`, or
     `log then suspend after 100`."""
     soft_delete: Text | None = None
-    """The column in which mode `soft_delete` marks rows, `_deleted` by default; implies that mode."""
+    """The column in which mode `soft_delete` marks rows, `_deleted` by default; implies that mode, and
+    cannot stand beside another one."""
     transactional: bool | None = None
     """One commit of the target per transaction of the source, in order, instead of one per batch."""
     ddl: Ddl = Field(default={})
@@ -110,6 +125,16 @@ class RuleSettings(Settings):
     def _on(cls, raw: Any) -> Any:
         """YAML reads the key `on` as true."""
         return {"on" if k is True else k: v for k, v in raw.items()} if isinstance(raw, dict) else raw
+
+    @model_validator(mode="after")
+    def _one_mode(self) -> RuleSettings:
+        mode_of(self.mode, self.soft_delete)
+        return self
+
+    @property
+    def rule_mode(self) -> str:
+        """The mode, if one was set or is implied; otherwise `upsert`."""
+        return mode_of(self.mode, self.soft_delete)
 
 
 class TableSettings(RuleSettings):
@@ -129,11 +154,6 @@ class TableSettings(RuleSettings):
     """Column of the target -> its value in every row: a text, or `@SCHEMA`, `@TABLE`, `@TASK`."""
     key: list[Text] = Field(default=[])
     """The target's key; default: the constants and the source's key."""
-
-    @property
-    def rule_mode(self) -> str:
-        """The mode, if one was set; otherwise `upsert`."""
-        return self.mode or ("soft_delete" if self.soft_delete else "upsert")
 
 
 def fitting(patterns: Iterable[str], table: str) -> list[str]:
@@ -163,13 +183,18 @@ def settled(base: Mapping[str, Any], patterns: Mapping[str, TableSettings], tabl
     found = dict(base)
     for said in (patterns[p] for p in fitting(patterns, table)):
         mine = {name: getattr(said, name) for name in said.model_fields_set}
-        mode = mine.get("mode") or ("soft_delete" if mine.get("soft_delete") else None)
-        if mode and mode != found.get("mode"):
+        if (mode := _named(mine)) and mode != (_named(found) or mode_of(None, None)):
             found |= {"mode": mode, "on": {}, "soft_delete": None}
         found |= {
             name: _laid_over(found.get(name), value) for name, value in mine.items() if value is not None
         }
     return TableSettings(**{k: v for k, v in found.items() if v is not None})
+
+
+def _named(said: Mapping[str, Any]) -> str | None:
+    """The mode that settings name, or imply; None: neither."""
+    mode, soft_delete = said.get("mode"), said.get("soft_delete")
+    return mode_of(mode, soft_delete) if mode or soft_delete else None
 
 
 def _laid_over(below: Any, value: Any) -> Any:

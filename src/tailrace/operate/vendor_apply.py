@@ -19,6 +19,7 @@ from ..apply.mapping.vendor_mapping import map_vendor_tables
 from ..apply.rules_apply import RulesApply
 from ..apply.targets.base import Target
 from ..apply.transactions import transactions
+from ..config.table_settings import mode_of
 from ..config.tables_file import TablesFile
 from ..engine.rules import SOFT_COLUMN, Rules
 from ..errors import ConfigError, UnsupportedError
@@ -63,11 +64,12 @@ def ruling(
     Raises:
         ConfigError: a mode, conflict or policy that there is not; options that do not go together.
     """
-    if soft_column and mode not in (None, "soft_delete"):
-        raise ConfigError(f"the mode {mode} does not mark rows", hint="use `--mode soft_delete`")
+    try:
+        chosen = mode_of(mode, soft_column)
+    except ValueError as error:
+        raise ConfigError(str(error), hint="use `--mode soft_delete`") from None
     if mode is None and not on and soft_column is None and keylog is None and not transactional:
         return None
-    chosen = mode or ("soft_delete" if soft_column else "upsert")
     rules = Rules.of(chosen, on, soft_column or SOFT_COLUMN)
     if keylog is not None:
         KeyLog(keylog, app_id="", run_id="", mode=keylog_mode)  # refuses an unknown mode
