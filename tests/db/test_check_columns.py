@@ -108,7 +108,7 @@ def test_a_column_that_has_the_name_of_the_mark(home: Home, more: str, finds: bo
 
 
 def test_a_database_tells_letter_case(home: Home, database: str) -> None:
-    target = f"target: {database}\n"
+    target = f"target: {database}&schema=copies\n"
     assert home.check(target + SOFT % "soft_delete: _DELETED", "s.Cases, 's.*eads'") == []
     assert home.check(target + SOFT % "soft_delete: _deleted", "s.Cases, 's.*eads'")[-1] == MARKED
 

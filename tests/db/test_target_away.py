@@ -112,4 +112,4 @@ def test_a_target_that_was_never_there_is_an_error(
     Capture(task, once=True).run()
     with pytest.raises(TargetLostError, match="the target does not answer") as caught:
         Pipeline(task, LateSession(never).as_session).run()  # type: ignore[arg-type]
-    assert "check target.url" in str(caught.value.hint)
+    assert "`target.database`" in str(caught.value.hint)

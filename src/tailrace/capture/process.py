@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from ..apply.column_checks import column_findings
 from ..apply.keyless_checks import NO_WINDOW, keyless_findings
 from ..apply.mapping.checks import plain_findings
+from ..apply.target_checks import feeding_findings
 from ..config import state_version
 from ..config.task import Task
 from ..errors import ConnectionLostError, SourceError, TableMovedError, UnreachableError
@@ -145,7 +146,8 @@ class Capture:
 
     def _mistakes(self, source: LogSource, names: Sequence[str]) -> list[Finding]:
         looks = (plain_findings, column_findings, keyless_findings)
-        return [one for look in looks for one in look(self._task, source, names)]
+        found = [one for look in looks for one in look(self._task, source, names)]
+        return found + feeding_findings(self._task, names)
 
     def _findings(self, source: LogSource, names: Sequence[str]) -> list[Finding]:
         """Errors that keep tables from being captured. A table for which only the baseline is impossible is

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TypeAlias
 
+from ..apply.target_checks import refuse_to_drop
 from ..config.task import Task
 from ..lake import delta as lake
 from ..lake import log
@@ -138,8 +138,7 @@ def members(
 def _chosen(task: Task, states: Mapping[str, TableControl], table: str) -> bool:
     if table in states and states[table].member == "added":
         return True
-    fits = any(fnmatchcase(table, pattern) for pattern in task.source.tables)
-    return fits and not any(fnmatchcase(table, out) for out in task.source.exclude)
+    return task.source.selects(table)
 
 
 def _removed(state: TableControl | None) -> bool:
@@ -160,6 +159,8 @@ def drop_targets(task: Task, states: Mapping[str, TableControl], busy: Collectio
         if one.dropped and one.member == "removed" and t not in busy and not one.moving
         and tables.heard(task.run_path, one.dropped)
     ]  # fmt: skip
+    if gone:
+        refuse_to_drop(task, gone)
     for table in gone:
         landings(task)(table).drop(table)
         reach("membership.dropped")

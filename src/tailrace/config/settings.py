@@ -7,6 +7,7 @@ writes come from it.
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -53,6 +54,16 @@ class SourceSettings(Settings):
     lock: bool = True
     """`soliddb://` only: lock tables for writers while a baseline reads them. Otherwise they are read in
     open windows (docs/control.md), and tables without a key are refused."""
+
+    def selects(self, table: str) -> bool:
+        """Whether `tables` and `exclude` select a table of that name, if there is one.
+
+        >>> said = SourceSettings(url="postgresql://db/shop", tables=["shop.*"], exclude=["shop.log"])
+        >>> [said.selects(t) for t in ("shop.item", "shop.log", "crm.item")]
+        [True, False, False]
+        """
+        fits = any(fnmatchcase(table, pattern) for pattern in self.tables)
+        return fits and not any(fnmatchcase(table, out) for out in self.exclude)
 
 
 class TargetSettings(Settings):

@@ -1,4 +1,4 @@
-"""Checks before a task runs: errors at the source, in rules and in mappings. They read no data."""
+"""Checks before a task runs: errors at source and target, in rules and in mappings. They read no data."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ..apply.keyless_checks import keyless_findings
 from ..apply.mapping.checks import database_findings, finding, maps
 from ..apply.mapping.prepare import mistakes, prepare
 from ..apply.mapping.shared_target import clashes, shared
+from ..apply.target_checks import target_findings
 from ..capture.ddl_watch import moved_of
 from ..capture.identities import identity_findings
 from ..capture.process import report
@@ -66,6 +67,7 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
     found += column_findings(task, source, tables)
     found += keyless_findings(task, source, tables)
     found += identity_findings(task, tables, baselines)
+    found += target_findings(task, tables)
     return found + mapping_findings(task, source, tables, spark)
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..apply.target_checks import refuse_to_drop
 from ..capture.snapshot_sink import landings
 from ..config.task import Task
 from ..lake.failpoints import reach
@@ -59,6 +60,7 @@ def drop(task: Task, *, dry_run: bool = True, targets: bool = False, source: boo
     Raises:
         ConfigError: the task runs.
         SourceError: the source cannot be asked, or refuses.
+        ApplyError: a target is a table of the source, or the target cannot be asked.
     """
     live.refuse(task.run_path, "capture")
     live.refuse(task.run_path, "pipeline")
@@ -94,6 +96,8 @@ def _found(task: Task, *, targets: bool, source: bool, dry_run: bool) -> Dropped
     stays = [] if targets or not mine else [f"{len(mine)} targets in {_place(task)}"]
     if not Path(task.keylog_path).is_relative_to(task.home) and Path(task.keylog_path).is_dir():
         stays.append(f"the key log {task.keylog_path}")
+    if targets:
+        refuse_to_drop(task, mine, ask_source=source)
     kept = _kept(task) if source else []
     return DroppedTask(kept, source, mine if targets else [], there, stays, dry_run)
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from ..apply.target_checks import refuse_to_drop
 from ..capture.ddl_watch import moved_of
 from ..capture.table_selection import drop_targets, members
 from ..config.policies import MEDIUM
@@ -92,6 +93,8 @@ def order(
     running = [half for half in ("capture", "pipeline") if live.locked(task.run_path, half)]
     if dry_run or not chosen:
         return OrderResult(action, chosen, passed, 0, dry_run, running)
+    if drop_target:
+        refuse_to_drop(task, chosen)
     reason = why or f"ordered with tailrace {action}"
     number = orders.give(task.orders_path, action, chosen, why=reason, who=user())
     gone: list[str] = []

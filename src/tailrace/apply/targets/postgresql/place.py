@@ -153,7 +153,7 @@ def session(place: Place, where: str) -> Iterator[Session]:
         raise kind(
             f"the target does not answer: {error.what}",
             where=place.label,
-            hint="check target.url, pg_hba.conf and that the server runs; nothing was written",
+            hint=f"{error.hint}; it is the target's address (`target.database`, or `--target`)",
         ) from error
     try:
         with asking(where):

@@ -1,0 +1,126 @@
+"""Checks of a target that is a database: whether it answers, and whether what it gets is captured again.
+
+A source and a target with two addresses may be one database: the servers tell, not the addresses.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from ..config import addresses
+from ..config.policies import MEDIUM
+from ..config.task import Task
+from ..errors import ApplyError, TargetLostError
+from ..lake import delta as lake
+from ..sources.base import Finding
+from ..sources.postgresql import connect as pg_source
+from ..sources.postgresql.address import address
+from ..sources.postgresql.checks import identity
+from ..state import orders, streams
+from ..state.ledger import APPLIED_APP
+from .mapping.table_map import place_of, task_map
+from .targets.postgresql.place import SCHEMES, Place, session
+from .targets.postgresql.progress import TABLE
+
+_ELSE = (
+    "put the targets into another database, or into a schema that the task does not capture: `?schema=NAME` "
+    "at the end of the target's address, and `source: {exclude: [NAME.*]}` if `source.tables` selects it"
+)
+
+
+def target_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
+    """Findings about the database that some tables are replicated to: it cannot be asked, or what is written
+    to it would be captured again. None for Delta targets."""
+    if not task.target.database:
+        return []
+    place = Place.of(task.target.database)
+    try:
+        with session(place, place.label) as mine:
+            return _feeding(task, place, mine, tables)
+    except ApplyError as error:
+        reached = lake.progress(task.control_path("applied"), APPLIED_APP) >= 0
+        waits = reached and isinstance(error, TargetLostError)  # as `runtime.reconnecting` does
+        what = f"{error.what}; the task waits for it" if waits else error.what
+        return [Finding("warning" if waits else "error", what, error.where or place.label, error.hint or "")]
+
+
+def feeding_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
+    """Findings for tables whose targets would be captured again; none while the target cannot be asked."""
+    with suppress(ApplyError):
+        return _asked(task, tables)
+    return []
+
+
+def refuse_to_drop(task: Task, tables: Sequence[str], *, ask_source: bool = True) -> None:
+    """Raises ApplyError if the target of one of these tables is a table of the source.
+
+    Without `ask_source`, the database that the task began with counts as the source.
+    """
+    for one in _asked(task, tables, ask_source=ask_source):
+        raise ApplyError(
+            f"{one.what}: it is not dropped",
+            where=one.where,
+            hint="`tailrace drop` without `--targets` (`tailrace remove` without `--drop-target`) leaves "
+            "everything where it is",
+        )
+
+
+def _asked(task: Task, tables: Sequence[str], *, ask_source: bool = True) -> list[Finding]:
+    place = Place.of(task.target.database)
+    if not task.target.database or not any(_doubts(task, place, tables)):
+        return []
+    with session(place, place.label) as mine:
+        return _feeding(task, place, mine, tables, ask_source=ask_source)
+
+
+def _feeding(
+    task: Task, place: Place, mine: pg_source.Session, tables: Sequence[str], *, ask_source: bool = True
+) -> list[Finding]:
+    """The doubts, if both databases are one."""
+    if not (doubts := list(_doubts(task, place, tables))):
+        return []
+    return doubts if (_is_source(task, mine) if ask_source else _was_source(task, mine)) else []
+
+
+def _doubts(task: Task, place: Place, tables: Sequence[str]) -> Iterator[Finding]:
+    """Findings that hold if the source's database is the target's, too."""
+    named = orders.target_names(orders.of_task(task.orders_path, {}))
+    for table in (t for t in tables if task.policy(t).level >= MEDIUM):
+        target = ".".join(place.split(place_of(task_map(task, table), named).target))
+        if target == table:
+            what = (
+                "source and target are the same table of the same database: its changes would feed themselves"
+            )
+            yield Finding("error", what, table, _ELSE)
+        elif target in tables or task.source.selects(target):
+            what = (
+                f"its target {target} is in the source's database, and the task captures it: changes would "
+                "feed themselves"
+            )
+            yield Finding("error", what, table, _ELSE)
+    if tables and task.source.selects(own := f"{place.control}.{TABLE}"):
+        what = f"the task captures {own}, in which it notes its own progress: it would never come to an end"
+        yield Finding("error", what, place.label, f"`source: {{exclude: [{place.control}.*]}}`")
+
+
+def _is_source(task: Task, mine: pg_source.Session) -> bool:
+    """Whether a connection's database is the source: a lock that is taken in one is held in the other.
+
+    A restored copy has the same identifiers, and locks of its own; and every role may lock.
+    """
+    url, number = task.source.url, secrets.randbits(63)
+    if addresses.source_scheme(url) not in SCHEMES:
+        return False
+    with pg_source.connect(url) as other, other.transaction(), mine.transaction():
+        with pg_source.asking(address(url)):
+            other.execute("SELECT pg_advisory_xact_lock(%s)", (number,))
+        row = mine.execute("SELECT pg_try_advisory_xact_lock(%s)", (number,)).fetchone()
+    return not (row and row[0])
+
+
+def _was_source(task: Task, mine: pg_source.Session) -> bool:
+    """Whether a connection's database has the identity of the one that the task captured."""
+    stored, now = streams.newest(task).stored or {}, identity(mine, "")
+    return all(stored.get(name) == now[name] for name in ("system_identifier", "database"))

@@ -1,0 +1,169 @@
+"""A target that is a database: whether it can be asked, and whether what it gets is captured again."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from tailrace.capture import process
+from tailrace.capture.process import Capture
+from tailrace.cli.main import app
+from tailrace.config.task import Task, load
+from tailrace.errors import ApplyError, SourceError, TailraceError
+from tailrace.operate import checks, ordering
+from tailrace.operate.dropping import drop
+from tailrace.sources.postgresql.embedded import EmbeddedPostgres, free_port
+from tailrace.state import ledger, orders
+
+pytestmark = pytest.mark.db
+SAME = "source and target are the same table of the same database: its changes would feed themselves"
+AGAIN = "its target {} is in the source's database, and the task captures it: changes would feed themselves"
+NOTES = "the task captures tailrace.tailrace_progress, in which it notes its own progress: it would never come to an end"
+
+
+@pytest.fixture
+def tables(db: psycopg.Connection) -> psycopg.Connection:
+    """Two tables in a schema."""
+    db.execute(
+        "create schema s; create table s.a (id int primary key); create table s.b (id int primary key)"
+    )
+    return db
+
+
+@pytest.fixture
+def another(pg: EmbeddedPostgres, db: psycopg.Connection) -> Iterator[str]:
+    """The address of the same database for a role that may ask nothing of the server, and as another text."""
+    name = f"r_{uuid.uuid4().hex[:12]}"
+    db.execute(f"create role {name} login; revoke execute on function pg_control_system() from public")
+    yield pg.url(db.info.dbname).replace("postgres@", f"{name}@") + "&application_name=another"
+    db.execute(
+        f"drop owned by {name}; drop role {name}; grant execute on function pg_control_system() to public"
+    )
+
+
+def shop(folder: Path, source: str, target: str, tables: str = "['s.*']", more: str = "") -> Task:
+    file = folder / "shop.yaml"
+    file.write_text(
+        f"name: shop\nhome: home\nsource: {{url: '{source}', tables: {tables}}}\ntarget: '{target}'\n{more}"
+    )
+    return load(file)
+
+
+def found(task: Task) -> list[tuple[str, str]]:
+    """Where and what, of errors."""
+    all_of_them = checks.check(task, lambda: pytest.fail("no session is needed"))
+    return [(one.where.rpartition("/")[2], one.what) for one in all_of_them if one.level == "error"]
+
+
+def made(db: psycopg.Connection) -> list[Any]:
+    """What a task made at its source."""
+    slots = "select slot_name::text from pg_replication_slots where database = current_database()"
+    return db.execute(f"{slots} union all select pubname::text from pg_publication").fetchall()
+
+
+def test_a_source_is_not_its_own_target(
+    tmp_path: Path, database: str, another: str, tables: psycopg.Connection
+) -> None:
+    task = shop(tmp_path, database, another)
+    checked = CliRunner().invoke(app, ["check", str(tmp_path / "shop.yaml"), "--json"])
+    said = [(f["where"], f["what"]) for f in json.loads(checked.stdout)["findings"]]
+    assert (checked.exit_code, said) == (3, [("s.a", SAME), ("s.b", SAME)])
+    ran = CliRunner().invoke(app, ["run", str(tmp_path / "shop.yaml"), "--once"])
+    assert isinstance(ran.exception, SourceError) and SAME in str(ran.exception)
+    assert "?schema=NAME" in str(ran.exception)
+    assert not Path(task.log_path).exists()
+    with pytest.raises(SourceError, match="feed themselves"):
+        Capture(task, once=True).run()
+    assert made(tables) == []
+
+
+@pytest.mark.parametrize(
+    ("selected", "schema", "more", "expected"),
+    [
+        ("['s.*']", "?schema=copies", "", []),
+        ("['s.*']", "?schema=s", "", [("s.a", SAME), ("s.b", SAME)]),
+        ("['s.*']", "", "tables: {s.a: {target: x.a}, s.b: {target: x.b}}", []),
+        ("[s.a]", "", "tables: {s.a: {target: s.b}}", []),
+        ("['s.*']", "", "tables: {s.a: {target: s.b}, s.b: {target: x.b}}", [("s.a", AGAIN.format("s.b"))]),
+        ("['s.*']", "", "tables: {s.a: {target: s.new}, s.b: {target: x.b}}", [("s.a", AGAIN.format("s.new"))]),
+        ("['*.*'], exclude: ['copies.*', 'tailrace.*']", "?schema=copies", "", []),
+        (
+            "['*.*']", "?schema=copies", "",
+            [("s.a", AGAIN.format("copies.a")), ("s.b", AGAIN.format("copies.b")), ("DB", NOTES)],
+        ),
+        ("['s.*']", "", "policies: {s.*: 1}", []),
+    ],
+)  # fmt: skip
+def test_what_a_task_may_write_to_its_sources_database(
+    tmp_path: Path,
+    database: str,
+    tables: psycopg.Connection,
+    selected: str,
+    schema: str,
+    more: str,
+    expected: list[Any],
+) -> None:
+    target = database.replace("?", f"{schema}&") if schema else database
+    name = tables.info.dbname
+    task = shop(tmp_path, database, target, selected, more)
+    assert found(task) == [(name if where == "DB" else where, what) for where, what in expected]
+
+
+def test_tables_of_another_database_have_the_same_names(
+    tmp_path: Path, database: str, tables: psycopg.Connection, pg: EmbeddedPostgres
+) -> None:
+    assert found(shop(tmp_path, database, pg.url("template1"), "['*.*']")) == []
+
+
+@pytest.mark.parametrize("ask_source", [True, False])
+def test_a_source_table_is_not_dropped_as_a_target(
+    tmp_path: Path,
+    database: str,
+    tables: psycopg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    ask_source: bool,
+) -> None:
+    """A task of an earlier release, which took that target."""
+    task = shop(tmp_path, database, database)
+    monkeypatch.setattr(process, "feeding_findings", lambda *_: [])
+    Capture(task, once=True).run()
+    tables.execute("insert into s.a values (1); insert into s.b values (2)")
+    for dry_run in (True, False):
+        with pytest.raises(ApplyError, match="it is not dropped"):
+            drop(task, dry_run=dry_run, targets=True, source=ask_source)
+    before = orders.read(task.orders_path)
+    with pytest.raises(ApplyError, match="it is not dropped"):
+        ordering.order(task, orders.REMOVE, ["s.a"], drop_target=True)
+    assert orders.read(task.orders_path) == before
+    assert tables.execute("select id from s.a union all select id from s.b").fetchall() == [(1,), (2,)]
+    assert drop(task, dry_run=False, source=ask_source).targets == []
+
+
+def test_a_target_that_cannot_be_asked_is_a_finding(
+    tmp_path: Path, database: str, tables: psycopg.Connection
+) -> None:
+    """Nothing is begun. The task waits for one that it has reached before."""
+    nowhere = f"postgresql://postgres@127.0.0.1:{free_port()}/shop"
+    for target, cure in (
+        (database.replace(tables.info.dbname, "nosuch"), "correct the database's name in the address"),
+        (nowhere, "check the address's host and port, and that the server runs"),
+    ):
+        task = shop(tmp_path, database, target)
+        (one,) = checks.check(task, lambda: pytest.fail("no session is needed"))
+        assert (one.level, one.what.partition(": ")[0]) == ("error", "the target does not answer")
+        assert one.cure == f"{cure}; it is the target's address (`target.database`, or `--target`)"
+        ran = CliRunner().invoke(app, ["run", str(tmp_path / "shop.yaml"), "--once"])
+        assert isinstance(ran.exception, TailraceError) and "the target does not answer" in str(ran.exception)
+        assert made(tables) == [] and not Path(task.log_path).exists()
+    stored = ledger.Stored(0, "0" * 35, "00" * 20, dt.datetime.now(dt.timezone.utc))
+    ledger.write_applied(task.control_path("applied"), stored, [], ledger.APPLIED_APP)
+    (one,) = checks.check(task, lambda: pytest.fail("no session is needed"))
+    assert (one.level, one.what.rpartition("; ")[2]) == ("warning", "the task waits for it")
