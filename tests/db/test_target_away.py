@@ -14,6 +14,7 @@ from tailrace.config.late_session import LateSession
 from tailrace.config.task import Task, load
 from tailrace.errors import TargetLostError
 from tailrace.lake import json_files
+from tailrace.operate.checks import before_run, check
 from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres, free_port
@@ -99,6 +100,28 @@ def test_a_baseline_waits_for_a_target_that_comes_back(
             wait_for(lambda: ledger.read_baselines(task.control_path("baselines"))["public.t"].number > 1, 30)
         with psycopg.connect(server.tcp_url()) as target:
             assert target.execute("select id from copies.t").fetchall() == [(3,)]
+
+
+def test_a_target_that_only_baselines_have_reached_is_waited_for(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    db.execute("create table t (id int primary key); insert into t values (1)")
+    with EmbeddedPostgres(tmp_path / "target", port=free_port()) as server:
+        task, stop = shop(tmp_path, database, server.tcp_url()), threading.Event()
+        Capture(task, once=True).run()
+        server.stop()
+        assert [one.level for one in check(task, never)] == ["warning"]
+        before_run(task, never)
+        db.execute("insert into t values (2)")
+        Capture(task, once=True).run()
+        made = Pipeline(task, LateSession(never).as_session, stop=stop)  # type: ignore[arg-type]
+        with meanwhile(made.run, stop=stop):
+            for state, then in (("reconnecting", server.start), ("running", stop.set)):
+                wait_for(lambda: (json_files.read(task.run_path, "pipeline") or {}).get("state") == state, 30)  # noqa: B023
+                then()
+        Pipeline(task, LateSession(never).as_session).drain()  # type: ignore[arg-type]
+        with psycopg.connect(server.tcp_url()) as target:
+            assert target.execute("select id from copies.t order by 1").fetchall() == [(1,), (2,)]
 
 
 def test_a_target_that_was_never_there_is_an_error(

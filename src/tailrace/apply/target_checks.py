@@ -18,7 +18,7 @@ from ..sources.base import Finding
 from ..sources.postgresql import connect as pg_source
 from ..sources.postgresql.address import address
 from ..sources.postgresql.checks import identity
-from ..state import orders, streams
+from ..state import ledger, orders, streams
 from ..state.ledger import APPLIED_APP
 from .mapping.table_map import place_of, task_map
 from .targets.postgresql.place import SCHEMES, Place, session
@@ -40,10 +40,17 @@ def target_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
         with session(place, place.label) as mine:
             return _feeding(task, place, mine, tables)
     except ApplyError as error:
-        reached = lake.progress(task.control_path("applied"), APPLIED_APP) >= 0
-        waits = reached and isinstance(error, TargetLostError)  # as `runtime.reconnecting` does
+        waits = reached(task) and isinstance(error, TargetLostError)
         what = f"{error.what}; the task waits for it" if waits else error.what
         return [Finding("warning" if waits else "error", what, error.where or place.label, error.hint or "")]
+
+
+def reached(task: Task) -> bool:
+    """Whether the task has written to its target, so that its address was right: then it waits for it."""
+    if lake.progress(task.control_path("applied"), APPLIED_APP) >= 0:
+        return True
+    taken = ledger.read_baselines(task.control_path("baselines"))
+    return any(one.version >= 0 for one in taken.values())  # those of mapped tables wait elsewhere
 
 
 def feeding_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
@@ -59,6 +66,8 @@ def refuse_to_drop(task: Task, tables: Sequence[str], *, ask_source: bool = True
     Without `ask_source`, the database that the task began with counts as the source.
     """
     for one in _asked(task, tables, ask_source=ask_source):
+        if one.where not in tables:  # it concerns no table's target
+            continue
         raise ApplyError(
             f"{one.what}: it is not dropped",
             where=one.where,

@@ -30,6 +30,7 @@ from ..apply.openedge_tables import OpenEdgeTables
 from ..apply.reading import ApplyPaths
 from ..apply.route import Routes
 from ..apply.rule_columns import rules_of
+from ..apply.target_checks import reached
 from ..apply.targets.base import Target
 from ..apply.targets.delta.target import DeltaTarget
 from ..apply.targets.postgresql.target import PostgresTarget
@@ -98,7 +99,7 @@ class Pipeline:
         self._seen = Counts()
         self._failed: TailraceError | None = None
         self._over, self._news = threading.Event(), threading.Event()
-        self._target_there = Reconnecting(self._over, reached=self._applier.recorded >= 0)
+        self._target_there = Reconnecting(self._over, reached=reached(task))
         self._files: LogFiles
 
     def drain(self, then: Callable[[], None] = lambda: None) -> None:
