@@ -1,4 +1,4 @@
-"""Columns that OpenEdge has no type for."""
+"""Values as text: the unknown value; columns that OpenEdge has no type for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from pyspark.sql import SparkSession
 
 from tailrace import formats
 from tailrace.errors import UnsupportedError
+from tailrace.formats.openedge import OpenEdgeOptions, read
+from tailrace.formats.openedge import tables as oe
 from tailrace.model.change import ChangeTable
+from tailrace.testing.changes import literal, reasons
+
+from .test_format_openedge import field, image, table, track, vendor
 
 pytestmark = pytest.mark.spark
 
@@ -19,3 +24,32 @@ def test_a_struct_is_refused(spark: SparkSession) -> None:
     with pytest.raises(UnsupportedError, match="OpenEdge has no type for struct<a:int>") as told:
         form.write({"s.t": changes}, form.options())
     assert "s.t, column odd" in str(told.value)
+
+
+@pytest.mark.parametrize("nothing", ["?", " ? ", None])
+def test_an_unknown_value_that_an_update_does_not_carry_is_absent(
+    spark: SparkSession, nothing: str | None
+) -> None:
+    array = None if nothing is None else "?"
+    fields = [field(60, "CustNum", 9, "integer"), field(60, "Price", 10, "decimal"), field(60, "Phones", 11, "integer", 2)]  # fmt: skip
+    images = [
+        image(4, 3, CustNum="1", Price=nothing, Phones=array),
+        image(4, 4, CustNum="1", Price=nothing, Phones=array and "?;?"),
+        image(5, 4, CustNum="1", Price=nothing, Phones=array),
+        image(6, 4, CustNum="1", Price="1", Phones="?;3"),
+    ]
+    tables = vendor(spark, tracked=[track(4, 4, [1]), track(5, 4, [2, 3]), track(6, 4, [1])])
+    tables["_Field"] = table(spark, oe.FIELD_TABLE, [field(50, "CustNum", 2, "integer"), *fields])
+    texts = dict.fromkeys(("CustNum", "Price", "Phones"), "string")
+    tables["PUB.CDC_Customer"] = table(spark, oe.CHANGE, images, texts)
+    found = read(tables, OpenEdgeOptions(arrays="array")).changes["PUB.Customer"]
+    assert reasons(found) == []
+    rows = [(oper, changed, carried, values) for _, oper, changed, carried, _, values in literal(found)]
+    assert rows == [
+        ("B", (), ("CustNum",), (1, "(absent)", "(absent)")),
+        ("U", ("CustNum",), ("CustNum",), (1, "(absent)", "(absent)")),
+        # Its bit is set: it became NULL.
+        ("U", ("Price", "Phones"), None, (1, None, array and [None])),
+        # A value that is known counts, whatever its bit says.
+        ("U", ("CustNum",), None, (1, 1, [None, 3])),
+    ]

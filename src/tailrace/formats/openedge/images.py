@@ -1,8 +1,8 @@
 """Builds a source table's canonical change table from its tracking rows and images.
 
 Which columns an image carries (spec/openedge.md §1.3, §2.3): a create or delete every captured one; an
-update, before and after, those whose bit is set and the identifying ones, and whatever is not NULL; no image,
-none.
+update, before and after, those whose bit is set and the identifying ones, and whatever is not NULL (nor all
+unknown, if it is an array); no image, none.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ HEADERS = (
 )  # fmt: skip
 """Headers in addition to the usual ones, in order."""
 _CARRIED = "_carried"
+NOTHING_KNOWN = r"^\?(;\?)*\z"
+"""The text of an array of unknown elements."""
 ZONE_AT_END = r"([+-]\d\d:\d\d)\s*$"
 TIME_ZONE = "_zone"
 """Column of tracking rows with text times: their zone, e.g. `+01:00`."""
@@ -150,25 +152,46 @@ def _values(
 ) -> tuple[dict[str, Column], list[tuple[Column, str | Column]], list[Column]]:
     """The data columns, text read as the type `_Field` says; what was wrong with it; which of it has a
     fraction that is cut."""
-    from pyspark.sql import functions as F
-
     values: dict[str, Column] = {}
     bad: list[tuple[Column, str | Column]] = []
     cut: list[Column] = []
     for column in of.source.columns:
-        raw = values[column] = _c(column)
-        text = of.images is not None and of.images.schema[column].dataType.simpleString() == "string"
+        known = values[column] = _known(of, column)
         kind = of.source.types.get(column)
         if column in of.source.extents:
             kind = f"array<{kind or 'string'}>" if options.arrays == "array" else None
-        if text and kind not in (None, "string"):
-            # An array that is `?` has one element, which is unknown.
-            known = raw if column in of.source.extents else F.when(F.trim(raw) != "?", raw)
+        if _came_as_text(of, column) and kind not in (None, "string"):
             values[column] = as_type(known, kind)
             bad.append((known.isNotNull() & values[column].isNull(), f"{column} is not valid as {kind}"))
             if "timestamp" in kind:
-                cut.append(is_finer(raw))
+                cut.append(is_finer(known))
     return values, bad, cut
+
+
+def _came_as_text(of: TrackedTable, column: str) -> bool:
+    return of.images is not None and of.images.schema[column].dataType.simpleString() == "string"
+
+
+def _known(of: TrackedTable, column: str) -> Column:
+    """A value as it came, NULL if it is `?` in text of a column that is not text; an array that is `?` has
+    one element, which is unknown."""
+    from pyspark.sql import functions as F
+
+    value, kind = _c(column), of.source.types.get(column, "string")
+    if kind == "string" or column in of.source.extents or not _came_as_text(of, column):
+        return value
+    return F.when(F.trim(value) != "?", value)
+
+
+def _says_something(of: TrackedTable, column: str) -> Column:
+    """Whether a value shows that its image carries the column; that of an array does by an element that is
+    known."""
+    from pyspark.sql import functions as F
+
+    there = _known(of, column).isNotNull()
+    if column not in of.source.extents or not _came_as_text(of, column):
+        return there
+    return there & ~F.coalesce(_c(column).rlike(NOTHING_KNOWN), F.lit(False))
 
 
 def zoned(of: TrackedTable) -> list[str]:
@@ -241,7 +264,7 @@ def _carried(of: TrackedTable, code: Column, changed: Sequence[Column], where: M
     every = mask.encode(where.values())
     if of.images is None or not where:
         return F.when(~code.isin(*GONE), F.unhex(F.lit("")))
-    there = {at: F.lit(True) if c in source.key else _c(c).isNotNull() for c, at in where.items()}
+    there = {at: F.lit(True) if c in source.key else _says_something(of, c) for c, at in where.items()}
     sparse = with_bits(changed, there)
     captured = F.lit(bytearray(every))
     for policy, columns in source.tracked.items():
