@@ -53,3 +53,18 @@ def test_an_unknown_value_that_an_update_does_not_carry_is_absent(
         # A value that is known counts, whatever its bit says.
         ("U", ("CustNum",), None, (1, 1, [None, 3])),
     ]
+
+
+def test_fields_of_source_tables_say_types_and_a_note_says_what_they_do_not(spark: SparkSession) -> None:
+    tables = vendor(spark, tracked=[track(1, 1)])
+    tables["_Field"] = tables["_Field"].filter("`_File-Recid` in (50, 150, 160)")
+    one = image(1, 1, CustNum="1", Name="a", Note="n", Phones="1;2")
+    texts = dict.fromkeys(("CustNum", "Name", "Note", "Phones"), "string")
+    tables["PUB.CDC_Customer"] = table(spark, oe.CHANGE, [one], texts)
+    found = read(tables, OpenEdgeOptions(arrays="columns"))
+    assert found.notes == (
+        "PUB.Customer: _Field has no rows of PUB.CDC_Customer: bits of field maps are counted in order of its "
+        "columns, which is wrong if there are gaps; give _Field of the change table",
+    )
+    changes = found.changes["PUB.Customer"]
+    assert [r[-1] for r in literal(changes)] == [(1, "a", "n", "1", "2", None)]

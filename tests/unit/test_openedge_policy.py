@@ -70,6 +70,28 @@ def test_without_schema_tables_columns_follow_each_other() -> None:
     assert found.positions == {"Id": 1, "Name": 2, "Note": 3}
 
 
+def test_types_of_fields_come_from_the_source_table_if_the_change_table_has_no_rows() -> None:
+    kinds = {"Id": ("integer", 0), "Name": ("character", 0), "Note": ("decimal", 3)}
+    fields = [
+        {**field(50, n, p), "_Data-Type": kinds[n][0], "_Extent": kinds[n][1]}
+        for n, p in (("Id", 2), ("Name", 4), ("Note", 5))
+    ]
+    of_source = {**METADATA, FILES: [ITEM], FIELDS: fields}
+    for metadata in (of_source, {FILES: [ITEM], FIELDS: fields}):  # also without policies
+        (found,) = sources(metadata, COLUMNS)
+        assert found.types == {"Id": "int", "Name": "string", "Note": "decimal(38,10)"}
+        assert found.extents == {"Note": 3}
+        # Where its columns are in field maps is not known from the source table.
+        assert found.positions == {"Id": 1, "Name": 2, "Note": 3}
+        assert found.counted == ("Id", "Name", "Note")
+    # The change table's own rows go first.
+    own = {**field(60, "Id", 12), "_Data-Type": "int64", "_Extent": 0}
+    (found,) = sources({**METADATA, FIELDS: [*fields, own]}, {"PUB.CDC_Item": ["Id", "Name"]})
+    assert (found.types, found.positions) == ({"Id": "bigint", "Name": "string"}, {"Id": 4, "Name": 2})
+    assert found.counted == ("Name",)
+    assert sources(METADATA, COLUMNS)[0].counted == ()
+
+
 def test_a_change_table_alone_names_its_source_table() -> None:
     names = {n: ["a"] for n in ("PUB.CDC_Item", "CDC-Order", "CDC.CDC_Line", "LineCDC")}
     assert [s.name for s in sources({}, names)] == ["CDC.Line", "PUB.Item", "PUB.LineCDC", "PUB.Order"]

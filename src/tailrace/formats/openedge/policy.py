@@ -34,6 +34,7 @@ class CapturedTable:
         change_table: its change table's name among the tables given; None: there is none (level 0).
         columns: the change table's user columns, in order.
         positions: user column -> its bit in field maps, from 1.
+        counted: those whose position `_Field` does not say: it is their place among the columns.
         types: user column -> Spark type, where `_Field` says it.
         extents: array column -> number of elements.
         key: identifying fields, in their order.
@@ -55,6 +56,7 @@ class CapturedTable:
     number: int | None = None
     rows: Mapping[str, Sequence[Row]] = field(default_factory=dict)
     first: int = FIRST_USER_FIELD
+    counted: tuple[str, ...] = ()
 
 
 def sources(
@@ -151,7 +153,7 @@ def _of_policies(
         _name(file, shown, change_table), change_table, levels=levels, number=number, rows=rows, first=start
     )
     if change_table is not None:
-        made = _columns(made, change_tables[change_table], change_file, rows)
+        made = _columns(made, change_tables[change_table], change_file, file)
     return _fields(made, file, ids)
 
 
@@ -181,19 +183,20 @@ def _without_policy(
     rows = {FILES: there, FIELDS: [f for f in metadata.get(FIELDS, ()) if f["_File-Recid"] in recids]}
     number = None if about is None else about["_File-Number"]
     made = CapturedTable(".".join(source), name, key=key, number=number, rows=rows)
-    return _columns(made, columns, change_file, rows)
+    return _columns(made, columns, change_file, about)
 
 
 def _columns(
-    source: CapturedTable, columns: Sequence[str], file: Row | None, rows: Mapping[str, Sequence[Row]]
+    source: CapturedTable, columns: Sequence[str], change_file: Row | None, file: Row | None
 ) -> CapturedTable:
-    """Positions, types and extents of the user columns; without `_Field` they are numbered consecutively."""
-    recid = None if file is None else file.get("Recid")
-    known = {r["_Field-Name"].lower(): r for r in rows.get(FIELDS, ()) if r["_File-Recid"] == recid}
+    """Positions, types and extents of the user columns, which are named as the source table's fields: only
+    positions differ from its. Without the change table's rows in `_Field` they are numbered consecutively."""
+    own, of_source = _by_name(source, change_file), _by_name(source, file)
     positions, types, extents = {}, {}, {}
     for n, column in enumerate(columns, 1):
-        row = known.get(column.lower())
-        positions[column] = n if row is None else row["_Field-Physpos"] - source.first + 1
+        place = own.get(column.lower())
+        positions[column] = n if place is None else place["_Field-Physpos"] - source.first + 1
+        row = place or of_source.get(column.lower())
         if row is None:
             continue
         if kind := spark_type(row.get("_Data-Type") or "", row.get("_Decimals")):
@@ -208,13 +211,22 @@ def _columns(
             where=source.change_table,
             hint="_Field must have every column of the change table, and _First-User-Field must belong to it",
         )
-    return replace(source, columns=tuple(columns), positions=positions, types=types, extents=extents)
+    counted = tuple(c for c in columns if c.lower() not in own)
+    return replace(
+        source, columns=tuple(columns), positions=positions, types=types, extents=extents, counted=counted
+    )
+
+
+def _by_name(source: CapturedTable, file: Row | None) -> dict[str, Row]:
+    """The rows of `_Field` about one of its tables, by name in lower case."""
+    recid = None if file is None else file.get("Recid")
+    mine = (r for r in source.rows.get(FIELDS, ()) if recid is not None and r["_File-Recid"] == recid)
+    return {r["_Field-Name"].lower(): r for r in mine}
 
 
 def _fields(source: CapturedTable, file: Row | None, ids: Sequence[str]) -> CapturedTable:
     """The field policies: the columns that each policy captures, and the current one's identity."""
-    recid = None if file is None else file.get("Recid")
-    fields = [r for r in source.rows.get(FIELDS, ()) if recid is not None and r["_File-Recid"] == recid]
+    fields = _by_name(source, file).values()
     by_recid = {r["Recid"]: r["_Field-Name"] for r in fields if r.get("Recid") is not None}
     by_place = {r["_Field-Physpos"]: r["_Field-Name"] for r in fields}
     spelled = {c.lower(): c for c in source.columns}

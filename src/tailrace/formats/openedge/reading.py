@@ -18,9 +18,10 @@ from ..shape import any_of, conform, few_rows, find_columns, quoted, reasons
 from .by_range import joined
 from .flat import spread
 from .images import TIME_ZONE, ZONE_AT_END, TrackedTable, canonical_of
+from .notes import notes
 from .options import OpenEdgeOptions, parse_lists, parse_numbers
 from .plain_names import by_plain_name, plain_name
-from .policy import DUMP, FIELDS, FILES, METADATA, POLICIES, CapturedTable, sources
+from .policy import DUMP, METADATA, CapturedTable, sources
 from .shares import shares
 from .shown import shown
 from .split import SPLIT, join_halves
@@ -130,7 +131,7 @@ def read(tables: Tables, options: OpenEdgeOptions) -> Read:
     used = {*place.given.values(), *(s.change_table for s in place.sources)}
     rest = {n: df for n, df in tables.items() if n not in used and not n.endswith(DUMP)}
     bare = {s.name: why for s in place.sources if (why := _without_values(s))}
-    return Read(changes, control, _notes(place.sources, place.metadata), rest, bare)
+    return Read(changes, control, notes(place.sources, place.metadata), rest, bare)
 
 
 def _without_values(source: CapturedTable) -> str | None:
@@ -268,25 +269,3 @@ def _control_table(tracking: DataFrame, shares: list[Column]) -> DataFrame:
     number = F.coalesce(F.col("_Source-Table-Number").cast("string"), F.lit("?"))
     said.append((~known, F.concat(F.lit("no policy and no change table for source table "), number)))
     return tracking.filter(_is_beside() | ~known).withColumn(WHY, reasons(said))
-
-
-def _notes(found: list[CapturedTable], metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is odd about the tables as a whole."""
-    notes = []
-    for source in found:
-        policies = source.rows.get(POLICIES, ())
-        if policies and all(p.get("_Policy-State") for p in policies):
-            notes.append(
-                f"{source.name}: no policy is active; changes made without an active policy are not captured"
-            )
-        wants = any(p.get("_Identifying-Fields") for p in policies)
-        if wants and not source.key:
-            need = (
-                "_File and _Field" if FILES not in metadata or FIELDS not in metadata else "the option keys"
-            )
-            notes.append(f"{source.name}: identifying fields without names; give {need}")
-        if source.columns and not source.key and not wants:
-            notes.append(
-                f"{source.name}: no identifying fields; rows are identified by recid, or by the option keys"
-            )
-    return tuple(notes)

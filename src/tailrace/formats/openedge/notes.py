@@ -1,0 +1,41 @@
+"""What is odd about OpenEdge's tables as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .policy import FIELDS, FILES, POLICIES, CapturedTable
+
+
+def notes(found: Sequence[CapturedTable], metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """One sentence for each thing, with what to do."""
+    said = []
+    for source in found:
+        policies = source.rows.get(POLICIES, ())
+        if policies and all(p.get("_Policy-State") for p in policies):
+            said.append(
+                f"{source.name}: no policy is active; changes made without an active policy are not captured"
+            )
+        wants = any(p.get("_Identifying-Fields") for p in policies)
+        if wants and not source.key:
+            need = (
+                "_File and _Field" if FILES not in metadata or FIELDS not in metadata else "the option keys"
+            )
+            said.append(f"{source.name}: identifying fields without names; give {need}")
+        if source.counted and FIELDS in metadata:
+            said.append(
+                f"{source.name}: _Field has no rows of {_counted(source)}: bits of field maps are counted in "
+                "order of its columns, which is wrong if there are gaps; give _Field of the change table"
+            )
+        if source.columns and not source.key and not wants:
+            said.append(
+                f"{source.name}: no identifying fields; rows are identified by recid, or by the option keys"
+            )
+    return tuple(said)
+
+
+def _counted(source: CapturedTable) -> str:
+    """The change table, or those of its columns, whose positions are counted."""
+    some = f", columns {', '.join(source.counted)}" if source.counted != source.columns else ""
+    return f"{source.change_table}{some}"
