@@ -148,6 +148,22 @@ def test_lines_that_are_not_json_objects_name_their_file(tmp_path: Path, line: s
         look(tmp_path, form="qlik")
 
 
+@pytest.mark.parametrize("name", ["3.parquet", "1.csv", "1.json", "1.csv.gz"])
+def test_a_damaged_file_of_a_table_is_named(tmp_path: Path, name: str) -> None:
+    place = tmp_path / "shop.item__ct"
+    place.mkdir()
+    kind = name.partition(".")[2]
+    if kind == "parquet":
+        for good in ("1.parquet", "2.parquet"):
+            pq.write_table(pa.table({"header__change_seq": ["1" * 35], "id": [1]}), place / good)
+    else:
+        (place / f"2.{kind}").write_bytes(b"more")
+    (place / name).write_bytes(b"PAR1 \xff\xff\n PAR1")
+    with pytest.raises(FormatError, match=r"cannot be read: ") as told:
+        samples(str(tmp_path))
+    assert told.value.where == str(place / name)
+
+
 def test_no_spark_is_loaded() -> None:
     code = f"from tailrace.formats.glance import glance; import sys; glance({str(EXAMPLES / 'qlik' / 'tables')!r}); "
     subprocess.run([sys.executable, "-c", code + "sys.exit('py4j' in sys.modules)"], check=True)

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
@@ -55,7 +56,7 @@ def sample(place: Path, *, every: bool = False, options: Options | None = None) 
         FormatError: it cannot be read as what its name says.
     """
     kind = kind_of(place)
-    try:
+    with _readable(place):
         if kind == "delta":
             return _delta(place, every)
         inside = data_files(place)
@@ -63,14 +64,22 @@ def sample(place: Path, *, every: bool = False, options: Options | None = None) 
         if kind == "parquet":
             return _parquet(inside, every)
         inside = [f for f in inside if f.stat().st_size] or inside
-        with _opened(inside[0]) as stream:
+        file = inside[0]
+        with _readable(file), _opened(file) as stream:
             asked = options or Options()
             if kind == "csv":
-                start = head(str(inside[0]), encoding=asked.encoding, delimiter=asked.delimiter)
+                start = head(str(file), encoding=asked.encoding, delimiter=asked.delimiter)
                 found = of_csv(stream, start.names, start.dialect, every=every)
             else:
                 found = of_json(stream, every=every, encoding=asked.encoding)
         return found if len(inside) == 1 else TableSample(found.rows, None, text=True)
+
+
+@contextmanager
+def _readable(place: Path) -> Iterator[None]:
+    """Raises FormatError with the place for what goes wrong inside."""
+    try:
+        yield
     except (OSError, EOFError, ValueError, TypeError, RecursionError, pa.ArrowException) as error:
         raise FormatError(f"it cannot be read: {error}", where=str(place)) from error
 
@@ -80,21 +89,31 @@ def _most(columns: int, every: bool) -> int:
 
 
 def _parquet(inside: Sequence[Path], every: bool) -> TableSample:
-    footers = [pq.read_metadata(f) for f in inside]
+    footers = list(map(_footer, inside))
     most = _most(footers[0].num_columns, every)
     parts: list[pa.Table] = []
     for file in inside:
         left = most - sum(p.num_rows for p in parts)
         if left <= 0:
             break
-        batches = pq.ParquetFile(file).iter_batches(batch_size=min(left, 1 << 16))
-        first: list[pa.RecordBatch] = []
-        while sum(map(len, first)) < left and (batch := next(batches, None)) is not None:
-            first.append(batch)
-        schema = first[0].schema if first else pq.read_schema(file)
-        parts.append(pa.Table.from_batches(first, schema).slice(0, left))
+        with _readable(file):
+            parts.append(_first_rows(file, left))
     rows = pa.concat_tables(map(in_micros, parts), promote_options="permissive")
     return TableSample(rows, sum(f.num_rows for f in footers))
+
+
+def _footer(file: Path) -> pq.FileMetaData:
+    with _readable(file):
+        return pq.read_metadata(file)
+
+
+def _first_rows(file: Path, most: int) -> pa.Table:
+    batches = pq.ParquetFile(file).iter_batches(batch_size=min(most, 1 << 16))
+    first: list[pa.RecordBatch] = []
+    while sum(map(len, first)) < most and (batch := next(batches, None)) is not None:
+        first.append(batch)
+    schema = first[0].schema if first else pq.read_schema(file)
+    return pa.Table.from_batches(first, schema).slice(0, most)
 
 
 def _delta(place: Path, every: bool) -> TableSample:
