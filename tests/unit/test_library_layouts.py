@@ -56,6 +56,17 @@ def test_a_column_that_became_another_one_splits_the_range(tmp_path: Path) -> No
     assert table.changes is not None
 
 
+def test_a_layout_of_which_no_change_is_stored_yet(tmp_path: Path) -> None:
+    made = TaskHome(tmp_path)
+    made.store((1, "I", item(1)))
+    made.layout(2, (COLUMNS[0], Column("title", 2, "text", "text", "string"), COLUMNS[2]))
+    made.layout(3, (COLUMNS[0], COLUMNS[1], COLUMNS[2], Column("n", 4, "int", "int4", "int")))
+    table = tailrace.open(made.file).table(ITEM)
+    assert (table.columns, table.schema.names[-3:]) == (["id", "name", "price"], ["id", "name", "price"])
+    assert rows(table.net(2)) == []
+    assert [r["name"] for r in table.net().rows()] == [item(1)["name"]]
+
+
 def test_the_difference_of_places_on_both_sides_of_a_rename_is_refused(home: TaskHome) -> None:
     last = max(
         int(r["header__change_seq"][16:]) for r in tailrace.open(home.file).table(ITEM).changes().rows()

@@ -67,6 +67,8 @@ class TaskTable(TableChanges):
         columns = layouts[-1].relation.columns if layouts else ()
         empty = pa.schema([*header_schema(), *schema_of(columns)])
         files = ChangeFiles.at(task.changes_path(name), empty)
+        while len(layouts) > 1 and {c.name for c in layouts[-1].relation.columns} - {*files.schema.names}:
+            layouts.pop()  # captured, and no change of it is stored yet
         # Read after the changes: what they lack was recorded before they were captured.
         files = replace(files, gaps=of_table(task, name))
         key = tuple(layouts[-1].relation.key) if layouts else ()
