@@ -60,7 +60,8 @@ def glance(tables: Mapping[str, TableSample], options: OpenEdgeOptions, path: st
         numbers=parse_numbers(options.numbers),
         dumped=dumps(path),
     )
-    return [_one(s, images, [r for r in tracked if _is_of(r, s, len(found) == 1)]) for s in found]
+    mine = {s.name: [r for r in tracked if _is_of(r, s, len(found) == 1)] for s in found}
+    return [_one(s, images, mine[s.name], options.chosen) for s in found]
 
 
 def _is_of(row: Mapping[str, Any], source: CapturedTable, alone: bool) -> bool:
@@ -72,7 +73,12 @@ def _is_of(row: Mapping[str, Any], source: CapturedTable, alone: bool) -> bool:
     return alone
 
 
-def _one(source: CapturedTable, images: Mapping[str, TableSample], tracked: list[dict[str, Any]]) -> Glance:
+def _one(
+    source: CapturedTable,
+    images: Mapping[str, TableSample],
+    tracked: list[dict[str, Any]],
+    tenant: int | None,
+) -> Glance:
     places = {p: c for c, p in source.positions.items()}
     rows: list[dict[str, Any]] = []
     types: dict[str, str] = {}
@@ -88,9 +94,9 @@ def _one(source: CapturedTable, images: Mapping[str, TableSample], tracked: list
     changes = []
     for row in rows:
         oper = OPER.get(row["_Operation"])
-        if oper is None:
-            continue
         other = by_number.get(row["_Change-Sequence"], {})
+        if oper is None or (tenant is not None and other.get("_Tenant-Id") not in (None, tenant)):
+            continue
         both = {**row, **{k: v for k, v in other.items() if v is not None and k != "_Operation"}}
         change = {h: both.get(n) for n, h in _HEADERS.items()}
         change |= {"change_seq": f"{row['_Change-Sequence'] or 0:035d}", "change_oper": oper}

@@ -22,6 +22,7 @@ from .options import OpenEdgeOptions
 from .policy import CapturedTable
 from .split import SPLIT
 from .tables import AFTER_UPDATE, BEFORE_UPDATE, CHANGE, GONE, OPER, VALUED
+from .tenants import of_tenant
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -71,7 +72,7 @@ def canonical_of(of: TrackedTable, options: OpenEdgeOptions) -> ChangeTable:
     from pyspark.sql import functions as F
 
     source = of.source
-    df = _together(of)
+    df = _together(of).filter(of_tenant(_t("_Tenant-Id"), options.chosen))
     code = F.coalesce(_c("_Operation"), _t("_Operation"))
     oper = F.create_map(*[F.lit(x) for pair in OPER.items() for x in pair])[code]
     values, bad, cut = _values(of, options)

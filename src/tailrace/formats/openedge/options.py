@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ...errors import ConfigError
 from ..base import Options
@@ -31,6 +32,12 @@ class OpenEdgeOptions(Options):
         description="Operations 6 to 10 on one partition or tenant: bad rows, because no change names the "
         "removed rows; or truncates, if that partition is the whole table.",
     )
+    tenant: str = Field(
+        default="",
+        description="Read: of multi-tenant tables the changes of one tenant, by its `_Tenant-Id`, because "
+        "identifying fields are unique within one tenant only; or `all`, if they are unique across tenants. "
+        "By default, changes of several tenants to one table with a key are an error.",
+    )
     split: Literal["rows", "joined"] = Field(
         default="rows",
         description="Split records: two rows, as in ABL and dumps, or joined, as in SQL.",
@@ -52,6 +59,18 @@ class OpenEdgeOptions(Options):
         description="Written `_Time-Stamp`: an instant, or ISO text with the zone that was read (else UTC).",
     )
     dump: str = Field(default="", description="Writes the policies as `<dump>.cd` too, next to the tables.")
+
+    @field_validator("tenant")
+    @classmethod
+    def _a_tenant(cls, value: str) -> str:
+        if value not in ("", "all") and not re.fullmatch(r"-?\d{1,9}", value):
+            raise ValueError(f"{value!r} is no number of a tenant, nor all")
+        return value
+
+    @property
+    def chosen(self) -> int | None:
+        """The tenant whose changes are read; None: those of all."""
+        return None if self.tenant in ("", "all") else int(self.tenant)
 
 
 def parse_lists(text: str) -> dict[str, list[str]]:

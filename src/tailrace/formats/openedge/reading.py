@@ -26,6 +26,7 @@ from .shares import shares
 from .shown import shown
 from .split import SPLIT, join_halves
 from .tables import ADDED, CHANGE, KNOWN, OTHER_OPERATIONS, TRACKING, VALUED, knows
+from .tenants import refuse_several
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -104,13 +105,15 @@ def read(tables: Tables, options: OpenEdgeOptions) -> Read:
     what they say in `WHY`.
 
     Raises:
-        FormatError: there is neither tracking nor a change table, a policy row is bad, or which tracking rows
-            belong to which change table cannot be told.
+        FormatError: there is neither tracking nor a change table, a policy row is bad, which tracking rows
+            belong to which change table cannot be told, or a table's are of several tenants.
     """
     if alone := _policies_alone(tables):
         return Read({}, notes=("only policies and schema: no changes",), control_tables=alone)
     place = locate(tables, options)
     tracking = _tracking(tables, place)
+    if place.tracking and not options.tenant:
+        refuse_several(tables, place.tracking, tracking, place.sources, place.shares)
     added = any(ADDED & set(df.columns) for df in tables.values())
     changes: dict[str, ChangeTable] = {}
     for source in place.sources:
