@@ -125,6 +125,7 @@ class Capture:
             windows.resume()
             self._began()
             self._loop(source, writer, work, windows)
+            followed.drop_targets(work.busy)
         except Stopped:
             return
         finally:
@@ -202,7 +203,6 @@ class Capture:
         if writer.ready:
             self._commit(source, writer, windows)
         self._followed.watch.look(source, writer.state)
-        self._followed.drop_targets(work.busy)
         self._tell_lag(source)
 
     def _drained(self, source: LogSource, target: bytes, work: Baselines) -> bool:
