@@ -180,6 +180,7 @@ def test_a_kept_history_does_not_go_on_across(tmp_path: Path) -> None:
     assert "start=" in (caught.value.hint or "") and kept.versions().rows() == before
     with pytest.raises(GapError):
         table(home).keep_history(str(tmp_path / "another"))
+    assert not (tmp_path / "another").exists()
 
 
 def test_another_history_begins_behind_it(home: TaskHome, tmp_path: Path) -> None:

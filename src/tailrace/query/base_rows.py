@@ -19,7 +19,7 @@ _TOLD = b"tailrace.column"
 
 
 @dataclass(frozen=True)
-class Span:
+class LayoutRange:
     """Changes from one change sequence to another, and the layout that they have."""
 
     layout: Layout
@@ -89,7 +89,7 @@ def named(base: pa.Table, columns: Collection[str], layouts: Sequence[Layout], l
 
 
 def laid_under(
-    base: pa.Table, columns: Sequence[str], layouts: Sequence[Layout], span: Span | None, table: str
+    base: pa.Table, columns: Sequence[str], layouts: Sequence[Layout], span: LayoutRange | None, table: str
 ) -> pa.Table:
     """Rows of before with the names that the changes of a range have; columns that were added since are NULL.
 

@@ -58,8 +58,8 @@ def follow(
     under = None
     if last is None and base is not None:
         under = whole(changes.named(base), rules.columns, changes.name)
+    found = _since(changes, last, start, rules, path)  # before anything is made: it may be refused
     history = HistoryTable.make(path, data, rules, pa.string())
-    found = _since(changes, last, start, rules, path)
     if under is not None:
         history.apply(_base(under, history.data))
     # The first time, even if there are none: it tells from where on changes are needed. `start` does, too.

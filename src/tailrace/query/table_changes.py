@@ -21,7 +21,7 @@ from ..lake.log import Layout
 from ..model.change import PREFIX
 from ..store.tables import plain_name
 from .as_of import LaidOver
-from .base_rows import Span, laid_under, named, told, whole
+from .base_rows import LayoutRange, laid_under, named, told, whole
 from .change_files import SEQ, ChangeRows
 from .layouts import in_force, in_layout, layout_of
 from .mask_names import with_names
@@ -261,7 +261,7 @@ class TableChanges:
         end: Place | None,
         columns: Sequence[str] | None,
         headers: Sequence[str] | None,
-    ) -> tuple[ChangeArrays, Span | None]:
+    ) -> tuple[ChangeArrays, LayoutRange | None]:
         """The changes of a range, and the layout that they have; None: no layouts are known."""
         names = self.files.schema.names
         if missing := [n for n in columns or () if n not in names]:
@@ -293,7 +293,7 @@ class TableChanges:
         rows, names = in_layout(rows, names, chosen, span.layout)
         return ChangeArrays.of(rows, relation.key, chosen, layout=names, name=self.name), span
 
-    def _span(self, rows: pa.Table, end: Point | None, only: Collection[str] | None) -> Span:
+    def _span(self, rows: pa.Table, end: Point | None, only: Collection[str] | None) -> LayoutRange:
         """From where to where the rows of a range are, and their layout; without rows that in force at the
         range's end: whatever there was on the way, nothing has an older one."""
         if rows.num_rows:
@@ -301,7 +301,7 @@ class TableChanges:
             first, last = seqs["min"], seqs["max"]
         else:
             first = last = (self.layouts[-1] if end is None else in_force(self.layouts, end)).from_seq
-        return Span(layout_of(self.layouts, first, last, only=only), first, last)
+        return LayoutRange(layout_of(self.layouts, first, last, only=only), first, last)
 
     def _asked(
         self,

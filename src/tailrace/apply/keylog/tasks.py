@@ -85,16 +85,16 @@ def header_of(
     """What the rows of a range of changes have in common; `names`: all columns of the change table. They are
     of no run, and no row is before them, as with exceptions; `KeyLog.header` gives it for a key log."""
     return KeyLogHeader(
-        "",
-        "",
-        one.subscription,
-        one.after,
-        0,
-        0,
-        tuple(fields),
-        ordinals(names, [f.name for f in fields]),
-        tuple(key),
-        sqdr_text.dest(one.subscription),
+        run_id="",
+        group_id="",
+        subscription=one.subscription,
+        after=one.after,
+        flagged=0,
+        sort=0,
+        fields=tuple(fields),
+        ordinals=ordinals(names, [f.name for f in fields]),
+        key=tuple(key),
+        dest=sqdr_text.dest(one.subscription),
     )
 
 
