@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -83,3 +85,17 @@ def test_the_first_load_of_a_target_that_has_changes_stops_it(spark: SparkSessio
     with pytest.raises(ApplyError, match="1 rows now, 0 then"):
         apply(spark, tmp_path)
     assert rows(tmp_path) == ["e"]
+
+
+def test_a_column_that_became_text_asks_for_a_new_load(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "changes" / "dbo.g__ct"
+    folder.mkdir(parents=True)
+    for number, value in ((1, 5), (2, "x")):
+        seq = "20261102081500500" + f"{number:018}"
+        made = {"header__change_seq": [seq], "header__change_oper": ["I"], "id": [number], "s": [value]}
+        pq.write_table(pa.table(made), folder / "20261102-081500500.parquet")
+        if number == 1:
+            apply(spark, tmp_path)
+    with pytest.raises(ApplyError, match="'s' changed from bigint to string") as told:
+        apply(spark, tmp_path)
+    assert told.value.hint is not None and "apply a full load with the new layout" in told.value.hint

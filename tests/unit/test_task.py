@@ -341,3 +341,25 @@ def test_a_target_is_one_thing() -> None:
         "line 3: target.database: there is no target of that scheme"
     )
     assert "type postgresql has a `database`" in mistakes(SMALL + "target: {type: postgresql}\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("shop/log", "/work-folder/shop/log has other files of the task"),
+        ("shop/changes/keylog", "/work-folder/shop/changes has other files of the task"),
+        ("shop", "/work-folder/shop holds `home`"),
+        ("target", "/work-folder/target holds the targets"),
+    ],
+)
+def test_a_key_log_has_a_folder_of_its_own(path: str, why: str) -> None:
+    found = mistakes(f"{SMALL}keylog: {{path: {path}}}\n")
+    assert found == [f"line 3: keylog.path: {why}: give the key log a folder of its own"]
+    assert task(f"{SMALL}keylog: {{path: target/keylog}}\n").keylog_path == "/work-folder/target/keylog"
+
+
+def test_settings_of_postgresql_with_another_source_name_their_line() -> None:
+    found = mistakes(
+        "name: shop\nsource: {url: 'soliddb://me@db:1964'}\ntarget:\n  database: postgresql://me@db/x\n  defaults: true\n"
+    )
+    assert found == ["line 5: target.defaults: it needs a PostgreSQL source"]

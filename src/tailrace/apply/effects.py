@@ -100,14 +100,18 @@ def check_mode(target: Target, name: str, rules: Rules) -> None:
         raise ConfigError(
             f"the target is {'an' if archive else 'no'} archive",
             where=name,
-            hint="use `--mode archive`" if archive else "archive into a folder of its own",
+            hint=_say("archive") if archive else "archive into a target of its own",
         )
     if rules.mode != "soft_delete" and have.get(rules.soft_column) == "string":
         raise ConfigError(
             f"the target marks deleted rows in {rules.soft_column!r}",
             where=name,
-            hint="use `--mode soft_delete`",
+            hint=_say("soft_delete"),
         )
+
+
+def _say(mode: str) -> str:
+    return f"`mode: {mode}` in the task file, `--mode {mode}` with `tailrace apply`"
 
 
 def explained(error: Exception, changes: ChangeTable) -> Exception:

@@ -173,7 +173,7 @@ def inspect(
         str | None, typer.Option("--from", "--format", help="The format, if it cannot be detected.")
     ] = None,
     option: Option = None,
-    rows: Annotated[int, typer.Option(help="Number of changes to show per table.")] = 5,
+    rows: Annotated[int, typer.Option(min=0, help="Number of changes to show per table.")] = 5,
     check: Annotated[
         bool, typer.Option("--check", help="Read all rows, and report what looks wrong (starts Spark).")
     ] = False,

@@ -270,9 +270,9 @@ def validate(
         list[str] | None, typer.Option("--table", "-t", help="Only this table; may be repeated.")
     ] = None,
     timeout: Annotated[
-        float, typer.Option(help="Seconds to wait until the task reaches the snapshot.")
+        float, typer.Option(min=0, help="Seconds to wait until the task reaches the snapshot.")
     ] = 120.0,
-    samples: Annotated[int, typer.Option(help="Differing rows to show per table.")] = 10,
+    samples: Annotated[int, typer.Option(min=0, help="Differing rows to show per table.")] = 10,
     repair: Annotated[
         bool,
         typer.Option(
@@ -318,8 +318,8 @@ def validate(
 @app.command()
 def demo(
     folder: Annotated[Path, typer.Option(help="Folder for the demo's files.")] = Path("demo-data"),
-    seconds: Annotated[float, typer.Option(help="How long to write, in seconds.")] = 15.0,
-    scale: Annotated[int, typer.Option(help="pgbench scale: 100,000 accounts each.")] = 10,
+    seconds: Annotated[float, typer.Option(min=0, help="How long to write, in seconds.")] = 15.0,
+    scale: Annotated[int, typer.Option(min=1, help="pgbench scale: 100,000 accounts each.")] = 10,
     as_json: Json = False,
 ) -> None:
     """Run a demo: an embedded PostgreSQL, real load, and a comparison of source and targets."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from ..errors import ConfigError
 from ..lake.delta import file_name
@@ -87,9 +88,27 @@ class Task(Settings):
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> Task:
-        copies = self.target.not_null or self.target.defaults or self.target.enums != "text"
-        if copies and not self.source.url.startswith("postgres"):
-            raise ValueError("target.not_null, target.defaults and target.enums need a PostgreSQL source")
+        if not self.source.url.startswith("postgres"):
+            given = {"not_null": self.target.not_null, "defaults": self.target.defaults}
+            given["enums"] = self.target.enums != "text"
+            for name in (name for name, copied in given.items() if copied):
+                raise _wrong(f"target.{name}", "it needs a PostgreSQL source")
+        return self
+
+    @model_validator(mode="after")
+    def _key_log_apart(self) -> Task:
+        """The key log is a table of its own: nothing else lies in its folder, and it in no other table's."""
+        log, target = Path(self.keylog_path), Path(self.target.path)
+        taken: list[str] = []
+        if not self.target.database and target.is_relative_to(log):
+            taken.append(f"{log} holds the targets")
+        if Path(self.home).is_relative_to(log):
+            taken.append(f"{log} holds `home`")
+        own = [self.log_path, self.relations_path, self.tracking_path, self.openedge_path, self.run_path]
+        own += [f"{self.home}/{name}" for name in ("changes", "control", "staging")]
+        taken += [f"{path} has other files of the task" for path in own if log.is_relative_to(path)]
+        if taken:
+            raise _wrong("keylog.path", f"{taken[0]}: give the key log a folder of its own")
         return self
 
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
@@ -264,7 +283,7 @@ def explained(
 ) -> Iterator[Mistake]:
     """The mistakes that a file of that model has."""
     for one in error.errors(include_url=False):
-        path = tuple(one["loc"])
+        path = tuple(one["loc"]) or tuple(one["ctx"]["setting"].split("."))  # of two settings together
         steps = path[:-2] if path[-1] == "[key]" else path  # of a mapping: its message names the key
         name = ".".join(step for step in steps if isinstance(step, str))
         if one["type"] == "extra_forbidden":
@@ -277,6 +296,11 @@ def explained(
             # The value itself is left out of the message: it may be an address with a password.
             what = f"{name}: {one['msg'].removeprefix('Value error, ').replace('Input should be', 'must be')}"
         yield Mistake(document.line(path), what)
+
+
+def _wrong(setting: str, what: str) -> PydanticCustomError:
+    """A mistake that only the whole file shows, and the setting that it is about."""
+    return PydanticCustomError("settings", "{what}", {"setting": setting, "what": what})
 
 
 def _nearest(path: tuple[str | int, ...], model: type[Settings]) -> str:

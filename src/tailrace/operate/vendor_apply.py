@@ -22,7 +22,7 @@ from ..apply.transactions import transactions
 from ..config.table_settings import mode_of
 from ..config.tables_file import TablesFile
 from ..engine.rules import SOFT_COLUMN, Rules
-from ..errors import ConfigError, UnsupportedError
+from ..errors import ApplyError, BaselineNeededError, ConfigError, UnsupportedError
 from ..formats import checks, convert
 from ..formats.base import FINER
 from ..formats.counts import RowCount
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_ANEW = "remove the target, then apply a full load with the new layout, and the changes after it"
 _DONE = ("inserted", "updated", "deleted", "missing", "plan", "version")
 
 
@@ -143,6 +144,8 @@ def run(
                 _note(full, place, {} if dry_run else loads)
             if not dry_run:
                 passed.note({n: _passed(place, n, read[n], numbers[n]) for n in good})
+    except BaselineNeededError as error:  # no task is there that would take one
+        raise ApplyError(error.what, where=error.where, hint=_ANEW) from error
     except Exception as error:
         if (said := refused(error, changes) or convert.reason(error, changes)) is error:
             raise
