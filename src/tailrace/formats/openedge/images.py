@@ -8,21 +8,22 @@ unknown, if it is an array); no image, none.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...model import mask
 from ...model.change import NATIVE, OPERATIONS, PREFIX, ChangeTable
 from ..base import FILE, FINER, RAW, ROW, WHY
-from ..shape import any_of, canonical, data_start, is_finer, quoted, reasons
-from ..typed import as_type
+from ..shape import any_of, canonical, data_start, reasons
+from .bad_rows import bad_rows
+from .both_rows import THERE, TrackedTable, both_rows, of_image, of_tracking, raw_rows
 from .kept import KEPT, Kept
 from .masks import with_bits
 from .options import OpenEdgeOptions
 from .policy import CapturedTable
 from .split import SPLIT
-from .tables import AFTER_UPDATE, BEFORE_UPDATE, CHANGE, GONE, OPER, VALUED
+from .tables import AFTER_UPDATE, BEFORE_UPDATE, GONE, OPER
 from .tenants import of_tenant
+from .values import offsets, says_something, values_of, zoned
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -46,25 +47,8 @@ HEADERS = (
 )  # fmt: skip
 """Headers in addition to the usual ones, in order."""
 _CARRIED = "_carried"
-NOTHING_KNOWN = r"^\?(;\?)*\z"
-"""The text of an array of unknown elements."""
-ZONE_AT_END = r"([+-]\d\d:\d\d)\s*$"
 TIME_ZONE = "_zone"
 """Column of tracking rows with text times: their zone, e.g. `+01:00`."""
-
-
-@dataclass(frozen=True)
-class TrackedTable:
-    """The data of one source table: tracking rows, images (None: level 0), names of the input tables,
-    whether they have the columns that tailrace adds."""
-
-    source: CapturedTable
-    tracking: DataFrame
-    images: DataFrame | None
-    given: Mapping[str, str]
-    added: bool = False
-    joined: DataFrame | None = None
-    """Both, joined already (`by_range`)."""
 
 
 def canonical_of(of: TrackedTable, options: OpenEdgeOptions) -> ChangeTable:
@@ -72,22 +56,24 @@ def canonical_of(of: TrackedTable, options: OpenEdgeOptions) -> ChangeTable:
     from pyspark.sql import functions as F
 
     source = of.source
-    df = _together(of).filter(of_tenant(_t("_Tenant-Id"), options.chosen))
-    code = F.coalesce(_c("_Operation"), _t("_Operation"))
+    df = both_rows(of).filter(of_tenant(of_tracking("_Tenant-Id"), options.chosen))
+    code = F.coalesce(of_image("_Operation"), of_tracking("_Operation"))
     oper = F.create_map(*[F.lit(x) for pair in OPER.items() for x in pair])[code]
-    values, bad, cut = _values(of, options)
+    values, bad, cut = values_of(of, options)
     where = {c: data_start(HEADERS) + i for i, c in enumerate(source.columns)}
     df, words = _words(of, df, where)
     df = df.withColumn(_CARRIED, _carried(of, code, words, where))
     carried = F.col(_CARRIED)
     is_update = F.when(
-        code.isin(AFTER_UPDATE, BEFORE_UPDATE) & _t("_Change-FieldMap").isNotNull(), F.lit(True)
+        code.isin(AFTER_UPDATE, BEFORE_UPDATE) & of_tracking("_Change-FieldMap").isNotNull(), F.lit(True)
     )
     changed = F.when(is_update, mask.from_words(words))
-    bad = [*_bad(of, options, code, oper), *bad]
-    df = df.withColumn(WHY, reasons(bad)).withColumn(RAW, _raw())
+    bad = [*bad_rows(of, options, code, oper), *bad]
+    df = df.withColumn(WHY, reasons(bad)).withColumn(RAW, raw_rows())
     for name in (FILE, ROW, FINER):
-        there = [side(name) for side, df_ in ((_c, of.images), (_t, of.tracking)) if _has(df_, name)]
+        there = [
+            side(name) for side, df_ in ((of_image, of.images), (of_tracking, of.tracking)) if _has(df_, name)
+        ]
         if name == FINER:  # of either row, or of a value
             there = [any_of(F.coalesce(one, F.lit(False)) for one in (*there, *cut))] if there or cut else []
         if there:
@@ -107,119 +93,12 @@ def _has(df: DataFrame | None, name: str) -> bool:
     return df is not None and name in df.columns
 
 
-def _t(name: str) -> Column:
-    """A column of the tracking row."""
-    from pyspark.sql import functions as F
-
-    return F.col(quoted(f"_t:{name}"))
-
-
-def _c(name: str) -> Column:
-    """A column of the image."""
-    from pyspark.sql import functions as F
-
-    return F.col(quoted(f"_c:{name}"))
-
-
-_THERE = ":there"
-"""Added to either row: true, NULL if there is none."""
-
-
-def _together(of: TrackedTable) -> DataFrame:
-    """Tracking row `_t:…` and image `_c:…` of each change joined, NULL if there is none.
-
-    Not as structs: what nobody asks for (the rows as they came) is then not made and not shuffled.
-    """
-    from pyspark.sql import functions as F
-
-    if of.joined is not None:
-        return of.joined
-
-    def named(df: DataFrame, side: str) -> DataFrame:
-        columns = [F.col(quoted(c)).alias(f"{side}:{c}") for c in df.columns]
-        return df.select(*columns, F.lit(True).alias(f"{side}:{_THERE}"))
-
-    left = named(of.tracking, "_t")
-    if of.images is None:
-        kinds = {c.name: c.type for c in CHANGE.columns} | {SPLIT: "string", WHY: "string", RAW: "string"}
-        nothing = {**kinds, _THERE: "boolean"}
-        return left.withColumns({f"_c:{c}": F.lit(None).cast(t) for c, t in nothing.items()})
-    right = named(of.images, "_c")
-    return left.join(right, _t("_Change-Sequence") == _c("_Change-Sequence"), "full_outer")
-
-
-def _values(
-    of: TrackedTable, options: OpenEdgeOptions
-) -> tuple[dict[str, Column], list[tuple[Column, str | Column]], list[Column]]:
-    """The data columns, text read as the type `_Field` says; what was wrong with it; which of it has a
-    fraction that is cut."""
-    values: dict[str, Column] = {}
-    bad: list[tuple[Column, str | Column]] = []
-    cut: list[Column] = []
-    for column in of.source.columns:
-        known = values[column] = _known(of, column)
-        kind = of.source.types.get(column)
-        if column in of.source.extents:
-            kind = f"array<{kind or 'string'}>" if options.arrays == "array" else None
-        if _came_as_text(of, column) and kind not in (None, "string"):
-            values[column] = as_type(known, kind)
-            bad.append((known.isNotNull() & values[column].isNull(), f"{column} is not valid as {kind}"))
-            if "timestamp" in kind:
-                cut.append(is_finer(known))
-    return values, bad, cut
-
-
-def _came_as_text(of: TrackedTable, column: str) -> bool:
-    return of.images is not None and of.images.schema[column].dataType.simpleString() == "string"
-
-
-def _known(of: TrackedTable, column: str) -> Column:
-    """A value as it came, NULL if it is `?` in text of a column that is not text; an array that is `?` has
-    one element, which is unknown."""
-    from pyspark.sql import functions as F
-
-    value, kind = _c(column), of.source.types.get(column, "string")
-    if kind == "string" or column in of.source.extents or not _came_as_text(of, column):
-        return value
-    return F.when(F.trim(value) != "?", value)
-
-
-def _says_something(of: TrackedTable, column: str) -> Column:
-    """Whether a value shows that its image carries the column; that of an array does by an element that is
-    known."""
-    from pyspark.sql import functions as F
-
-    there = _known(of, column).isNotNull()
-    if column not in of.source.extents or not _came_as_text(of, column):
-        return there
-    return there & ~F.coalesce(_c(column).rlike(NOTHING_KNOWN), F.lit(False))
-
-
-def zoned(of: TrackedTable) -> list[str]:
-    """The columns whose times came as text with an offset (DATETIME-TZ), which instants do not keep."""
-    if of.images is None:
-        return []
-    kinds = {f.name: f.dataType.simpleString() for f in of.images.schema}
-    return [c for c in of.source.columns if of.source.types.get(c) == "timestamp" and kinds[c] == "string"]
-
-
-def _offsets(of: TrackedTable) -> Column:
-    """The offsets of those times, in order of the columns: `+01:00;;-05:00`; NULL: no time has one."""
-    from pyspark.sql import functions as F
-
-    texts = [F.regexp_extract(F.coalesce(_c(c), F.lit("")), ZONE_AT_END, 1) for c in zoned(of)]
-    if not texts:
-        return F.lit(None).cast("string")
-    some = F.concat(*texts) != ""
-    return F.when(_c(_THERE).isNotNull() & some, F.concat_ws(";", *texts))
-
-
 def _headers(of: TrackedTable, code: Column, oper: Column) -> dict[str, Column]:
     from pyspark.sql import functions as F
 
-    number = F.coalesce(_t("_Change-Sequence"), _c("_Change-Sequence"))
-    seq = F.coalesce(_t("change_seq"), F.lpad(number.cast("string"), 35, "0"))
-    tran, time = (F.coalesce(_t(n), _c(n)) for n in ("_Tran-Id", "_Time-Stamp"))
+    number = F.coalesce(of_tracking("_Change-Sequence"), of_image("_Change-Sequence"))
+    seq = F.coalesce(of_tracking("change_seq"), F.lpad(number.cast("string"), 35, "0"))
+    tran, time = (F.coalesce(of_tracking(n), of_image(n)) for n in ("_Tran-Id", "_Time-Stamp"))
     operations = F.create_map(*[F.lit(x) for pair in OPERATIONS.items() for x in pair])
     found = {
         "change_seq": seq,
@@ -227,19 +106,19 @@ def _headers(of: TrackedTable, code: Column, oper: Column) -> dict[str, Column]:
         "operation": operations[oper],
         "transaction_id": tran.cast("string"),
         "timestamp": time,
-        "partition_id": _t("_Partition-Id"),
-        "tenant_id": _t("_Tenant-Id"),
-        "recid": _t("_Recid").cast("string"),
-        "user_name": _t("_User-Name"),
+        "partition_id": of_tracking("_Partition-Id"),
+        "tenant_id": of_tracking("_Tenant-Id"),
+        "recid": of_tracking("_Recid").cast("string"),
+        "user_name": of_tracking("_User-Name"),
     }
-    found |= {NATIVE + name: _t(name).cast(kind) for name, kind in NATIVES.items()}
+    found |= {NATIVE + name: of_tracking(name).cast(kind) for name, kind in NATIVES.items()}
     found[GONE_CODE] = F.when(code.isin(*GONE), code)
     # The image's own transaction and time, if they differ from those of its tracking row.
-    found[IMAGE_TRAN] = F.when(~_c("_Tran-Id").eqNullSafe(tran), _c("_Tran-Id"))
-    found[IMAGE_TIME] = F.when(~_c("_Time-Stamp").eqNullSafe(time), _c("_Time-Stamp"))
-    found[CUT] = _c(SPLIT)
-    found[ZONE] = _t(TIME_ZONE) if TIME_ZONE in of.tracking.columns else F.lit(None).cast("string")
-    found[OFFSETS] = _offsets(of)
+    found[IMAGE_TRAN] = F.when(~of_image("_Tran-Id").eqNullSafe(tran), of_image("_Tran-Id"))
+    found[IMAGE_TIME] = F.when(~of_image("_Time-Stamp").eqNullSafe(time), of_image("_Time-Stamp"))
+    found[CUT] = of_image(SPLIT)
+    found[ZONE] = of_tracking(TIME_ZONE) if TIME_ZONE in of.tracking.columns else F.lit(None).cast("string")
+    found[OFFSETS] = offsets(of)
     return found
 
 
@@ -249,7 +128,7 @@ def _words(of: TrackedTable, df: DataFrame, where: Mapping[str, int]) -> tuple[D
     from pyspark.sql import functions as F
 
     places = {p - 1: where[c] for c, p in of.source.positions.items()}
-    old = mask.words(_t("_Change-FieldMap"), max(places, default=-1) + 1, little=True)
+    old = mask.words(of_tracking("_Change-FieldMap"), max(places, default=-1) + 1, little=True)
     named = {f"_map{k}": word for k, word in enumerate(old)}
     df = df.withColumns(named) if named else df
     moved = mask.moved([F.col(n) for n in named], places)
@@ -265,17 +144,19 @@ def _carried(of: TrackedTable, code: Column, changed: Sequence[Column], where: M
     every = mask.encode(where.values())
     if of.images is None or not where:
         return F.when(~code.isin(*GONE), F.unhex(F.lit("")))
-    there = {at: F.lit(True) if c in source.key else _says_something(of, c) for c, at in where.items()}
+    there = {at: F.lit(True) if c in source.key else says_something(of, c) for c, at in where.items()}
     sparse = with_bits(changed, there)
     captured = F.lit(bytearray(every))
     for policy, columns in source.tracked.items():
         if len(columns) < len(source.columns):
             mine = bytearray(mask.encode(where[c] for c in columns))
-            captured = F.when(_t("_Policy-Id") == policy, F.lit(mine)).otherwise(captured)
-    said = mask.move(_c("_Column-Map"), {p - 1: where[c] for c, p in source.positions.items()}, little=True)
+            captured = F.when(of_tracking("_Policy-Id") == policy, F.lit(mine)).otherwise(captured)
+    said = mask.move(
+        of_image("_Column-Map"), {p - 1: where[c] for c, p in source.positions.items()}, little=True
+    )
     found = F.coalesce(said, F.when(code.isin(BEFORE_UPDATE, AFTER_UPDATE), sparse).otherwise(captured))
     whole = F.nullif(found, F.lit(bytearray(every)))
-    return F.when(_c(_THERE).isNotNull(), whole).when(~code.isin(*GONE), F.unhex(F.lit("")))
+    return F.when(of_image(THERE).isNotNull(), whole).when(~code.isin(*GONE), F.unhex(F.lit("")))
 
 
 def _change_mask(
@@ -291,86 +172,3 @@ def _change_mask(
         .when(oper == "D", key)
         .otherwise(F.unhex(F.lit("")))
     )
-
-
-def _raw() -> Column:
-    """Both original rows, as a JSON array."""
-    from pyspark.sql import functions as F
-
-    return F.concat(F.lit("["), F.concat_ws(",", _t(RAW), _c(RAW)), F.lit("]"))
-
-
-def _bad(
-    of: TrackedTable, options: OpenEdgeOptions, code: Column, oper: Column
-) -> list[tuple[Column, str | Column]]:
-    """What is wrong with a change, judged from both of its rows."""
-    from pyspark.sql import functions as F
-
-    tracked, imaged = _t(_THERE).isNotNull(), _c(_THERE).isNotNull()
-    code_t, code_c = _t("_Operation"), _c("_Operation")
-    number = F.coalesce(_t("_Change-Sequence"), _c("_Change-Sequence"))
-    text = F.coalesce(number.cast("string"), F.lit("?"))
-    said, shown = F.coalesce(code_t.cast("string"), F.lit("?")), F.coalesce(code_c.cast("string"), F.lit("?"))
-    operation = F.coalesce(code.cast("string"), F.lit("nothing"))
-    pair = (code_t == code_c) | ((code_t == AFTER_UPDATE) & (code_c == BEFORE_UPDATE))
-    bad: list[tuple[Column, str | Column]] = [
-        (_t(WHY).isNotNull(), _t(WHY)),
-        (_c(WHY).isNotNull(), _c(WHY)),
-        (oper.isNull(), F.concat(F.lit("unknown operation "), operation)),
-        (number.isNull(), "no _Change-Sequence"),
-        (number < 0, F.concat(F.lit("negative _Change-Sequence "), text)),
-        (imaged & code_c.isin(*GONE), F.concat(F.lit("change table row of operation "), shown)),
-        (
-            tracked & imaged & ~F.coalesce(pair, F.lit(False)),
-            F.concat_ws("", F.lit("tracking row says operation "), said, F.lit(", change table "), shown),
-        ),
-        *_field_map_bad(of),
-    ]
-    if options.partitions == "reject":
-        # Partition 0 and tenant 0 are parts of their table like any other; a row with neither was written by
-        # tailrace.
-        part = [F.coalesce(_t(n), F.lit(0)) for n in ("_Partition-Id", "_Tenant-Id")]
-        some = _t("_Partition-Id").isNotNull() | _t("_Tenant-Id").isNotNull()
-        words = F.create_map(*[F.lit(x) for pair in GONE.items() for x in pair])[code]
-        gone = F.concat_ws("", words, F.lit(" of partition "), part[0], F.lit(", tenant "), part[1])
-        said = F.concat(gone, F.lit(": rows not named; if it was the whole table, set partitions=truncate"))
-        bad.append((some & (oper == "T"), said))
-    if options.orphans == "reject":
-        bad += _orphans(of, code, tracked, imaged, text)
-    return bad
-
-
-def _orphans(
-    of: TrackedTable, code: Column, tracked: Column, imaged: Column, text: Column
-) -> list[tuple[Column, str | Column]]:
-    from pyspark.sql import functions as F
-
-    valued = [p for p, level in of.source.levels.items() if level >= VALUED]
-    name = of.source.change_table or "a change table"
-    lone = ~imaged & code.isin(1, 2, AFTER_UPDATE) & _t("_Policy-Id").isin(*valued)
-    return [
-        (~tracked, F.concat(F.lit("no tracking row for change "), text)),
-        (lone, F.concat(F.lit(f"no row in {name} for change "), text)),
-    ]
-
-
-def _field_map_bad(of: TrackedTable) -> list[tuple[Column, str | Column]]:
-    """Bits that no column stands for, where columns are known."""
-    from pyspark.sql import functions as F
-
-    if not of.source.columns:
-        return []
-    field_map = _t("_Change-FieldMap")
-    known = {p - 1 for p in of.source.positions.values()}
-    words = [F.col(f"_map{k}") for k in range(max(known) // mask.WORD + 1)]
-    size = len(words) * mask.WORD
-    rest = F.hex(F.substring(field_map, size // 8 + 1, mask.FIELD_MAP_BYTES))
-    more = F.when(F.octet_length(field_map) > size // 8, rest.rlike("[1-9A-F]"))
-    odd = mask.any_set(words, set(range(size)) - known) | F.coalesce(more, F.lit(False))
-    return [
-        (odd, "field map has a bit that no column stands for: mask longer than the columns"),
-        (
-            F.octet_length(field_map) > mask.FIELD_MAP_BYTES,
-            f"field map longer than {mask.FIELD_MAP_BYTES} bytes",
-        ),
-    ]

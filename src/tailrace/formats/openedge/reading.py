@@ -15,9 +15,10 @@ from ...model.change import ChangeTable
 from ...wire import cd_dump
 from ..base import ASIDE, WHY, Read, Tables
 from ..shape import any_of, conform, few_rows, find_columns, quoted, reasons
+from .both_rows import TrackedTable
 from .by_range import joined
 from .flat import spread
-from .images import TIME_ZONE, ZONE_AT_END, TrackedTable, canonical_of
+from .images import TIME_ZONE, canonical_of
 from .notes import notes
 from .options import OpenEdgeOptions, parse_lists, parse_numbers
 from .plain_names import by_plain_name, plain_name
@@ -27,6 +28,7 @@ from .shown import shown
 from .split import SPLIT, join_halves
 from .tables import ADDED, CHANGE, KNOWN, OTHER_OPERATIONS, TRACKING, VALUED, knows
 from .tenants import refuse_several
+from .values import ZONE_AT_END
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
