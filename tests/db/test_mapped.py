@@ -118,6 +118,29 @@ def test_a_mapped_table_from_its_mistakes_to_another_mapping(
     assert rows(task) == [(1, "1"), (2, "1"), (3, "1"), (4, "DDDD")]
 
 
+def test_a_column_that_is_left_out_may_go_at_the_source(
+    tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
+) -> None:
+    db.execute("create schema s; create table s.t (id int primary key, word text, note text)")
+    db.execute("insert into s.t values (1, 'a', 'n')")
+    plain = "tables: {s.t: {target: s.short, drop: [note], constants: {site: '@TABLE'}}}\n"
+    file = tmp_path / "mapped.yaml"
+    file.write_text(FILE[: FILE.index("tables: {{s.t:")].format(url=database) + plain)
+    task = load(file)
+    drain(task, spark)
+    db.execute("alter table s.t drop note")
+    db.execute("insert into s.t values (2, 'b')")
+    drain(task, spark)
+    assert rows(task) == [(1, "a"), (2, "b")]
+    checked = CliRunner().invoke(app, ["check", str(file), "--json"])
+    assert (checked.exit_code, json.loads(checked.stdout)["findings"]) == (0, [])
+    file.write_text(file.read_text().replace("[note]", "[not]"))
+    checked = CliRunner().invoke(app, ["check", str(file), "--json"])
+    assert [one["what"] for one in json.loads(checked.stdout)["findings"]] == [
+        "drop: s.t has no column 'not'"
+    ]
+
+
 def held(task: Task) -> tuple[str, str]:
     states = orders.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
     return states["s.t"].held, states["s.t"].why

@@ -39,7 +39,13 @@ def test_names_constants_and_a_key() -> None:
 
 
 def test_what_is_wrong_without_an_expression() -> None:
-    assert mistakes(spark, TableMap("s.t", "s.t", drop=("id", "gone")), RELATION)
+    found = mistakes(spark, TableMap("s.t", "s.t", drop=("id",)), RELATION)
+    assert found == ["the key column 'id' is left out: name the target's key"]
+
+
+def test_a_column_to_leave_out_that_is_gone_does_no_harm() -> None:
+    made = prepare(spark, TableMap("s.t", "s.u", drop=("gone",)), RELATION).relation
+    assert [c.name for c in made.columns] == [c.name for c in RELATION.columns]
 
 
 @pytest.mark.parametrize("words", [{"where": "id > 1"}, {"columns": {"twice": "id * 2"}}])

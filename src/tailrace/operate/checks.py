@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..apply.column_checks import column_findings
 from ..apply.keyless_checks import keyless_findings
-from ..apply.mapping.checks import database_findings, finding, maps
+from ..apply.mapping.checks import database_findings, drop_findings, finding, maps
 from ..apply.mapping.prepare import mistakes, prepare
 from ..apply.mapping.shared_target import clashes, shared
 from ..apply.target_checks import target_findings
@@ -92,7 +92,8 @@ def mapping_findings(
     if not mine:
         return []
     layouts: dict[str, Relation] = {t: source.relation(t) for t in mine}
-    found = [finding(t, what) for t, one in mine.items() for what in mistakes(spark, one, layouts[t])]
+    found = drop_findings(task, mine, layouts)
+    found += [finding(t, what) for t, one in mine.items() for what in mistakes(spark, one, layouts[t])]
     if found:
         return found
     made = {t: prepare(spark, one, layouts[t]) for t, one in mine.items()}

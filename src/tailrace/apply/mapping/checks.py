@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from ...config.task import Task
 from ...errors import ConfigError
+from ...lake import log
+from ...model.change import Relation
 from ...sources.base import Finding, LogSource
 from ..targets.postgresql.place import Place, check_names
 from .shared_target import shared
-from .static_checks import constants_clash, plain_mistakes
+from .static_checks import constants_clash, plain_mistakes, unknown_drops
 from .table_map import TableMap, task_map
 
 
@@ -24,10 +26,24 @@ def plain_findings(task: Task, source: LogSource, tables: Sequence[str]) -> list
     """Mistakes in the mappings of tables: names and keys, constants of sources that share a target.
     Expressions are not checked."""
     mine = maps(task, tables)
-    found = [finding(t, what) for t, one in mine.items() for what in plain_mistakes(one, source.relation(t))]
+    layouts = {t: source.relation(t) for t in mine}
+    found = drop_findings(task, mine, layouts)
+    found += [finding(t, what) for t, one in mine.items() for what in plain_mistakes(one, layouts[t])]
     for target, many in shared(list(mine.values())).items():
         found += [finding(target, what) for what in constants_clash(many)]
     return found + database_findings(task, mine)
+
+
+def drop_findings(task: Task, mine: Mapping[str, TableMap], layouts: Mapping[str, Relation]) -> list[Finding]:
+    """Columns that mappings leave out and that their tables never had; `layouts`: those that the source has
+    now."""
+    history = log.history(task.relations_path) if any(one.drop for one in mine.values()) else {}
+    found = []
+    for table, one in mine.items():
+        had = [layouts[table], *(layout.relation for layout in history.get(table, ()))]
+        columns = {c.name for relation in had for c in relation.columns}
+        found += [finding(table, what) for what in unknown_drops(one, columns)]
+    return found
 
 
 def database_findings(task: Task, mine: Mapping[str, TableMap]) -> list[Finding]:

@@ -14,12 +14,11 @@ from .table_map import TableMap
 def plain_mistakes(wanted: TableMap, relation: Relation) -> list[str]:
     """What is wrong with a mapping for a layout of its source, in sentences.
 
-    >>> plain_mistakes(TableMap("s.t", "s.u", drop=("x",)), Relation(1, "s", "t", "d", ()))
-    ["drop: s.t has no column 'x'"]
+    >>> plain_mistakes(TableMap("s.t", "s.u", key=("x",)), Relation(1, "s", "t", "d", ()))
+    ['no column is left', "key: the target has no column 'x'"]
     """
     known = {c.name for c in relation.columns}
-    wrong = [f"drop: {relation.table} has no column {n!r}" for n in lacking(wanted.drop, known)]
-    wrong += [f"constants: {n!r} is in `columns` too" for n in wanted.constants if n in wanted.columns]
+    wrong = [f"constants: {n!r} is in `columns` too" for n in wanted.constants if n in wanted.columns]
     sources = {n: text for n, text in wanted.columns.items() if text in known}
     sources |= {n: n for n in _as_they_are(wanted, known)}
     names = names_of(wanted, known)
@@ -27,6 +26,16 @@ def plain_mistakes(wanted: TableMap, relation: Relation) -> list[str]:
     if not names and not wrong:
         wrong.append("no column is left")
     return wrong + _key(wanted, relation, set(names), sources)
+
+
+def unknown_drops(wanted: TableMap, columns: Collection[str]) -> list[str]:
+    """The columns to leave out that the source never had, in sentences; one that it has dropped since does
+    no harm. `columns`: all that it has, or had.
+
+    >>> unknown_drops(TableMap("s.t", "s.u", drop=("note", "x")), {"id", "note"})
+    ["drop: s.t has no column 'x'"]
+    """
+    return [f"drop: {wanted.source} has no column {n!r}" for n in lacking(wanted.drop, columns)]
 
 
 def names_of(wanted: TableMap, known: Collection[str]) -> list[str]:

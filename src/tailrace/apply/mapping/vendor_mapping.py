@@ -13,6 +13,7 @@ from .mapped import mapped
 from .prepare import mistakes, prepare
 from .shared_rows import TargetPlace
 from .shared_target import clashes, shared
+from .static_checks import unknown_drops
 from .table_map import map_of, place_of
 
 if TYPE_CHECKING:
@@ -41,7 +42,11 @@ def map_vendor_tables(
         return dict(changes), None
     maps = {name: map_of(said(name), name, task) for name in changes}
     layouts = {name: relation_of(table) for name, table in changes.items()}
-    wrong = [f"{n}: {w}" for n, m in maps.items() for w in mistakes(lambda: spark, m, layouts[n])]
+    wrong = [
+        f"{n}: {w}"
+        for n, m in maps.items()
+        for w in (*unknown_drops(m, changes[n].columns), *mistakes(lambda: spark, m, layouts[n]))
+    ]
     if not wrong:
         made = {n: prepare(lambda: spark, m, layouts[n]) for n, m in maps.items()}
         for many in shared(list(maps.values())).values():
