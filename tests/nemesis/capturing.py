@@ -68,8 +68,8 @@ class Asked:
     def withdraw(self, tables: Sequence[str]) -> None:
         self._source.published -= set(tables)
 
-    def lost(self, tables: Sequence[str]) -> list[str]:
-        return []
+    def lost(self, source: Asked, tables: Sequence[str]) -> dict[str, bool]:
+        return {}
 
     def relation(self, table: str) -> Relation:
         return self._source.now[table].relation
@@ -121,7 +121,7 @@ class Capturing:
         if source.slot is None:
             source.slot = source.lsn
         self._followed.begin(self._source)
-        self._followed.follow(self._source, self._work, self._source.prepare)
+        self._followed.follow(self._source, self._work, self._source)
         self._announced: dict[int, Relation] = {}
         self._windows.resume()
         reached = self.writer.state.position
@@ -148,7 +148,7 @@ class Capturing:
     def look(self, window: int) -> int:
         """Picks up orders; gives how many baselines began."""
         self._windows_to_open, before = window, self._work.begun
-        self._followed.look(self._source, self._work, self._source.prepare)
+        self._followed.look(self._source, self._work, self._source)
         return self._work.begun - before
 
     def _begin(self, due: Sequence[str]) -> None:

@@ -70,7 +70,7 @@ def stream(at: Path) -> tuple[Life, State]:
     """Capture makes its stream; what is recorded before the source is asked is recorded once more."""
     one = task(at)
     source: Any = SimpleNamespace(renew=lambda: None, identity=lambda: {"slot": "s"})
-    source.prepare = lambda _: True
+    source.prepare, source.published = lambda _: True, lambda tables: dict.fromkeys(tables, "1")
 
     def life() -> None:
         mine = Streams(one)

@@ -26,10 +26,20 @@ from .target_rename import Renaming
 
 logger = logging.getLogger("tailrace.capture")
 
+_MISSING = "it was dropped and created again, or removed from the publication"
+_ALTERED = "somebody altered the publication, and changes may be missing: a new baseline has them"
 Findings: TypeAlias = Callable[[LogSource, Sequence[str]], list[Finding]]
 """What keeps tables from being captured."""
-Prepare: TypeAlias = Callable[[LogSource, Sequence[str]], bool]
-"""`LogSource.prepare` as the stream's state allows it."""
+
+
+class Stream(Protocol):
+    """The stream of a session, see `stream.Streams`."""
+
+    def prepare(self, source: LogSource, tables: Sequence[str]) -> bool:
+        """`LogSource.prepare` as the stream's state allows it."""
+
+    def lost(self, source: LogSource, tables: Sequence[str]) -> dict[str, bool]:
+        """The tables of which changes may be missing; whether they are in the stream, but in another way."""
 
 
 class BaselineWork(Protocol):
@@ -87,7 +97,7 @@ class FollowedTables:
         mine -= {t for t, one in states.items() if one.member == "removed"}
         return orders.give(task.orders_path, orders.ANEW, sorted(mine), why=why, who="capture")
 
-    def follow(self, source: LogSource, work: BaselineWork, prepare: Prepare) -> None:
+    def follow(self, source: LogSource, work: BaselineWork, stream: Stream) -> None:
         """Publishes wanted tables, withdraws removed ones, and begins the baselines that are due.
 
         An order that arrives meanwhile is left to the next look: here, only baselines depend on it.
@@ -99,8 +109,8 @@ class FollowedTables:
         # Before orders and baselines are looked at: what is not read any more is recorded there.
         busy = work.busy
         late = self.known.look()
-        waiting = self._made_again(source, busy)
-        fresh = prepare(source, [t for t in self.tables if t not in waiting])
+        waiting = self._made_again(source, stream, busy)
+        fresh = stream.prepare(source, [t for t in self.tables if t not in waiting])
         busy = work.busy
         late = self.known.look() or late
         due = work.due(self.tables, self.task, self.known, busy)
@@ -108,7 +118,7 @@ class FollowedTables:
             work.begin(due, self.task)
         self._behind = late
 
-    def look(self, source: LogSource, work: BaselineWork, prepare: Prepare) -> None:
+    def look(self, source: LogSource, work: BaselineWork, stream: Stream) -> None:
         """Picks up orders, and tables added to the task file."""
         try:
             self.task = self._reload() if self._reload else self.task
@@ -128,10 +138,10 @@ class FollowedTables:
             logger.info("adding %s", ", ".join(new))
         self.tables = wanted
         due = work.due(wanted, self.task, self.known, busy)
-        if new or due or self._behind or source.lost(wanted):
+        if new or due or self._behind or stream.lost(source, wanted):
             self._behind = True
             try:
-                self.follow(source, work, prepare)
+                self.follow(source, work, stream)
             except TableMovedError as error:  # the next look finds it under its new name
                 logger.info("%s; checking again", error.what)
                 return
@@ -150,25 +160,22 @@ class FollowedTables:
         self._moved = self.watch.moved(source)
         return members(source, self.task, self.known.states, self._moved)
 
-    def _made_again(self, source: LogSource, busy: set[str]) -> set[str]:
-        """Handles recreated tables, which have lost changes: only a baseline helps that begins when they are
-        published again. Returns those that must not be captured before one is requested."""
-        waiting = set()
-        why, path = (
-            "it was dropped and created again, or removed from the publication",
-            self.task.orders_path,
-        )
-        for table in source.lost(self.tables):
+    def _made_again(self, source: LogSource, stream: Stream, busy: set[str]) -> set[str]:
+        """Handles tables that have lost changes, because they were created again or published otherwise: only
+        a baseline helps that begins when they are published again. Returns those that must not be captured
+        before one is requested."""
+        waiting, path = set(), self.task.orders_path
+        for table, altered in stream.lost(source, self.tables).items():
             state = self.known.states.get(table, TableControl(table))
             due = table not in self.known.baselines or state.gap
             if due and table not in busy:
                 continue
-            policy = recreated(self.task, table)
+            policy, why = recreated(self.task, table), _ALTERED if altered else _MISSING
             asked = due or bool(state.wanted) or policy == APPLY
             if not asked:
                 waiting.add(table)
             # What is being read is of before: apply is to wait for the baseline that is asked for.
-            stale = (asked and table in busy) or (not state.wanted and policy != STOP)
+            stale = (asked and table in busy) or (not state.wanted and (altered or policy != STOP))
             if stale and state.held != orders.SUSPENDED:
                 logger.warning("%s: %s; its policy is `%s`", table, why, policy, extra={"table": table})
                 orders.suspend(path, table, why, who="capture")

@@ -120,7 +120,7 @@ class Capture:
             self._reached = True
             self._give_up(source)
             self._check(source, writer)
-            followed.follow(source, work, self._streams.prepare)
+            followed.follow(source, work, self._streams)
             source.start(writer.state.position, list(log.latest(log.layouts(task.relations_path)).values()))
             windows.resume()
             self._began()
@@ -232,7 +232,7 @@ class Capture:
 
     def _look(self, source: LogSource, work: Baselines) -> None:
         """Picks up orders and tables added to the task file while it runs."""
-        self._followed.look(source, work, self._streams.prepare)
+        self._followed.look(source, work, self._streams)
         self._state.message = self._followed.message
 
     def _tell_lag(self, source: LogSource) -> None:

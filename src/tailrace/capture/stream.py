@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from ..errors import ConnectionLostError, SourceError
 from ..lake import log
 from ..sources.base import LogSource
 from ..state import streams
-from ..state.streams import ANEW, MADE, MAKING, UNMADE
+from ..state.streams import ANEW, MADE, MAKING, PUBLISHED, UNMADE
 
 
 class Streams:
@@ -39,6 +40,7 @@ class Streams:
                 if "begin" not in self.now.identity and log.state(self._task.log_path).position is not None:
                     found.pop("begin", None)  # LOG knows where to continue
                 self._say(replace(self.now, identity=found))
+            self._note(source, tables)
             return fresh
         before = replace(self.now, stream=max(self.now.stream, 1))
         self._say(replace(before, state=MAKING))
@@ -50,7 +52,32 @@ class Streams:
             self._say(replace(before, state=UNMADE if before.stream == 1 else ANEW))
             raise
         self._say(replace(before, state=MADE, identity=dict(source.identity())))
+        self._note(source, tables)
         return fresh
+
+    def lost(self, source: LogSource, tables: Sequence[str]) -> dict[str, bool]:
+        """Those of the tables of which changes may be missing: given to `prepare`, they are not in the stream
+        (False), or in it in another way than then (True). Empty before the first `prepare`.
+
+        Raises:
+            SourceError: the source leaves out kinds of changes.
+        """
+        there, then = source.published(tables), self._published
+        if there is None:
+            return {}
+        return {t: t in there for t in tables if t not in there or then.get(t, there[t]) != there[t]}
+
+    @property
+    def _published(self) -> dict[str, str]:
+        """How tables were in the stream when they were prepared."""
+        return dict(json.loads(self.now.identity.get(PUBLISHED, "{}")))
+
+    def _note(self, source: LogSource, tables: Sequence[str]) -> None:
+        """Records how tables are in the stream now."""
+        found = self._published | (source.published(tables) or {})
+        if found != self._published:
+            said = json.dumps(found, sort_keys=True)
+            self._say(replace(self.now, identity={**self.now.identity, PUBLISHED: said}))
 
     def _say(self, now: streams.StreamRecord) -> None:
         self.now = streams.write(self._task, replace(now, number=self.now.number))

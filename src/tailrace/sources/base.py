@@ -168,9 +168,14 @@ class LogSource(Protocol):
     def withdraw(self, tables: Sequence[str]) -> None:
         """Changes of these tables are no longer wanted."""
 
-    def lost(self, tables: Sequence[str]) -> list[str]:
-        """Those of the tables that exist but are not in the stream, although they were given to `prepare`:
-        dropped and created again. Empty before the first `prepare`."""
+    def published(self, tables: Sequence[str]) -> dict[str, str] | None:
+        """Those of the tables that are in the stream, and a text that tells how: another one later means that
+        somebody else has altered it meanwhile, and that changes may be missing. A table that was dropped and
+        created again is not in it. None before the first `prepare`.
+
+        Raises:
+            SourceError: kinds of changes are left out.
+        """
 
     @property
     def exact(self) -> bool:

@@ -4,7 +4,7 @@ There are three ways to lose changes, and each ends with a new baseline, which h
 
 - the task's stream was lost, and an operator began a new one (`streams`: where LOG ended, where it begins);
 - the table was removed, and added again (`orders`, and the baseline that answers `add`);
-- the table was dropped and created again, or somebody took it out of the publication (`orders`: capture asks
+- the table was dropped and created again, or somebody altered the publication (`orders`: capture asks
   for a baseline itself).
 
 A baseline that an operator asks for (`resync`) is none: changes go on into the change table meanwhile.
@@ -27,7 +27,7 @@ SEQ, POSITION, NUMBER = "change_seq", "stream_position", "number"
 _LAST = 10**sequence.NUMBER_DIGITS - 1
 NEW_STREAM = "its stream was lost, and `tailrace resync --new-stream` began a new one"
 ADDED_AGAIN = "it was removed, and added again"
-MADE_AGAIN = "it was dropped and created again, or taken out of the publication"
+MADE_AGAIN = "it was dropped and created again, or the publication was altered"
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,9 @@ SCHEMA = pa.schema(
 APP = "tailrace/streams"
 _RENEWED = 3
 """Rows that there are at least once a stream was replaced: `anew`, `making`, `made`."""
-_OF_THE_STREAM = ("slot", "begin")
+PUBLISHED = "published"
+"""Key of the identity: JSON, how each table was in the stream when capture prepared it."""
+_OF_THE_STREAM = ("slot", "begin", PUBLISHED)
 """Keys of the identity that a new stream does not share with the previous one."""
 
 
@@ -100,13 +102,12 @@ def renewed(task: Task) -> list[Renewed]:
     path = task.control_path("streams")
     if lake.progress(path, APP) < _RENEWED:
         return []
-    found, rows = [], lake.read(path).to_pylist()
-    for r in sorted(rows, key=lambda r: int(r["number"])):
-        begin = json.loads(r["identity"]).get("begin", "")
-        if r["stream"] > 1 and r["state"] == MADE:
-            seq = r.get("change_seq") or ""
-            found.append(Renewed(r["after"] or "", begin, r["at"], seq))
-    return found
+    rows = (r for r in lake.read(path).to_pylist() if r["stream"] > 1 and r["state"] == MADE)
+    found: dict[int, Renewed] = {}
+    for r in sorted(rows, key=lambda r: int(r["number"])):  # the first row of each: later ones add to it
+        begin, seq = json.loads(r["identity"]).get("begin", ""), r.get("change_seq") or ""
+        found.setdefault(r["stream"], Renewed(r["after"] or "", begin, r["at"], seq))
+    return list(found.values())
 
 
 def newest(task: Task) -> StreamRecord:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 import psycopg
 
-from ...errors import TableMovedError
+from ...errors import SourceError, TableMovedError
 from .connect import Session, lsn, quoted, quoted_table
 
 MOST = 63
@@ -17,6 +17,15 @@ MOST = 63
 IN_USE, IN_USE_S = "55006", 10.0
 """Seconds for which a slot in use is requested again: a server needs a moment to notice that a reader has
 gone, more if it is busy."""
+KINDS_LEFT_OUT = "the publication leaves out kinds of changes: targets would differ from the source"
+_KINDS = "select pubinsert and pubupdate and pubdelete and pubtruncate from pg_publication where pubname = %s"
+_ENTRIES = """
+select s.nspname || '.' || c.relname, concat_ws(' ', p.oid, p.xmin, {entry})
+from pg_publication p cross join lateral pg_get_publication_tables(p.pubname) t
+join pg_class c on c.oid = t.relid join pg_namespace s on s.oid = c.relnamespace
+left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = c.oid {join}
+where p.pubname = %s"""
+_SCHEMAS = "left join pg_publication_namespace n on n.pnpubid = p.oid and n.pnnspid = s.oid"
 
 
 def name_of(task: str) -> str:
@@ -60,6 +69,30 @@ def published(session: Session, publication: str) -> set[str] | None:
         "select schemaname || '.' || tablename from pg_publication_tables where pubname = %s", (publication,)
     )
     return {name for (name,) in rows}
+
+
+def entries(session: Session, publication: str) -> dict[str, str] | None:
+    """The tables in a publication, and by which rows of the catalog each is there. Whoever alters the
+    publication, or what it has of a table, makes other rows, which stay when it is altered back; adding and
+    removing other tables does not touch them. None when there is no such publication.
+
+    Raises:
+        SourceError: it leaves out kinds of changes.
+    """
+    row = session.execute(_KINDS, (publication,)).fetchone()
+    if row is None:
+        return None
+    if not row[0]:
+        raise SourceError(KINDS_LEFT_OUT, where=f"publication {publication}", hint=all_kinds(publication))
+    schemas = session.info.server_version >= 150000
+    entry = "coalesce(r.oid, n.oid)" if schemas else "r.oid"
+    query = _ENTRIES.format(entry=entry, join=_SCHEMAS if schemas else "")
+    return dict(session.execute(query.encode(), (publication,)).fetchall())
+
+
+def all_kinds(publication: str) -> str:
+    """The statement that has a publication send all changes."""
+    return f"ALTER PUBLICATION {quoted(publication)} SET (publish = 'insert, update, delete, truncate')"
 
 
 def options(session: Session) -> str:

@@ -178,14 +178,14 @@ class PostgresSource:
         with asking(self.where):
             pg_slot.withdraw(self._session(), self.publication, [self._now(t) for t in tables])
 
-    def lost(self, tables: Sequence[str]) -> list[str]:
-        """Tables that are not in the publication: a table that is dropped leaves it. From then on `prepare`
-        publishes none but these."""
+    def published(self, tables: Sequence[str]) -> dict[str, str] | None:
+        """How the tables are in the publication, see `slot.entries`: a table that is dropped leaves it. From
+        then on `prepare` publishes none but those that are not in it."""
         with asking(self.where):
-            there = pg_slot.published(self._session(), self.publication)
-        found = [] if there is None else [t for t in tables if self._now(t) not in there]
-        self._lacking = None if there is None else {self._now(t) for t in found}
-        return found
+            there = pg_slot.entries(self._session(), self.publication)
+        names = {t: self._now(t) for t in tables}
+        self._lacking = None if there is None else {now for now in names.values() if now not in there}
+        return None if there is None else {t: there[now] for t, now in names.items() if now in there}
 
     @property
     def exact(self) -> bool:

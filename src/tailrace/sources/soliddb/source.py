@@ -160,10 +160,10 @@ class SolidSource:
         """The stream skips these tables from now on."""
         self._stream.want({i: t for i, t in self._stream.tables.items() if t not in tables})
 
-    def lost(self, tables: Sequence[str]) -> list[str]:
-        """Tables whose current id differs from the one their changes are read by."""
+    def published(self, tables: Sequence[str]) -> dict[str, str] | None:
+        """All but those whose current id differs from the one their changes are read by."""
         read = self._stream.tables
-        return [t for t in tables if t in read.values() and self._id(t) not in read]
+        return {t: "" for t in tables if t not in read.values() or self._id(t) in read}
 
     @property
     def exact(self) -> bool:

@@ -1,0 +1,129 @@
+"""A publication that somebody alters, and alters back: the server never sends what was changed meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tailrace.capture.process import Capture
+from tailrace.errors import SourceError
+from tailrace.sources import open_source
+from tailrace.state import orders
+
+from .test_control import Shop, task_file
+from .test_model import drain
+from .test_running import meanwhile, wait_for
+
+pytestmark = pytest.mark.db
+
+ALL = "set (publish = 'insert, update, delete, truncate')"
+NAME = "publication tailrace_shop"
+MADE = (
+    f"create {NAME} for table only s.a, only s.b with "
+    "(publish_via_partition_root = true, publish_generated_columns = stored)"
+)
+ALTERED = "somebody altered the publication, and changes may be missing: a new baseline has them"
+
+
+def shop_of(folder: Path, url: str, db: psycopg.Connection, more: str = "") -> Shop:
+    for table in ("a", "b"):
+        db.execute(f"create table if not exists s.{table} (id int primary key, v int, w int)")
+        db.execute(f"insert into s.{table} values (1, 1, 1), (2, 2, 2)")
+    shop = Shop(task_file(folder, url, tables="s.a, s.b", more=more), db)
+    drain(shop.task, None)
+    return shop
+
+
+@pytest.mark.parametrize(
+    ("there", "back", "lost"),
+    [
+        (f"alter {NAME} set (publish = 'insert')", f"alter {NAME} {ALL}", ["s.a", "s.b"]),
+        (
+            f"alter {NAME} set table only s.a where (id > 1), only s.b",
+            f"alter {NAME} set table only s.a, only s.b",
+            ["s.a"],
+        ),
+        (
+            f"alter {NAME} set table only s.a (id), only s.b",
+            f"alter {NAME} set table only s.a, only s.b",
+            ["s.a"],
+        ),
+        (f"alter {NAME} drop table only s.a", f"alter {NAME} add table only s.a", ["s.a"]),
+        (f"drop {NAME}", MADE, ["s.a", "s.b"]),
+    ],
+    ids=["kinds", "rows", "columns", "table", "made again"],
+)
+def test_tables_wait_for_a_new_baseline_when_it_was_altered_and_altered_back(
+    tmp_path: Path, database: str, db: psycopg.Connection, there: str, back: str, lost: list[str]
+) -> None:
+    db.execute("create schema s")
+    shop = shop_of(tmp_path, database, db)
+    db.execute(there.encode())
+    db.execute("update s.a set v = 9, w = 9 where id = 1; update s.b set v = 9 where id = 1")
+    db.execute(back.encode())
+    drain(shop.task, None)
+    assert [t for t in ("s.a", "s.b") if shop.state(t) == ("suspended", ALTERED)] == lost
+    for table in lost:
+        orders.give(shop.task.orders_path, orders.RESYNC, [table], why="altered", who="me")
+    for _ in range(2):  # once settled, it is settled
+        drain(shop.task, None)
+        assert shop.equal("s.a") and shop.equal("s.b")
+        assert shop.state("s.a")[0] == shop.state("s.b")[0] == "stopped"
+
+
+@pytest.mark.parametrize("policy", ["apply", "stop"])
+def test_a_policy_for_recreated_tables_counts_there_too(
+    tmp_path: Path, database: str, db: psycopg.Connection, policy: str
+) -> None:
+    db.execute("create schema s")
+    said = f"tables: {{s.a: {{ddl: {{recreate_table: {policy}}}}}}}\n"
+    shop = shop_of(tmp_path, database, db, said)
+    db.execute(f"alter {NAME} drop table only s.a".encode())
+    db.execute("update s.a set v = 9 where id = 1")
+    db.execute(f"alter {NAME} add table only s.a".encode())
+    drain(shop.task, None)
+    assert shop.equal("s.a") == (policy == "apply")
+    assert shop.state("s.a") == (("stopped", None) if policy == "apply" else ("suspended", ALTERED))
+
+
+def test_it_is_noticed_while_capture_runs(tmp_path: Path, database: str, db: psycopg.Connection) -> None:
+    db.execute("create schema s")
+    shop = shop_of(tmp_path, database, db)
+    stop, failed = threading.Event(), list[Exception]()
+
+    def run() -> None:
+        try:
+            Capture(shop.task, stop=stop).run()
+        except SourceError as error:
+            failed.append(error)
+
+    with meanwhile(run, stop=stop):
+        wait_for(lambda: db.execute("select active from pg_replication_slots").fetchone() == (True,), 20)
+        db.execute(f"alter {NAME} drop table only s.a".encode())
+        db.execute(f"alter {NAME} add table only s.a".encode())
+        wait_for(lambda: shop.state("s.a") == ("suspended", ALTERED), 20)
+        assert not failed
+        db.execute(f"alter {NAME} set (publish = 'insert')".encode())
+        wait_for(lambda: bool(failed), 20)
+    assert str(failed[0]).splitlines() == [
+        "the publication leaves out kinds of changes: targets would differ from the source",
+        "  where: publication tailrace_shop",
+        f'  hint: ALTER PUBLICATION "tailrace_shop" {ALL.replace("set", "SET")}',
+    ]
+
+
+def test_check_names_the_columns_that_it_leaves_out(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    db.execute("create schema s")
+    shop = shop_of(tmp_path, database, db)
+    db.execute(f"alter {NAME} set table only s.a (id, v), only s.b".encode())
+    source = open_source(shop.task)
+    found = [one for one in source.check(["s.a", "s.b"], None) if one.where.endswith("s.a")]
+    source.close()
+    assert [(one.level, one.what) for one in found] == [
+        ("warning", "the publication leaves out columns, which the target does not get, or loses: w")
+    ]
