@@ -14,7 +14,7 @@ import tailrace
 from tailrace.errors import ConfigError, UnsupportedError
 from tailrace.query.spark_rows import streamed
 
-from ..unit.task_home import TaskHome
+from ..unit.task_home import TaskHome, with_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +48,26 @@ def test_tables_and_questions(spark: SparkSession, tmp_path: Path) -> None:
     finally:
         spark.sql("DROP SCHEMA IF EXISTS shop CASCADE")
         spark.sql("DROP TABLE IF EXISTS tracking")
+
+
+def test_a_name_that_the_catalog_cannot_have_is_refused_where_it_stands(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    odd = ["o.a b", "o.ü", "o.dot.name", "o b.t"]
+    task = with_tables(tmp_path, {"o.other": 7, "o.t": 1, "o.T": 2, **dict.fromkeys(odd, 3)})
+    try:
+        assert task.sql("SELECT id FROM o.other", spark).rows() == [{"id": 7}]
+        for table in ("o.`a b`", "o.`ü`", "o.`dot.name`", "`o b`.t", "spark_catalog.o.`a b`", "o.`a b__ct`"):
+            with pytest.raises(UnsupportedError, match=r"Spark's catalog takes letters of ASCII") as caught:
+                task.sql(f"SELECT id FROM {table}", spark)
+            assert "ask without --spark" in str(caught.value)
+        for table in ("o.t", "o.`T`", "O.t__ct"):
+            with pytest.raises(ConfigError, match=r"means 2 things in SQL"):
+                task.sql(f"SELECT id FROM {table}", spark)
+        path = task.task.target_path("o.ü")
+        assert task.sql(f"SELECT id FROM delta.`{path}`", spark).rows() == [{"id": 3}]
+    finally:
+        spark.sql("DROP SCHEMA IF EXISTS o CASCADE")
 
 
 TYPES = """

@@ -16,7 +16,7 @@ from tailrace.config.task import Task, load
 from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.model import sequence
-from tailrace.model.change import Column, Relation
+from tailrace.model.change import Column, Relation, split
 from tailrace.model.types import header_schema, schema_of
 from tailrace.state import ledger
 from tailrace.state.ledger import STORE_APP, AppliedTable, Baseline, Stored
@@ -131,6 +131,19 @@ def partly_applied(folder: Path) -> TaskHome:
     made.applied([item(1, "b"), item(3)], 13)
     made.store((14, "B", item(3)), (14, "U", item(4)), (15, "U", item(1, "c")), (16, "I", item(5)))
     return made
+
+
+def with_tables(folder: Path, tables: Mapping[str, int]) -> tailrace.OpenTask:
+    """A task whose tables have a target of one row, whose id is given, and a change of id 10 * that."""
+    home = TaskHome(folder)
+    task = home.task
+    for relid, (table, number) in enumerate(tables.items(), 10):
+        relation = Relation(relid, *split(table), "d", COLUMNS)
+        log.record_layouts(task.relations_path, [log.Layout(relation, bytes.fromhex(position(0)), seq(0))])
+        lake.append(task.target_path(table), pa.table({"id": [number]}))
+        nulls = {f.name: pa.nulls(1, f.type) for f in header_schema()}
+        lake.append(task.changes_path(table), pa.table(nulls | {"id": [10 * number]}))
+    return tailrace.open(home.file)
 
 
 def values(row: Row) -> tuple[Any, ...]:

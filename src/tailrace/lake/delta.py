@@ -24,7 +24,7 @@ from . import guards, retrying
 from .failpoints import reach
 from .opened import opened, reached
 from .parts import ROW_GROUP, AddedFile, Part, filesystem
-from .reading import dataset, fitted, is_missing
+from .reading import dataset, fitted, is_missing, unread
 
 __all__ = [
     "ROW_GROUP",
@@ -56,6 +56,7 @@ __all__ = [
     "replace_all",
     "retried",
     "schema_json",
+    "unread",
     "vacuum",
     "version",
     "write_part",

@@ -10,6 +10,14 @@ from deltalake import DeltaTable
 
 from .parts import filesystem
 
+_FEATURES = {"timestampNtz", "typeWidening"}
+"""Features of Delta tables that delta-rs and Arrow can read."""
+
+
+def unread(delta: DeltaTable) -> list[str]:
+    """The features of a Delta table that are not read here."""
+    return sorted(set(delta.protocol().reader_features or []) - _FEATURES)
+
 
 def dataset(delta: DeltaTable) -> ds.Dataset:
     """The rows of the version that `delta` has loaded.

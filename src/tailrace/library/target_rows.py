@@ -6,11 +6,12 @@ from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+from deltalake import DeltaTable
 
 from ..errors import PositionError, UnsupportedError
 from ..lake import log
 from ..lake.log import Layout
-from ..lake.reading import fitted
+from ..lake.reading import fitted, unread
 from ..model import sequence
 from ..model.change import Column
 from ..model.types import arrow_type
@@ -34,6 +35,16 @@ def layouts_from(
     ]
     passed = sum(log.number(one) <= number for one in later)
     return [begun, *later][passed:]
+
+
+def refuse_features(delta: DeltaTable, where: str, what: str = "the target") -> None:
+    """Raises UnsupportedError for a table with features that this process does not read."""
+    if more := unread(delta):
+        raise UnsupportedError(
+            f"{what} has {', '.join(more)}, which this process does not read",
+            where=where,
+            hint="read it with Spark: `tailrace sql --spark`, or by path (docs/readers.md)",
+        )
 
 
 def refuse_other(column: Column, have: pa.Schema, older: bool, where: str) -> None:

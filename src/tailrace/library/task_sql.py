@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..config.task import Task
-from ..errors import ConfigError, UnsupportedError
+from ..errors import ConfigError, TailraceError, UnsupportedError
 from ..query.calls import QUESTIONS, Call, replaced
 from ..query.result import Result
 from ..query.spark_rows import failed, streamed
 from ..query.sql import asked
 from .task_table import TaskTable
-from .task_views import connected, places
+from .task_views import LeftOut, TaskViews, View, folded, told_apart, views
 
 if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+_DEFAULT = "default"
+"""Spark's schema of names without one."""
 _KINDS = {"Sequence": list, "Mapping": dict, "bool": bool}
 """What is in the type of a parameter -> what its literal is."""
 
@@ -44,8 +48,8 @@ class AskedTask(Protocol):
 def in_duckdb(task: AskedTask, statement: str) -> Result:
     """The rows of a statement of DuckDB's; see `OpenTask.sql`."""
     given, plain = _questions(task, statement)
-    connection = connected(task.task, task.tables)
-    return asked(connection, plain, {name: result.arrow for name, result in given.items()})
+    shown = TaskViews(task.task, task.tables)
+    return asked(shown.connection, plain, {name: result.arrow for name, result in given.items()}, shown.why)
 
 
 def in_spark(task: AskedTask, statement: str, spark: SparkSession) -> Result:
@@ -63,32 +67,59 @@ def in_spark(task: AskedTask, statement: str, spark: SparkSession) -> Result:
             hint="read the tables by path (docs/readers.md)",
         )
     given, plain = _questions(task, statement)
-    for name, path in places(task.task, task.tables):
-        _made(spark, name, path)
+    shown, left_out = told_apart(task.task, views(task.task, task.tables), _DEFAULT)
+    for one in shown:
+        if (why := _unnamed(one)) is None:
+            _made(spark, one)
+        else:
+            left_out.append(LeftOut(one, why))
     for name, result in given.items():
         result.spark(spark).createOrReplaceTempView(name)
     try:
         return streamed(spark.sql(plain), statement)
     except PySparkException as error:
-        raise failed(error, statement) from None
+        raise _left_out(error, left_out) or failed(error, statement) from None
 
 
-def _made(spark: SparkSession, name: str, path: str) -> None:
+def _unnamed(one: View) -> UnsupportedError | None:
+    """Why Spark's catalog cannot have a view's name; None: it can."""
+    if all(re.fullmatch(r"\w*", part, re.ASCII) for part in one.place):
+        return None
+    return UnsupportedError(
+        f"Spark's catalog takes letters of ASCII, digits and _ in names, which {one.name} does not keep to",
+        where=one.path,
+        hint=f"ask without --spark, or write delta.{_ticked(one.path)} in place of the name",
+    )
+
+
+def _left_out(error: PySparkException, views: Sequence[LeftOut]) -> TailraceError | None:
+    """Why a statement failed that names a view which is left out; None: it names none."""
+    if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
+        return None
+    said = (error.getMessageParameters() or {}).get("relationName", "")
+    *_, schema, table = [_DEFAULT, *(p.replace("``", "`") for p in re.findall(r"`((?:[^`]|``)*)`", said))]
+    named = (folded(schema), folded(table))
+    return next((left.why for left in views if left.view.folded(_DEFAULT) == named), None)
+
+
+def _made(spark: SparkSession, one: View) -> None:
     """Names a Delta table in the session's catalog.
 
     Raises:
         UnsupportedError: the session has another table of that name.
     """
-    schema, _, table = name.rpartition(".")
-    place = f"{_ticked(schema or 'default')}.{_ticked(table)}"
+    schema, table = one.place
+    place = f"{_ticked(schema or _DEFAULT)}.{_ticked(table)}"
     if spark.catalog.tableExists(place):
         row = spark.sql(f"DESCRIBE DETAIL {place}").first()
-        if row is None or row["location"].removeprefix("file:").rstrip("/") != path.rstrip("/"):
-            raise UnsupportedError(f"the Spark session has another table {name}", hint="begin a new session")
+        if row is None or row["location"].removeprefix("file:").rstrip("/") != one.path.rstrip("/"):
+            raise UnsupportedError(
+                f"the Spark session has another table {one.name}", hint="begin a new session"
+            )
         return
     if schema:
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS {_ticked(schema)}")
-    location = path.replace("\\", "\\\\").replace("'", "\\'")
+    location = one.path.replace("\\", "\\\\").replace("'", "\\'")
     spark.sql(f"CREATE TABLE {place} USING delta LOCATION '{location}'")
 
 
@@ -158,6 +189,6 @@ def _ticked(name: str) -> str:
 
 def words(task: AskedTask) -> list[str]:
     """What a prompt completes: tables, their columns, and questions."""
-    found: Mapping[str, None] = dict.fromkeys(name for name, _ in places(task.task, task.tables))
+    found: Mapping[str, None] = dict.fromkeys(v.name for v in views(task.task, task.tables))
     columns = {c for t in task.tables for c in task.table(t).columns}
     return sorted({*found, *columns, *(f"{q}(" for q in QUESTIONS)})

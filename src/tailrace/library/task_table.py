@@ -34,15 +34,13 @@ from ..state import ledger
 from ..state.capture_gaps import of_table
 from ..state.ledger import Baseline
 from ..state.totals import last_stored
-from .target_rows import layouts_from, read, refuse_other
+from .target_rows import layouts_from, read, refuse_features, refuse_other
 
 if TYPE_CHECKING:
     from ..validate.versions import Version, Versions
 
 _END = "G" * 40
 """Behind every stream position."""
-_READ = {"timestampNtz", "typeWidening"}
-"""Features of Delta tables that are read here."""
 
 
 @dataclass(frozen=True)
@@ -225,12 +223,7 @@ class TaskTable(TableChanges):
 
         where = f"{version.path}, version {version.version}"
         delta = DeltaTable(version.path, version=version.version)
-        if more := set(delta.protocol().reader_features or []) - _READ:
-            raise UnsupportedError(
-                f"the target has {', '.join(sorted(more))}, which this process does not read",
-                where=where,
-                hint="read it with Spark (docs/readers.md)",
-            )
+        refuse_features(delta, where)
         data = dataset(delta)
         mark = mark_of(self.task, self.name) if self.task else None
         have = plain_schema(pa.schema([f for f in data.schema if f.name not in {mark, *self.hidden}]))

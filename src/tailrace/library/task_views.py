@@ -1,63 +1,166 @@
-"""A task's tables in DuckDB: targets, change tables, TRACKING and the key log as views."""
+"""A task's tables as SQL sees them: targets, change tables, TRACKING and the key log, as views in DuckDB."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+import string
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from ..apply.mapping.table_map import task_map
 from ..config.task import Task
+from ..errors import ConfigError, TailraceError
 from ..lake import delta as lake
+from ..model.change import split
 from ..query.duck import connected as opened
 from ..state.orders import of_task, target_names
+from .target_rows import refuse_features
 
 if TYPE_CHECKING:
     import duckdb
 
 CHANGES = "__ct"
 """What the name of a change table's view ends with."""
+_STANDS_IN = "tailrace_left_out_"
+_FOLDED = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
-def connected(task: Task, tables: Sequence[str]) -> duckdb.DuckDBPyConnection:
-    """A connection of its own with views of the tables as they are now, which read only the columns and files
-    that a statement needs: `schema.table`, the target where it is a Delta table; `schema.table__ct`, the
-    change table; `tracking`; `keylog`. A function `columns_changed('schema.table', mask)` gives the names of
-    the columns in a mask of that change table.
+@dataclass(frozen=True)
+class View:
+    """A Delta table of a task under its name in SQL.
+
+    Attributes:
+        name: `schema.table`, or a name alone.
+        means: what it is.
+        path: where the table is.
+        changes_of: the table whose changes it has; None: it is no change table.
+    """
+
+    name: str
+    means: str
+    path: str
+    changes_of: str | None = None
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Schema and table; without a schema it is empty."""
+        return split(self.name)
+
+    def folded(self, default: str) -> tuple[str, str]:
+        """The same for SQL, which knows no letter case; `default`: the schema of names without one.
+
+        >>> View("Shop.Item", "", "").folded("main"), View("keylog", "", "").folded("main")
+        (('shop', 'item'), ('main', 'keylog'))
+        """
+        schema, table = self.place
+        return folded(schema or default), folded(table)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A view that cannot be there, and why: for the statements that name it."""
+
+    view: View
+    why: TailraceError
+
+
+def folded(name: str) -> str:
+    """A name without letter case: that of ASCII, the only one that DuckDB's names have."""
+    return name.translate(_FOLDED)
+
+
+def views(task: Task, tables: Sequence[str]) -> list[View]:
+    """The tables that are there."""
+    return [one for one in _named(task, tables) if lake.exists(one.path)]
+
+
+def told_apart(task: Task, found: Iterable[View], default: str) -> tuple[list[View], list[LeftOut]]:
+    """The views whose names mean one thing each, and the others; `default`: the schema of names that say
+    none."""
+    of: dict[tuple[str, str], list[View]] = {}
+    for one in found:
+        of.setdefault(one.folded(default), []).append(one)
+    alone = [same[0] for same in of.values() if len(same) == 1]
+    return alone, [
+        LeftOut(one, _many_meanings(task, same)) for same in of.values() if same[1:] for one in same
+    ]
+
+
+def _many_meanings(task: Task, same: Sequence[View]) -> ConfigError:
+    meanings = ", and ".join(sorted(one.means for one in same))
+    return ConfigError(
+        f"{same[0].name} means {len(same)} things in SQL, where letter case does not count: {meanings}",
+        where=task.name,
+        hint="ask a question, which takes the exact name: FROM current('schema.table'), "
+        "FROM changes('schema.table')",
+    )
+
+
+class TaskViews:
+    """A connection of its own with views of a task's tables as they are now, which read only the columns and
+    files that a statement needs: `schema.table`, the target where it is a Delta table; `schema.table__ct`,
+    the change table; `tracking`; `keylog`. A function `columns_changed('schema.table', mask)` gives the names
+    of the columns in a mask of that change table.
 
     Raises:
         UnsupportedError: DuckDB is not installed.
     """
-    connection = opened()
-    names: dict[str, list[str]] = {}
-    for number, (name, path) in enumerate(places(task, tables)):
-        schema, _, table = name.rpartition(".")
-        arrow = f"tailrace_{number}"
-        if name.endswith(CHANGES):
-            names[name.removesuffix(CHANGES)] = [f.name for f in DeltaTable(path).schema().fields]
-        connection.register(arrow, lake.dataset(DeltaTable(path)))
-        if schema:
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
-        place = f"{_quoted(schema)}.{_quoted(table)}" if schema else _quoted(table)
-        connection.execute(f"CREATE VIEW {place} AS SELECT * FROM {arrow}")
-    connection.execute(_COLUMNS_CHANGED.format(names=_map(names)))
-    return connection
+
+    def __init__(self, task: Task, tables: Sequence[str]) -> None:
+        self.connection: duckdb.DuckDBPyConnection = opened()
+        found = views(task, tables)
+        there, self._left_out = told_apart(task, found, "main")
+        for number, one in enumerate(there):
+            try:
+                self._show(one, f"tailrace_{number}")
+            except TailraceError as error:
+                self._left_out.append(LeftOut(one, error))
+        self._stand_in()
+        columns = {
+            one.changes_of: [f.name for f in DeltaTable(one.path).schema().fields]
+            for one in found
+            if one.changes_of is not None
+        }
+        self.connection.execute(_COLUMNS_CHANGED.format(names=_map(columns)))
+
+    def why(self, error: Exception) -> TailraceError | None:
+        """Why a statement failed that names a view which is left out; None: it names none."""
+        found = re.search(rf"\b{_STANDS_IN}(\d+)\b", str(error))
+        return self._left_out[int(found[1])].why if found else None
+
+    def _show(self, one: View, rows: str) -> None:
+        delta = DeltaTable(one.path)
+        refuse_features(delta, one.path, one.means)
+        self.connection.register(rows, lake.dataset(delta))
+        self._view(one, rows)
+
+    def _stand_in(self) -> None:
+        """Views of rows that are not there, in place of those left out: DuckDB's error names the rows."""
+        for number, left in enumerate(self._left_out):
+            rows = f"{_STANDS_IN}{number}"
+            self.connection.register(rows, pa.table({"left_out": pa.nulls(0)}))
+            self._view(left.view, rows)
+            self.connection.unregister(rows)
+
+    def _view(self, one: View, rows: str) -> None:
+        schema, table = (_quoted(part) for part in (one.place[0] or "main", one.place[1]))
+        # With the catalog's name: a schema may be called like a catalog (`temp`).
+        self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS memory.{schema}")
+        self.connection.execute(f"CREATE VIEW IF NOT EXISTS memory.{schema}.{table} AS SELECT * FROM {rows}")
 
 
-def places(task: Task, tables: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each view's name and Delta table, of those that are there."""
-    return ((name, path) for name, path in _named(task, tables) if lake.exists(path))
-
-
-def _named(task: Task, tables: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _named(task: Task, tables: Sequence[str]) -> Iterator[View]:
     renamed = target_names(of_task(task.orders_path, {}))
     targets = {renamed.get(t, task_map(task, t).target) for t in tables}
     if task.target.type == "delta":
-        yield from ((t, task.target_path(t)) for t in sorted(targets))
-    yield from ((t + CHANGES, task.changes_path(t)) for t in tables)
-    yield "tracking", task.tracking_path
-    yield "keylog", task.keylog_path
+        yield from (View(t, f"the target {t}", task.target_path(t)) for t in sorted(targets))
+    yield from (View(t + CHANGES, f"the change table of {t}", task.changes_path(t), t) for t in tables)
+    yield View("tracking", "TRACKING", task.tracking_path)
+    yield View("keylog", "the key log", task.keylog_path)
 
 
 _COLUMNS_CHANGED = """

@@ -84,6 +84,17 @@ class Column:
     note: str | None = None
 
 
+def split(table: str) -> tuple[str, str]:
+    """Schema and name of `schema.name`. Names may have dots, schemas have none; without a dot there is no
+    schema.
+
+    >>> split("shop.order.lines"), split("keylog")
+    (('shop', 'order.lines'), ('', 'keylog'))
+    """
+    schema, dot, name = table.partition(".")
+    return (schema, name) if dot else ("", table)
+
+
 @dataclass(frozen=True)
 class Relation:
     """One layout of a source table, valid from a position on.

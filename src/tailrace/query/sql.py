@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ..errors import ConfigError
+from ..errors import ConfigError, TailraceError
 from .duck import optional, reader_of
 from .result import Result
 
@@ -19,9 +19,10 @@ def asked(
     connection: duckdb.DuckDBPyConnection,
     statement: str,
     given: Mapping[str, Callable[[], pa.RecordBatchReader]] | None = None,
+    why: Callable[[Exception], TailraceError | None] = lambda error: None,
 ) -> Result:
     """The rows of a statement, which is run anew each time they are read; `given`: rows that it names, and
-    that can be read once.
+    that can be read once; `why`: what to say in place of an error of DuckDB's.
 
     Raises:
         ConfigError: it cannot be run, or gives no rows.
@@ -36,7 +37,8 @@ def asked(
             if found is not None:
                 return reader_of(found)
         except db.Error as error:
-            raise ConfigError(f"the statement cannot be run: {error}", where=statement) from None
+            failed = ConfigError(f"the statement cannot be run: {error}", where=statement)
+            raise why(error) or failed from None
         raise ConfigError("the statement gives no rows", where=statement, hint="write a SELECT")
 
     return Result(run().schema, lambda: iter(run()))

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 Sessions = Callable[[str], "SparkSession"]
 """Returns the Spark session, which is started at the first call; the text says what it is needed for."""
-_READ_HERE = {"timestampNtz", "typeWidening"}
-"""Features of Delta tables that delta-rs can read."""
 
 
 @dataclass(frozen=True)
@@ -140,8 +138,8 @@ class TargetSide:
         if self.stored or any(r.before != r.relation for _, r in self.steps):
             return f"changes of {self.table} have to be applied on top of its target"
         if isinstance(self.base, Version):
-            if more := self._features - _READ_HERE:
-                return f"the target of {self.table} has {', '.join(sorted(more))}"
+            if more := lake.unread(self._delta):
+                return f"the target of {self.table} has {', '.join(more)}"
             size += sum(pa.table(self._delta.get_add_actions(flatten=True))["size_bytes"].to_pylist())
         else:
             size += self.base.landed.size
@@ -153,10 +151,6 @@ class TargetSide:
     def _delta(self) -> DeltaTable:
         assert isinstance(self.base, Version)  # noqa: S101 - called only in that case
         return DeltaTable(self.base.path, version=self.base.version)
-
-    @property
-    def _features(self) -> set[str]:
-        return set(self._delta.protocol().reader_features or [])
 
     def here(self) -> FileRows:
         """The rows, for this process."""

@@ -1,0 +1,94 @@
+"""A task's tables under their names in SQL: names that mean two things, dots, what cannot be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tailrace
+from tailrace.errors import ConfigError, TailraceError, UnsupportedError
+from tailrace.lake import delta as lake
+from tailrace.model.types import header_schema
+
+from .task_home import with_tables
+
+pytestmark = pytest.mark.unit
+
+
+def ids(task: tailrace.OpenTask, table: str) -> list[int]:
+    return [r["id"] for r in task.sql(f"SELECT id FROM {table}").rows()]
+
+
+@pytest.mark.parametrize(
+    ("tables", "names", "why"),
+    [
+        (
+            {"a.t": 1, "a.T": 2},
+            ["a.t", 'a."T"', "A.T"],
+            r"means 2 things in SQL, .*: the target a\.T, and the target a\.t\n",
+        ),
+        (
+            {"a.t": 1, "a.T": 2},
+            ["a.t__ct", 'a."T__ct"'],
+            r"the change table of a\.T, and the change table of a\.t\n",
+        ),
+        ({"a.x": 1, "a.x__ct": 2}, ["a.x__ct"], r"the change table of a\.x, and the target a\.x__ct\n"),
+        (
+            {"main.keylog": 1, "Main.KeyLog": 2},
+            ["keylog"],
+            r"the target Main\.KeyLog, and the target main\.keylog",
+        ),
+    ],
+)
+def test_a_name_that_means_two_things_is_refused_where_it_stands(
+    tmp_path: Path, tables: dict[str, int], names: list[str], why: str
+) -> None:
+    task = with_tables(tmp_path, {"a.other": 7, **tables})
+    assert (ids(task, "a.other"), ids(task, "a.other__ct")) == ([7], [70])
+    assert task.sql("SELECT 'a.t' AS x").rows() == [{"x": "a.t"}]
+    for name in names:
+        for statement in (
+            f"SELECT id FROM {name}",
+            f"DESCRIBE {name}",
+            f"FROM a.other JOIN {name} USING (id)",
+        ):
+            with pytest.raises(ConfigError, match=why) as caught:
+                task.sql(statement)
+            assert caught.value.where == "shop"
+            assert "FROM changes('schema.table')" in str(caught.value)
+
+
+def test_what_goes_with_a_name_of_two_meanings_is_there(tmp_path: Path) -> None:
+    task = with_tables(tmp_path, {"a.x": 1, "a.x__ct": 2})
+    assert (ids(task, "a.x"), ids(task, "a.x__ct__ct")) == ([1], [20])
+    assert task.sql("SELECT columns_changed('a.x', '\\x01'::BLOB) AS c").rows() == [
+        {"c": [header_schema().names[0]]}
+    ]
+    with pytest.raises(ConfigError, match="Table with name nothing does not exist"):
+        task.sql("SELECT * FROM a.nothing")
+
+
+def test_names_with_dots_other_letters_and_names_of_catalogs(tmp_path: Path) -> None:
+    task = with_tables(tmp_path, {"a.dot.name": 1, "a.ü": 2, "a.Ü": 3, 'a.q"': 4, "temp.t": 5})
+    assert (ids(task, 'a."dot.name"'), ids(task, 'a."dot.name__ct"')) == ([1], [10])
+    assert (ids(task, 'a."ü"'), ids(task, 'a."Ü"'), ids(task, 'a."q"""')) == ([2], [3], [4])
+    assert ids(task, "memory.temp.t") == [5]
+    with pytest.raises(ConfigError, match="does not exist"):
+        task.sql('SELECT * FROM "a.dot".name')
+
+
+def test_a_target_that_is_not_read_here_is_refused_where_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = with_tables(tmp_path, {"a.t": 1, "a.marked": 2})
+
+    def unread(delta: lake.DeltaTable) -> list[str]:
+        return ["deletionVectors"] if delta.table_uri.rstrip("/").endswith("a.marked") else []
+
+    monkeypatch.setattr("tailrace.library.target_rows.unread", unread)
+    assert ids(task, "a.t") == [1]
+    with pytest.raises(UnsupportedError, match=r"the target a\.marked has deletionVectors") as caught:
+        task.sql("SELECT id FROM a.marked")
+    assert isinstance(caught.value, TailraceError)
+    assert "--spark" in str(caught.value)
