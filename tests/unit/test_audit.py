@@ -336,7 +336,7 @@ def test_exceptions_are_those_of_the_attempt_that_came_through(tmp_path: Path) -
 def test_exceptions_of_a_batch_that_never_came_through_are_taken_back(tmp_path: Path) -> None:
     """A crash after the exceptions; before the batch comes again, the rows that it missed are there."""
     place = Place(tmp_path, "strict", {"update_missing": "log then stop after 9"})
-    for table in ("s.t", "s.other"):
+    for table in ("s.t", "s.other.lines"):
         exceptions = Exceptions(str(tmp_path), "task")
         told = {"resync_state": TIME, "result_error": "update_missing", "change_row_type": "U"}
         rows = pa.Table.from_pylist(
@@ -345,11 +345,12 @@ def test_exceptions_of_a_batch_that_never_came_through_are_taken_back(tmp_path: 
         exceptions.keep_rows(rows, table, 2, after=0, counts={"update_missing": (0, 2)})
     lake.append(place.path, pa.Table.from_pylist([{"lane": 0, "id": k} for k in "pq"], schema=COLUMNS))
     assert not place.apply([change(1, "U", "p"), change(2, "U", "q")]).tally
-    assert {r["TABLE_NAME"] for r in lake.read(str(tmp_path / EXCEPTIONS)).to_pylist()} == {"other"}
+    kept = lake.read(str(tmp_path / EXCEPTIONS)).to_pylist()
+    assert {(r["TABLE_OWNER"], r["TABLE_NAME"]) for r in kept} == {("s", "other.lines")}
     assert place.exceptions.counted("s.t", 2, ["update_missing"]) == {"update_missing": 0}
     place.apply([change(3, "U", "x")])
     assert place.exceptions.counted("s.t", 3, ["update_missing"]) == {"update_missing": 1}
-    assert place.exceptions.counted("s.other", 2, ["update_missing"]) == {"update_missing": 2}
+    assert place.exceptions.counted("s.other.lines", 2, ["update_missing"]) == {"update_missing": 2}
     place.exceptions.take_back("s.other", -1, {})
     assert [r["TABLE_NAME"] for r in lake.read(str(tmp_path / EXCEPTIONS)).to_pylist()] == ["t"]
     assert place.exceptions.reached("s.other") == -1

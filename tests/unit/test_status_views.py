@@ -43,7 +43,7 @@ def task(tmp_path: Path) -> Task:
     for batch in ledger.read_stored(made.control_path("stored"))[:1]:
         done = AppliedTable("s.t", 2, 1, 1, 1, 0, "task_local", 0.1)
         ledger.write_applied(made.control_path("applied"), batch, [done], "tailrace/applied")
-    orders.suspend(made.control_path("orders"), "s.u", "v became text", who="ddl")
+    orders.suspend(made.control_path("orders"), "s.u.v", "v became text", who="ddl")
     return made
 
 
@@ -83,11 +83,11 @@ def test_state_history_and_suspended_tables(task: Task, tmp_path: Path) -> None:
     ]
     assert loading["timeslot"] == dt.datetime(2026, 3, 1, 12, 5, tzinfo=dt.timezone.utc)
     (held,) = rows(folder, SUSPENDED)
-    assert [held[k] for k in ("table_owner", "table_name", "suspend_reason")] == ["s", "u", "v became text"]
+    assert [held[k] for k in ("table_owner", "table_name", "suspend_reason")] == ["s", "u.v", "v became text"]
     # What an export has of the past stays, what was resumed goes.
     done = task.control_path("baselines")
     lake.replace_all(done, [], schema=lake.arrow_schema(done), progress={})
-    orders.give(task.control_path("orders"), orders.RESUME, ["s.u"], why="", who="me")
+    orders.give(task.control_path("orders"), orders.RESUME, ["s.u.v"], why="", who="me")
     assert export() == {STATUS: 1, HISTORY: 2, SUSPENDED: 0}
 
 

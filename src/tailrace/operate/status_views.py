@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from ..config.task import Task
 from ..formats.qlik.control import TABLES
 from ..lake import delta as lake
+from ..model.change import split
 from ..model.types import arrow_type
 from ..state import ledger, orders
 from ..state.history import slots
@@ -114,7 +115,7 @@ def suspended_rows(task: Task) -> list[Row]:
     held: Iterable[Any] = orders.paused(task.control_path("orders"), baselines).values()
     rows = []
     for one in sorted(held, key=lambda o: str(o.table)):
-        owner, _, name = one.table.rpartition(".")
+        owner, name = split(one.table)
         rows.append(
             {
                 "server_name": platform.node(), "task_name": task.name, "table_owner": owner,

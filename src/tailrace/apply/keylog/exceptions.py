@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from ...formats.qlik.control import TABLES
 from ...lake import delta as lake
 from ...lake.failpoints import reach
+from ...model.change import split
 from ...model.sequence import NUMBER_DIGITS, WIDTH, make_many
 from ...model.types import arrow_type
 from ...state import orders
@@ -32,7 +33,7 @@ def _schema(name: str) -> pa.Schema:
 
 def _is(columns: Sequence[str], task: str, table: str) -> str:
     """The rows of a task's table, in SQL."""
-    owner, _, name = table.rpartition(".")
+    owner, name = split(table)
     texts = [t.replace("'", "''") for t in (task, owner, name)]
     return " AND ".join(f"{c} = '{t}'" for c, t in zip(columns, texts, strict=True))
 
@@ -122,7 +123,7 @@ class Exceptions:
     def made(self, rows: pa.Table, table: str) -> pa.Table:
         """Rows of a key log, in the columns of `rows_schema`, as exceptions: `STATEMENT` is the change, its
         operation and its image, or its key; `ERROR` the conflict."""
-        owner, _, name = table.rpartition(".")
+        owner, name = split(table)
         text = pc.coalesce(rows["after_image"], rows["before_key"], "")
         parts = (rows[n].to_numpy() for n in ("resync_state", "change_row_counter"))
         seq = pa.array(make_many(*parts).view(f"S{WIDTH}").ravel()).cast(pa.string())
@@ -192,7 +193,7 @@ class Suspensions:
         """Why a table is suspended; None when it is not."""
         if not lake.exists(self.path):
             return None
-        owner, _, name = table.rpartition(".")
+        owner, name = split(table)
         mine = [
             r
             for r in lake.read(self.path).to_pylist()
@@ -202,7 +203,7 @@ class Suspensions:
 
     def suspend(self, table: str, reason: str) -> None:
         """Suspends a table."""
-        owner, _, name = table.rpartition(".")
+        owner, name = split(table)
         row = [_SERVER, self._task, owner, name, reason, datetime.now(timezone.utc)]
         schema = _schema(SUSPENDED)
         arrays = [pa.array([v], f.type) for v, f in zip(row, schema, strict=True)]

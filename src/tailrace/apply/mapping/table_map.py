@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from ...config.table_settings import TableSettings
+from ...model.change import split
 from .shared_rows import TargetPlace
 
 if TYPE_CHECKING:
@@ -93,8 +94,10 @@ def constants_of(given: Mapping[str, str], table: str, task: str) -> dict[str, s
 
     >>> constants_of({"site": "@SCHEMA", "kind": "x"}, "eu.orders", "shop")
     {'site': 'eu', 'kind': 'x'}
+    >>> constants_of({"site": "@SCHEMA", "of": "@TABLE"}, "eu.order.lines", "shop")
+    {'site': 'eu', 'of': 'order.lines'}
     """
-    schema, _, name = table.rpartition(".")
+    schema, name = split(table)
     known = dict(zip(PLACEHOLDERS, (schema, name, task), strict=True))
     return {column: known.get(value, value) for column, value in given.items()}
 
