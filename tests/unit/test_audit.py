@@ -351,9 +351,9 @@ def test_exceptions_of_a_batch_that_never_came_through_are_taken_back(tmp_path: 
     place.apply([change(3, "U", "x")])
     assert place.exceptions.counted("s.t", 3, ["update_missing"]) == {"update_missing": 1}
     assert place.exceptions.counted("s.other.lines", 2, ["update_missing"]) == {"update_missing": 2}
-    place.exceptions.take_back("s.other", -1, {})
+    place.exceptions.take_back("s.other.lines", -1, {})
     assert [r["TABLE_NAME"] for r in lake.read(str(tmp_path / EXCEPTIONS)).to_pylist()] == ["t"]
-    assert place.exceptions.reached("s.other") == -1
+    assert place.exceptions.reached("s.other.lines") == -1
 
 
 @pytest.mark.parametrize("policy", ["log", "stop", "suspend"])
