@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -260,3 +261,50 @@ def test_a_tasks_key_log_is_found_by_its_file(tmp_path: Path) -> None:
     file = tmp_path / "shop.yaml"
     file.write_text("name: shop\nhome: home\nsource: {url: 'postgresql://db/shop'}\nkeylog: {mode: all}\n")
     assert sorts(tailrace(str(file), "tail")) == [1]
+
+
+def task_file(folder: Path, mode: str = "all") -> str:
+    file = folder / "shop.yaml"
+    source = "source: {url: 'postgresql://db/shop'}"
+    file.write_text(f"name: shop\nhome: home\n{source}\nkeylog: {{mode: {mode}}}\n")
+    return str(file)
+
+
+def test_a_tasks_key_log_before_the_first_change_is_applied(tmp_path: Path) -> None:
+    task = task_file(tmp_path)
+    for words in (
+        "tables", "runs", "runs -t s.t", "flagged -t s.t", "story -k id=7", "tail", "errors -t s.t", "latency",
+        "consumer list",
+    ):  # fmt: skip
+        assert tailrace(task, *words.split()) == []
+    shown = CliRunner().invoke(app, ["keylog", task, "errors"])
+    assert (shown.exit_code, shown.stdout) == (0, "no errors\n")
+    assert tailrace(task, "prune", "--keep-runs", "1")["rows"] == 0
+    assert tailrace(task, "consumer", "add", "audit")[0]["acknowledged"] == -1
+    early = CliRunner().invoke(app, ["keylog", task, "consumer", "ack", "audit", "3"])
+    assert "the newest `keylog_sort` is -1" in str(early.exception)
+    Runs(str(tmp_path / "home/keylog/ir_keylog"), Group("shop", "shop")).run_ids([Subscription("s.t")])
+    assert [(r["table"], r["runs"]) for r in tailrace(task, "tables")] == [("s.t", 1)]
+    assert [r["subscription_id"] for r in tailrace(task, "runs")] == ["s.t"]
+
+
+@pytest.mark.parametrize("words", ["tables", "runs", "tail", "tail -f", "errors", "consumer add audit"])
+def test_what_will_be_no_key_log_is_an_error(tmp_path: Path, words: str) -> None:
+    for log in (task_file(tmp_path, "off"), str(tmp_path / "none")):
+        done = CliRunner().invoke(app, ["keylog", log, *words.split()])
+        assert isinstance(done.exception, ConfigError) and "there is no key log" in str(done.exception)
+
+
+def test_following_waits_for_a_tasks_key_log(tmp_path: Path) -> None:
+    task = task_file(tmp_path)
+    command = [sys.executable, "-m", "tailrace", "keylog", task, "tail", "-f", "--every", "0.05", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        time.sleep(2)
+        (tmp_path / "home" / "keylog").mkdir(parents=True)
+        log = write(tmp_path / "home" / "keylog", [row(1)])
+        assert json.loads(running.stdout.readline())["keylog_sort"] == 1
+        lake.append(log, pa.Table.from_pylist([row(2)], schema=SCHEMA))
+        assert json.loads(running.stdout.readline())["keylog_sort"] == 2
+        running.send_signal(signal.SIGINT)
+        assert running.wait(20) == 0

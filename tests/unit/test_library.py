@@ -259,6 +259,9 @@ def test_a_task_is_opened_by_its_file_or_its_folder(home: TaskHome) -> None:
         task.table("shop.nope")
     with pytest.raises(ConfigError, match="there is no key log"):
         _ = task.keylog
+    home.file.write_text(home.file.read_text() + "keylog: {mode: all}\n")
+    assert tailrace.open(home.file).keylog.table().num_rows == 0  # nothing is applied yet
+    assert "keylog_sort" in tailrace.open(home.file).keylog.schema.names
     (home.file.parent / "other.yaml").write_text("")
     with pytest.raises(ConfigError, match="2 task files"):
         tailrace.open(home.file.parent)

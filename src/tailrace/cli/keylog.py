@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -44,7 +45,20 @@ Seconds = Annotated[
 
 @dataclass(frozen=True)
 class _Log:
+    """A key log; `promised`: a task writes it, from the first change on that it applies."""
+
     path: str
+    promised: bool = False
+
+    def asked(self, question: Callable[[str], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+        """What it answers: nothing as long as nothing was logged."""
+        return question(self.path) if self.there() else []
+
+    def there(self) -> bool:
+        """Whether something was logged; ConfigError: there is no key log, and none will be."""
+        from ..operate import rows
+
+        return rows.there(self.path, promised=self.promised)
 
 
 @app.callback()
@@ -55,16 +69,17 @@ def keylog(
     ],
 ) -> None:
     """Query a key log: the outcome of every change. No JVM. KEYLOG is its Delta table, or a task file."""
-    ctx.obj = _Log(path_of(keylog))
+    ctx.obj = _log(keylog)
 
 
-def path_of(text: str) -> str:
-    """A key log's path: as given, or from a task file."""
+def _log(text: str) -> _Log:
+    """A key log: at a path, or a task's."""
     if not Path(text).is_file():
-        return text
+        return _Log(text)
     from ..config.task import load
 
-    return load(text).keylog_path
+    task = load(text)
+    return _Log(task.keylog_path, promised=task.keylog.mode != "off")
 
 
 @app.command()
@@ -72,7 +87,9 @@ def tables(ctx: typer.Context, as_json: Json = False) -> None:
     """Show the state of each table: rules, state, runs, changes, flagged rows."""
     from ..operate import ask
 
-    _print(ask.overview(ctx.obj.path), as_json, "this key log has no control tables")
+    _print(
+        ask.overview(ctx.obj.path, promised=ctx.obj.promised), as_json, "this key log has no control tables"
+    )
 
 
 @app.command()
@@ -80,7 +97,7 @@ def runs(ctx: typer.Context, table: OneTable = None, limit: Limit = 20, as_json:
     """Show the newest runs: when they ran, how they ended, what they did."""
     from ..operate import ask
 
-    found = _found(ask.runs(ctx.obj.path, limit, table), ctx, table)
+    found = _found(ask.runs(ctx.obj.path, limit, table, promised=ctx.obj.promised), ctx, table)
     shown = found if as_json else [_run(r) for r in found]
     _print(shown, as_json, "this key log has no runs")
 
@@ -128,14 +145,14 @@ def tail(
     if not follow:
         _rows(ctx, which, limit, as_json, "no rows", table, key)
         return
-    seen = rows.reached(ctx.obj.path)
-    found = rows.newest(ctx.obj.path, limit, which, upto=seen)
+    seen = rows.reached(ctx.obj.path, promised=ctx.obj.promised)
+    found = ctx.obj.asked(lambda log: rows.newest(log, limit, which, upto=seen))
     _lines(_found(found, ctx, table, key) if limit else found, as_json)
     stop = threading.Event()
     stop_on_signals(stop)  # Ctrl-C also if the parent process had it ignored
     while not stop.wait(every):
         # Matching rows may be rare: progress is taken from all rows of the key log.
-        upto = rows.reached(ctx.obj.path)
+        upto = rows.reached(ctx.obj.path, promised=ctx.obj.promised)
         for some in rows.later(ctx.obj.path, seen, which) if upto > seen else ():
             _lines([r for r in some if r["keylog_sort"] <= upto], as_json)
         seen = upto
@@ -146,7 +163,8 @@ def errors(ctx: typer.Context, table: OneTable = None, since: Since = None, as_j
     """Show errors by table and kind: count, first and last time."""
     from ..operate import ask
 
-    found = _found(ask.errors(ctx.obj.path, ask.where(table, since)), ctx, table)
+    which = ask.where(table, since)
+    found = _found(ctx.obj.asked(lambda log: ask.errors(log, which)), ctx, table)
     _print(found, as_json, "no errors")
 
 
@@ -159,7 +177,8 @@ def latency(ctx: typer.Context, table: OneTable = None, since: Since = None, as_
     """
     from ..operate import ask
 
-    found = _found(ask.latency(ctx.obj.path, ask.where(table, since)), ctx, table)
+    which = ask.where(table, since)
+    found = _found(ctx.obj.asked(lambda log: ask.latency(log, which)), ctx, table)
     _print(found, as_json, "no rows with a time")
     if found and not as_json:
         out.print("[dim]milliseconds; measured with two clocks: the source's and the key log writer's[/]")
@@ -178,9 +197,9 @@ def prune(
 
     Running runs stay, and so do the newest run of each table and what a registered consumer needs.
     """
-    from ..operate import retention, rows
+    from ..operate import retention
 
-    rows.opened(ctx.obj.path)
+    ctx.obj.there()
     done = retention.prune(ctx.obj.path, keep_runs, dry_run=dry_run)
     if as_json:
         print_json(done.as_dict())
@@ -209,7 +228,7 @@ def add_consumer(ctx: typer.Context, name: Name, as_json: Json = False) -> None:
     """Register a consumer: from now on, rows that it has not acknowledged are not pruned."""
     from ..operate import retention
 
-    retention.add_consumer(ctx.obj.path, name)
+    retention.add_consumer(ctx.obj.path, name, promised=ctx.obj.promised)
     list_consumers(ctx, as_json)
 
 
@@ -223,7 +242,7 @@ def acknowledge(
     """Record how far a consumer has read."""
     from ..operate import retention
 
-    retention.acknowledge(ctx.obj.path, name, sort)
+    retention.acknowledge(ctx.obj.path, name, sort, promised=ctx.obj.promised)
     list_consumers(ctx, as_json)
 
 
@@ -242,7 +261,7 @@ def _found(
     """The result; an error if it is empty because the query names a table or column that does not exist."""
     from ..operate import ask_names
 
-    if not found and (table or key):
+    if not found and (table or key) and ctx.obj.there():
         ask_names.check(ctx.obj.path, table, key or ())
     return found
 
@@ -253,7 +272,7 @@ def _rows(
 ) -> None:  # fmt: skip
     from ..operate import rows
 
-    found = rows.newest(ctx.obj.path, limit, which)
+    found = ctx.obj.asked(lambda log: rows.newest(log, limit, which))
     if limit:
         _found(found, ctx, table, key)
     if as_json or not found:

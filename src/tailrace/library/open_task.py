@@ -69,13 +69,16 @@ class OpenTask:
 
     @property
     def keylog(self) -> Result:
-        """The key log: the outcome of every change (docs/keylog.md).
+        """The key log: the outcome of every change (docs/keylog.md); no rows before the first one is applied.
 
         Raises:
             ConfigError: it has none.
         """
+        from ..apply.keylog.key_log import SCHEMA
         from ..operate import rows
 
+        if not rows.there(self.task.keylog_path, promised=self.task.keylog.mode != "off"):
+            return Result.of(SCHEMA.empty_table())
         found = dataset(rows.opened(self.task.keylog_path))
         return Result(found.schema, lambda: iter(found.to_batches()))
 

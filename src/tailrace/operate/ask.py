@@ -116,10 +116,10 @@ def item_text(name: str, value: str) -> str:
     return f'{escape_name(name)}="{value}"'
 
 
-def overview(keylog: str) -> list[Row]:
+def overview(keylog: str, *, promised: bool = False) -> list[Row]:
     """The state of each subscription: rules and state, runs, their changes, flagged rows since its
-    baseline."""
-    rows.opened(keylog)
+    baseline. `promised`: as in `rows.there`."""
+    rows.there(keylog, promised=promised)
     found = []
     runs = control_tables.rows(keylog, STATISTIC)
     for one in sorted(control_tables.rows(keylog, IR_SUBSCRIPTION), key=lambda r: r["subscription_id"]):
@@ -136,9 +136,9 @@ def overview(keylog: str) -> list[Row]:
     return found
 
 
-def runs(keylog: str, limit: int, table: str | None = None) -> list[Row]:
-    """The newest runs, oldest first: rows of `statistic`."""
-    rows.opened(keylog)
+def runs(keylog: str, limit: int, table: str | None = None, *, promised: bool = False) -> list[Row]:
+    """The newest runs, oldest first: rows of `statistic`. `promised`: as in `rows.there`."""
+    rows.there(keylog, promised=promised)
     have = control_tables.rows(keylog, STATISTIC)
     mine = [r for r in have if table is None or re.match(translate(table), r["subscription_id"])]
     found = sorted(mine, key=lambda r: (r["start_ts"], r["run_id"]))[-limit:] if limit else []

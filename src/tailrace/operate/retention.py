@@ -100,24 +100,25 @@ def of_keylog(keylog: str) -> Consumers:
     return Consumers(control_tables.path(keylog, CONSUMERS))
 
 
-def add_consumer(keylog: str, name: str) -> None:
-    """Registers a consumer: it needs every row that exists now.
+def add_consumer(keylog: str, name: str, *, promised: bool = False) -> None:
+    """Registers a consumer: it needs every row that exists now, and later ones. `promised`: as in
+    `rows.there`.
 
     Raises:
         ConfigError: it is registered already, or there is no key log.
     """
-    rows.opened(keylog)
+    rows.there(keylog, promised=promised)
     of_keylog(keylog).add(name)
 
 
-def acknowledge(keylog: str, name: str, sort: int) -> None:
-    """Records that a consumer needs nothing up to a `keylog_sort`.
+def acknowledge(keylog: str, name: str, sort: int, *, promised: bool = False) -> None:
+    """Records that a consumer needs nothing up to a `keylog_sort`. `promised`: as in `rows.there`.
 
     Raises:
         ConfigError: it is not registered, has acknowledged more already, or the key log is not that far.
     """
     readers = of_keylog(keylog)
-    if sort > (reached := max(rows.reached(keylog), readers.promised)):
+    if sort > (reached := max(rows.reached(keylog, promised=promised), readers.promised)):
         raise ConfigError(
             f"{name!r} cannot have read {sort}: the newest `keylog_sort` is {reached}",
             where=keylog,

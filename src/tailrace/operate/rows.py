@@ -48,6 +48,18 @@ def opened(keylog: str) -> DeltaTable:
     return table
 
 
+def there(keylog: str, *, promised: bool = False) -> bool:
+    """Whether there is a key log; `promised`: a task writes it, from the first change on that it applies.
+
+    Raises:
+        ConfigError: there is none, and none will be; or it is another table.
+    """
+    if promised and not lake.exists(keylog):
+        return False
+    opened(keylog)
+    return True
+
+
 def flagged() -> ds.Expression:
     """Rows that did not end as expected: a row count other than one, or an error.
 
@@ -136,8 +148,11 @@ def _files(table: DeltaTable) -> list[_File]:
     ]
 
 
-def reached(keylog: str) -> int:
-    """The greatest `keylog_sort`; -1: there are no rows. It is in the files' statistics."""
+def reached(keylog: str, *, promised: bool = False) -> int:
+    """The greatest `keylog_sort`; -1: there are no rows. It is in the files' statistics. `promised`: as in
+    `there`."""
+    if not there(keylog, promised=promised):
+        return -1
     known = [f.high for f in _files(opened(keylog)) if f.high != _MOST]
     return max(known, default=-1)
 
