@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -78,6 +79,38 @@ def test_the_difference_of_places_on_both_sides_of_a_rename_is_refused(home: Tas
     table = tailrace.open(home.file).table(ITEM)
     with pytest.raises(UnsupportedError, match=f"{name.name} was renamed to title"):
         table.diff(last)
+
+
+def test_a_place_behind_a_rename_that_the_target_passed_in_one_batch(home: TaskHome) -> None:
+    """The target's versions are of before the rename, and of behind a later change: one batch has both."""
+    key, _, price = COLUMNS
+    before = [(1, "c"), (4, "a"), (5, "a")]
+    home.applied([item(*row) for row in before], 16)
+    home.layout(17, (key, Column("title", 2, "text", "text", "string"), price))
+    lake.add_columns(home.task.changes_path(ITEM), [pa.field("title", pa.string())])
+    added = [{"id": n, "title": "x", "price": Decimal(1)} for n in (77, 78)]
+    home.store((17, "I", added[0]), (18, "I", added[1]))
+    table = tailrace.open(home.file).table(ITEM)
+
+    def refused(*asked: Callable[[], object]) -> None:
+        for ask in asked:
+            with pytest.raises(
+                UnsupportedError, match=f"name was renamed to title at .*{seq(17)}, and"
+            ) as no:
+                ask()
+            assert "no version between that and this place" in str(no.value)
+            assert "ask for a place that the target has reached" in str(no.value)
+            assert no.value.where is not None and "version" in no.value.where
+
+    refused(table.current, lambda: table.as_of(18))
+    home.applied([{"id": i, "title": n, "price": Decimal(1)} for i, n in before] + added, 18)
+    assert {r["title"] for r in table.current().rows()} == {"a", "c", "x"}
+    refused(
+        lambda: table.as_of(17), lambda: table.diff(17), lambda: table.net(18, base=table.as_of(17).table())
+    )
+    assert rows(table.as_of(16)) == before
+    with pytest.raises(UnsupportedError, match="within the range"):
+        table.diff(16, 18)
 
 
 def test_a_name_that_another_column_has_by_now_splits_the_range(home: TaskHome) -> None:

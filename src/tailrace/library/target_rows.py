@@ -15,8 +15,11 @@ from ..lake.reading import fitted, unread
 from ..model import sequence
 from ..model.change import Column
 from ..model.types import arrow_type
+from ..query.layouts import broken
 from ..query.watch import watched
 from ..state.ledger import Baseline
+
+_REACHED = "a place that the target has reached (its version after the change of the layout)"
 
 
 def layouts_from(
@@ -47,6 +50,14 @@ def refuse_features(delta: DeltaTable, where: str, what: str = "the target") -> 
         )
 
 
+def refuse_broken(layouts: Sequence[Layout], last: str, where: str) -> None:
+    """Raises UnsupportedError when changes up to a change sequence cannot be laid over rows in the first of
+    these layouts."""
+    if (why := broken(layouts, "", last)) is not None:
+        what = f"{why}, and the target has no version between that and this place"
+        raise UnsupportedError(what, where=where, hint=f"ask for {_REACHED}, or for one of before")
+
+
 def refuse_other(column: Column, have: pa.Schema, older: bool, where: str) -> None:
     """Raises UnsupportedError when a target's rows do not have the column that the changes have; `older`: the
     source had it when they were written."""
@@ -58,7 +69,7 @@ def refuse_other(column: Column, have: pa.Schema, older: bool, where: str) -> No
     if why is not None:
         raise UnsupportedError(
             f"the column {column.name} {why}", where=where,
-            hint="ask for a place that the target has reached (its version after the change of the layout)",
+            hint=f"ask for {_REACHED}",
         )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ from ..state import ledger
 from ..state.capture_gaps import of_table
 from ..state.ledger import Baseline
 from ..state.totals import last_stored
-from .target_rows import layouts_from, read, refuse_features, refuse_other
+from .target_rows import layouts_from, read, refuse_broken, refuse_features, refuse_other
 
 if TYPE_CHECKING:
     from ..validate.versions import Version, Versions
@@ -228,6 +228,8 @@ class TaskTable(TableChanges):
         mark = mark_of(self.task, self.name) if self.task else None
         have = plain_schema(pa.schema([f for f in data.schema if f.name not in {mark, *self.hidden}]))
         layouts = layouts_from(self.layouts, taken, self.hidden, version.number)
+        if rows.num_rows:
+            refuse_broken(layouts, pc.max(rows[SEQ]).as_py(), where)
         changes, schema = self._range(rows, have, layouts, where)
         living = is_missing(mark) if mark is not None and mark in data.schema.names else None
         reached = sequence.number_of(pc.max(rows[SEQ]).as_py()) if rows.num_rows else -1

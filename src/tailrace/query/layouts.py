@@ -38,17 +38,33 @@ def layout_of(
             another column's, or the key became another one: rows of before and after cannot be told as one
             table's.
     """
+    now = layouts[_valid(layouts, last)]
+    if (why := broken(layouts, first, last, before=before, only=only)) is not None:
+        raise UnsupportedError(
+            f"{why}, within the range",
+            where=now.relation.table,
+            hint="ask for places (and a base) on one side of it, or, where one can, for other columns",
+        )
+    return now
+
+
+def broken(
+    layouts: Sequence[Layout],
+    first: str,
+    last: str,
+    *,
+    before: bool = False,
+    only: Collection[str] | None = None,
+) -> str | None:
+    """Why there is no one layout of all changes from one change sequence to another, and at which it breaks;
+    None: there is. The arguments are those of `layout_of`."""
     newest, oldest = (_valid(layouts, place) for place in (last, first))
-    now = layouts[newest]
+    now = layouts[newest].relation
     for k in range(newest, max(oldest - before, 0), -1):
         old, new = layouts[k - 1].relation, layouts[k].relation
-        if (why := _differs(old, new, only) or _replaced(old, now.relation, only)) is not None:
-            raise UnsupportedError(
-                f"{why} at change_seq {layouts[k].from_seq}, within the range",
-                where=now.relation.table,
-                hint="ask for places (and a base) on one side of it, or, where one can, for other columns",
-            )
-    return now
+        if (why := _differs(old, new, only) or _replaced(old, now, only)) is not None:
+            return f"{why} at change_seq {layouts[k].from_seq}"
+    return None
 
 
 def in_force(layouts: Sequence[Layout], place: Point) -> Layout:
