@@ -98,6 +98,15 @@ def test_sql(home: TaskHome) -> None:
         run(home, "sql", file, "create table x (n int)")
 
 
+def test_numbers_that_json_has_not_got_are_texts(home: TaskHome) -> None:
+    values = "'nan'::double as a, ['inf'::double, 1.5] as b, {'c': '-inf'::real} as d, 0.5::double as e"
+    assert rows(home, "sql", str(home.file), f"select {values}") == [
+        {"a": "NaN", "b": ["Infinity", 1.5], "d": {"c": "-Infinity"}, "e": 0.5}
+    ]
+    words = ("sql", str(home.file), "select 'inf'::double as a", "-o", "json")
+    assert run(home, *words).stdout == '{"a": "Infinity"}\n'
+
+
 def test_mistakes(home: TaskHome) -> None:
     with pytest.raises(PositionError, match="before the baseline"):
         run(home, "query", "as-of", str(home.file), ITEM, "--at", "3")

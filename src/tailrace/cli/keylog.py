@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from .out import out, print_json
+from .out import json_of, out, print_json
 from .screen_fit import Col, Fit
 
 if TYPE_CHECKING:
@@ -312,7 +311,7 @@ def _run(row: dict[str, Any]) -> dict[str, Any]:
 def _lines(found: list[dict[str, Any]], as_json: bool) -> None:
     for row in found:
         if as_json:
-            sys.stdout.write(json.dumps(row, default=str) + "\n")
+            sys.stdout.write(json_of(row) + "\n")
         else:
             out.print("  ".join(w for w in _shown(row) if w), soft_wrap=True, markup=False)
     sys.stdout.flush()

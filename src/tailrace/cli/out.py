@@ -4,8 +4,10 @@ unless COLUMNS sets a width."""
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
@@ -25,4 +27,26 @@ out, err = console(), console(stderr=True)
 
 def print_json(value: Any) -> None:
     """Prints one JSON document, for scripts; what JSON does not know is text."""
-    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
+    sys.stdout.write(json_of(value, indent=2) + "\n")
+
+
+def json_of(value: Any, *, indent: int | None = None, default: Callable[[Any], str] = str) -> str:
+    """A value as JSON. Numbers that JSON has not got are texts, as in Spark's and PostgreSQL's; `default`: the
+    text of what else it does not know.
+
+    >>> json_of({"a": [1.5, float("-inf")], "b": float("nan")})
+    '{"a": [1.5, "-Infinity"], "b": "NaN"}'
+    """
+    try:
+        return json.dumps(value, indent=indent, default=default, allow_nan=False)
+    except ValueError:
+        return json.dumps(_named(value), indent=indent, default=default, allow_nan=False)
+
+
+def _named(value: Any) -> Any:
+    """The same with names in place of numbers that JSON has not got."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {k: _named(v) for k, v in value.items()}
+    return [_named(v) for v in value] if isinstance(value, (list, tuple)) else value

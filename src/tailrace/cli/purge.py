@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
 from ..errors import ConfigError
 from .formats import Json, pair
-from .out import out
+from .out import out, print_json
 from .task_file import TaskFile
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def purge(
     number = None if upto is None else purging.number_at(task, upto)
     lines = purging.purge_task(task, purging.PurgeOrder(age, number, tuple(tables or ())), dry_run=dry_run)
     if as_json:
-        _json([one.as_dict() for one in lines])
+        print_json([one.as_dict() for one in lines])
         return
     would = "would go" if dry_run else "went"
     for one in lines:
@@ -167,7 +166,7 @@ def _partitions(
     before = now - timedelta(seconds=_age(older_than) or 0) if upto is None else time_of(upto)
     done = drop_partitions(folder, before, consumers, tables=tables, dry_run=dry_run)
     if as_json:
-        _json([one.as_dict() for one in done])
+        print_json([one.as_dict() for one in done])
         return
     for one in done:
         would = "would go from" if dry_run else "went from"
@@ -209,7 +208,7 @@ def list_consumers(ctx: typer.Context, as_json: Json = False) -> None:
 
     found = [asdict(c) for c in consumers_of(_load(ctx.obj)).all()]
     if as_json:
-        _json(found)
+        print_json(found)
         return
     for one in found:
         reads = ", ".join(
@@ -276,7 +275,3 @@ def _load(path: str) -> Task:
     from ..config.task import load
 
     return load(path)
-
-
-def _json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 
 from ..query.result import Result
 from ..query.shown import cell
+from .out import json_of
 
 
 def csv(found: Result) -> None:
@@ -25,10 +25,11 @@ def csv(found: Result) -> None:
 
 
 def lines(found: Result) -> None:
-    """JSON, one object a line: decimals and times as text, bytes as base64."""
+    """JSON, one object a line: decimals and times as text, bytes as base64, and `"NaN"`, `"Infinity"`,
+    `"-Infinity"`."""
     for batch in found.batches():
         for row in batch.to_pylist():
-            sys.stdout.write(json.dumps(row, default=_json) + "\n")
+            sys.stdout.write(json_of(row, default=_json) + "\n")
     sys.stdout.flush()
 
 
