@@ -31,7 +31,7 @@ def print_json(value: Any) -> None:
 
 
 def json_of(value: Any, *, indent: int | None = None, default: Callable[[Any], str] = str) -> str:
-    """A value as JSON. Numbers that JSON has not got are texts, as in Spark's and PostgreSQL's; `default`: the
+    """A value as JSON. Numbers that JSON has not got are texts, as Spark writes them; `default`: the
     text of what else it does not know.
 
     >>> json_of({"a": [1.5, float("-inf")], "b": float("nan")})
