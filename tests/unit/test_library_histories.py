@@ -116,7 +116,7 @@ def held(rows: list[Row], names: list[str]) -> Rows:
     return frozenset(tuple((n, row.get(n)) for n in names) for row in rows)
 
 
-@pytest.mark.parametrize("seed", [random.randrange(10**9) for _ in range(4)])
+@pytest.mark.parametrize("seed", [394162888, *(random.randrange(10**9) for _ in range(4))])
 def test_answers_over_changes_of_layout(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     source = Source(dice)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -13,7 +13,7 @@ from ..lake import log
 from ..lake.log import Layout
 from ..lake.reading import fitted, unread
 from ..model import sequence
-from ..model.change import Column
+from ..model.change import Column, Relation
 from ..model.types import arrow_type
 from ..query.layouts import broken
 from ..query.watch import watched
@@ -38,6 +38,19 @@ def layouts_from(
     ]
     passed = sum(log.number(one) <= number for one in later)
     return [begun, *later][passed:]
+
+
+def in_order(fields: Iterable[pa.Field], relation: Relation) -> list[pa.Field]:
+    """A target's columns in the order of a layout, others behind them: a target that was made anew with the
+    same names keeps the order of before.
+
+    >>> columns = (Column("id", 1, "int", "int4", "int"), Column("a", 2, "text", "text", "string"))
+    >>> fields = [pa.field(n, pa.string()) for n in ("a", "kept", "id")]
+    >>> [f.name for f in in_order(fields, Relation(1, "shop", "item", "d", columns))]
+    ['id', 'a', 'kept']
+    """
+    places = {c.name: k for k, c in enumerate(relation.columns)}
+    return sorted(fields, key=lambda f: places.get(f.name, len(places)))
 
 
 def refuse_features(delta: DeltaTable, where: str, what: str = "the target") -> None:

@@ -34,7 +34,7 @@ from ..state import ledger
 from ..state.capture_gaps import of_table
 from ..state.ledger import Baseline
 from ..state.totals import last_stored
-from .target_rows import layouts_from, read, refuse_broken, refuse_features, refuse_other
+from .target_rows import in_order, layouts_from, read, refuse_broken, refuse_features, refuse_other
 
 if TYPE_CHECKING:
     from ..validate.versions import Version, Versions
@@ -226,8 +226,9 @@ class TaskTable(TableChanges):
         refuse_features(delta, where)
         data = dataset(delta)
         mark = mark_of(self.task, self.name) if self.task else None
-        have = plain_schema(pa.schema([f for f in data.schema if f.name not in {mark, *self.hidden}]))
         layouts = layouts_from(self.layouts, taken, self.hidden, version.number)
+        own = [f for f in data.schema if f.name not in {mark, *self.hidden}]
+        have = plain_schema(pa.schema(in_order(own, layouts[0].relation)))
         if rows.num_rows:
             refuse_broken(layouts, pc.max(rows[SEQ]).as_py(), where)
         changes, schema = self._range(rows, have, layouts, where)
