@@ -9,11 +9,14 @@ from typing import Any
 import psycopg
 import pytest
 
+from tailrace.apply.targets.postgresql import place
+from tailrace.apply.targets.postgresql.snapshot_sink import PostgresLanding
 from tailrace.capture.process import Capture
 from tailrace.config.late_session import LateSession
 from tailrace.config.task import Task, load
 from tailrace.errors import TargetLostError
 from tailrace.lake import json_files
+from tailrace.model.change import Relation
 from tailrace.operate.checks import before_run, check
 from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
@@ -136,3 +139,59 @@ def test_a_target_that_was_never_there_is_an_error(
     with pytest.raises(TargetLostError, match="the target does not answer") as caught:
         Pipeline(task, LateSession(never).as_session).run()  # type: ignore[arg-type]
     assert "`target.database`" in str(caught.value.hint)
+
+
+def test_a_target_that_goes_away_after_the_first_baseline_is_waited_for(
+    tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pipeline began before there was a baseline, and has applied nothing; as in a first `run`."""
+    monkeypatch.setattr(place, "_answered", set())
+    monkeypatch.setattr(capture_state, "RETRY_S", (0.1, 0.2))
+    db.execute("create table t (id int primary key); insert into t values (1)")
+    with EmbeddedPostgres(tmp_path / "target", port=free_port()) as server:
+        task, stop = shop(tmp_path, database, server.tcp_url()), threading.Event()
+        made = Pipeline(task, LateSession(never).as_session, stop=stop)  # type: ignore[arg-type]
+
+        def told(state: str) -> bool:
+            return (json_files.read(task.run_path, "pipeline") or {}).get("state") == state
+
+        with meanwhile(made.run, stop=stop):
+            wait_for(lambda: told("running"), 30)
+            Capture(task, once=True).run()
+            server.stop()
+            place._answered.clear()  # capture is another process
+            db.execute("insert into t values (2)")
+            Capture(task, once=True).run()
+            wait_for(lambda: told("reconnecting"), 30)
+            server.start()
+            wait_for(lambda: told("running") and status(task).tables[0].behind == 0, 30)
+        with psycopg.connect(server.tcp_url()) as target:
+            assert target.execute("select id from copies.t order by 1").fetchall() == [(1,), (2,)]
+
+
+def test_a_target_that_goes_away_during_the_first_baseline_is_waited_for(
+    tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture_state, "RETRY_S", (0.1, 0.2))
+    db.execute("create table t (id int primary key); insert into t values (1)")
+    with EmbeddedPostgres(tmp_path / "target", port=free_port()) as server:
+        task, stop = shop(tmp_path, database, server.tcp_url()), threading.Event()
+        begin, begun = PostgresLanding.begin, list[int]()
+
+        def begin_and_stop(self: PostgresLanding, relation: Relation) -> PostgresLanding:
+            done = begin(self, relation)
+            if not begun:
+                begun.append(1)
+                server.stop()
+            return done
+
+        monkeypatch.setattr(PostgresLanding, "begin", begin_and_stop)
+        pipeline = Pipeline(task, LateSession(never).as_session, stop=stop)  # type: ignore[arg-type]
+        with meanwhile(Capture(task, stop=stop).run, stop=stop), meanwhile(pipeline.run, stop=stop):
+            wait_for(lambda: [t.state for t in status(task).tables] == ["target unreachable"], 30)
+            db.execute("insert into t values (2)")
+            server.start()
+            wait_for(lambda: "public.t" in ledger.read_baselines(task.control_path("baselines")), 30)
+            wait_for(lambda: status(task).tables[0].behind == 0, 30)
+        with psycopg.connect(server.tcp_url()) as target:
+            assert target.execute("select id from copies.t order by 1").fetchall() == [(1,), (2,)]

@@ -21,7 +21,7 @@ from ..sources.postgresql.checks import identity
 from ..state import ledger, orders, streams
 from ..state.ledger import APPLIED_APP
 from .mapping.table_map import place_of, task_map
-from .targets.postgresql.place import SCHEMES, Place, session
+from .targets.postgresql.place import SCHEMES, Place, answered, session
 from .targets.postgresql.progress import TABLE
 
 _ELSE = (
@@ -40,13 +40,18 @@ def target_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
         with session(place, place.label) as mine:
             return _feeding(task, place, mine, tables)
     except ApplyError as error:
-        waits = reached(task) and isinstance(error, TargetLostError)
-        what = f"{error.what}; the task waits for it" if waits else error.what
-        return [Finding("warning" if waits else "error", what, error.where or place.label, error.hint or "")]
+        waiting = isinstance(error, TargetLostError) and waits(task)
+        what = f"{error.what}; the task waits for it" if waiting else error.what
+        return [
+            Finding("warning" if waiting else "error", what, error.where or place.label, error.hint or "")
+        ]
 
 
-def reached(task: Task) -> bool:
-    """Whether the task has written to its target, so that its address was right: then it waits for it."""
+def waits(task: Task) -> bool:
+    """Whether a task waits for a target that does not answer: it has answered this process, or the task has
+    written to it. If neither, its address may be wrong."""
+    if answered(Place.of(task.target.database)):
+        return True
     if lake.progress(task.control_path("applied"), APPLIED_APP) >= 0:
         return True
     taken = ledger.read_baselines(task.control_path("baselines"))

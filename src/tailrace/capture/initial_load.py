@@ -16,6 +16,7 @@ from itertools import count
 from typing import Any
 
 from ..apply.keyless_checks import needs_locks, why_not
+from ..apply.target_checks import waits
 from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..errors import TableMovedError, TargetLostError
@@ -170,8 +171,8 @@ class Baselines:
             try:
                 return self._once(due, ready)
             except TargetLostError as error:
-                if not ledger.read_baselines(self._record):
-                    raise  # its address may be wrong
+                if not waits(self._task):
+                    raise
                 for table in due:
                     self.progress[table] = {"state": AWAY}
                 seconds = pause_s(attempt)

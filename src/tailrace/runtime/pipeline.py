@@ -30,7 +30,7 @@ from ..apply.openedge_tables import OpenEdgeTables
 from ..apply.reading import ApplyPaths
 from ..apply.route import Routes
 from ..apply.rule_columns import rules_of
-from ..apply.target_checks import reached
+from ..apply.target_checks import waits
 from ..apply.targets.base import Target
 from ..apply.targets.delta.target import DeltaTarget
 from ..apply.targets.postgresql.target import PostgresTarget
@@ -99,7 +99,7 @@ class Pipeline:
         self._seen = Counts()
         self._failed: TailraceError | None = None
         self._over, self._news = threading.Event(), threading.Event()
-        self._target_there = Reconnecting(self._over, reached=reached(task))
+        self._target_there = Reconnecting(self._over, lambda: waits(task))
         self._files: LogFiles
 
     def drain(self, then: Callable[[], None] = lambda: None) -> None:
@@ -214,12 +214,11 @@ class Pipeline:
             except Exception as error:
                 raise from_spark(error, where=self._task.name) from error
 
-    def _catch_up(self, cadence: Cadence | None = None) -> bool:
-        """Applies what waits; whether there was any."""
+    def _catch_up(self, cadence: Cadence | None = None) -> None:
+        """Applies what waits."""
         began = time.monotonic()
         done = self._applier.catch_up(self.stop, cadence)
         self._seen.applied(done, time.monotonic() - began)
-        return bool(done)
 
     def _maintained(self) -> None:
         """Maintenance; what of it needs a target that does not answer is done when it is due again."""

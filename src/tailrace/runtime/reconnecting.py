@@ -19,24 +19,24 @@ class Reconnecting:
 
     Args:
         over: ends the pauses.
-        reached: whether the task has reached the target before.
+        waits: whether to wait for a target that does not answer; asked when it does not, because a baseline
+            may have reached it in the meantime.
     """
 
-    def __init__(self, over: threading.Event, *, reached: bool) -> None:
-        self._over, self._reached = over, reached
+    def __init__(self, over: threading.Event, waits: Callable[[], bool]) -> None:
+        self._over, self._waits = over, waits
         self._attempts, self._since, self._message = 0, "", ""
 
-    def __call__(self, work: Callable[[], bool]) -> bool:
-        """Does it; False: the target did not answer, and it is time to try again. `work` says whether it has
-        written to the target.
+    def __call__(self, work: Callable[[], object]) -> bool:
+        """Does it; False: the target did not answer, and it is time to try again.
 
         Raises:
             TargetLostError: it was never reached, so that its address may be wrong.
         """
         try:
-            self._reached = work() or self._reached
+            work()
         except TargetLostError as error:
-            if not self._reached:
+            if not self._attempts and not self._waits():
                 raise
             self._wait(error)
             return False

@@ -32,6 +32,8 @@ WORK_MEM = "64MB"
 """Joins of a batch with its target: the server's default of 4 MB would put them on disk."""
 
 _LOCK_WAIT_S = 60
+_answered = set[str]()
+"""Labels of the places where a server has answered this process."""
 _HINTS = {
     "42501": "grant the role what it lacks: CREATE on the database or its schemas, and the tables' ownership",
     "55P03": "something else holds a lock on it: see pg_locks, pg_stat_activity",
@@ -155,11 +157,17 @@ def session(place: Place, where: str) -> Iterator[Session]:
             where=place.label,
             hint=f"{error.hint}; it is the target's address (`target.database`, or `--target`)",
         ) from error
+    _answered.add(place.label)
     try:
         with asking(where):
             yield made
     finally:
         made.close()
+
+
+def answered(place: Place) -> bool:
+    """Whether this process has had a connection to a place: its address is right."""
+    return place.label in _answered
 
 
 @contextmanager
