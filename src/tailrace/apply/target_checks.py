@@ -1,4 +1,5 @@
-"""Checks of a target that is a database: whether it answers, and whether what it gets is captured again.
+"""Checks of a target that is a database: whether it answers, whether what it gets is captured again, and what
+its role may do.
 
 A source and a target with two addresses may be one database: the servers tell, not the addresses.
 """
@@ -21,6 +22,7 @@ from ..sources.postgresql.checks import identity
 from ..state import ledger, orders, streams
 from ..state.ledger import APPLIED_APP
 from .mapping.table_map import place_of, task_map
+from .target_rights import rights_findings
 from .targets.postgresql.place import SCHEMES, Place, answered, session
 from .targets.postgresql.progress import TABLE
 
@@ -31,14 +33,17 @@ _ELSE = (
 
 
 def target_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
-    """Findings about the database that some tables are replicated to: it cannot be asked, or what is written
-    to it would be captured again. None for Delta targets."""
+    """Findings about the database that some tables are replicated to: it cannot be asked, what is written to
+    it would be captured again, or the role lacks rights. None for Delta targets."""
     if not task.target.database:
         return []
     place = Place.of(task.target.database)
     try:
         with session(place, place.label) as mine:
-            return _feeding(task, place, mine, tables)
+            if feeding := _feeding(task, place, mine, tables):
+                return feeding  # the targets have to go elsewhere
+            targets = [place.split(target) for _, target in _targets(task, tables)]
+            return rights_findings(mine, place, [one for one in targets if one[0]])
     except ApplyError as error:
         waiting = isinstance(error, TargetLostError) and waits(task)
         what = f"{error.what}; the task waits for it" if waiting else error.what
@@ -100,9 +105,8 @@ def _feeding(
 
 def _doubts(task: Task, place: Place, tables: Sequence[str]) -> Iterator[Finding]:
     """Findings that hold if the source's database is the target's, too."""
-    named = orders.target_names(orders.of_task(task.orders_path, {}))
-    for table in (t for t in tables if task.policy(t).level >= MEDIUM):
-        target = ".".join(place.split(place_of(task_map(task, table), named).target))
+    for table, name in _targets(task, tables):
+        target = ".".join(place.split(name))
         if target == table:
             what = (
                 "source and target are the same table of the same database: its changes would feed themselves"
@@ -117,6 +121,13 @@ def _doubts(task: Task, place: Place, tables: Sequence[str]) -> Iterator[Finding
     if tables and task.source.selects(own := f"{place.control}.{TABLE}"):
         what = f"the task captures {own}, in which it notes its own progress: it would never come to an end"
         yield Finding("error", what, place.label, f"`source: {{exclude: [{place.control}.*]}}`")
+
+
+def _targets(task: Task, tables: Sequence[str]) -> list[tuple[str, str]]:
+    """Those of the tables that are applied, each with its target."""
+    named = orders.target_names(orders.of_task(task.orders_path, {}))
+    applied = [t for t in tables if task.policy(t).level >= MEDIUM]
+    return [(t, place_of(task_map(task, t), named).target) for t in applied]
 
 
 def _is_source(task: Task, mine: pg_source.Session) -> bool:

@@ -57,17 +57,17 @@ def rights(q: Question) -> Iterator[Finding]:
         lacks.append("to replicate")
         block.append(f"ALTER ROLE {to} WITH REPLICATION")
     if schemas := sorted({t.name.partition(".")[0] for t in tables if not t.usable}):
-        lacks.append(f"to use {_list('schema', schemas)}")
+        lacks.append(f"to use {listed('schema', schemas)}")
         block.append(f"GRANT USAGE ON SCHEMA {', '.join(map(quoted, schemas))} TO {to}")
     if unread := [t.name for t in tables if not t.readable]:
-        lacks.append(f"to read {_list('table', unread)}")
+        lacks.append(f"to read {listed('table', unread)}")
         block.append(f"GRANT SELECT ON TABLE {', '.join(map(quoted_table, unread))} TO {to}")
     if hidden := [t.name for t in tables if t.secured and not sees_all]:
-        lacks.append(f"to read what row-level security hides of {_list('table', hidden)}")
+        lacks.append(f"to read what row-level security hides of {listed('table', hidden)}")
         block.append(f"ALTER ROLE {to} WITH BYPASSRLS")
     more = _publication(q, tables, lacks, block, to, database)
     if lacks:
-        sql = ";\n        ".join(block) + ";"
+        sql = statements(block)
         what = f"role {user} lacks rights: {'; '.join(lacks)}"
         yield error(what, q.server, sql + more)
 
@@ -88,7 +88,7 @@ def _publication(
         lacks.append(f"to create the publication {q.publication}")
         block.append(f"CREATE PUBLICATION {quoted(q.publication)} FOR TABLE {names} {options(q.session)}")
     else:
-        lacks.append(f"to publish {_list('table', [t.name for t in lacking])}")
+        lacks.append(f"to publish {listed('table', [t.name for t in lacking])}")
         block.append(f"ALTER PUBLICATION {quoted(q.publication)} ADD TABLE {names}")
     if alters or any(t.mighty for t in foreign):
         return ""  # a member of a superuser may do anything
@@ -97,10 +97,15 @@ def _publication(
     return f"\n        -- or, instead of the last statement, so that {to} does it: {' '.join(grants)}"
 
 
-def _list(kind: str, names: Sequence[str]) -> str:
+def statements(block: Sequence[str]) -> str:
+    """Statements as the lines of a finding's fix."""
+    return ";\n        ".join(block) + ";"
+
+
+def listed(kind: str, names: Sequence[str]) -> str:
     """Some names, and how many there are.
 
-    >>> _list("table", ["s.a"]), _list("table", list("abcde"))
+    >>> listed("table", ["s.a"]), listed("table", list("abcde"))
     ('table s.a', '5 tables (a, b, c, ...)')
     """
     if len(names) == 1:
