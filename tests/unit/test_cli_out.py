@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
 import sys
 
 import pytest
@@ -20,6 +22,15 @@ def test_a_pipe_is_wide_unless_columns_says_how_wide(monkeypatch: pytest.MonkeyP
     assert out.console().width > 1000
     monkeypatch.setenv("COLUMNS", "60")
     assert out.console().width == 60
+
+
+@pytest.mark.parametrize("unknown", ["0", "00", ""])
+@pytest.mark.parametrize("words", [["--help"], ["status", "none.yaml"], ["status"]])
+def test_a_width_of_0_is_none(words: list[str], unknown: str) -> None:
+    env = os.environ | {"COLUMNS": unknown, "LINES": unknown}
+    command = [sys.executable, "-m", "tailrace", *words]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert len(done.stdout + done.stderr) > 100, done
 
 
 def test_sql_can_be_copied_from_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

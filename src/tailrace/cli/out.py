@@ -1,5 +1,5 @@
 """Where commands print. At a terminal, lines have its width; into a pipe or file, nothing is wrapped or cut,
-unless COLUMNS sets a width."""
+unless COLUMNS sets a width. A COLUMNS or LINES of 0 says that nobody knows it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,16 @@ from rich.console import Console
 _WIDE = 10_000
 
 
+def _forget_unknown() -> None:
+    """Takes sizes of 0 out of the environment: rich would print nothing, typer's help and errors neither."""
+    for name in ("COLUMNS", "LINES"):
+        if not os.environ.get(name, "1").strip("0 "):
+            del os.environ[name]
+
+
 def console(*, stderr: bool = False, quiet: bool = False) -> Console:
     """A console on standard output, or on standard error."""
+    _forget_unknown()
     stream = sys.stderr if stderr else sys.stdout
     piped = not stream.isatty() and "COLUMNS" not in os.environ
     return Console(stderr=stderr, quiet=quiet, highlight=False, width=_WIDE if piped else None)
