@@ -43,10 +43,8 @@ def test_the_command(spark, tmp_path):
     assert purged("--dry-run", "--consumer", "b=9") == (some, [8, 9])
     assert purged("--consumer", "b=9") == (some, [5, 5])
     assert purged() == (none, [5, 5])  # again, as after a crash
-    for folder, who, said in (
-        (words[1], "a=x", "is not a _Change-Sequence"),
-        (f"{tmp_path}/no", "a=1", "there is no "),
-    ):
-        wrong = CliRunner().invoke(app, ["purge", folder, "--table", "PUB.Customer", "--consumer", who])
-        assert isinstance(wrong.exception, ConfigError)
-        assert said in str(wrong.exception)
+    wrong = CliRunner().invoke(
+        app, ["purge", f"{tmp_path}/no", "--table", "PUB.Customer", "--consumer", "a=1"]
+    )
+    assert isinstance(wrong.exception, ConfigError)
+    assert "there is no " in str(wrong.exception)

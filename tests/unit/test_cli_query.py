@@ -110,8 +110,6 @@ def test_numbers_that_json_has_not_got_are_texts(home: TaskHome) -> None:
 def test_mistakes(home: TaskHome) -> None:
     with pytest.raises(PositionError, match="before the baseline"):
         run(home, "query", "as-of", str(home.file), ITEM, "--at", "3")
-    with pytest.raises(ConfigError, match="names no value"):
-        run(home, "query", "chain", str(home.file), ITEM, "--key", "id")
     with pytest.raises(ConfigError, match="no table of the task matches"):
         run(home, "query", "net", str(home.file), "shop.nope")
 

@@ -48,6 +48,35 @@ def test_wrong_usage_ends_with_2(words: list[str]) -> None:
     assert code(*words) == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--umask 9 formats", "'9' is not a umask"),
+        ("run TASK --metrics nohost", "'nohost' is not HOST:PORT"),
+        ("capture TASK --metrics :1", "':1' is not HOST:PORT"),
+        ("pipeline TASK --metrics localhost:0", "'localhost:0' is not HOST:PORT"),
+        ("status TASK --fail-if-behind soon", "soon"),
+        ("purge TASK --older-than soon", "soon"),
+        ("purge TASK --to 9", "are for folders"),
+        ("purge . --older-than 3d", "use --from and --to"),
+        ("purge .", "no source table is named"),
+        ("purge . --table t --consumer a", "'a' has no value"),
+        ("purge . --table t --consumer a=b", "'b' is not a _Change-Sequence"),
+        ("query chain TASK s.t --key id", "'id' has no value"),
+        ("keylog log story --key id", "'id' has no value"),
+        ("keylog log errors --since soon", "'soon' is not a time"),
+        ("export-log TASK out --option x", "'x' has no value"),
+        ("convert . out --from qlik --to delta --option x", "'x' has no value"),
+    ],
+)
+def test_a_value_that_cannot_be_is_wrong_usage(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli.app, words.replace("TASK", file).split(), env={"COLUMNS": "400"})
+    assert (done.exit_code, said in done.output) == (2, True), (done.output, done.exception)
+
+
 @pytest.mark.parametrize(("levels", "expected"), [((), 0), (("warning",), 0), (("error", "warning"), 3)])
 def test_check_ends_with_3_when_a_finding_is_an_error(
     file: str, monkeypatch: pytest.MonkeyPatch, levels: tuple[str, ...], expected: int

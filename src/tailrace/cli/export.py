@@ -30,8 +30,7 @@ def export_log(
     """Write a task's LOG as solidDB's SYS_LOG."""
     from ..config.task import load
     from ..operate.sys_log import export_sys_log, needs_spark, refuse
-    from .formats import pair
-    from .process import bytes_of
+    from .process import bytes_of, pair
     from .screen_spark import started
     from .screen_steps import bar
 

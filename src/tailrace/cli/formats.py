@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from ..errors import ConfigError
 from .exit_codes import FINDINGS
 from .out import out, print_json
+from .process import pair
 from .screen_fit import Col, Fit
 
 if TYPE_CHECKING:
@@ -194,13 +194,6 @@ def inspect(
         with started("tailrace inspect", why, "reading", quiet=as_json, reads=[path]) as spark:
             found = work.inspect(spark, path, form=from_, given=given, rows=rows)
     print_json(found.as_dict()) if as_json else _show_found(found)
-
-
-def pair(text: str) -> tuple[str, str]:
-    name, sign, value = text.partition("=")
-    if not sign:
-        raise ConfigError(f"option {text!r} has no value", hint="write NAME=VALUE")
-    return name.strip(), value
 
 
 def _options(given: list[str], source: str, target: str) -> tuple[dict[str, str], dict[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +13,7 @@ import typer
 from rich.markup import escape
 
 from .out import json_of, out, print_json
+from .process import given
 from .screen_fit import Col, Fit
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def flagged(
     """Show changes that did not find the row they expected, or ended in an error."""
     from ..operate import ask
 
-    _rows(ctx, ask.flagged(ask.where(table, since, key or ())), limit, as_json, "no flagged rows", table, key)
+    _rows(ctx, ask.flagged(_where(table, since, key or ())), limit, as_json, "no flagged rows", table, key)
 
 
 @app.command()
@@ -122,9 +123,7 @@ def story(
     table: OneTable = None, since: Since = None, limit: Limit = 100, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Show everything that happened to one key, in order."""
-    from ..operate import ask
-
-    _rows(ctx, ask.where(table, since, key), limit, as_json, "no changes of that key", table, key)
+    _rows(ctx, _where(table, since, key), limit, as_json, "no changes of that key", table, key)
 
 
 @app.command()
@@ -139,7 +138,7 @@ def tail(
     from ..operate import ask, rows
     from .signals import stop_on_signals
 
-    which = ask.where(table, since, key or ())
+    which = _where(table, since, key or ())
     which = ask.flagged(which) if only_flagged else which
     if not follow:
         _rows(ctx, which, limit, as_json, "no rows", table, key)
@@ -162,7 +161,7 @@ def errors(ctx: typer.Context, table: OneTable = None, since: Since = None, as_j
     """Show errors by table and kind: count, first and last time."""
     from ..operate import ask
 
-    which = ask.where(table, since)
+    which = _where(table, since)
     found = _found(ctx.obj.asked(lambda log: ask.errors(log, which)), ctx, table)
     _print(found, as_json, "no errors")
 
@@ -176,7 +175,7 @@ def latency(ctx: typer.Context, table: OneTable = None, since: Since = None, as_
     """
     from ..operate import ask
 
-    which = ask.where(table, since)
+    which = _where(table, since)
     found = _found(ctx.obj.asked(lambda log: ask.latency(log, which)), ctx, table)
     _print(found, as_json, "no rows with a time")
     if found and not as_json:
@@ -252,6 +251,13 @@ def remove_consumer(ctx: typer.Context, name: Name, as_json: Json = False) -> No
 
     retention.of_keylog(ctx.obj.path).remove(name)
     list_consumers(ctx, as_json)
+
+
+def _where(table: str | None, since: str | None, key: Sequence[str] = ()) -> Filter:
+    from ..operate import ask
+
+    with given():
+        return ask.where(table, since, key)
 
 
 def _found(

@@ -19,7 +19,7 @@ from . import check, drop, export, formats, keylog, prepare, purge, query, schem
 from . import tables as cli_tables
 from .exit_codes import FINDINGS
 from .out import err, out, print_json
-from .process import UMASK, anywhere, ended, keep_private, seconds_of, stop_with_parent
+from .process import UMASK, anywhere, checked, ended, keep_private, seconds_of, stop_with_parent
 from .signals import stop_on_signals
 from .task_file import TaskFile
 
@@ -34,10 +34,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+
+def _address(text: str) -> None:
+    from ..runtime.metrics.serve import address
+
+    address(text)
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Metrics = Annotated[
     str | None,
-    typer.Option("--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics there."),
+    typer.Option(
+        "--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics there.", callback=checked(_address)
+    ),
 ]
 
 
@@ -64,7 +73,7 @@ def _options(
     umask: Annotated[
         str | None,
         typer.Option(
-            callback=keep_private,
+            callback=checked(keep_private),
             help="Who may read the files that are written, targets included: 077 (only the owner), 027 "
             "(the group as well), 022 (everybody). Also set by the environment variable "
             "TAILRACE_UMASK.",

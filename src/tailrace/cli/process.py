@@ -9,7 +9,8 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 import typer
@@ -31,10 +32,8 @@ _SYSTEM = re.compile(r"\bOs \{ code: (\d+)|\(os error (\d+)\)")
 """A number of the system's in what delta-rs says."""
 
 
-def keep_private(wanted: str | None) -> str | None:
+def keep_private(wanted: str) -> None:
     """Sets the umask of this process and its children: what they write is for the owner only."""
-    if wanted is None:
-        return None
     if not re.fullmatch("0{1,2}[0-7]{2}", wanted):
         raise ConfigError(
             f"{wanted!r} is not a umask that lets the owner read and write",
@@ -43,7 +42,6 @@ def keep_private(wanted: str | None) -> str | None:
         )
     os.umask(int(wanted, 8))
     os.environ[UMASK] = wanted
-    return wanted
 
 
 def anywhere(words: Sequence[str]) -> list[str]:
@@ -98,24 +96,55 @@ def _unusable(error: Exception) -> TailraceError | None:
     return ConfigError(f"a file or folder cannot be used: {os.strerror(number)}", where=where, hint=hint)
 
 
+@contextmanager
+def given() -> Iterator[None]:
+    """Turns what is wrong with a value of the command line into a usage error."""
+    try:
+        yield
+    except ConfigError as error:
+        raise typer.BadParameter(f"{error.what}; {error.hint}" if error.hint else error.what) from None
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def checked(check: Callable[[str], object]) -> Callable[[str | None], str | None]:
+    """An option's callback: a value that does not pass the check is a usage error."""
+
+    def callback(value: str | None) -> str | None:
+        if value is not None:
+            with given():
+                check(value)
+        return value
+
+    return callback
+
+
+def pair(text: str) -> tuple[str, str]:
+    """Name and value of an option's NAME=VALUE.
+
+    >>> pair("rows = 7=7")
+    ('rows', ' 7=7')
+    """
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise typer.BadParameter(f"{text!r} has no value; write NAME=VALUE")
+    return name.strip(), value
+
+
 def seconds_of(text: str) -> float:
     """The seconds of an option's duration (5m, 2h); a usage error if it is not a duration."""
     from ..config.quantities import seconds
 
-    try:
+    with given():
         return seconds(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
 
 
 def bytes_of(text: str) -> int:
     """The bytes of an option's size (64MiB, 1GiB); a usage error if it is not a size."""
     from ..config.quantities import size
 
-    try:
+    with given():
         return size(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
 
 
 def stop_with_parent(stop: threading.Event, parent: int) -> None:

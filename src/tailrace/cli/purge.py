@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from ..errors import ConfigError
-from .formats import Json, pair
+from .formats import Json
 from .out import out, print_json
+from .process import given, pair, seconds_of
 from .task_file import TaskFile
 
 if TYPE_CHECKING:
@@ -80,15 +80,14 @@ def purge(
         _folder(place, tables or [], consumer or [], (from_, to), (older_than, upto), dry_run, as_json)
         return
     if consumer or from_ or to is not None:
-        raise ConfigError(
-            "--consumer, --from and --to are for folders",
-            where=place,
-            hint="a task's consumers are registered with `tailrace consumer TASK`; --upto and "
-            "--older-than say what to remove",
+        raise typer.BadParameter(
+            "--consumer, --from and --to are for folders; a task's consumers are registered with `tailrace "
+            "consumer TASK`, and --upto and --older-than say what to remove"
         )
     from ..operate import ordering, purging
 
-    task, age = _load(place), _age(older_than)
+    age = None if older_than is None else seconds_of(older_than)
+    task = _load(place)
     if tables:  # a pattern that matches nothing is an error
         ordering.matching(ordering.tables_of(task), tables, task.name)
     number = None if upto is None else purging.number_at(task, upto)
@@ -124,10 +123,10 @@ def _folder(
         return
     if any(ages):
         what = "--older-than and --upto are for a task, or for partitions of Qlik's change tables"
-        raise ConfigError(what, where=folder, hint="use --from and --to")
+        raise typer.BadParameter(f"{what}; use --from and --to")
     if len(tables) != 1:
         what = "no source table is named" if not tables else "only one source table can be named"
-        raise ConfigError(what, where=folder, hint="name it: --table PUB.Item")
+        raise typer.BadParameter(f"{what}; name it: --table PUB.Item")
     from ..formats.folders import there
     from ..formats.openedge.purge import purge_folder
     from .screen_spark import started
@@ -159,11 +158,10 @@ def _partitions(
 
     older_than, upto = ages
     if (older_than is None) == (upto is None):
-        raise ConfigError(
-            "which partitions?", where=folder, hint="give --older-than 30d, or --upto CHANGE_SEQ"
-        )
+        raise typer.BadParameter("which partitions? give --older-than 30d, or --upto CHANGE_SEQ")
     now = datetime.now(timezone.utc)
-    before = now - timedelta(seconds=_age(older_than) or 0) if upto is None else time_of(upto)
+    with given():
+        before = time_of(upto) if upto is not None else now - timedelta(seconds=seconds_of(older_than or ""))
     done = drop_partitions(folder, before, consumers, tables=tables, dry_run=dry_run)
     if as_json:
         print_json([one.as_dict() for one in done])
@@ -176,19 +174,10 @@ def _partitions(
             out.print(f"{'':8} [yellow]held[/] {partition}: {escape(name)} has not read it to its end")
 
 
-def _age(text: str | None) -> float | None:
-    from ..config.quantities import seconds
-
-    try:
-        return None if text is None else seconds(text)
-    except ValueError as error:
-        raise ConfigError(str(error), where="--older-than") from None
-
-
 def _position(text: str) -> tuple[str, int]:
     name, value = pair(text)
     if not value.strip().isdigit():
-        raise ConfigError(f"consumer {name}: {value!r} is not a _Change-Sequence", hint="write NAME=12345")
+        raise typer.BadParameter(f"consumer {name}: {value!r} is not a _Change-Sequence; write NAME=12345")
     return name, int(value)
 
 

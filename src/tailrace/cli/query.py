@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..errors import ConfigError
 from .out import err, out
+from .process import pair
 from .task_file import TaskFile
 
 if TYPE_CHECKING:
@@ -170,10 +170,8 @@ def chain(
     output: Output = "table", limit: Limit = 100,
 ) -> None:  # fmt: skip
     """What happened to the rows that ever had a key, under whatever keys they had."""
-    parts = [one.partition("=") for one in key]
-    if odd := [name for name, sign, _ in parts if not sign]:
-        raise ConfigError(f"{odd[0]!r} names no value", hint="write --key NAME=VALUE")
-    found = _table(task, table).chain({name: value for name, _, value in parts}, start, end)
+    values = dict(map(pair, key))
+    found = _table(task, table).chain(values, start, end)
     print_result(found, where, columns, output, limit)
 
 
