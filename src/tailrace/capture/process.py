@@ -38,8 +38,8 @@ STATE_EVERY_S = 1.0
 READ_S, READ_ONCE_S = 0.5, 0.1
 """Maximum seconds that one read may collect records; less if a caller waits for the end."""
 CALM_S = 60.0
-"""A session that lasted this many seconds resets the waiting times. Shorter ones do not, although they reached the
-source: what ends a session again and again (a proxy, a crash of the server by what is read) would otherwise
+"""A session that lasted this many seconds resets the waiting times. A shorter one does not, although it
+reached the source: what ends sessions again and again (a proxy, a crash of the server by what is read) would
 meet a new one each second, and each begins with checks, and unfinished baselines from their start."""
 
 
