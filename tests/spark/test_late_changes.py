@@ -3,10 +3,14 @@ that come again: they are read once."""
 
 from __future__ import annotations
 
+import shutil
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tailrace.errors import ApplyError, FormatError
@@ -80,6 +84,135 @@ def test_files_that_are_taken_away_and_put_back_are_known(spark: SparkSession, t
     put(tmp_path, "20261102-081500502", LAST)
     apply(spark, tmp_path)
     assert rows(tmp_path) == ["1", "2", "3"]
+
+
+def seq(time: int, number: int) -> str:
+    return f"2026110208{time:04}00{number:019}"
+
+
+def move(root: Path, name: str, to: str | None = None) -> None:
+    folder = root / "changes" / "dbo.g__ct"
+    (folder / f"{name}.csv").rename(folder / f"{to}.csv" if to else root / f"{name}.csv")
+
+
+def test_a_late_change_is_told_when_files_were_moved_away(spark: SparkSession, tmp_path: Path) -> None:
+    """As many changes and more are gone, so a count alone tells nothing."""
+    more = LAST.replace("3,I,3,3", "5,I,5,5")
+    put(tmp_path, "1", FIRST, LATE, LAST.replace("3,I,3,3", "4,I,4,4"))
+    apply(spark, tmp_path)
+    move(tmp_path, "1")
+    put(tmp_path, "2", LAST, more)
+    with pytest.raises(ApplyError, match=r"dbo\.g: 1 change came late"):
+        apply(spark, tmp_path)
+    done = apply(spark, tmp_path, skip_late=True)
+    assert "dbo.g: 1 change came late: skipped" in done["notes"]
+    assert rows(tmp_path) == ["1", "2", "4", "5"]
+
+
+@pytest.mark.parametrize("name", ["2", "1"], ids=["another file", "in the same file"])
+def test_numbers_that_begin_anew_are_told_when_files_were_moved_away(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    put(tmp_path, "1", *(f"{seq(n, 10 + n)},I,{n},{n}\n" for n in (1, 2, 4)))
+    apply(spark, tmp_path)
+    move(tmp_path, "1")
+    put(tmp_path, name, f"{seq(5, 1)},I,5,5\n", f"{seq(6, 2)},I,6,6\n")
+    with pytest.raises(ApplyError, match="2 changes came late") as told:
+        apply(spark, tmp_path)
+    assert told.value.hint is not None and "another `--name`" in told.value.hint
+    assert rows(tmp_path) == ["1", "2", "4"]
+
+
+def test_files_that_are_moved_away_or_delivered_under_other_names_are_no_late_changes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    put(tmp_path, "1", FIRST)
+    put(tmp_path, "2", LATE)
+    apply(spark, tmp_path)
+    move(tmp_path, "1")
+    apply(spark, tmp_path)  # moved away, and nothing else
+    move(tmp_path, "2", "other name")
+    put(tmp_path, "3", LAST)
+    apply(spark, tmp_path)
+    (tmp_path / "1.csv").rename(tmp_path / "changes" / "dbo.g__ct" / "back.csv")
+    apply(spark, tmp_path)
+    put(tmp_path, "0", FIRST, LATE, LAST)  # all of it, and the others are still there
+    apply(spark, tmp_path)
+    assert rows(tmp_path) == ["1", "2", "3"]
+
+
+def test_a_file_may_grow_and_lose_its_first_changes(spark: SparkSession, tmp_path: Path) -> None:
+    """As an extract that is made again and again, of what is kept of a log."""
+    put(tmp_path, "1", FIRST)
+    apply(spark, tmp_path)
+    put(tmp_path, "1", FIRST, LAST)
+    apply(spark, tmp_path)
+    put(tmp_path, "1", LAST, LAST.replace("3,I,3,3", "4,I,4,4"))
+    apply(spark, tmp_path)
+    assert rows(tmp_path) == ["1", "3", "4"]
+    put(tmp_path, "1", LATE, LAST, LAST.replace("3,I,3,3", "4,I,4,4"))
+    with pytest.raises(ApplyError, match="1 change came late"):
+        apply(spark, tmp_path)
+
+
+def test_a_delta_table_that_is_optimized_has_no_late_changes(spark: SparkSession, tmp_path: Path) -> None:
+    folder = str(tmp_path / "changes" / "dbo.g__ct")
+
+    def add(*numbers: int) -> None:
+        made = [("header__change_seq", [seq(0, n) for n in numbers]),
+                ("header__change_oper", ["I" for _ in numbers]),
+                ("id", list(numbers)), ("s", [str(n) for n in numbers])]  # fmt: skip
+        lake.append(folder, pa.table(dict(made)))
+
+    for number in (1, 2, 4):
+        add(number)
+    apply(spark, tmp_path)
+    DeltaTable(folder).optimize.compact()
+    add(5)
+    apply(spark, tmp_path)
+    DeltaTable(folder).delete("id = 1")  # purged
+    apply(spark, tmp_path)
+    assert rows(tmp_path) == ["1", "2", "4", "5"]
+    add(3)
+    with pytest.raises(ApplyError, match="1 change came late"):
+        apply(spark, tmp_path)
+
+
+def test_a_target_made_anew_has_nothing_of_files_that_were_gone(spark: SparkSession, tmp_path: Path) -> None:
+    put(tmp_path, "1", FIRST)
+    put(tmp_path, "2", LAST)
+    apply(spark, tmp_path)
+    move(tmp_path, "1")
+    (tmp_path / "lake" / "dbo.g").rename(tmp_path / "old")
+    apply(spark, tmp_path)
+    put(tmp_path, "1", FIRST)
+    with pytest.raises(ApplyError, match="1 change came late"):
+        apply(spark, tmp_path)
+    assert rows(tmp_path) == ["3"]
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["nothing late", "a late change"])
+def test_what_an_older_version_noted_is_compared_by_count(
+    spark: SparkSession, tmp_path: Path, late: bool
+) -> None:
+    put(tmp_path, "1", FIRST, LAST)
+    apply(spark, tmp_path)
+    noted = f"{tmp_path}/lake/_passed"
+    old = {"task_name": ["apply"], "table_name": ["dbo.g"], "upto": [3], "changes": [2],
+           "noted": [datetime(2026, 11, 2, tzinfo=timezone.utc)]}  # fmt: skip
+    kinds = [pa.string(), pa.string(), pa.int64(), pa.int64(), pa.timestamp("us", "UTC")]
+    shutil.rmtree(noted)
+    lake.append(noted, pa.table(old, schema=pa.schema(list(zip(old, kinds, strict=True)))))
+    if late:
+        put(tmp_path, "2", LATE)
+        with pytest.raises(ApplyError, match="1 change came late"):
+            apply(spark, tmp_path)
+        return
+    apply(spark, tmp_path)
+    move(tmp_path, "1")
+    put(tmp_path, "2", LATE)
+    with pytest.raises(ApplyError, match="1 change came late"):  # by now files are noted
+        apply(spark, tmp_path)
 
 
 def test_a_stop_is_no_late_change(spark: SparkSession, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ class FullLoads:
         had = self._had()
         new = {t: load for t, (load, reached) in found.items() if reached < 0 or t not in had}
         if any(had.get(t) != load for t, load in new.items()):
-            self._notes.add({table: astuple(load) for table, load in new.items()})
+            self._notes.add((table, astuple(load)) for table, load in sorted(new.items()))
 
     def _had(self) -> dict[str, FullLoad]:
-        return {table: FullLoad(*values) for table, values in self._notes.newest().items()}
+        return {table: FullLoad(*values) for table, values in self._notes.rows()}

@@ -1,31 +1,66 @@
 """Changes of change tables that others made, and that come late: after their target has passed their place.
 
 A target's progress is the number of the last change it has, so changes with lower numbers that come in later
-files would be skipped, as those are that it has. How many there were is written down each time; when there
-are more of them now, some have come late. Nobody can put them into the target where they belong.
+files would be skipped, as those are that it has. Which there were is written down each time, file by file;
+when there are others now, some have come late. Nobody can put them into the target where they belong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
 from ..errors import ApplyError
+from . import passed_files
+from .passed_files import Files, Part
 from .table_notes import TableNotes
 
 PASSED = "_passed"
-"""The Delta table that says which changes targets had passed: `TableNotes` with `upto` and `changes`."""
-_VALUES = pa.schema([("upto", pa.int64()), ("changes", pa.int64())])
+"""The Delta table that says which changes targets had passed: `TableNotes` with, of a table, `upto` and
+`changes`, and, of each of its files, `changes`, `checksum`, `last` and `there` (false: it is gone)."""
+_VALUES = pa.schema(
+    [
+        ("upto", pa.int64()),
+        ("changes", pa.int64()),
+        ("file", pa.string()),
+        ("checksum", pa.decimal128(38, 0)),
+        ("last", pa.string()),
+        ("there", pa.bool_()),
+    ]
+)
 
 
 @dataclass(frozen=True)
 class Passed:
-    """A change number that a target has reached, and how many changes there were up to it."""
+    """A change number that a target has reached, and the changes up to it, by file."""
+
+    upto: int = -1
+    files: Files = field(default_factory=dict)
+
+    @property
+    def changes(self) -> int:
+        """How many there are."""
+        return passed_files.together(self.files.values()).changes
+
+
+@dataclass
+class _Known:
+    """What was noted of a table. `changes`: with the files that are there; `gone`: those of `files` that are
+    not; `files` None: an older version noted it, which did not tell files apart."""
 
     upto: int = -1
     changes: int = 0
+    files: dict[str, Part] | None = None
+    gone: set[str] = field(default_factory=set)
+
+    def late(self, now: Files) -> int:
+        """How many changes have come late, at the most."""
+        if self.files is None:
+            return max(0, passed_files.together(now.values()).changes - self.changes)
+        return passed_files.late(now, self.files, self.gone)
 
 
 class LateChanges:
@@ -33,37 +68,56 @@ class LateChanges:
 
     def __init__(self, root: str, task: str) -> None:
         self._notes = TableNotes(f"{root.rstrip('/')}/{PASSED}", task, _VALUES)
-        self._known = {table: Passed(*values) for table, values in self._notes.newest().items()}
+        self._known: dict[str, _Known] = {}
+        for table, (upto, changes, file, checksum, last, there) in self._notes.rows():
+            known = self._known.setdefault(table, _Known())
+            if file is None:
+                known.upto, known.changes = upto, changes
+                known.files = {} if there is not None and known.files is None else known.files
+            else:
+                known.files = {**(known.files or {}), file: Part(changes, int(checksum), last)}
+                (known.gone.discard if there else known.gone.add)(file)
 
     def upto(self, table: str) -> int:
-        """The change number up to which changes are to be counted, for `late`."""
-        return self._known.get(table, Passed()).upto
+        """The change number up to which changes are to be looked at, for `late`."""
+        return self._known[table].upto if table in self._known else -1
 
-    def late(self, found: Mapping[str, int], reached: Mapping[str, int]) -> dict[str, int]:
-        """How many changes have come late, by table, if any.
+    def late(self, found: Mapping[str, Files], reached: Mapping[str, int]) -> dict[str, int]:
+        """How many changes have come late, at the most, by table, if any.
 
         Args:
-            found: how many changes there are now up to the number that `upto` says.
+            found: the changes that there are now up to the number that `upto` says.
             reached: the progress of the targets; one that was made anew gets all changes.
         """
-        return {
-            table: many - self._known[table].changes
-            for table, many in sorted(found.items())
-            if table in self._known
-            and self._known[table].upto <= reached.get(table, -1)
-            and many > self._known[table].changes
+        counts = {
+            table: self._known[table].late(now)
+            for table, now in sorted(found.items())
+            if table in self._known and self._known[table].upto <= reached.get(table, -1)
         }
+        return {table: many for table, many in counts.items() if many}
 
-    def note(self, found: Mapping[str, Passed]) -> None:
+    def note(self, found: Mapping[str, Passed], reached: Mapping[str, int]) -> None:
         """Writes down what the targets have passed. Files that were taken away are no reason to forget what
-        was in them, as long as the target stands where it stood."""
-        new = {}
-        for table, now in found.items():
-            before = self._known.get(table, Passed())
-            if now.upto != before.upto or now.changes > before.changes:
-                new[table] = now
-        if new:
-            self._notes.add({table: astuple(one) for table, one in new.items()})
+        was in them, unless a target was made anew: `reached` is where they stood before."""
+        self._notes.add(
+            (table, values)
+            for table, now in sorted(found.items())
+            for values in self._new(table, now, reached.get(table, -1))
+        )
+
+    def _new(self, table: str, now: Passed, stood: int) -> Iterator[tuple[Any, ...]]:
+        """The rows of what differs from what is noted of a table: of the table itself, and of its files."""
+        known = self._known.get(table, _Known())
+        had = known.files or {}
+        if known.files is None or (now.upto, now.changes) != (known.upto, known.changes):
+            yield now.upto, now.changes, None, None, None, True
+        for file, part in now.files.items():
+            if had.get(file) != part or file in known.gone:
+                yield None, part.changes, file, part.checksum, part.last, True
+        for file in had.keys() - now.files.keys():
+            part = had[file] if stood >= known.upto else Part()
+            if part != had[file] or file not in known.gone:
+                yield None, part.changes, file, part.checksum, part.last, False
 
 
 def refuse(late: Mapping[str, int], where: str) -> None:
@@ -72,7 +126,8 @@ def refuse(late: Mapping[str, int], where: str) -> None:
         raise ApplyError(
             f"changes came after their target had passed their place: {'; '.join(said(late))}",
             where=where,
-            hint="remove these targets and apply everything anew; or apply without them: `--on-late skip`",
+            hint="remove these targets and apply everything anew; or apply without them: `--on-late skip`; or, "
+            "if numbers began anew, apply what came since as a folder of its own, with another `--name`",
         )
 
 

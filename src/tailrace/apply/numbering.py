@@ -8,23 +8,27 @@ since 1970, and the vendor's number, which must be below `PARTS`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from ..errors import FormatError
-from ..formats.base import WHY
+from ..formats.base import FILE, WHY
 from ..model.change import BEFORE, ChangeTable
 from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS, WIDTH
 from .full_loads import FullLoad
+from .passed_files import Files, Part
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame, Row
 
 PARTS = 1 << 24
 _NONE = "0" * TIME_DIGITS
 MADE = 1 << 52
 """Numbers that are made of both parts are beyond this one: of any time after June 1970."""
+_HASH = (1 << 32) - 1
+"""Bits of a change's hash that count, so that no sum of them is too large."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +39,15 @@ class Numbers:
         rise: each is above those of all earlier times.
         fit: they can be put together with their times.
         load: the rows of a full load among them.
-        many: how many changes there are; passed: those with numbers up to the one asked for.
+        files: the changes that there are, by file; passed: those with numbers up to the one asked for.
         most: the greatest number; made: the greatest of those that are made of both parts.
     """
 
     rise: bool
     fit: bool
     load: FullLoad = field(default_factory=FullLoad)
-    many: int = 0
-    passed: int = 0
+    files: Files = field(default_factory=dict)
+    passed: Files = field(default_factory=dict)
     most: int = -1
     made: int = -1
 
@@ -64,55 +68,99 @@ def look(changes: ChangeTable, upto: int = -1) -> Numbers:
     Raises:
         FormatError: a sequence that progress has no number for.
     """
-    from pyspark.sql import Window
+    rows = _by_file(_by_time(changes, upto)).collect()  # one a file
+    if beyond := next((r["beyond"] for r in rows if r["beyond"]), None):
+        raise FormatError(
+            f"the change sequence {beyond} is beyond the 63 bits that a target's progress has",
+            where=changes.name,
+            hint="of solidDB's log, positions from 2^31 on cannot be applied; `convert` takes them all",
+        )
+    begun, most, made = (
+        max((r[name] for r in rows if r[name] is not None), default=None)
+        for name in ("begun", "most", "made")
+    )
+    began = None if begun is None else datetime.fromtimestamp(begun / 1e6, timezone.utc)
+    load = FullLoad(sum(r["loaded"] for r in rows), began)
+    most, made = (-1 if n is None else n for n in (most, made))
+    fit = most < PARTS and not any(r["untimed"] for r in rows)
+    rise = not any(r["falls"] for r in rows)
+    return Numbers(rise, fit, load, _parts(rows, "change"), _parts(rows, "passed"), most, made)
+
+
+def _parts(rows: Iterable[Row], which: str) -> Files:
+    """The changes of files, or those among them that are passed; files that have some."""
+    return {
+        r["file"]: Part(many, r[f"{which}_sum"], r[f"{which}_last"])
+        for r in rows
+        if (many := r[f"{which}_many"])
+    }
+
+
+def _by_time(changes: ChangeTable, upto: int) -> DataFrame:
+    """What the changes of one time in one file are together; rows of a full load have no time."""
     from pyspark.sql import functions as F
 
-    seq = F.col(changes.header("change_seq"))
+    seq, oper = (F.col(changes.header(h)) for h in ("change_seq", "change_oper"))
     good = F.col(WHY).isNull() if WHY in changes.df.columns else F.lit(True)
+    file = F.col(FILE) if FILE in changes.df.columns else F.lit("")
     loaded, begun = is_loaded(seq), F.lit(None).cast("timestamp")
     if "timestamp" in changes.headers:
         begun = F.when(loaded, F.col(changes.header("timestamp")).cast("timestamp"))
     time, number = F.substring(seq, 1, TIME_DIGITS), _number(seq)
-    change = F.col(changes.header("change_oper")) != BEFORE
+    change = oper != BEFORE
     progress = _made(seq) if upto >= MADE else number
     beyond = seq.rlike("^[0-9]+$") & (number.isNull() | (time.startswith("0") & (time != _NONE)))
-    times = (
-        changes.df.filter(good & (_usual(seq) | loaded))
-        .select(F.when(~loaded, time).alias("time"), number.alias("number"), begun.alias("begun"),
-                change.alias("change"), ((progress <= upto) & change).alias("passed"),
-                F.when(~loaded & beyond, seq).alias("beyond"))
-        .groupBy("time")
-        .agg(F.min("number").alias("least"), F.max("number").alias("most"), F.max("begun").alias("begun"),
-             F.count_if("change").alias("many"), F.count_if("passed").alias("passed"),
-             F.max("beyond").alias("beyond"))
-    )  # fmt: skip
-    load = F.col("time").isNull()
-    before = Window.partitionBy(load).orderBy("time").rowsBetween(Window.unboundedPreceding, -1)
-    falls = F.coalesce(F.col("least") <= F.max("most").over(before), F.lit(False))
-    found = times.select(
-        "*", load.alias("load"), falls.alias("falls"), _hundredths(F.col("time")).alias("at")
-    ).agg(
-        F.max("falls"), F.max(F.when(~F.col("load"), F.col("most"))),
-        F.count_if(F.col("at").isNull() & ~F.col("load")),
-        F.max(F.when(F.col("load"), F.col("many"))),
-        F.max(F.when(F.col("load"), F.unix_micros("begun"))),
-        *[F.sum(F.when(~F.col("load"), F.col(n))) for n in ("many", "passed")],
-        F.max(F.when(~F.col("load"), F.col("at") * PARTS + F.col("most"))),
-        F.max("beyond"),
-    )  # fmt: skip
-    row = found.first()
-    assert row is not None  # noqa: S101 - an aggregate without groups has one row
-    if row[8] is not None:
-        raise FormatError(
-            f"the change sequence {row[8]} is beyond the 63 bits that a target's progress has",
-            where=changes.name,
-            hint="of solidDB's log, positions from 2^31 on cannot be applied; `convert` takes them all",
+    sums = [
+        made.alias(f"{which}_{name}")
+        for which in ("change", "passed")
+        for name, made in (
+            ("many", F.count_if(which)),
+            ("sum", F.sum(F.when(F.col(which), F.col("hash")))),
+            ("last", F.max(F.when(F.col(which), F.col("number")))),
         )
-    began = None if row[4] is None else datetime.fromtimestamp(row[4] / 1e6, timezone.utc)
-    load_rows = FullLoad(int(row[3] or 0), began)
-    most, made = (-1 if n is None else int(n) for n in (row[1], row[7]))
-    fit = most < PARTS and not row[2]
-    return Numbers(not row[0], fit, load_rows, int(row[5] or 0), int(row[6] or 0), most, made)
+    ]
+    return (
+        changes.df.filter(good & (_usual(seq) | loaded))
+        .select(F.when(~loaded, time).alias("time"), F.coalesce(file, F.lit("")).alias("file"),
+                number.alias("number"), begun.alias("begun"), change.alias("change"),
+                ((progress <= upto) & change).alias("passed"), F.when(~loaded & beyond, seq).alias("beyond"),
+                F.xxhash64(seq, oper).bitwiseAND(_HASH).alias("hash"))
+        .groupBy("time", "file")
+        .agg(F.min("number").alias("least"), F.max("number").alias("most"), F.max("begun").alias("begun"),
+             F.max("beyond").alias("beyond"), *sums)
+    )  # fmt: skip
+
+
+def _by_file(times: DataFrame) -> DataFrame:
+    """What the changes of one file are together, given those of each of its times."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    load, most, at = F.col("time").isNull(), F.col("most"), _hundredths(F.col("time"))
+    place = F.dense_rank().over(Window.partitionBy(load).orderBy("time"))
+    earlier = Window.partitionBy(load).orderBy("place").rangeBetween(Window.unboundedPreceding, -1)
+    falls = F.coalesce(F.col("least") <= F.max("most").over(earlier), F.lit(False))
+    sums = []
+    for which in ("change", "passed"):
+        many, checksum, last = (F.when(~load, F.col(f"{which}_{n}")) for n in ("many", "sum", "last"))
+        whole = F.concat(F.col("time"), F.lpad(last.cast("string"), NUMBER_DIGITS, "0"))
+        made = {"many": F.coalesce(F.sum(many), F.lit(0)), "sum": F.sum(checksum), "last": F.max(whole)}
+        sums += [column.alias(f"{which}_{name}") for name, column in made.items()]
+    return (
+        times.withColumn("place", place)
+        .withColumn("falls", falls)
+        .groupBy("file")
+        .agg(
+            F.max("falls").alias("falls"),
+            F.max(F.when(~load, most)).alias("most"),
+            F.max(F.when(~load, at * PARTS + most)).alias("made"),
+            F.max(F.when(load, F.unix_micros("begun"))).alias("begun"),
+            F.max("beyond").alias("beyond"),
+            (F.count_if(at.isNull() & ~load) > 0).alias("untimed"),
+            F.coalesce(F.sum(F.when(load, F.col("change_many"))), F.lit(0)).alias("loaded"),
+            *sums,
+        )
+    )
 
 
 def followed(changes: ChangeTable, numbers: Numbers, reached: int) -> ChangeTable:

@@ -1,9 +1,9 @@
 """What one call of `tailrace apply` leaves for the next about each table: rows of a Delta table that are only
-added; the newest of a table counts."""
+added; the newest one of the same thing counts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -27,18 +27,23 @@ class TableNotes:
     task: str
     values: pa.Schema
 
-    def newest(self) -> dict[str, tuple[Any, ...]]:
-        """The values that were noted last, by table."""
+    def rows(self) -> list[tuple[str, tuple[Any, ...]]]:
+        """Tables and the values that were noted of them, the newest last; NULL for values that older versions
+        did not note."""
         if not lake.exists(self.path):
-            return {}
+            return []
         rows = lake.read(self.path).sort_by("noted").to_pylist()  # a row for what changed in a call
         mine = [r for r in rows if r["task_name"] == self.task]
-        return {r["table_name"]: tuple(r[n] for n in self.values.names) for r in mine}
+        return [(r["table_name"], tuple(r.get(n) for n in self.values.names)) for r in mine]
 
-    def add(self, new: Mapping[str, tuple[Any, ...]]) -> None:
-        """Notes values of tables."""
+    def add(self, new: Iterable[tuple[str, tuple[Any, ...]]]) -> None:
+        """Notes values of tables, in one commit."""
         now = datetime.now(timezone.utc)
-        rows = [(self.task, table, *values, now) for table, values in sorted(new.items())]
+        rows = [(self.task, table, *values, now) for table, values in new]
+        if not rows:
+            return
         names = [pa.field(n, pa.string()) for n in ("task_name", "table_name")]
         schema = pa.schema([*names, *self.values, pa.field("noted", pa.timestamp("us", "UTC"))])
+        lake.create(self.path, schema)
+        lake.add_columns(self.path, list(self.values))  # those that older versions did not note
         lake.append(self.path, pa.table(list(map(list, zip(*rows, strict=True))), schema=schema))

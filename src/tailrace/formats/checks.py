@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..model import sequence
 from ..model.change import BEFORE, UPDATE, ChangeTable
-from .base import AGAIN, ASIDE, WHY
+from .base import AGAIN, ASIDE, FILE, WHY
 from .shape import also, quoted
 
 if TYPE_CHECKING:
@@ -63,8 +63,10 @@ def _copies(df: DataFrame, seq: Column, oper: Column) -> DataFrame:
     df = df.withColumn(_HASH, F.when(several, hashed))
     known = F.col(_HASH).isNotNull()
     equal = F.min(_HASH).over(same) == F.max(_HASH).over(same)
-    first = F.min(F.when(known, F.col(_NUMBER))).over(same)
-    df = df.withColumns({_REPEATED: known & ~equal, _COPY: known & equal & (F.col(_NUMBER) != first)})
+    # Of the first file by name, however Spark spreads them: the next call reads the same one.
+    place = F.struct(F.col(FILE) if FILE in df.columns else F.lit(""), F.col(_NUMBER))
+    first = F.min(F.when(known, place)).over(same)
+    df = df.withColumns({_REPEATED: known & ~equal, _COPY: known & equal & (place != first)})
     marks = {c: F.coalesce(F.col(c), F.lit(False)) for c in (_REPEATED, _COPY)}
     return df.withColumns(marks).drop(_HASH, _NUMBER)
 

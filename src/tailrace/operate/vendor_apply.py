@@ -143,7 +143,7 @@ def run(
             finally:
                 _note(full, place, {} if dry_run else loads)
             if not dry_run:
-                passed.note({n: _passed(place, n, read[n], numbers[n]) for n in good})
+                passed.note({n: _passed(place, n, read[n], numbers[n]) for n in good}, reached)
     except BaselineNeededError as error:  # no task is there that would take one
         raise ApplyError(error.what, where=error.where, hint=_ANEW) from error
     except Exception as error:
@@ -232,8 +232,8 @@ def _passed(target: Target, table: str, changes: ChangeTable, numbers: numbering
     """What a target has passed of its changes; read once more where it has stopped before their end."""
     reached = _reached(target, table)
     if numbers.end_at(reached):
-        return Passed(reached, numbers.many)
-    return Passed(reached, numbering.look(changes, reached).passed if reached >= 0 else 0)
+        return Passed(reached, numbers.files)
+    return Passed(reached, numbering.look(changes, reached).passed if reached >= 0 else {})
 
 
 def _reached(target: Target, table: str) -> int:
