@@ -126,8 +126,8 @@ def refuse(late: Mapping[str, int], where: str) -> None:
         raise ApplyError(
             f"changes came after their target had passed their place: {'; '.join(said(late))}",
             where=where,
-            hint="remove these targets and apply everything anew; or apply without them: `--on-late skip`; or, "
-            "if numbers began anew, apply what came since as a folder of its own, with another `--name`",
+            hint="remove these targets and apply everything anew; or apply without them: `--on-late skip`; "
+            "or, if numbers began anew, apply what came since as a folder of its own, with another `--name`",
         )
 
 
