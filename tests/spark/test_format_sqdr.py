@@ -141,6 +141,7 @@ BAD = {
     "PIC is not valid as hex octets": {"after_image": image('ID="1" PIC="&#x0"')},
     "there is no column Z": {"after_image": image('ID="1" Z="1"')},
     "quotes do not pair": {"after_image": image('ID="1')},
+    "neither after_image nor before_key has ID": {"before_key": None, "after_image": image('NAME="a"')},
     "is not a name": {"after_image": 'ID="1"'},
     "before_key: there is no column Z": {"before_key": 'Z="1"'},
     "after_key: 'ID=1' is not an item": {"after_key": "ID=1"},
@@ -268,6 +269,30 @@ def test_before_images_have_every_value_that_their_key_text_has(spark):
         ("U", None, (1, "south", b"\x00")),
         ("D", ("ID", "NAME"), (1, None, "(absent)")),
     ]
+
+
+def test_a_key_that_only_before_key_has_is_taken_from_there(spark):
+    rows = [
+        row(1, "D", before_key='ID="1"', after_image=image("")),
+        row(2, "D", before_key='ID="2"', after_image='<Dest>"SHOP"."ITEM"</Dest>'),
+        row(3, "D", before_key='ID="3"', after_image=image('NAME="a"')),
+        row(4, "U", before_key='ID="4"', after_image=image('NAME="z"')),
+        row(5, "B", before_key='ID="5" NAME="old"', after_image=image('NAME="a" PIC="&#x00"')),
+        row(6, "I", before_key='ID="6"', after_image=image('NAME="a"')),
+        row(7, "U", before_key='ID="7"', after_key='ID="8"', after_image=image('NAME="a"')),
+        row(8, "D", after_image=image('NAME="a"')),
+    ]
+    found = read(good(spark) | {"ir_keylog": log(spark, *rows)}).changes["SHOP.ITEM"]
+    made = [(oper, there, values) for _, oper, _, there, _, values in literal(found, headers=[])]
+    assert made[:5] == [
+        ("D", ("ID",), (1, "(absent)", "(absent)")),
+        ("D", ("ID",), (2, "(absent)", "(absent)")),
+        ("D", ("ID", "NAME"), (3, "a", "(absent)")),
+        ("U", ("ID", "NAME"), (4, "z", "(absent)")),
+        ("D", ("ID", "NAME", "PIC"), (5, "a", b"\x00")),
+    ]
+    why = "neither after_image nor before_key has ID, which is in the key"
+    assert reasons(found) == [why] * 3
 
 
 @pytest.mark.slow

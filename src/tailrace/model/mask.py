@@ -7,7 +7,7 @@ columns from 1, least significant bit of the first byte first (spec/openedge.md 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -211,6 +211,15 @@ def move(mask: Column, places: Mapping[int, int], *, little: bool = False, to_li
         return F.when(mask.isNotNull(), F.unhex(F.lit("")))
     old = words(mask, max(places) + 1, little=little)
     return F.when(mask.isNotNull(), from_words(moved(old, places), little=to_little))
+
+
+def add(mask: Column, ordinals: Collection[int], width: int) -> Column:
+    """The mask, of at most `width` ordinals, with the bits of these set, too; NULL stays NULL."""
+    from pyspark.sql import functions as F
+
+    some = words(F.lit(bytearray(encode(ordinals))), width)
+    both = [a.bitwiseOR(b) for a, b in zip(words(mask, width), some, strict=True)]
+    return F.when(mask.isNotNull(), from_words(both))
 
 
 def moved(old: Sequence[Column], places: Mapping[int, int]) -> list[Column]:

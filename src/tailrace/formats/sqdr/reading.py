@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import FormatError
@@ -12,11 +11,12 @@ from ...model.change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, ChangeTa
 from ...model.sequence import TIME_DIGITS
 from ...wire.keylog_values import IGNORED
 from ..base import ASIDE, FINER, WHY, Read, Tables
-from ..shape import also, any_of, canonical, conform, data_start, finer_too
+from ..shape import also, canonical, conform, data_start, finer_too
 from . import text as sqdr_text
 from .columns import SqdrTable, sources_of
 from .detail import part
 from .flags import DIFFERS, EXPECTED, recount
+from .keys import IMAGE, NEW, OLD, Layout, any_filled, filled, key_differs, keyless
 from .tables import (
     ACTIONS,
     CHANGES,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 TIME_SHAPED = 10**15
 """A `resync_state` from here on is the time part of a change sequence that tailrace wrote (16 digits)."""
 _EXTRA = ("user_name", "recid", *(NATIVE + n for n in (*KEPT, DEST)))
-_IMAGE, _OLD, _NEW, _OPER = "_image", "_old", "_new", "_oper"
+_OPER = "_oper"
 
 
 def read(tables: Tables, options: SqdrOptions) -> Read:
@@ -89,58 +89,38 @@ def _log(tables: Tables, options: SqdrOptions) -> DataFrame:
     return log
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """The places of a source's columns in its change table."""
-
-    source: SqdrTable
-    start: int
-
-    @property
-    def keys(self) -> list[int]:
-        """Places of the key's columns; without a key, of all columns: then they are in the texts of keys."""
-        fields = self.source.fields
-        some = [i for i, f in enumerate(fields) if f.name in self.source.key]
-        return some or list(range(len(fields)))
-
-    def ordinals(self, places: Sequence[int]) -> list[int]:
-        """Bits of these columns."""
-        return [self.start + i for i in places]
-
-
 def _changes(rows: DataFrame, source: SqdrTable, options: SqdrOptions) -> ChangeTable:
     from pyspark.sql import functions as F
 
-    layout = _Layout(source, data_start([*HEADERS, *_EXTRA]))
+    layout = Layout(source, data_start([*HEADERS, *_EXTRA]))
     fields = list(source.fields)
     text = F.substring_index("after_image", sqdr_text.DEST_END, -1)
     every = layout.ordinals(range(len(fields)))
     df = rows.withColumns(
         {
-            _IMAGE: sqdr_text.parsed(text, fields, every, row=True),
-            _OLD: sqdr_text.parsed(F.col("before_key"), fields, every),
-            _NEW: sqdr_text.parsed(F.col("after_key"), fields, every, values=False),
+            IMAGE: sqdr_text.parsed(text, fields, every, row=True),
+            OLD: sqdr_text.parsed(F.col("before_key"), fields, every),
+            NEW: sqdr_text.parsed(F.col("after_key"), fields, every, values=False),
         }
     )
     kind = F.col("change_row_type")
     oper = F.element_at(F.create_map(*[F.lit(x) for pair in CHANGES.items() for x in pair]), kind)
-    df = also(df, *_faults(options))
+    df = also(df, *_faults(options), *keyless(layout))
     # A key change has a before image: the old key. `after_key` marks one even if both are the same; if there
     # is no key, that is the old row, and each update has one.
-    differs = F.col("after_key").isNotNull() | _key_differs(layout) if source.key else F.lit(True)
+    differs = F.col("after_key").isNotNull() | key_differs(layout) if source.key else F.lit(True)
     moved = F.col("before_key").isNotNull() & differs
     both = (oper == "U") & F.col(WHY).isNull() & F.coalesce(moved, F.lit(False))
     df = df.withColumn(
         _OPER, F.explode(F.when(both, F.array(F.lit("B"), F.lit("U"))).otherwise(F.array(oper)))
     )
     if any(f.type.startswith("timestamp") for f in fields) or FINER in df.columns:
-        (finer,) = finer_too(
-            df,
-            [F.coalesce(F.when(_by_key(), F.col(f"{_OLD}.f")).otherwise(F.col(f"{_IMAGE}.f")), F.lit(False))],
-        )
+        cut = [F.coalesce(F.col(f"{side}.f"), F.lit(False)) for side in (OLD, IMAGE)]
+        both = cut[1] | (any_filled(layout) & cut[0])
+        (finer,) = finer_too(df, [F.when(_by_key(), cut[0]).otherwise(both)])
         df = df.withColumn(FINER, finer)
-    headers = {**_headers(options), "column_mask": _column_mask()}
-    values = {f.name: _value(i) for i, f in enumerate(fields)}
+    headers = {**_headers(options), "column_mask": _column_mask(layout)}
+    values = {f.name: _value(layout, i) for i, f in enumerate(fields)}
     return canonical(df, headers, values, key=source.key, name=source.table)
 
 
@@ -151,31 +131,21 @@ def _by_key() -> Column:
     return (F.col(_OPER) == "B") | ((F.col(_OPER) == "D") & F.col("after_image").isNull())
 
 
-def _value(place: int) -> Column:
+def _value(layout: Layout, place: int) -> Column:
     from pyspark.sql import functions as F
 
-    return F.when(_by_key(), F.col(f"{_OLD}.v.c{place}")).otherwise(F.col(f"{_IMAGE}.v.c{place}"))
+    old = _by_key() | filled(layout, place) if place in layout.key_places else _by_key()
+    return F.when(old, F.col(f"{OLD}.v.c{place}")).otherwise(F.col(f"{IMAGE}.v.c{place}"))
 
 
-def _column_mask() -> Column:
+def _column_mask(layout: Layout) -> Column:
     from pyspark.sql import functions as F
 
-    return F.when(_by_key(), F.col(f"{_OLD}.m")).when(F.col(_OPER) != "T", F.col(f"{_IMAGE}.m"))
-
-
-def _key_differs(layout: _Layout) -> Column:
-    """Whether a key column differs between the two texts, among those that both have."""
-    from pyspark.sql import functions as F
-
-    found = []
-    for place in layout.keys:
-        bit = layout.start + place
-        there = [
-            F.col(f"{side}.m").isNull() | mask.is_set(F.col(f"{side}.m"), bit) for side in (_IMAGE, _OLD)
-        ]
-        same = F.col(f"{_IMAGE}.v.c{place}").eqNullSafe(F.col(f"{_OLD}.v.c{place}"))
-        found.append(there[0] & there[1] & ~same)
-    return any_of(found)
+    image = F.col(f"{IMAGE}.m")
+    if layout.key_places:
+        whole = mask.add(image, layout.ordinals(layout.key_places), layout.width)
+        image = F.when(any_filled(layout), whole).otherwise(image)
+    return F.when(_by_key(), F.col(f"{OLD}.m")).when(F.col(_OPER) != "T", image)
 
 
 def change_seq(counter_digits: int) -> Column:
@@ -233,7 +203,7 @@ def _faults(options: SqdrOptions) -> list[tuple[Column, str | Column]]:
     most = min(10 ** (19 - digits), 2**63 // 10**digits)
     beyond = (resync > 0) & (resync < TIME_SHAPED) & ((counter >= 10**digits) | (resync >= most))
     beyond |= resync >= 10**TIME_DIGITS
-    texts = {"after_image": _IMAGE, "before_key": _OLD, "after_key": _NEW}
+    texts = {"after_image": IMAGE, "before_key": OLD, "after_key": NEW}
     return [
         (F.col("subscription_id").isNull(), "no subscription_id"),
         (kind.isNull(), "no change_row_type"),
