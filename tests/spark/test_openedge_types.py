@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql import SparkSession
 
 from tailrace import formats
 from tailrace.errors import UnsupportedError
+from tailrace.formats import convert
 from tailrace.formats.openedge import OpenEdgeOptions, read
 from tailrace.formats.openedge import tables as oe
 from tailrace.model.change import ChangeTable
@@ -68,3 +71,20 @@ def test_fields_of_source_tables_say_types_and_a_note_says_what_they_do_not(spar
     )
     changes = found.changes["PUB.Customer"]
     assert [r[-1] for r in literal(changes)] == [(1, "a", "n", "1", "2", None)]
+
+
+def test_floating_point_comes_back_from_text(spark: SparkSession, tmp_path: Path) -> None:
+    """ABL has decimals only; OpenEdge SQL has more types."""
+    made = """select concat('2026010112000100', lpad(1, 19, '0')) header__change_seq, 'I' header__change_oper, 1 id,
+        -1e300D x, 0.1F y, double('NaN') n, array(1.5D, null) a"""
+    changes = ChangeTable(spark.sql(made), ["id"], ["id", "x", "y", "n", "a"], name="s.t")
+    form = formats.get("openedge")
+    assert form.save is not None
+    form.save(form.write({"s.t": changes}, form.options()), str(tmp_path / "out"), "csv", form.options())
+    side = convert.side("openedge", str(tmp_path / "out"), {"arrays": "array"})
+    found = convert.read(spark, side).changes["s.t"]
+    kinds = {f.name: f.dataType.simpleString() for f in found.df.schema if f.name in found.columns}
+    assert kinds == {"id": "int", "x": "double", "y": "float", "n": "double", "a": "array<double>"}
+    row = found.df.selectExpr("x", "string(y) y", "string(n) n", "a").first()
+    assert row is not None
+    assert row.asDict() == {"x": -1e300, "y": "0.1", "n": "NaN", "a": [1.5, None]}

@@ -158,8 +158,9 @@ TYPES = {
     "character": "string", "integer": "int", "int64": "bigint", "decimal": "decimal(38,10)",
     "logical": "boolean", "date": "date", "datetime": "timestamp_ntz", "datetime-tz": "timestamp",
     "raw": "binary", "recid": "bigint", "rowid": "string",
+    "double": "double", "real": "float", "float": "double",
 }  # fmt: skip
-"""ABL data type -> Spark SQL type (spec/openedge.md §7)."""
+"""ABL data type -> Spark SQL type (spec/openedge.md §7); the last three are of OpenEdge SQL only."""
 
 
 def spark_type(data_type: str, decimals: int | None = None) -> str | None:
@@ -175,8 +176,8 @@ def spark_type(data_type: str, decimals: int | None = None) -> str | None:
 def abl_type(kind: str) -> tuple[str, int | None]:
     """The ABL data type, and the decimals, that keep a Spark SQL type, or the elements of an array.
 
-    >>> abl_type("decimal(12,2)"), abl_type("smallint"), abl_type("double")
-    (('decimal', 2), ('integer', None), ('character', None))
+    >>> abl_type("decimal(12,2)"), abl_type("smallint"), abl_type("float"), abl_type("array<double>")
+    (('decimal', 2), ('integer', None), ('real', None), ('double', None))
     """
     if element := element_type(kind):
         return abl_type(element)
