@@ -11,13 +11,15 @@ import pytest
 from pyspark.sql import functions as F
 
 from tailrace import formats
-from tailrace.formats import checks, files, shape
+from tailrace.errors import FormatError
+from tailrace.formats import checks, files, saving, shape
 from tailrace.formats.base import Options, Read
 from tailrace.formats.soliddb import log as soliddb_log
 from tailrace.formats.soliddb import place as soliddb_place
 from tailrace.formats.soliddb.reading import FIELDS, RECORDS, TABLES
 from tailrace.model import mask
 from tailrace.model.change import PREFIX
+from tailrace.operate import vendor_apply
 from tailrace.testing.changes import TABLE, Image, change_table, reasons
 from tailrace.testing.formats import HISTORIES, FormatConformance
 from tailrace.wire import soliddb_address
@@ -248,3 +250,13 @@ def test_a_sequence_without_35_digits_is_an_error(spark: SparkSession) -> None:
     short = ct.with_df(ct.df.withColumn(PREFIX + "change_seq", shape.reasons([])))
     with pytest.raises(Exception, match="not fit into a LOGADDR"):
         FORMAT.write({TABLE: short}, options())["SYS_LOG"].collect()
+
+
+def test_a_bad_row_of_a_system_table_is_named_before_its_effects(spark: SparkSession, tmp_path: Path) -> None:
+    made = tables(spark, sample())
+    made["SYS_COLUMNS"] = made["SYS_COLUMNS"].withColumn("NUMERIC_PRECISION", F.lit("x"))
+    place = str(tmp_path / "in")
+    saving.save(made, place, "csv")
+    cause = r"bad row in _SYSTEM\.SYS_COLUMNS: NUMERIC_PRECISION is not valid as int"
+    with pytest.raises(FormatError, match=cause):
+        vendor_apply.run(spark, place, "soliddb", OPTIONS, str(tmp_path / "lake"))

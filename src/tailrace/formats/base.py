@@ -131,7 +131,8 @@ class Read:
             table, with what they say in `WHY`.
         notes: what is odd about the tables as a whole, for people.
         control_tables: tables that hold no changes, by name; with `WHY` when they are declared.
-        apart: change tables that no target takes (a log's own records, changes without values), and why.
+        apart: change tables that no target takes (a log's own records, changes without values), and why;
+            those that tell how others are to be read come last.
     """
 
     changes: dict[str, ChangeTable]

@@ -122,7 +122,7 @@ def run(
     _refuse_types(good)
     place, target, root = apply_place.opened(spark, target, app_id, control, places)
     try:
-        for name in found.apart:
+        for name in reversed(list(found.apart)):  # those first that tell how others are to be read
             watched[name][2].figures()  # their bad rows stop the call before anything is written
         reached = {n: _reached(place, n) for n in good}
         loads = {n: (numbers[n].load, reached[n]) for n in good}
