@@ -25,6 +25,7 @@ from ..sources import open_source
 from ..sources.base import Finding, LogSource
 from ..state import live, orders
 from ..state.capture_state import STOPPED, CaptureState, pause_s
+from . import same_history
 from .constraints import ConstraintWatch
 from .followed_tables import FollowedTables
 from .incremental_snapshot import Windows
@@ -146,6 +147,7 @@ class Capture:
             if one.level == "warning":
                 logger.warning("%s (%s); fix: %s", one.what, one.where, one.cure)
         report(findings)
+        same_history.check(source, self._task.log_path, writer.state.position, self.stop.is_set)
 
     def _mistakes(self, source: LogSource, names: Sequence[str]) -> list[Finding]:
         looks = (plain_findings, column_findings, keyless_findings)

@@ -208,7 +208,8 @@ class _Plan:
         return Line(name, path, column, bound, planned(delta, column, bound, partly), held, partly)
 
     def _log(self) -> Line | None:
-        """LOG is removed file by file, that many seconds after the files were written."""
+        """LOG is removed file by file, that many seconds after the files were written. Its newest file stays:
+        by its transactions capture tells whether the source's log is still the same (`same_history`)."""
         path, limit = self._task.log_path, (self._now - self._task.maintenance.keep_log) * 1000
         if not lake.exists(path):
             return None
@@ -217,11 +218,14 @@ class _Plan:
         found += [Need(f"the consumer {c.name}", c.acknowledged) for c in self._consumers if c.log]
         bound = Bound(min(n.after for n in found))
 
-        def old(s: Span) -> bool:
-            return s.modified <= limit
-
         delta = DeltaTable(path)
-        due = max((s.high for s in spans(delta, "CHANGE_SEQ") if old(s)), default=-1)
+        files = spans(delta, "CHANGE_SEQ")
+        newest = max((s.high for s in files), default=-1)
+
+        def old(s: Span) -> bool:
+            return s.modified <= limit and s.high < newest
+
+        due = max((s.high for s in files if old(s)), default=-1)
         held = [n for n in found if n.after < due]
         goes = planned(delta, "CHANGE_SEQ", bound, old=old)
         return Line(LOG, path, "CHANGE_SEQ", bound, goes, held, old=old) if due >= 0 else None

@@ -47,6 +47,26 @@ class Lag:
 
 
 @dataclass(frozen=True)
+class Resent:
+    """What a source sends again of its log, up to a position that LOG has reached.
+
+    Attributes:
+        begin: the position it begins at.
+        chunks: the records from there to that position, and maybe some behind it.
+        where: the server, for messages.
+    """
+
+    begin: bytes
+    chunks: Iterator[Chunk]
+    where: str
+
+
+SET_BACK = "the server was restored from a backup, or a standby was promoted that had not received everything"
+NEW_TASK = "start a new task, with its own home and targets: positions of this one mean nothing here"
+"""What is the matter, and what helps, if a server's log is not the one that a task has read."""
+
+
+@dataclass(frozen=True)
 class Finding:
     """One result of a check.
 
@@ -192,6 +212,13 @@ class LogSource(Protocol):
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
         """A snapshot that all readers can share, from any process, until the context ends."""
+
+    def resent(
+        self, upto: bytes, stopped: Callable[[], bool] = lambda: False
+    ) -> AbstractContextManager[Resent | None]:
+        """What the source would send again of the log before a position, read without acknowledging it:
+        transactions that nobody acknowledged, as far as it knows. None: nothing, or it does not keep what
+        was acknowledged. Ends early once `stopped` returns True."""
 
     def start(self, after: bytes | None, known: Sequence[Relation]) -> None:
         """Begins reading after a position (None: the source's own position); `known`: the newest layouts,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..base import Finding
+from ..base import NEW_TASK, SET_BACK, Finding
 from . import slot as pg_slot
 from .check_tables import Question, error, tables, warning
 from .connect import ANEW, Session, lsn, lsn_text, quoted, quoted_table
@@ -227,18 +227,17 @@ def _reader(q: Question) -> int | None:
 
 
 def _set_back(q: Question) -> Iterator[Finding]:
-    """A server restored from a backup reuses positions: the stream would skip new changes there."""
+    """A server restored from a backup reuses positions: the stream would skip new changes there. Once its
+    log has grown past the task's position again, the log itself tells (`resent`)."""
     end = q.value(
         "select case when pg_is_in_recovery() then pg_last_wal_replay_lsn()"
         " else pg_current_wal_flush_lsn() end::text"
     )
     if q.after is not None and end is not None and lsn(end) < q.after:
         yield error(
-            f"the server's log ends at {end}, and this task has read up to {lsn_text(q.after)}: the "
-            "server was restored from a backup, or a standby was promoted that had not received "
-            "everything",
+            f"the server's log ends at {end}, and this task has read up to {lsn_text(q.after)}: {SET_BACK}",
             q.server,
-            "start a new task, with its own home and targets: positions of this one mean nothing here",
+            NEW_TASK,
         )
 
 

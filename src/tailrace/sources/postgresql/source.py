@@ -21,8 +21,8 @@ from ...model.change import Relation
 from ...state.streams import newest
 from ...wire.pgmessages import RelationMessage
 from ...wire.records import Chunk
-from ..base import BaselineBatch, BaselinePart, Finding, Lag, Renamed, Snapshot, SourceObject
-from . import baseline, catalog, checks, leaving
+from ..base import BaselineBatch, BaselinePart, Finding, Lag, Renamed, Resent, Snapshot, SourceObject
+from . import baseline, catalog, checks, leaving, resent
 from . import slot as pg_slot
 from . import snapshot as pg_snapshot
 from .address import address
@@ -217,6 +217,21 @@ class PostgresSource:
         else:
             with pg_snapshot.temporary_snapshot(self.url, self.slot, self.where) as snapshot:
                 yield snapshot
+
+    @contextmanager
+    def resent(self, upto: bytes, stopped: Callable[[], bool] = lambda: False) -> Iterator[Resent | None]:
+        """The log from the slot's own position to this one, if that is before it; the slot stays there."""
+        with asking(self.where):
+            begin = pg_slot.begins(self._session(), self.slot)
+        if begin is None or begin >= lsn_of(upto):
+            yield None
+            return
+        stream = resent.stream(self.url, self.slot, self.publication)
+        with closing(stream):
+            with asking(self.where):  # again: as long as the stream is open, it stays
+                begin = pg_slot.begins(self._session(), self.slot) or 0
+            end = min(lsn_of(upto), lsn_of(self.end_position()))
+            yield Resent(position_at(begin), resent.chunks(stream, end, stopped), stream.where)
 
     def start(self, after: bytes | None, known: Sequence[Relation]) -> None:
         """Begins reading after a position; PositionError if slot or log are gone."""

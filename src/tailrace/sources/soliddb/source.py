@@ -195,6 +195,11 @@ class SolidSource:
                 holder.rollback()
             let_go(holder)
 
+    @contextmanager
+    def resent(self, upto: bytes, stopped: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Nothing: solidDB does not keep what was acknowledged."""
+        yield None
+
     def start(self, after: bytes | None, known: Sequence[Relation]) -> None:
         """Begins reading after a position, or where the stream begins if that is later; PositionError: the
         log is gone."""

@@ -1,0 +1,37 @@
+"""What a slot sends again: transactions from its own position to one that LOG has reached.
+
+A slot is behind LOG after a crash between a commit of LOG and its acknowledgement; after a restart of the
+server, which does not write each acknowledgement to disk; and if the server was restored from a backup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ...model.change import Relation
+from ...wire.pgmessages import RelationMessage
+from ...wire.records import Chunk
+from .evidence import Moment
+from .stream import SlotStream
+
+_CHUNK_BYTES, _WAIT_S = 16 << 20, 0.2
+
+
+def stream(url: str, slot: str, publication: str) -> SlotStream:
+    """A stream that begins at the slot's own position, and acknowledges nothing."""
+    made = SlotStream(url, slot, publication, _name_only)
+    made.start(None, ())
+    return made
+
+
+def chunks(stream: SlotStream, end: int, stopped: Callable[[], bool]) -> Iterator[Chunk]:
+    """What the stream has before an LSN, and maybe some behind it; less once `stopped` returns True."""
+    while stream.seen < end and not stopped():
+        if (chunk := stream.read(_CHUNK_BYTES, _WAIT_S)) is not None:
+            yield chunk
+        stream.ping()
+
+
+def _name_only(message: RelationMessage, moment: Moment, before: Relation | None) -> Relation:
+    """No values are read: columns are not looked up."""
+    return Relation(message.relid, message.schema, message.name, "")
