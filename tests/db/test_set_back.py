@@ -163,6 +163,8 @@ def die_before_acknowledging(task: Task, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_crash_before_the_acknowledgement_goes_on(
     server: EmbeddedPostgres, shop: Task, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    server.settings = server.settings | {"max_wal_senders": "1"}  # the streams take turns
+    server.restart()
     do(server, "update s.a set v = 1; update s.b set v = 1")
     do(
         server,

@@ -22,6 +22,10 @@ AT = 'connection to server at "127.0.0.1", port 5432 failed: '
         ("FATAL:  the database system is starting up", ConnectionLostError),
         ("FATAL:  the database system is in recovery mode", ConnectionLostError),
         ("FATAL:  sorry, too many clients already", ConnectionLostError),
+        (
+            'FATAL:  number of requested standby connections exceeds "max_wal_senders" (currently 2)',
+            ConnectionLostError,
+        ),
         ("FATAL:  remaining connection slots are reserved for roles with", ConnectionLostError),
         ('FATAL:  role "me" is not permitted to log in', SourceError),
         ("fe_sendauth: no password supplied", SourceError),

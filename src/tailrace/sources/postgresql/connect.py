@@ -45,7 +45,8 @@ _HINTS = {
     "53400": "raise max_replication_slots",
 }
 _GONE = {"42704", "55000"}
-_PASSING = ("starting up", "shutting down", "recovery mode", "too many", "reserved for", "not yet accepting")
+_PASSING = ("starting up", "shutting down", "recovery mode", "too many", "reserved for", "not yet accepting",
+            "standby connections exceeds")  # fmt: skip
 _LOST = ("08", "57P0")  # connection exceptions; shutdown, crash, still starting
 _REFUSALS = {
     "does not support SSL": "turn `ssl` on at the server, or use a weaker `sslmode` than `require`",

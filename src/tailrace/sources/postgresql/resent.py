@@ -6,22 +6,35 @@ server, which does not write each acknowledgement to disk; and if the server was
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 
 from ...model.change import Relation
 from ...wire.pgmessages import RelationMessage
 from ...wire.records import Chunk
+from .connect import Session, asking
 from .evidence import Moment
+from .slot import IN_USE_S
 from .stream import SlotStream
 
 _CHUNK_BYTES, _WAIT_S = 16 << 20, 0.2
+_THERE = "select 1 from pg_stat_activity where pid = %s"
 
 
-def stream(url: str, slot: str, publication: str) -> SlotStream:
-    """A stream that begins at the slot's own position, and acknowledges nothing."""
+@contextmanager
+def stream(session: Session, url: str, slot: str, publication: str) -> Iterator[SlotStream]:
+    """A stream that begins at the slot's own position, and acknowledges nothing. In the end its process at
+    the server is gone as well: the next stream may need its place among `max_wal_senders`."""
     made = SlotStream(url, slot, publication, _name_only)
-    made.start(None, ())
-    return made
+    with closing(made):
+        made.start(None, ())
+        process = made.process
+        yield made
+    end = time.monotonic() + IN_USE_S
+    with asking(made.where):
+        while session.execute(_THERE, (process,)).fetchone() and time.monotonic() < end:
+            time.sleep(0.02)
 
 
 def chunks(stream: SlotStream, end: int, stopped: Callable[[], bool]) -> Iterator[Chunk]:

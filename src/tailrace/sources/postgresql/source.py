@@ -226,8 +226,7 @@ class PostgresSource:
         if begin is None or begin >= lsn_of(upto):
             yield None
             return
-        stream = resent.stream(self.url, self.slot, self.publication)
-        with closing(stream):
+        with resent.stream(self._session(), self.url, self.slot, self.publication) as stream:
             with asking(self.where):  # again: as long as the stream is open, it stays
                 begin = pg_slot.begins(self._session(), self.slot) or 0
             end = min(lsn_of(upto), lsn_of(self.end_position()))

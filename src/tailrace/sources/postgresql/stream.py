@@ -248,6 +248,11 @@ class SlotStream:
         """Commit time of the newest transaction read (Unix microseconds)."""
         return self._builder.last_commit_us
 
+    @property
+    def process(self) -> int | None:
+        """The process that serves the stream at the server."""
+        return None if self._session is None else self._session.info.backend_pid
+
     def ping(self) -> None:
         """Asks the server for its position, at most ten times a second; the answer comes with a later
         `read`."""
