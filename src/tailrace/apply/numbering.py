@@ -137,7 +137,7 @@ def _by_file(times: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     load, most, at = F.col("time").isNull(), F.col("most"), _hundredths(F.col("time"))
-    place = F.dense_rank().over(Window.partitionBy(load).orderBy("time"))
+    place = F.col("time").try_cast("bigint")  # 16 digits, in their order
     earlier = Window.partitionBy(load).orderBy("place").rangeBetween(Window.unboundedPreceding, -1)
     falls = F.coalesce(F.col("least") <= F.max("most").over(earlier), F.lit(False))
     sums = []
