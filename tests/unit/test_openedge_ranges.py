@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tailrace.formats import row_groups
 from tailrace.formats.openedge import ranges as by
-from tailrace.formats.openedge.ranges import RangeJoin, ranges, side_of
+from tailrace.formats.openedge.ranges import RangeJoin, side_of
 from tailrace.formats.openedge.shares import Share
 from tailrace.formats.openedge.tables import CHANGE, TRACKING
+from tailrace.formats.row_groups import ranges
 
 pytestmark = pytest.mark.unit
 TRACKED = {
@@ -55,7 +57,7 @@ def sides(folder: Path, tracked: Rows, imaged: Rows, group: int = 5) -> Any:
 def found(folder: Path, tracked: Rows, imaged: Rows, share: Share) -> list[tuple[Any, ...]]:
     """(number, operation of the tracking row, operation of the image, v), and where both come from."""
     (tracking, groups), (images, more) = sides(folder, tracked, imaged)
-    plan = ranges(groups, more)
+    plan = ranges([more, groups])
     assert plan is not None
     assert len(plan) > 3
     join = RangeJoin(tracking, images, share, plan)
@@ -81,9 +83,9 @@ def found(folder: Path, tracked: Rows, imaged: Rows, share: Share) -> list[tuple
 
 @pytest.fixture(autouse=True)
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by, "LEAST_BYTES", 1)
+    monkeypatch.setattr(row_groups, "LEAST_BYTES", 1)
     monkeypatch.setattr(by, "SLICE", 7)
-    monkeypatch.setattr(by, "MOST_AGAIN", 3.0)
+    monkeypatch.setattr(row_groups, "MOST_AGAIN", 3.0)
 
 
 def test_every_row_meets_those_of_its_number(tmp_path: Path) -> None:
@@ -116,4 +118,4 @@ def test_what_is_left_to_spark(tmp_path: Path) -> None:
     assert side_of(files, CHANGE, IMAGED | {"v": "int"}, ["v"]) is None  # not as Spark reads it
     shuffled = random.Random(7).sample(imaged * 50, 400)
     _, groups = side_of(put(tmp_path, "d", IMAGED, shuffled, 5), CHANGE, IMAGED, ["v"])  # type: ignore[misc]
-    assert ranges([], groups) is None
+    assert ranges([groups]) is None

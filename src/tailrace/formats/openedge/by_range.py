@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..base import ASIDE, FILE, RAW, ROW, WHY, Tables
 from ..parquet import LoadedTables
+from ..row_groups import NUMBER, PLACE, ranges
 from ..shape import quoted
 from .policy import CapturedTable
-from .ranges import NUMBER, PLACE, RangeJoin, ranges, side_of
+from .ranges import RangeJoin, side_of
 from .shares import Share
 from .split import SPLIT
 from .tables import CHANGE, TRACKING
@@ -40,7 +40,7 @@ def joined(tables: Tables, tracking: str | None, source: CapturedTable, *, alone
     sides = side_of(files[0], TRACKING, kinds[0]), side_of(files[1], CHANGE, kinds[1], source.columns)
     if sides[0] is None or sides[1] is None:
         return None
-    plan = ranges(sides[0][1], sides[1][1])
+    plan = ranges([sides[1][1], sides[0][1]])
     if plan is None:
         return None
     spark = tables[tracking].sparkSession
@@ -57,9 +57,8 @@ def _rows(tasks: DataFrame, join: RangeJoin) -> DataFrame:
     for side, of in (("_t", join.tracking), ("_c", join.images)):
         names = [n for n, have, _ in of.columns if have is not None]
         row = F.to_json(F.struct(*[F.col(quoted(f"{side}:{n}")).alias(n) for n in names]))
-        paths = F.array(*[F.lit("file:" + Path(f).as_uri().removeprefix("file://")) for f in of.files])
         more |= {
-            f"{side}:{FILE}": F.get(paths, F.col(quoted(f"{side}:{PLACE}"))),
+            f"{side}:{FILE}": of.path(F.col(quoted(f"{side}:{PLACE}"))),
             f"{side}:{ROW}": F.col(quoted(f"{side}:{NUMBER}")),
             f"{side}:{WHY}": F.lit(None).cast("string"),
             f"{side}:{RAW}": F.when(F.col(quoted(f"{side}::there")), row),

@@ -1,0 +1,198 @@
+"""Row groups of Parquet files that lie in about the order of a number: each task reads those of one range.
+
+Footers tell in which order they lie, and whether their columns are what is wanted; else Spark brings the rows
+together.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..errors import UnsupportedError
+from ..model.types import arrow_type, spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+
+PLACE, NUMBER = ":file", ":row"
+"""Columns that rows are read with: which of the files a row comes from, and its number there, from 1."""
+MOST_BYTES = 512 << 20
+"""A task reads at most so much, as it is encoded in the files."""
+LEAST_BYTES = 16 << 20
+MOST_AGAIN = 2.0
+"""Row groups overlap if tasks would read this many times what there is."""
+_PATIENCE = 4
+_EVERY = (-(1 << 63), (1 << 63) - 1)
+_WIDTHS = ("tinyint", "smallint", "int", "bigint")
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """A row group of a file: the least and the greatest number in it, and its size as it is encoded."""
+
+    file: int
+    group: int
+    low: int
+    high: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers from `low` to `high`, and of each table the row groups (file, group) that may have some."""
+
+    low: int
+    high: int
+    groups: tuple[tuple[tuple[int, int], ...], ...]
+
+
+@dataclass(frozen=True)
+class GroupReader:
+    """Reads a table's row groups.
+
+    Attributes:
+        files: its files.
+        columns: of each column what it is called, what it is called in the files (None: it is not there), and
+            its Spark type.
+        number: the column that ranges are of.
+    """
+
+    files: tuple[str, ...]
+    columns: tuple[tuple[str, str | None, str], ...]
+    number: str
+
+    def read(self, groups: Sequence[tuple[int, int]], low: int, high: int) -> Iterator[pa.Table]:
+        """The rows with numbers in a range, row group by row group, with `PLACE` and `NUMBER`."""
+        for file, mine in groupby(groups, key=lambda g: g[0]):
+            with pq.ParquetFile(self.files[file]) as parquet:
+                for _, group in mine:
+                    rows = self._group(parquet, file, group)
+                    numbers = rows[self.number].to_numpy()
+                    if numbers.min(initial=low) < low or numbers.max(initial=high) > high:
+                        rows = rows.filter(pa.array((numbers >= low) & (numbers <= high)))
+                    yield rows
+
+    def _group(self, parquet: pq.ParquetFile, file: int, group: int) -> pa.Table:
+        schema = self.schema()
+        first = sum(parquet.metadata.row_group(g).num_rows for g in range(group))
+        rows = parquet.read_row_group(
+            group, columns=[have for _, have, _ in self.columns if have is not None]
+        )
+        n = rows.num_rows
+        arrays = [pa.nulls(n, arrow_type(k)) if h is None else rows[h] for _, h, k in self.columns]
+        place, number = pa.array(np.full(n, file, np.int32)), pa.array(np.arange(first + 1, first + 1 + n))
+        made = pa.table([*arrays, place, number], names=schema.names)
+        return made if made.schema == schema else made.cast(schema)
+
+    def kinds(self) -> dict[str, str]:
+        """The columns of the rows with their Spark types."""
+        return {want: kind for want, _, kind in self.columns} | {PLACE: "int", NUMBER: "bigint"}
+
+    def schema(self) -> pa.Schema:
+        """The rows' schema."""
+        return pa.schema([(name, arrow_type(kind)) for name, kind in self.kinds().items()])
+
+    def path(self, place: SparkColumn) -> SparkColumn:
+        """The file that a row comes from, as Spark names it."""
+        from pyspark.sql import functions as F
+
+        names = ["file:" + Path(f).as_uri().removeprefix("file://") for f in self.files]
+        return F.get(F.array(*map(F.lit, names)), place)
+
+
+def fits(parquet: pq.ParquetFile, columns: Sequence[tuple[str, str | None, str]]) -> bool:
+    """Whether a file has these columns (as in `GroupReader`) in these types, or in smaller integers."""
+    there = {f.name: f.type for f in parquet.schema_arrow}
+    return all(_fits(there.get(have), kind) for _, have, kind in columns if have is not None)
+
+
+def _fits(kind: pa.DataType | None, wanted: str) -> bool:
+    if kind is None:
+        return False
+    try:
+        have = spark_type(kind)
+    except UnsupportedError:
+        return False
+    if have in _WIDTHS and wanted in _WIDTHS:
+        return _WIDTHS.index(have) <= _WIDTHS.index(wanted)
+    return have == wanted
+
+
+def places(footer: pq.FileMetaData) -> Mapping[str, int]:
+    """The places of a file's columns in its footer."""
+    return {footer.schema.column(i).path: i for i in range(footer.num_columns)}
+
+
+def groups_of(file: int, footer: pq.FileMetaData, column: str) -> list[RowGroup] | None:
+    """The row groups of a file with the range of a column; None if a number is unknown."""
+    at = places(footer)[column]
+    made = []
+    for n in range(footer.num_row_groups):
+        group = footer.row_group(n)
+        if not group.num_rows:
+            continue
+        span = group.column(at).statistics
+        if span is None or not span.has_min_max or span.null_count is None or span.null_count:
+            return None
+        made.append(RowGroup(file, n, span.min, span.max, group.total_byte_size))
+    return made
+
+
+def ranges(tables: Sequence[Sequence[RowGroup]], *, least: int | None = None) -> tuple[Range, ...] | None:
+    """Ranges of numbers, each for a task; None if tasks would read too much, or the same too often.
+
+    Args:
+        tables: the row groups of each table; the first that has some tells where ranges begin.
+        least: how much of it is worth a task (`LEAST_BYTES`).
+
+    >>> one, two = RowGroup(0, 0, 1, 10, LEAST_BYTES), RowGroup(0, 1, 11, 20, LEAST_BYTES)
+    >>> [r.groups for r in ranges([[RowGroup(0, 0, 1, 20, 99)], [two, one]])]
+    [(((0, 0),), ((0, 1), (0, 0)))]
+    >>> [r.groups for r in ranges([[two, one], [RowGroup(0, 0, 1, 20, 99)]])]
+    [(((0, 0),), ((0, 0),)), (((0, 1),), ((0, 0),))]
+    >>> ranges([[RowGroup(n, 0, 1, 20, MOST_BYTES // 3) for n in range(4)]]) is None
+    True
+    """
+    cuts = _cuts(next((groups for groups in tables if groups), ()), least or LEAST_BYTES)
+    made, read = [], 0
+    for low, high in zip(cuts, [*(c - 1 for c in cuts[1:]), _EVERY[1]], strict=True):
+        some = [[g for g in groups if g.low <= high and g.high >= low] for groups in tables]
+        bytes_ = sum(g.size for groups in some for g in groups)
+        if bytes_ > MOST_BYTES:
+            return None
+        read += bytes_
+        made.append(Range(low, high, tuple(tuple((g.file, g.group) for g in groups) for groups in some)))
+    there = sum(g.size for groups in tables for g in groups)
+    return tuple(made) if read <= MOST_AGAIN * there else None
+
+
+def _cuts(groups: Sequence[RowGroup], least: int) -> list[int]:
+    """Where ranges begin: behind `least` bytes, or up to `_PATIENCE` times that, until no more than half
+    of them would be read once more."""
+    ordered = sorted(groups, key=lambda g: g.low)
+    highs = sorted((g.high, g.size) for g in groups)
+    over = [0, *accumulate(size for _, size in highs)]
+    cuts, begins, size, begun = [_EVERY[0]], min((g.low for g in groups), default=0), 0, 0
+    for one in ordered:
+        again = begun - over[bisect_left(highs, (one.low, 0))]
+        if size >= max(least, min(2 * again, _PATIENCE * least)) and one.low > begins:
+            cuts.append(one.low)
+            begins, size = one.low, 0
+        size += one.size
+        begun += one.size
+    return cuts
+
+
+__all__ = [
+    "LEAST_BYTES", "MOST_AGAIN", "MOST_BYTES", "NUMBER", "PLACE", "GroupReader", "Range", "RowGroup",
+    "fits", "groups_of", "places", "ranges",
+]  # fmt: skip
