@@ -179,13 +179,13 @@ def test_addresses_in_spark_are_those_of_the_codec(spark: SparkSession) -> None:
     for length in soliddb_address.LENGTHS:
         rows = [(s, r, soliddb_address.make(s, r, length)) for s in seqs for r in ranks]
         made = spark.createDataFrame(rows, "s string, r int, a binary").withColumns(
-            {"back": soliddb_place.sequence_of(F.col("a")), "rank": soliddb_place.rank_of(F.col("a"))}
+            {"back": soliddb_place.sequence_of(F.col("a")), "rank": soliddb_place.rank_of(F, F.col("a"))}
         )
         for row in made.collect():
             assert (row.back, row["rank"]) == (row.s, row.r)
     there = spark.createDataFrame([(a,) for a in own], "a binary")
     for row in there.select(
-        "a", soliddb_place.sequence_of(F.col("a")), soliddb_place.rank_of(F.col("a"))
+        "a", soliddb_place.sequence_of(F.col("a")), soliddb_place.rank_of(F, F.col("a"))
     ).collect():
         assert row[1:] == (soliddb_address.sequence_of(bytes(row[0])), None)
 

@@ -19,7 +19,7 @@ SCHEMA = pa.schema(
         ("RECID", pa.int32()), ("RECNAME", pa.string()), ("TRXID", pa.int64()), ("STMTTRXID", pa.int64()),
         ("RELID", pa.int32()), ("FLAGS", pa.int32()), ("LOGADDR", pa.binary()), ("DATA", pa.binary()),
         ("TEXTDATA", pa.string()), ("_change", pa.bool_()), ("_made", pa.bool_()), ("_moves", pa.bool_()),
-        ("_mark", pa.bool_()), ("_why", pa.string()), ("_seq", pa.string()),
+        ("_mark", pa.bool_()), ("_why", pa.string()),
     ]
 )  # fmt: skip
 
@@ -52,7 +52,7 @@ def bad(chance: random.Random, transaction: int) -> dict[str, Any]:
     recid = chance.choice([None, START, INSERT])
     return {
         **dict.fromkeys(SCHEMA.names), "TRXID": transaction, "RECID": recid, "LOGADDR": b"?", "_change": False,
-        "_made": False, "_mark": None if recid is None else recid == START, "_why": "bad", "_seq": "a place",
+        "_made": False, "_mark": None if recid is None else recid == START, "_why": "bad",
     }  # fmt: skip
 
 
@@ -107,6 +107,6 @@ def test_what_is_kept(policy: str) -> None:
             at += size
         found = [r for b in OtherRecords(policy, True)(iter(batches)) for r in b.to_pylist()]
         got = sorted((r["TRXID"], r["LOGADDR"], r["_seq"], r["_waits"]) for r in found)
-        assert got == sorted([*kept(rows, policy), *[(1, b"?", "a place", False)] * len(wrong)]), rows
+        assert got == sorted([*kept(rows, policy), *[(1, b"?", None, False)] * len(wrong)]), rows
         marks += sum(r["_mark"] for r in rows) - sum(r["RECID"] in (START, COMMIT) for r in found)
     assert marks > 100  # some marks were as writing makes them

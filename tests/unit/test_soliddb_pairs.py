@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tailrace.formats.base import AGAIN
 from tailrace.formats.soliddb.codec import Decoding
 from tailrace.formats.soliddb.log import CAPTURE_OFF, COMMIT, DATA, RANK, ROWS, SEQ, START
-from tailrace.formats.soliddb.pairs import MADE, MARK, MOVES, NO_COMMIT, OPER, OTHER_ROW, Pairs
+from tailrace.formats.soliddb.order import MADE, MARK, MOVES
+from tailrace.formats.soliddb.pairs import NO_COMMIT, OPER, OTHER_ROW, Pairs
 from tailrace.wire import soliddb
 
 pytestmark = pytest.mark.unit

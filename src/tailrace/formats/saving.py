@@ -18,9 +18,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def save(tables: Mapping[str, DataFrame], path: str, kind: str) -> None:
+def save(tables: Mapping[str, DataFrame], path: str, kind: str, *, group_bytes: int | None = None) -> None:
     """Writes each table into a folder named after it. If one fails, or Ctrl-C comes, the jobs of the others
     end, too.
+
+    Args:
+        tables: tables by name.
+        path: the folder.
+        kind: kind of file.
+        group_bytes: about how large a row group of Parquet files is; Spark's 128 MB if it is not given.
 
     Raises:
         ConfigError: the folder has something in it already.
@@ -31,7 +37,9 @@ def save(tables: Mapping[str, DataFrame], path: str, kind: str) -> None:
             raise ConfigError(f"{place} is not empty", hint="write into a new folder")
     tag = f"tailrace-{uuid.uuid4().hex}"
     with lanes("save", worth=len(tables) > 1) as pool:
-        jobs = [pool.submit(_save, df, str(places[name]), kind, tag) for name, df in tables.items()]
+        jobs = [
+            pool.submit(_save, df, str(places[name]), kind, tag, group_bytes) for name, df in tables.items()
+        ]
         try:
             done = wait(jobs, return_when=FIRST_EXCEPTION).done
             if failed := [e for job in jobs if job in done and (e := job.exception())]:
@@ -43,7 +51,7 @@ def save(tables: Mapping[str, DataFrame], path: str, kind: str) -> None:
             raise
 
 
-def _save(df: DataFrame, place: str, kind: str, tag: str) -> None:
+def _save(df: DataFrame, place: str, kind: str, tag: str, group_bytes: int | None) -> None:
     context = df.sparkSession.sparkContext
     context.addJobTag(tag)
     try:
@@ -55,6 +63,8 @@ def _save(df: DataFrame, place: str, kind: str, tag: str) -> None:
         else:
             if kind == "delta":
                 laid_out(df, place)
+            elif group_bytes:
+                writer = writer.option("parquet.block.size", group_bytes)
             writer.format(kind).save(place)
     finally:
         context.removeJobTag(tag)

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
+GROUP_BYTES = 8 << 20
+"""Row groups of Parquet files are small, so that ranges of transactions can be read (`by_range`)."""
+
+
 def knows(columns: Sequence[str]) -> float:
     """How likely a table is one of solidDB's; tailrace's LOG has SYS_LOG's columns, but different DATA."""
     if kind_of(columns) is None:
@@ -44,7 +48,7 @@ def save(tables: Tables, path: str, kind: str, options: SolidOptions) -> None:
             )
             for name, df in tables.items()
         }
-    saving.save(tables, path, kind)
+    saving.save(tables, path, kind, group_bytes=GROUP_BYTES)
 
 
 def _cleared(kind: str, why: str, header: str, kept: bool) -> Gap:

@@ -9,12 +9,13 @@ from ...model.change import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE, ChangeTabl
 from ...wire.soliddb_address import DDL as DDL_KINDS
 from ...wire.soliddb_address import LENGTHS, ddl_body
 from ...wire.soliddb_address import TRUNCATE as TRUNCATE_TABLE
+from ..arrow_functions import AnyColumn, AnyRows, Functions
 from ..base import VendorColumn, VendorTable
 from ..shape import also
-from .place import has_no_sequence, rank_of, sequence_of
+from .place import has_no_sequence, rank_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 EMPTY, REC_INSERT, REC_UPDATE, REC_DELETE, REC_BEFORE, SQL, START, COMMIT, DDL = 0, 1, 3, 4, 5, 6, 7, 12, 13
 RECNAMES = {
@@ -50,33 +51,35 @@ COLUMNS = [c.name for c in SYS_LOG.columns]
 SEQ, RANK = "_seq", "_rank"
 
 
-def checked(log: DataFrame, length: int) -> DataFrame:
-    """Records with their change sequence (`SEQ`) and rank (`RANK`), and the reasons of bad ones. Rows
-    without any data (NOP, SHUTDOWN) are left out: they have no LOGADDR, and describe no change."""
-    from pyspark.sql import functions as F
-
-    flags, address = F.col("FLAGS"), F.col("LOGADDR")
-    nothing = F.coalesce(*[F.col(c).cast("string") for c in ("LOGADDR", "DATA", "RELID", "TRXID")]).isNull()
-    idle = nothing & ((flags.bitwiseAND(DATA) == 0) & F.coalesce(F.col("RECID"), F.lit(0)).isin(0))
-    log = log.filter(~F.coalesce(idle, F.lit(False)))
-    log = log.withColumns({SEQ: sequence_of(address), RANK: rank_of(address)})
-    size = F.octet_length(address)
-    name = F.element_at(F.create_map(*[F.lit(x) for pair in RECNAMES.items() for x in pair]), F.col("RECID"))
-    image = F.col("RECID").isin(*ROWS)
-    other = F.concat(F.lit("LOGADDR has "), size, F.lit(f" bytes, others have {length}"))
+def checked(f: Functions, log: AnyRows, length: int) -> AnyRows:
+    """Records with their rank (`RANK`), and the reasons of bad ones. Rows without any data (NOP, SHUTDOWN)
+    are left out: they have no LOGADDR, and describe no change."""
+    flags, address, recid = f.col("FLAGS"), f.col("LOGADDR"), f.col("RECID")
+    nothing = address.isNull() & f.col("DATA").isNull() & f.col("RELID").isNull() & f.col("TRXID").isNull()
+    idle = nothing & (flags.bitwiseAND(DATA) == 0) & f.coalesce(recid, f.lit(0)).isin(EMPTY)
+    log = log.filter(~f.coalesce(idle, f.lit(False))).withColumn(RANK, rank_of(f, address))
+    size = f.octet_length(address)
+    known = size.isin(*LENGTHS)
     return also(
         log,
-        (F.col("RECID").isNull(), "no RECID"),
+        (recid.isNull(), "no RECID"),
         (address.isNull(), "no LOGADDR"),
-        (~size.isin(*LENGTHS), F.concat(F.lit("LOGADDR has "), size, F.lit(" bytes, not 20 or 28"))),
-        (size.isin(*LENGTHS) & (size != length), other),
-        (size.isin(*LENGTHS) & has_no_sequence(address), "LOGADDR does not fit into 35 digits"),
+        (~known, f.concat(f.lit("LOGADDR has "), size, f.lit(" bytes, not 20 or 28"))),
         (
-            F.col("RECNAME") != name,
-            F.concat(F.lit("RECNAME "), "RECNAME", F.lit(" is not that of RECID "), "RECID"),
+            known & (size != length),
+            f.concat(f.lit("LOGADDR has "), size, f.lit(f" bytes, others have {length}")),
         ),
-        (image & (F.col("DATA").isNull() | (flags.bitwiseAND(DATA) == 0)), "a row record without DATA"),
+        (known & has_no_sequence(f, address), "LOGADDR does not fit into 35 digits"),
+        (
+            f.col("RECNAME") != recname(f, recid),
+            f.concat(f.lit("RECNAME "), "RECNAME", f.lit(" is not that of RECID "), "RECID"),
+        ),
+        (
+            recid.isin(*ROWS) & (f.col("DATA").isNull() | (flags.bitwiseAND(DATA) == 0)),
+            "a row record without DATA",
+        ),
         ((flags == 0) & address.isNotNull(), "a NOP record with values"),
+        f=f,
     )
 
 
@@ -87,39 +90,22 @@ def address_length(log: DataFrame) -> int:
     return LENGTHS[0] if log.filter(F.octet_length("LOGADDR") == LENGTHS[0]).take(1) else LENGTHS[1]
 
 
-def recname(recid: Column) -> Column:
+def recname(f: Functions, recid: AnyColumn) -> AnyColumn:
     """The name of a record kind."""
-    from pyspark.sql import functions as F
-
-    return F.element_at(_names(), recid)
+    return f.element_at(f.create_map(*[f.lit(x) for pair in RECNAMES.items() for x in pair]), recid)
 
 
-def _names() -> Column:
-    from pyspark.sql import functions as F
-
-    return F.create_map(*[F.lit(x) for pair in RECNAMES.items() for x in pair])
-
-
-def is_truncate() -> Column:
+def is_truncate(f: Functions) -> AnyColumn:
     """Whether a record is the DDL record of TRUNCATE TABLE."""
-    from pyspark.sql import functions as F
-
-    kind = F.substring("DATA", 1, 4)
-    return F.coalesce(
-        (F.col("RECID") == DDL)
-        & kind.isin(TRUNCATE_TABLE.to_bytes(4, "big"), TRUNCATE_TABLE.to_bytes(4, "little")),
-        F.lit(False),
-    )
+    kinds = [TRUNCATE_TABLE.to_bytes(4, order) for order in ("big", "little")]
+    return f.coalesce((f.col("RECID") == DDL) & f.substring("DATA", 1, 4).isin(*kinds), f.lit(False))
 
 
-def truncated_name() -> Column:
+def truncated_name(f: Functions) -> AnyColumn:
     """The table name in a truncate's DATA, without quotes."""
-    from pyspark.sql import functions as F
-
-    text = F.expr("substring(DATA, 5)").cast("string")
-    return F.replace(
-        F.replace(F.regexp_replace(text, "\\x00+$", ""), F.lit("\0"), F.lit(".")), F.lit('"'), F.lit("")
-    )
+    text = f.substring("DATA", 5, 2**31 - 1).cast("string")
+    plain = f.replace(f.regexp_replace(text, "\\x00+$", ""), f.lit("\0"), f.lit("."))
+    return f.replace(plain, f.lit('"'), f.lit(""))
 
 
 def truncate_body(table: str) -> bytes:

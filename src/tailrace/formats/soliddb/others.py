@@ -6,9 +6,8 @@ skips. Source: spec/soliddb.md §3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -21,16 +20,14 @@ from ..shape import quoted
 from .copies import Once, equal
 from .log import COMMIT, DATA, DDL, RECNAMES, ROWS, SEQ, SQL, START
 from .marks import Marks, Of, addresses, marks_of, needed, transactions_of
-from .pairs import MADE, MARK, MOVES, one_behind_the_other, skipped, statements
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from .order import MADE, MARK, MOVES
+from .pairs import one_behind_the_other, skipped, statements
 
 CHANGE, WAITS = "_change", "_waits"
 """Whether a record is a change of a known table; whether its transaction may still be committed."""
 _IN_TRANSACTIONS = (*ROWS, START, SQL, DDL)
 _EMPTY = ("STMTTRXID", "RELID", "DATA", "TEXTDATA")
-_DROPPED = (MARK, MOVES, MADE, CHANGE, SEQ)
+_DROPPED = (MARK, MOVES, MADE, CHANGE)
 
 
 @dataclass
@@ -46,7 +43,8 @@ class _Open:
 
 @dataclass(frozen=True)
 class OtherRecords:
-    """Of records, ordered as for `Pairs`, those that are kept, bad ones too, with `SEQ` and `WAITS`.
+    """Of records, ordered as for `Pairs`, those that are kept, with `SEQ` and `WAITS`; bad ones
+    too, without `SEQ`.
 
     Attributes:
         capture_off: what transactions with CAPTURE_OFF mean, as the option says it.
@@ -56,10 +54,15 @@ class OtherRecords:
     capture_off: str
     keep_records: bool
 
-    def schema(self, df: DataFrame) -> str:
-        """The Spark schema of the rows that come out."""
-        came = [f"{quoted(f.name)} {f.dataType.simpleString()}" for f in df.schema if f.name not in _DROPPED]
+    def schema(self, kinds: Mapping[str, str]) -> str:
+        """The Spark schema of the rows that come out, from that of those that come."""
+        came = [f"{quoted(name)} {kind}" for name, kind in kinds.items() if name not in _DROPPED]
         return ", ".join([*came, f"{SEQ} string, {WAITS} boolean"])
+
+    @property
+    def by_statement(self) -> bool:
+        """Whether the records of a transaction are to come statement by statement."""
+        return self.capture_off == "skip-deletes"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The records of a task that are kept."""
@@ -76,7 +79,7 @@ class OtherRecords:
             rows = batch.filter(pc.invert(batch[MARK]))
             rows = rows if rest is None else one_behind_the_other(rest, rows)
             ends = rows.num_rows
-            if self.capture_off == "skip-deletes" and ends:
+            if self.by_statement and ends:
                 statement = statements(rows)
                 ends = int(np.searchsorted(statement, statement[-1]))
             rest = rows.slice(ends)
@@ -134,7 +137,7 @@ def _bad(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The bad records, which are in no transaction."""
     if rows[WHY].null_count < rows.num_rows:
         bad = rows.filter(rows[WHY].is_valid())
-        yield _given(bad, bad[SEQ], np.zeros(bad.num_rows, np.bool_))
+        yield _given(bad, pa.nulls(bad.num_rows, pa.string()), np.zeros(bad.num_rows, np.bool_))
 
 
 def _with(now: _Open | None, more: pa.RecordBatch) -> _Open:

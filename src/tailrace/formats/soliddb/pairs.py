@@ -6,9 +6,8 @@ Source: spec/soliddb.md §2-§5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +22,6 @@ from ..shape import quoted
 from .codec import Decoding
 from .copies import Once
 from .log import (
-    COMMIT,
     OPERS,
     RANK,
     REC_BEFORE,
@@ -31,41 +29,21 @@ from .log import (
     REC_INSERT,
     REC_UPDATE,
     SEQ,
-    START,
 )  # fmt: skip
 from .marks import Marks, Of, addresses, marks_of, needed, transactions_of
+from .order import MADE, MARK, MOVES
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-MARK, MADE, MOVES, OPER = "_mark", "_made", "_moves", "_oper"
-"""Columns that records come with: whether one is a mark of a transaction, has a LOGADDR made from a change
-sequence, inserts or deletes; and the operation that they leave with."""
+OPER = "_oper"
+"""Column with the operation that records leave with."""
 NO_COMMIT = "its transaction has no COMMIT, though its TRXID begins again"
 OTHER_ROW = "before image of another row than the update's"
 _DROPPED = (MARK, MOVES, RANK, WHY, FINER)
 _LETTERS = [*dict.fromkeys(OPERS.values())]
 
 
-def ordered(log: DataFrame, *, statements: bool = True) -> DataFrame:
-    """Records as `Pairs` takes them: a transaction's in one task, its marks first, then statement by
-    statement (unless nobody looks at `statements`), in order of LOGADDR. One shuffle, one sort."""
-    from pyspark.sql import functions as F
-
-    def own(name: str) -> Column:
-        return F.when(~F.col(MARK), F.col(name))
-
-    recid = F.col("RECID")
-    log = log.withColumns({MARK: recid.isin(START, COMMIT), MOVES: recid.isin(REC_INSERT, REC_DELETE)})
-    within = [own("RELID"), own("STMTTRXID"), own(MADE), own(MOVES)] if statements else []
-    return log.repartition("TRXID").sortWithinPartitions(
-        "TRXID", F.col(MARK).desc(), *within, "LOGADDR", "RECID"
-    )
-
-
 @dataclass(frozen=True)
 class Pairs:
-    """Turns a table's ordered records (`ordered`) into its changes, with `OPER`, `SEQ` (B takes that of its
+    """Turns a table's records in order (`order`) into its changes, with `OPER`, `SEQ` (B takes that of its
     U) and the columns of `decoding`; reasons in `WHY`.
 
     A transaction begins with TRX_START, or behind the COMMIT of the one before. Neighbours among the records
@@ -83,9 +61,9 @@ class Pairs:
     opers: dict[int, str]
     capture_off: str
 
-    def schema(self, df: DataFrame) -> str:
-        """The Spark schema of the rows that come out."""
-        came = [f"{quoted(f.name)} {f.dataType.simpleString()}" for f in df.schema if f.name not in _DROPPED]
+    def schema(self, kinds: Mapping[str, str]) -> str:
+        """The Spark schema of the rows that come out, from that of those that come."""
+        came = [f"{quoted(name)} {kind}" for name, kind in kinds.items() if name not in _DROPPED]
         values = [f"_c{i} {t}" for i, (_, t) in enumerate(self.decoding.columns)]
         return ", ".join(
             [*came, f"{SEQ} string", *values, f"_exact boolean, {WHY} string, {FINER} boolean, {OPER} string"]

@@ -1,5 +1,5 @@
-"""LOGADDR and change sequences as native Spark expressions; `wire.soliddb_address` explains them, and does
-the same for single values."""
+"""LOGADDR and change sequences as expressions; `wire.soliddb_address` explains them, and does the same for
+single values."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...model.sequence import TIME_DIGITS, WIDTH
 from ...wire.soliddb_address import LENGTHS, MADE, OWN, RANKS
+from ..arrow_functions import AnyColumn, Functions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -26,40 +27,34 @@ def sequence_of(address: Column) -> Column:
     fits = (time < 10**TIME_DIGITS) & (F.length(count) <= WIDTH - TIME_DIGITS)
     made = F.concat(_padded(time.cast("string"), TIME_DIGITS), _padded(count, WIDTH - TIME_DIGITS))
     known = F.octet_length(address).isin(*LENGTHS)
-    return F.when(known & _is_own(address), _padded(own, WIDTH)).when(known & fits, made)
+    return F.when(known & _is_own(F, address), _padded(own, WIDTH)).when(known & fits, made)
 
 
-def has_no_sequence(address: Column) -> Column:
+def has_no_sequence(f: Functions, address: AnyColumn) -> AnyColumn:
     """Whether an address of a known length has none: its time or its number has too many digits."""
-    from pyspark.sql import functions as F
-
     time, count = (_MADE_BIT + 10**TIME_DIGITS).to_bytes(7, "big"), 10 ** (WIDTH - TIME_DIGITS)
-    beyond = F.substring(address, 1, 7) >= F.lit(time)
-    beyond |= F.substring(address, 8, 8) >= F.lit(count.to_bytes(8, "big"))
-    return ~_is_own(address) & beyond
+    beyond = f.substring(address, 1, 7) >= f.lit(time)
+    beyond |= f.substring(address, 8, 8) >= f.lit(count.to_bytes(8, "big"))
+    return ~_is_own(f, address) & beyond
 
 
-def rank_of(address: Column) -> Column:
+def rank_of(f: Functions, address: AnyColumn) -> AnyColumn:
     """The rank of an address that was made from a change sequence (int); NULL for solidDB's own."""
-    from pyspark.sql import functions as F
+    size = f.octet_length(address)
 
-    size = F.octet_length(address)
-
-    def empty(after: int) -> Column:
+    def empty(after: int) -> AnyColumn:
         tail = [
-            F.substring(address, after + 1, n - after - 1) == F.lit(bytes(n - after - 1)) for n in LENGTHS
+            f.substring(address, after + 1, n - after - 1) == f.lit(bytes(n - after - 1)) for n in LENGTHS
         ]
-        return F.when(size == LENGTHS[0], tail[0]).when(size == LENGTHS[1], tail[1])
+        return f.when(size == LENGTHS[0], tail[0]).when(size == LENGTHS[1], tail[1])
 
-    octet = F.substring(address, -1, 1)
-    last = F.coalesce(*(F.when(octet == F.lit(bytes([n])), n) for n in RANKS.values()))
-    return F.when(F.when(_is_own(address), empty(OWN)).otherwise(empty(MADE)), last)
+    octet = f.substring(address, -1, 1)
+    last = f.coalesce(*(f.when(octet == f.lit(bytes([n])), n) for n in RANKS.values()))
+    return f.when(f.when(_is_own(f, address), empty(OWN)).otherwise(empty(MADE)), last)
 
 
-def _is_own(address: Column) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.substring(address, 1, 1) < F.lit(b"\x80")
+def _is_own(f: Functions, address: AnyColumn) -> AnyColumn:
+    return f.substring(address, 1, 1) < f.lit(b"\x80")
 
 
 def _decimal(octets: Column) -> Column:

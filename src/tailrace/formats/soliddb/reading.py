@@ -10,12 +10,15 @@ from ...errors import FormatError
 from ...model.change import INSERT, OPERATIONS, ChangeTable
 from ...model.sequence import WIDTH
 from ..base import ASIDE, FILE, RAW, ROW, WHY, Read, Tables, VendorTable
-from ..shape import also, any_of, canonical, conform, quoted
-from .changes import is_made, table_changes, truncates
-from .log import CAPTURE_OFF, COLUMNS, RANK, ROWS, SEQ, START, SYS_LOG, address_length, checked
+from ..shape import canonical, conform, quoted
+from .by_range import in_ranges
+from .changes import table_changes
+from .log import COLUMNS, SEQ, SYS_LOG, address_length
 from .options import SolidOptions
-from .others import CHANGE, WAITS, OtherRecords
-from .pairs import MADE, ordered
+from .others import OtherRecords
+from .place import sequence_of
+from .rules import OfLog
+from .spread import Shuffled
 from .tables import FROM, SYS_COLUMNS, SYS_TABLES, SYSTEM, Row, SolidLayout, layouts, made_up, same, union
 
 if TYPE_CHECKING:
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
 RECORDS, TABLES, FIELDS = (f"{SYSTEM}.{t.name}" for t in (SYS_LOG, SYS_TABLES, SYS_COLUMNS))
 """Tables of what is not a row change: records of other kinds, and the system tables."""
 _SYSTEM = (RECORDS, TABLES, FIELDS)
-_OFF, _WHOLE = "_off", "_whole"
 
 
 def read(tables: Tables, options: SolidOptions) -> Read:
@@ -50,15 +52,18 @@ def read(tables: Tables, options: SolidOptions) -> Read:
     for x in found:
         by_table.setdefault(x.table, []).append(x)
     if (log := one.get(SYS_LOG.name)) is not None:
-        log = checked(log, options.logaddr_bytes or address_length(log))
+        length = options.logaddr_bytes or address_length(log)
+        logs = [name for name, df in tables.items() if kind_of(df.columns) == SYS_LOG]
+        source = in_ranges(tables, logs, length) or Shuffled(log, length)
         for name, mine in by_table.items():
-            made[name] = table_changes(log, name, mine, found, options)
-        log = _sorted_out(log, found, options)
-        waiting = _waiting(log.filter(F.col(WHY).isNull()), options)
+            made[name] = table_changes(source, name, mine, found, options)
+        rule = OfLog(tuple(found), bool(options.tables), length)
+        records, waiting = source.others(rule, OtherRecords(options.capture_off, options.keep_records))
         said = F.lit("its transaction has no COMMIT yet").alias(WHY)
         pending[SYS_LOG.name] = waiting.select(*_vendor(waiting), said)
-        records = _others(_light(log, whole=_off(log, options)), options)
-        made[RECORDS] = _system(records.filter(~F.col(WAITS)), SYS_LOG, RECORDS, F.col(SEQ))
+        # Bad records have none yet.
+        seq = F.coalesce(F.col(SEQ), sequence_of(F.col("LOGADDR")))
+        made[RECORDS] = _system(records, SYS_LOG, RECORDS, seq)
     if options.keep_records and not _implied(rows, by_table):
         for name, kind in ((TABLES, SYS_TABLES), (FIELDS, SYS_COLUMNS)):
             if kind.name in one:
@@ -120,74 +125,6 @@ def _notes(
         )
     notes += [f"{n} has no key: name it with the option keys" for n, x in by_table.items() if not x[-1].key]
     return tuple(notes)
-
-
-def _sorted_out(log: DataFrame, found: Sequence[SolidLayout], options: SolidOptions) -> DataFrame:
-    """All records with `CHANGE`: whether they are a table's changes; with `MADE`; what only bad ones need is
-    there for them alone."""
-    from pyspark.sql import functions as F
-
-    relids = {x.relid for x in found}
-    rows = F.col("RECID").isin(*ROWS)
-    known = F.col("RELID").isin(*relids)
-    emptied = any_of(truncates([x], found) for x in found)
-    log = also(log, (rows & ~F.coalesce(known, F.lit(False)) & F.lit(not options.tables), _unknown_table()))
-    good = F.col(WHY).isNull()
-    log = log.withColumn(CHANGE, F.coalesce(good & ((rows & known) | emptied), F.lit(False)))
-    bad = {c: F.when(~good, F.col(c)) for c in (SEQ, RAW)}
-    return log.withColumns({MADE: is_made() & good, **bad}).drop(RANK)
-
-
-def _unknown_table() -> Column:
-    from pyspark.sql import functions as F
-
-    return F.concat(
-        F.lit("RELID "),
-        F.coalesce(F.col("RELID").cast("string"), F.lit("NULL")),
-        F.lit(" is in no SYS_TABLES with SYS_COLUMNS"),
-    )
-
-
-def _others(log: DataFrame, options: SolidOptions) -> DataFrame:
-    """The records that are no changes, and those that wait, as `OtherRecords` gives them."""
-    work = OtherRecords(options.capture_off, options.keep_records)
-    rows = ordered(log, statements=options.capture_off == "skip-deletes")
-    return rows.mapInArrow(work, work.schema(rows))
-
-
-def _off(log: DataFrame, options: SolidOptions) -> DataFrame | None:
-    """The transactions with CAPTURE_OFF, mostly none: changes of them may be kept. None: it means nothing."""
-    from pyspark.sql import functions as F
-
-    if options.capture_off == "keep":
-        return None
-    off = (F.col("RECID") == START) & (F.col("FLAGS").bitwiseAND(CAPTURE_OFF) != 0) & F.col(WHY).isNull()
-    return log.filter(off).select(F.col("TRXID").alias(_OFF)).distinct().withColumn(_WHOLE, F.lit(True))
-
-
-def _light(log: DataFrame, *, whole: DataFrame | None = None) -> DataFrame:
-    """Records, changes with no more than what tells their place: they are only looked at, and a shuffle for
-    that is to be light. Those of the transactions `whole` have all."""
-    from pyspark.sql import functions as F
-
-    light = F.col(CHANGE)
-    if whole is not None:
-        log = log.join(F.broadcast(whole), F.col("TRXID").eqNullSafe(F.col(_OFF)), "left")
-        light &= F.col(_WHOLE).isNull()
-    stay = {"RECID", "TRXID", "STMTTRXID", "RELID", "FLAGS", "LOGADDR", CHANGE, MADE, WHY}
-    made = {c: F.when(~light, F.col(c)) for c in log.columns if c not in stay}
-    return log.withColumns(made).drop(_OFF, _WHOLE)
-
-
-def _waiting(good: DataFrame, options: SolidOptions) -> DataFrame:
-    """The good records whose transactions are not over. They are found by their places; then those of their
-    transactions, mostly none, are looked at whole."""
-    from pyspark.sql import functions as F
-
-    found = _others(_light(good), options).filter(WAITS)
-    mine = F.broadcast(found.select(F.col("TRXID").alias("_open")).distinct())
-    some = good.join(mine, F.col("TRXID").eqNullSafe(F.col("_open")), "left_semi")
-    return _others(some, options).filter(WAITS)
 
 
 def _vendor(df: DataFrame) -> list[str]:
