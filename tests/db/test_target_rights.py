@@ -145,6 +145,7 @@ def test_check_says_what_the_role_lacks_of_what_is_there(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", ["exact", "open"])
 def test_the_least_rights_are_enough(
     tmp_path: Path, database: str, db: psycopg.Connection, lake: Lake, window: str

@@ -48,7 +48,7 @@ def test_what_was_found_once_is_not_found_again(name: str) -> None:
     assert find is None, "\n".join([str(find), *said])
 
 
-@pytest.mark.parametrize("half", [0, 1])
+@pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_schedules_find_nothing(half: int) -> None:
     """The same seeds each time; new ones are for `make chaos`."""
     end = time.monotonic() + SECONDS / 2

@@ -109,6 +109,7 @@ def test_a_late_change_is_told_when_files_were_moved_away(spark: SparkSession, t
     assert rows(tmp_path) == ["1", "2", "4", "5"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["2", "1"], ids=["another file", "in the same file"])
 def test_numbers_that_begin_anew_are_told_when_files_were_moved_away(
     spark: SparkSession, tmp_path: Path, name: str
@@ -123,6 +124,7 @@ def test_numbers_that_begin_anew_are_told_when_files_were_moved_away(
     assert rows(tmp_path) == ["1", "2", "4"]
 
 
+@pytest.mark.slow
 def test_files_that_are_moved_away_or_delivered_under_other_names_are_no_late_changes(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -141,6 +143,7 @@ def test_files_that_are_moved_away_or_delivered_under_other_names_are_no_late_ch
     assert rows(tmp_path) == ["1", "2", "3"]
 
 
+@pytest.mark.slow
 def test_a_file_may_grow_and_lose_its_first_changes(spark: SparkSession, tmp_path: Path) -> None:
     """As an extract that is made again and again, of what is kept of a log."""
     put(tmp_path, "1", FIRST)
@@ -155,6 +158,7 @@ def test_a_file_may_grow_and_lose_its_first_changes(spark: SparkSession, tmp_pat
         apply(spark, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_delta_table_that_is_optimized_has_no_late_changes(spark: SparkSession, tmp_path: Path) -> None:
     folder = str(tmp_path / "changes" / "dbo.g__ct")
 
@@ -178,6 +182,7 @@ def test_a_delta_table_that_is_optimized_has_no_late_changes(spark: SparkSession
         apply(spark, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_target_made_anew_has_nothing_of_files_that_were_gone(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, "1", FIRST)
     put(tmp_path, "2", LAST)
@@ -191,6 +196,7 @@ def test_a_target_made_anew_has_nothing_of_files_that_were_gone(spark: SparkSess
     assert rows(tmp_path) == ["3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True], ids=["nothing late", "a late change"])
 def test_what_an_older_version_noted_is_compared_by_count(
     spark: SparkSession, tmp_path: Path, late: bool

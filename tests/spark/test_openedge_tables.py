@@ -73,6 +73,7 @@ ODD = replace(ITEM, name="odd name", columns=(
 """Spark's Delta takes no new table with such names."""
 
 
+@pytest.mark.slow
 def test_columns_may_have_any_name(spark, tmp_path):
     task = read(TEXT, tmp_path)
     assert isinstance(task, Task)

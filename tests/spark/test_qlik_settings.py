@@ -75,6 +75,7 @@ def test_settings_of_the_store_changes_page(spark: SparkSession, tmp_path: Path)
     assert saved(wide).columns == [*COLUMNS, "more"]
 
 
+@pytest.mark.slow
 def test_delta_tables_are_kept_emptied_or_replaced_whatever_their_columns_are_called(
     spark: SparkSession, tmp_path: Path
 ) -> None:

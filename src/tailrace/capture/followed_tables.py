@@ -27,7 +27,7 @@ from .target_rename import Renaming
 logger = logging.getLogger("tailrace.capture")
 
 _MISSING = "it was dropped and created again, or removed from the publication"
-_ALTERED = "somebody altered the publication, and changes may be missing: a new baseline has them"
+ALTERED = "somebody altered the publication, and changes may be missing: a new baseline has them"
 Findings: TypeAlias = Callable[[LogSource, Sequence[str]], list[Finding]]
 """What keeps tables from being captured."""
 
@@ -170,7 +170,7 @@ class FollowedTables:
             due = table not in self.known.baselines or state.gap
             if due and table not in busy:
                 continue
-            policy, why = recreated(self.task, table), _ALTERED if altered else _MISSING
+            policy, why = recreated(self.task, table), ALTERED if altered else _MISSING
             asked = due or bool(state.wanted) or policy == APPLY
             if not asked:
                 waiting.add(table)

@@ -13,11 +13,13 @@ from ..apply.mapping.prepare import mistakes, prepare
 from ..apply.mapping.shared_target import clashes, shared
 from ..apply.target_checks import target_findings
 from ..capture.ddl_watch import moved_of
+from ..capture.followed_tables import ALTERED
 from ..capture.identities import identity_findings
 from ..capture.process import report
+from ..capture.stream import Streams
 from ..capture.table_selection import members
 from ..config.task import Task
-from ..errors import ConfigError, ConnectionLostError
+from ..errors import ConfigError, ConnectionLostError, SourceError
 from ..lake.log import state
 from ..model.change import Relation
 from ..sources import open_source
@@ -64,6 +66,7 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
     stream = newest(task)
     settled = stream.state not in (ANEW, MAKING) and not live.locked(task.run_path, "capture")
     found += source.check(tables, state(task.log_path).position, stream.stored, settled=settled)
+    found += altered_findings(task, source, tables)
     found += column_findings(task, source, tables)
     found += keyless_findings(task, source, tables)
     found += identity_findings(task, tables, baselines)
@@ -82,6 +85,18 @@ def before_run(task: Task, spark: Callable[[], SparkSession]) -> None:
     decides whether to wait for it."""
     with suppress(ConnectionLostError):
         report(check(task, spark))
+
+
+def altered_findings(task: Task, source: LogSource, tables: Sequence[str]) -> list[Finding]:
+    """Tables that somebody has published otherwise: capture acts on that when it looks next."""
+    try:
+        lost = Streams(task).lost(source, tables)
+    except ConnectionLostError:
+        raise
+    except SourceError:  # kinds of changes are left out, which the source's own checks say
+        return []
+    cure = f"`tailrace resync {task.name}` takes a new baseline of it"
+    return [Finding("warning", ALTERED, table, cure) for table, altered in lost.items() if altered]
 
 
 def mapping_findings(
