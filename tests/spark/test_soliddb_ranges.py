@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from tailrace import formats
 from tailrace.formats import arrow_functions, files, row_groups
-from tailrace.formats.arrow_functions import Rows
+from tailrace.formats.arrow_functions import ArrowRows
 from tailrace.formats.soliddb import by_range, reading
 from tailrace.formats.soliddb.log import RECNAMES, SYS_LOG
 from tailrace.formats.soliddb.rules import OfLog, OfTable
@@ -210,8 +210,8 @@ def test_rules_mean_the_same(spark: SparkSession) -> None:
         OfTable(item, tuple(found), 20),
     ):
         # Cut, so that what only a few rows need is worked out for them alone, and for all.
-        parts = [rule(arrow_functions, Rows(batch.slice(n, 97))).batch for n in range(0, len(log), 97)]
-        parts.append(rule(arrow_functions, Rows(batch.slice(0, 0))).batch)
+        parts = [rule(arrow_functions, ArrowRows(batch.slice(n, 97))).batch for n in range(0, len(log), 97)]
+        parts.append(rule(arrow_functions, ArrowRows(batch.slice(0, 0))).batch)
         made = pa.Table.from_batches(parts)
         theirs = rule(F, df)
         assert made.num_rows > 100

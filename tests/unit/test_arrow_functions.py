@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.formats import arrow_functions as f
-from tailrace.formats.arrow_functions import Column, Rows
+from tailrace.formats.arrow_functions import ArrowColumn, ArrowRows
 
 pytestmark = pytest.mark.unit
 BATCH = pa.record_batch({
@@ -19,8 +19,8 @@ BATCH = pa.record_batch({
 })  # fmt: skip
 
 
-def values(column: Column) -> list[Any]:
-    found: list[Any] = Rows(BATCH).array(column).to_pylist()
+def values(column: ArrowColumn) -> list[Any]:
+    found: list[Any] = ArrowRows(BATCH).array(column).to_pylist()
     return found
 
 
@@ -58,24 +58,24 @@ N, T, B, YES = map(f.col, BATCH.schema.names)
         (f.lit(None).cast("int"), [None] * 4),
     ],
 )  # fmt: skip
-def test_values(column: Column, want: list[Any]) -> None:
+def test_values(column: ArrowColumn, want: list[Any]) -> None:
     assert values(column) == want
 
 
 def test_what_few_rows_need_is_worked_out_for_them_alone() -> None:
     seen: list[int] = []
 
-    def counted(rows: Rows) -> pa.Array:
+    def counted(rows: ArrowRows) -> pa.Array:
         seen.append(rows.many)
         return rows.named("n")
 
     many = pa.record_batch({"n": pa.array(range(100), pa.int32())})
-    found = Rows(many).array(f.when(f.col("n") > 97, Column(counted)).otherwise(-1))
+    found = ArrowRows(many).array(f.when(f.col("n") > 97, ArrowColumn(counted)).otherwise(-1))
     assert found.to_pylist() == [-1] * 98 + [98, 99]
     assert seen == [2]
 
 
 def test_rows() -> None:
-    rows = Rows(BATCH).filter(N > 1).withColumns({"t": f.lit("x"), "more": N == 4}).drop("b", "yes")
+    rows = ArrowRows(BATCH).filter(N > 1).withColumns({"t": f.lit("x"), "more": N == 4}).drop("b", "yes")
     assert rows.batch.to_pylist() == [{"n": 2, "t": "x", "more": False}, {"n": 4, "t": "x", "more": True}]
     assert rows.filter(f.lit(True)).batch is rows.batch

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.apply.passed_files import Part, late
+from tailrace.apply.passed_files import FilePart, late
 
 pytestmark = pytest.mark.unit
 
 
-def part(*changes: int) -> Part:
-    return Part(len(changes), sum(1 << n for n in changes), f"{max(changes):02}")
+def part(*changes: int) -> FilePart:
+    return FilePart(len(changes), sum(1 << n for n in changes), f"{max(changes):02}")
 
 
 @pytest.mark.parametrize(

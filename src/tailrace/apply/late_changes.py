@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ..errors import ApplyError
 from . import passed_files
-from .passed_files import Files, Part
+from .passed_files import FilePart, Files
 from .table_notes import TableNotes
 
 PASSED = "_passed"
@@ -53,7 +53,7 @@ class _Known:
 
     upto: int = -1
     changes: int = 0
-    files: dict[str, Part] | None = None
+    files: dict[str, FilePart] | None = None
     gone: set[str] = field(default_factory=set)
 
     def late(self, now: Files) -> int:
@@ -75,7 +75,7 @@ class LateChanges:
                 known.upto, known.changes = upto, changes
                 known.files = {} if there is not None and known.files is None else known.files
             else:
-                known.files = {**(known.files or {}), file: Part(changes, int(checksum), last)}
+                known.files = {**(known.files or {}), file: FilePart(changes, int(checksum), last)}
                 (known.gone.discard if there else known.gone.add)(file)
 
     def upto(self, table: str) -> int:
@@ -115,7 +115,7 @@ class LateChanges:
             if had.get(file) != part or file in known.gone:
                 yield None, part.changes, file, part.checksum, part.last, True
         for file in had.keys() - now.files.keys():
-            part = had[file] if stood >= known.upto else Part()
+            part = had[file] if stood >= known.upto else FilePart()
             if part != had[file] or file not in known.gone:
                 yield None, part.changes, file, part.checksum, part.last, False
 

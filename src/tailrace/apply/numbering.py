@@ -18,7 +18,7 @@ from ..formats.base import FILE, WHY
 from ..model.change import BEFORE, ChangeTable
 from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS, WIDTH
 from .full_loads import FullLoad
-from .passed_files import Files, Part
+from .passed_files import FilePart, Files
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
@@ -90,7 +90,7 @@ def look(changes: ChangeTable, upto: int = -1) -> Numbers:
 def _parts(rows: Iterable[Row], which: str) -> Files:
     """The changes of files, or those among them that are passed; files that have some."""
     return {
-        r["file"]: Part(many, r[f"{which}_sum"], r[f"{which}_last"])
+        r["file"]: FilePart(many, r[f"{which}_sum"], r[f"{which}_last"])
         for r in rows
         if (many := r[f"{which}_many"])
     }

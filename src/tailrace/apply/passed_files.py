@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Part:
+class FilePart:
     """Some changes of a table.
 
     Attributes:
@@ -26,26 +26,28 @@ class Part:
     checksum: int = 0
     last: str = ""
 
-    def __add__(self, other: Part) -> Part:
-        return Part(self.changes + other.changes, self.checksum + other.checksum, max(self.last, other.last))
+    def __add__(self, other: FilePart) -> FilePart:
+        return FilePart(
+            self.changes + other.changes, self.checksum + other.checksum, max(self.last, other.last)
+        )
 
-    def left_of(self, other: Part) -> bool:
+    def left_of(self, other: FilePart) -> bool:
         """Whether it is another one, or what is left of it when its first changes were taken out.
 
-        >>> all_three = Part(3, 60, "c")
-        >>> [p.left_of(all_three) for p in (Part(), Part(1, 30, "c"), Part(1, 20, "b"), Part(3, 61, "c"))]
+        >>> all_three = FilePart(3, 60, "c")
+        >>> [FilePart(*p).left_of(all_three) for p in ((), (1, 30, "c"), (1, 20, "b"), (3, 61, "c"))]
         [True, True, False, False]
         """
         fewer = self.changes < other.changes and self.last == other.last
         return not self.changes or self == other or fewer
 
 
-Files = Mapping[str, Part]
+Files = Mapping[str, FilePart]
 
 
-def together(parts: Iterable[Part]) -> Part:
+def together(parts: Iterable[FilePart]) -> FilePart:
     """All of them as one."""
-    return sum(parts, Part())
+    return sum(parts, FilePart())
 
 
 def late(now: Files, known: Files, gone_before: Iterable[str] = ()) -> int:
@@ -56,7 +58,7 @@ def late(now: Files, known: Files, gone_before: Iterable[str] = ()) -> int:
         known: those that there were, up to the same place.
         gone_before: which of `known` were not there any more when they were last looked at.
 
-    >>> a, b, ab, other = Part(1, 5, "1"), Part(2, 9, "3"), Part(3, 14, "3"), Part(1, 7, "2")
+    >>> a, b, ab, other = FilePart(1, 5, "1"), FilePart(2, 9, "3"), FilePart(3, 14, "3"), FilePart(1, 7, "2")
     >>> late({"b": b}, {"a": a, "b": b}), late({"b": b, "c": other}, {"a": a, "b": b})  # a was moved away
     (0, 1)
     >>> late({"ab": ab}, {"a": a, "b": b}), late({"b": ab}, {"a": a, "b": b})  # both were written as one
@@ -79,6 +81,6 @@ def late(now: Files, known: Files, gone_before: Iterable[str] = ()) -> int:
     return grown + new.changes
 
 
-def _unmatched(parts: Iterable[Part], others: Iterable[Part]) -> Part:
+def _unmatched(parts: Iterable[FilePart], others: Iterable[FilePart]) -> FilePart:
     """Those that are none of the others, as one."""
     return together((Counter(parts) - Counter(others)).elements())

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ..config.task import Task
 
 
-class LayoutRange(Protocol):
-    """A stretch of a table's changes of one layout, as the applier cuts them."""
+class SegmentBounds(Protocol):
+    """Where a segment of a table's changes begins and ends, as the applier cuts them."""
 
     @property
     def after(self) -> int:
@@ -46,7 +46,7 @@ class LayoutRange(Protocol):
         """The source's layout."""
 
 
-SegmentT = TypeVar("SegmentT", bound=LayoutRange)
+SegmentT = TypeVar("SegmentT", bound=SegmentBounds)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,11 @@ Delta table that is only ever added to; its newest row counts:
 | `state` | string | `making`, `made`, `unmade` or `anew` |
 | `at` | timestamp (UTC) | when |
 | `who`, `why` | string | of the order that gave up the stream before |
-| `identity` | string | JSON: the server, the stream's name there, the position (hex) where it begins |
+| `identity` | string | JSON: server, stream's name there, position (hex) where it begins, `published` |
 | `after` | string | where LOG ended then (hex): from there to `begin` changes are missing |
 | `change_seq` | string | the greatest that LOG could have had by then |
+
+`published` says how each table is in the stream; another row tells when that changes.
 
 `making`: it is about to be made. A process that dies then leaves one that nobody has read; it is made again.
 `unmade`: the source refused to make it. `anew`: an operator gave up the stream before; this one is to come.

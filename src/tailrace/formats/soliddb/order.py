@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .. import arrow_functions
-from ..arrow_functions import AnyColumn, AnyRows, Functions, Rows
+from ..arrow_functions import AnyColumn, AnyRows, ArrowRows, Functions
 from .log import COMMIT, REC_DELETE, REC_INSERT, START
 from .marks import addresses
 
@@ -61,7 +61,7 @@ def order_of(batch: pa.RecordBatch, *, statements: bool = True) -> npt.NDArray[n
     ... }), statements=False).tolist()
     [2, 1, 0]
     """
-    rows = Rows(batch)
+    rows = ArrowRows(batch)
     within = [rows.array(c) for c in _within(arrow_functions, statements=statements)]
     first = [part for values in (batch["TRXID"], *within) for part in _numbers(values)]
     keys = _packed([*first, *_places(batch["LOGADDR"], batch.num_rows), *_numbers(batch["RECID"])])

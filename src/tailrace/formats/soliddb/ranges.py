@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .. import arrow_functions
-from ..arrow_functions import Rows
+from ..arrow_functions import ArrowRows
 from ..base import WHY
 from ..row_groups import GroupReader, Range
 from .log import CAPTURE_OFF, START
@@ -92,9 +92,9 @@ class OthersByRange:
         condition = f.col(CHANGE)
         if self.work.capture_off != "keep":
             off = (f.col("RECID") == START) & (f.col("FLAGS").bitwiseAND(CAPTURE_OFF) != 0)
-            found = [Rows(p).filter(off).batch["TRXID"] for p in parts]
+            found = [ArrowRows(p).filter(off).batch["TRXID"] for p in parts]
             condition = condition & ~f.col("TRXID").isin(*pa.concat_arrays(found).unique().to_pylist())
-        return [light(f, Rows(p), condition).batch for p in parts]
+        return [light(f, ArrowRows(p), condition).batch for p in parts]
 
 
 def schema_of(log: GroupReader, rule: OfTable | OfLog) -> pa.Schema:
@@ -114,7 +114,7 @@ def _ruled(log: GroupReader, rule: OfTable | OfLog, one: Range | None) -> list[p
     made: list[pa.RecordBatch] = []
     for table in tables:
         for batch in table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]:
-            rows = Rows(batch.append_column(WHY, pa.nulls(batch.num_rows, pa.string())))
+            rows = ArrowRows(batch.append_column(WHY, pa.nulls(batch.num_rows, pa.string())))
             made.append(rule(arrow_functions, rows).batch)
     return made
 

@@ -18,7 +18,7 @@ IMAGE, OLD, NEW = "_image", "_old", "_new"
 
 
 @dataclass(frozen=True)
-class Layout:
+class ColumnPlaces:
     """The places of a source's columns in its change table."""
 
     source: SqdrTable
@@ -51,7 +51,7 @@ def _has(side: str, bit: int) -> Column:
     return F.col(f"{side}.m").isNull() | mask.is_set(F.col(f"{side}.m"), bit)
 
 
-def filled(layout: Layout, place: int) -> Column:
+def filled(layout: ColumnPlaces, place: int) -> Column:
     """Whether a column of the key is not in the image, and has its value from `before_key`: it is the same
     after an update whose `after_key` does not name it. The key before an insert means nothing."""
     from pyspark.sql import functions as F
@@ -62,11 +62,11 @@ def filled(layout: Layout, place: int) -> Column:
     return F.coalesce(~_has(IMAGE, bit) & keyed & same, F.lit(False))
 
 
-def any_filled(layout: Layout) -> Column:
+def any_filled(layout: ColumnPlaces) -> Column:
     return any_of(filled(layout, place) for place in layout.key_places)
 
 
-def keyless(layout: Layout) -> list[tuple[Column, str | Column]]:
+def keyless(layout: ColumnPlaces) -> list[tuple[Column, str | Column]]:
     """Rows whose texts have no value of a column of the key."""
     from pyspark.sql import functions as F
 
@@ -82,7 +82,7 @@ def keyless(layout: Layout) -> list[tuple[Column, str | Column]]:
     ]
 
 
-def key_differs(layout: Layout) -> Column:
+def key_differs(layout: ColumnPlaces) -> Column:
     """Whether a key column differs between the two texts, among those that both have."""
     from pyspark.sql import functions as F
 

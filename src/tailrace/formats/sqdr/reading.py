@@ -16,7 +16,7 @@ from . import text as sqdr_text
 from .columns import SqdrTable, sources_of
 from .detail import part
 from .flags import DIFFERS, EXPECTED, recount
-from .keys import IMAGE, NEW, OLD, Layout, any_filled, filled, key_differs, keyless
+from .keys import IMAGE, NEW, OLD, ColumnPlaces, any_filled, filled, key_differs, keyless
 from .tables import (
     ACTIONS,
     CHANGES,
@@ -92,7 +92,7 @@ def _log(tables: Tables, options: SqdrOptions) -> DataFrame:
 def _changes(rows: DataFrame, source: SqdrTable, options: SqdrOptions) -> ChangeTable:
     from pyspark.sql import functions as F
 
-    layout = Layout(source, data_start([*HEADERS, *_EXTRA]))
+    layout = ColumnPlaces(source, data_start([*HEADERS, *_EXTRA]))
     fields = list(source.fields)
     text = F.substring_index("after_image", sqdr_text.DEST_END, -1)
     every = layout.ordinals(range(len(fields)))
@@ -131,14 +131,14 @@ def _by_key() -> Column:
     return (F.col(_OPER) == "B") | ((F.col(_OPER) == "D") & F.col("after_image").isNull())
 
 
-def _value(layout: Layout, place: int) -> Column:
+def _value(layout: ColumnPlaces, place: int) -> Column:
     from pyspark.sql import functions as F
 
     old = _by_key() | filled(layout, place) if place in layout.key_places else _by_key()
     return F.when(old, F.col(f"{OLD}.v.c{place}")).otherwise(F.col(f"{IMAGE}.v.c{place}"))
 
 
-def _column_mask(layout: Layout) -> Column:
+def _column_mask(layout: ColumnPlaces) -> Column:
     from pyspark.sql import functions as F
 
     image = F.col(f"{IMAGE}.m")
