@@ -105,6 +105,7 @@ def test_a_baseline_waits_for_a_target_that_comes_back(
             assert target.execute("select id from copies.t").fetchall() == [(3,)]
 
 
+@pytest.mark.slow
 def test_a_target_that_only_baselines_have_reached_is_waited_for(
     tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:
@@ -141,6 +142,7 @@ def test_a_target_that_was_never_there_is_an_error(
     assert "`target.database`" in str(caught.value.hint)
 
 
+@pytest.mark.slow
 def test_a_target_that_goes_away_after_the_first_baseline_is_waited_for(
     tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

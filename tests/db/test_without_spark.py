@@ -73,6 +73,8 @@ KINDS = {
     "mapped, transactional": f"apply: {{transactional: true}}\n{MAPPED}",
     "transactional, postgresql": "target: '{url}'\napply: {{transactional: true}}\n",
 }
+QUICK = ("rules and key log", "postgresql", "mapped")
+"""Those that newcomers run."""
 
 
 SEQ, OPER, MASK = (f"header__{n}" for n in ("change_seq", "change_oper", "column_mask"))
@@ -94,7 +96,9 @@ def never() -> None:
     raise AssertionError("Spark was asked for")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
+)
 def test_a_pipeline_on_one_machine_starts_no_jvm(
     tmp_path: Path, database: str, db: psycopg.Connection, kind: str
 ) -> None:
@@ -205,7 +209,12 @@ def test_each_transaction_is_a_commit_of_the_target(
 
 
 @pytest.mark.parametrize(
-    "more", ["", "apply: {mode: strict}\nkeylog: {mode: all}\n", "apply: {mode: soft_delete}\n"]
+    "more",
+    [
+        "",
+        pytest.param("apply: {mode: strict}\nkeylog: {mode: all}\n", marks=pytest.mark.slow),
+        pytest.param("apply: {mode: soft_delete}\n", marks=pytest.mark.slow),
+    ],
 )
 def test_sources_of_one_target_start_no_jvm(
     tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, more: str

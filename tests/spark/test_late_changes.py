@@ -39,7 +39,12 @@ def rows(root: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("ruling", "timed"), [(None, True), (RULES, True), (None, False)], ids=["plain", "rules", "without times"]
+    ("ruling", "timed"),
+    [
+        pytest.param(None, True, id="plain"),
+        pytest.param(RULES, True, id="rules", marks=pytest.mark.slow),
+        pytest.param(None, False, id="without times", marks=pytest.mark.slow),
+    ],
 )
 def test_a_file_that_comes_late_stops_it(
     spark: SparkSession, tmp_path: Path, ruling: Any, timed: bool

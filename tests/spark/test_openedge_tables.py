@@ -113,6 +113,7 @@ def keys_of(task: Task, spark) -> list[int]:
     return sorted(r[5][0] for r in literal(got))
 
 
+@pytest.mark.slow
 def test_behind_a_gap_in_log_they_go_on_where_change_tables_do(spark, tmp_path, caplog):
     task = read(TEXT, tmp_path)
     assert isinstance(task, Task)
@@ -136,6 +137,7 @@ def test_behind_a_gap_in_log_they_go_on_where_change_tables_do(spark, tmp_path, 
     ]
 
 
+@pytest.mark.slow
 def test_tracking_that_a_crash_held_back_comes_later(spark, tmp_path):
     task = read(TEXT, tmp_path)
     assert isinstance(task, Task)

@@ -22,6 +22,7 @@ def of_tenants(spark: SparkSession, *tenants: int | None) -> dict[str, DataFrame
     return vendor(spark, tracked=tracked, images=images)
 
 
+@pytest.mark.slow
 def test_changes_of_several_tenants_are_read_one_by_one_or_all(spark: SparkSession) -> None:
     tables = of_tenants(spark, 2, 1, None, 1)
     with pytest.raises(

@@ -129,7 +129,12 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "policy", "lower"), [(1, "skip-all", True), (2, "skip-deletes", False), (3, "keep", False)]
+    ("seed", "policy", "lower"),
+    [
+        pytest.param(1, "skip-all", True, marks=pytest.mark.slow),
+        (2, "skip-deletes", False),
+        pytest.param(3, "keep", False, marks=pytest.mark.slow),
+    ],
 )
 def test_both_ways_give_the_same(
     spark: SparkSession, tmp_path: Path, seed: int, policy: str, lower: bool

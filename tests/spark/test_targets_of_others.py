@@ -22,7 +22,7 @@ from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.testing.images import Image, batch_of, change_table
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ID, P, V = (
     Column(n, k, t, t, t, key=n == "id")
     for k, (n, t) in enumerate([("id", "int"), ("p", "string"), ("v", "string")], 1)

@@ -248,6 +248,7 @@ def test_changes_that_came_before_the_new_baseline_began_are_within_the_gap(tmp_
     assert rows(table(home).changes(19)) == [(1, "after")]
 
 
+@pytest.mark.slow
 def test_records_of_gaps_are_kept(tmp_path: Path) -> None:
     home = begun(tmp_path)
     order(home, 1, orders.REMOVE, 15)

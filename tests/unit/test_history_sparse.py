@@ -106,6 +106,7 @@ def test_values_that_are_left_out_give_one_history_in_any_order_and_batches(
         assert rows(history) == rows(at_once) == versions(events, history.rules)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(batches(), batches(), st.integers(1, 12), RULES)
 def test_values_that_are_left_out_do_not_need_events_that_are_forgotten(

@@ -157,6 +157,7 @@ def test_ties_come_out_the_same_whatever_order_they_came_in(
         assert told[0] == told[1]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(batches(ties=False), batches(ties=False), st.integers(1, 12), RULES, IGNORED)
 def test_events_that_are_forgotten_were_not_needed(

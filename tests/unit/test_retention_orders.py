@@ -136,6 +136,7 @@ STEPS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(STEPS, max_size=14))
 def test_what_somebody_needs_stays(
