@@ -13,8 +13,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from tailrace.apply import numbering
 from tailrace.errors import ApplyError, FormatError
+from tailrace.formats.shape import few_rows
 from tailrace.lake import delta as lake
+from tailrace.model.change import ChangeTable
 from tailrace.operate import vendor_apply
 
 pytestmark = pytest.mark.spark
@@ -295,3 +298,20 @@ def test_a_sequence_without_a_time_comes_late_where_times_tell(spark: SparkSessi
     with pytest.raises(ApplyError, match="1 change came late"):
         apply(spark, tmp_path)
     assert rows(tmp_path) == ["50", "60"]
+
+
+@pytest.mark.parametrize(
+    ("sequences", "rise"),
+    [
+        (["0" * 35] * 2, True),
+        (["0" * 35, "20261102081500500000000000000000005", "20261102081500600000000000000000006"], True),
+        (["20261102081500500000000000000000005", "20261102081500600000000000000000004"], False),
+        (["20261102081500500000000000000000005", "2026x102081500600000000000000000006"], False),
+    ],
+    ids=["a full load", "a full load and changes", "they begin anew", "a time that is none"],
+)
+def test_whether_numbers_rise_with_their_times(spark: SparkSession, sequences: list[str], rise: bool) -> None:
+    rows = [{"header__change_seq": seq, "header__change_oper": "I", "id": 1} for seq in sequences]
+    kinds = {"header__change_seq": "string", "header__change_oper": "string", "id": "int"}
+    found = numbering.look(ChangeTable(few_rows(spark, kinds, rows), ["id"], ["id"], name="s.t"))
+    assert found.rise == rise

@@ -137,9 +137,10 @@ def _by_file(times: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     load, most, at = F.col("time").isNull(), F.col("most"), _hundredths(F.col("time"))
-    place = F.col("time").try_cast("bigint")  # 16 digits, in their order
+    # 16 digits, in their order; where they are none, nothing tells that numbers rise.
+    place = F.when(load, F.lit(0)).otherwise(F.col("time").try_cast("bigint"))
     earlier = Window.partitionBy(load).orderBy("place").rangeBetween(Window.unboundedPreceding, -1)
-    falls = F.coalesce(F.col("least") <= F.max("most").over(earlier), F.lit(False))
+    falls = F.col("place").isNull() | F.coalesce(F.col("least") <= F.max("most").over(earlier), F.lit(False))
     sums = []
     for which in ("change", "passed"):
         many, checksum, last = (F.when(~load, F.col(f"{which}_{n}")) for n in ("many", "sum", "last"))
