@@ -19,6 +19,7 @@ class Streams:
 
     def __init__(self, task: Task) -> None:
         self._task, self.now = task, streams.newest(task)
+        self._lost: dict[str, bool] = {}
 
     @property
     def anew(self) -> bool:
@@ -65,7 +66,9 @@ class Streams:
         there, then = source.published(tables), self._published
         if there is None:
             return {}
-        return {t: t in there for t in tables if t not in there or then.get(t, there[t]) != there[t]}
+        lost = (t for t in tables if t not in there or then.get(t, there[t]) != there[t])
+        self._lost = {t: t in there for t in lost}
+        return self._lost
 
     @property
     def _published(self) -> dict[str, str]:
@@ -73,9 +76,12 @@ class Streams:
         return dict(json.loads(self.now.identity.get(PUBLISHED, "{}")))
 
     def _note(self, source: LogSource, tables: Sequence[str]) -> None:
-        """Records how tables are in the stream now."""
-        found = self._published | (source.published(tables) or {})
-        if found != self._published:
+        """Records how tables are in the stream now: new ones, and those that were found lost, of which a new
+        baseline has what is missing. What became of others since is for the next look."""
+        then = self._published
+        new = [t for t in tables if t not in then or t in self._lost]
+        found = then | (source.published(new) or {} if new else {})
+        if found != then:
             said = json.dumps(found, sort_keys=True)
             self._say(replace(self.now, identity={**self.now.identity, PUBLISHED: said}))
 

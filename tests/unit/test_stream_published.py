@@ -1,0 +1,52 @@
+"""How tables are published is recorded; somebody may alter it at any moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tailrace.capture.stream import Streams
+
+from .test_renaming import task
+
+pytestmark = pytest.mark.unit
+
+
+def source_of(published: dict[str, str]) -> Any:
+    """A source whose tables are published like that."""
+    one: Any = SimpleNamespace(identity=lambda: {"slot": "s"}, prepare=lambda *_, **__: False)
+    one.published = lambda tables: {t: published[t] for t in tables if t in published}
+    return one
+
+
+def test_tables_that_are_missing_or_published_otherwise_are_lost(tmp_path: Path) -> None:
+    now = {"s.a": "1", "s.b": "1", "s.c": "1"}
+    source, one = source_of(now), task(tmp_path)
+    Streams(one).prepare(source, list(now))
+    now |= {"s.a": "2"}
+    del now["s.b"]
+    later = Streams(one)  # in another process
+    assert later.lost(source, ["s.a", "s.b", "s.c", "s.new"]) == {"s.a": True, "s.b": False, "s.new": False}
+
+
+def test_what_was_handled_is_lost_no_longer(tmp_path: Path) -> None:
+    now = {"s.a": "1", "s.b": "1"}
+    source, mine = source_of(now), Streams(task(tmp_path))
+    mine.prepare(source, list(now))
+    now |= {"s.a": "2", "s.b": "2"}
+    assert mine.lost(source, ["s.a", "s.b"]) == {"s.a": True, "s.b": True}
+    mine.prepare(source, ["s.a"])  # s.b waits for somebody
+    assert mine.lost(source, ["s.a", "s.b"]) == {"s.b": True}
+
+
+def test_what_is_altered_between_the_look_and_the_record_is_seen_by_the_next_look(tmp_path: Path) -> None:
+    now = {"s.a": "1"}
+    source, mine = source_of(now), Streams(task(tmp_path))
+    mine.prepare(source, ["s.a"])
+    assert mine.lost(source, ["s.a", "s.new"]) == {"s.new": False}
+    now |= {"s.a": "2", "s.new": "1"}
+    mine.prepare(source, ["s.a", "s.new"])
+    assert mine.lost(source, ["s.a", "s.new"]) == {"s.a": True}
