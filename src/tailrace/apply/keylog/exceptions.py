@@ -31,11 +31,17 @@ def _schema(name: str) -> pa.Schema:
     return pa.schema([pa.field(c.name, arrow_type(c.type)) for c in TABLES[name].columns])
 
 
+def _whole(owner: str, name: str) -> str:
+    """A table's name, wherever it was split."""
+    return f"{owner}.{name}" if owner else name
+
+
 def _is(columns: Sequence[str], task: str, table: str) -> str:
-    """The rows of a task's table, in SQL."""
-    owner, name = split(table)
-    texts = [t.replace("'", "''") for t in (task, owner, name)]
-    return " AND ".join(f"{c} = '{t}'" for c, t in zip(columns, texts, strict=True))
+    """The rows of a task's table, in SQL, wherever its name was split into owner and name."""
+    whose, owner, name = columns
+    mine, both = (t.replace("'", "''") for t in (task, table))
+    whole = f"CASE WHEN {owner} = '' THEN {name} ELSE {owner} || '.' || {name} END"
+    return f"{whose} = '{mine}' AND {whole} = '{both}'"
 
 
 class Exceptions:
@@ -193,11 +199,10 @@ class Suspensions:
         """Why a table is suspended; None when it is not."""
         if not lake.exists(self.path):
             return None
-        owner, name = split(table)
         mine = [
             r
             for r in lake.read(self.path).to_pylist()
-            if (r["task_name"], r["table_owner"], r["table_name"]) == (self._task, owner, name)
+            if r["task_name"] == self._task and _whole(r["table_owner"], r["table_name"]) == table
         ]
         return str(mine[-1]["suspend_reason"]) if mine else None
 
