@@ -328,7 +328,7 @@ def test_any_change_table_may_be_read(home: TaskHome) -> None:
         tailrace.read(home.task.changes_path(ITEM), key=["nope"])
     with pytest.raises(ConfigError, match="no column nope"):
         found.net(columns=["nope"])
-    with pytest.raises(ConfigError, match="is no place in a history"):
+    with pytest.raises(ConfigError, match="is not a place in the history"):
         found.net("yesterday")
 
 

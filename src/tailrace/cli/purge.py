@@ -90,7 +90,8 @@ def purge(
     task = _load(place)
     if tables:  # a pattern that matches nothing is an error
         ordering.matching(ordering.tables_of(task), tables, task.name)
-    number = None if upto is None else purging.number_at(task, upto)
+    with given():
+        number = None if upto is None else purging.number_at(task, upto)
     lines = purging.purge_task(task, purging.PurgeOrder(age, number, tuple(tables or ())), dry_run=dry_run)
     if as_json:
         print_json([one.as_dict() for one in lines])
@@ -247,7 +248,9 @@ def acknowledge(
     from ..operate.purging import number_at
 
     task = _load(ctx.obj)
-    consumers_of(task).acknowledge(name, number_at(task, position))
+    with given():
+        number = number_at(task, position)
+    consumers_of(task).acknowledge(name, number)
     list_consumers(ctx, as_json)
 
 

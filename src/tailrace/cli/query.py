@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from .out import err, out
-from .process import pair
+from .process import checked, pair
 from .task_file import TaskFile
 
 if TYPE_CHECKING:
@@ -24,10 +24,22 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+
+def _place(text: str) -> object:
+    from ..query.points import Point
+
+    return Point.of(text)
+
+
+PLACE = checked(_place)
 TableName = Annotated[str, typer.Argument(help="schema.table", metavar="TABLE")]
-At = Annotated[str, typer.Option("--at", help="All changes up to this place, included.")]
-Start = Annotated[str | None, typer.Option("--from", help="The first place of the range, included.")]
-End = Annotated[str | None, typer.Option("--to", help="The last place of the range, included.")]
+At = Annotated[str, typer.Option("--at", help="All changes up to this place, included.", callback=PLACE)]
+Start = Annotated[
+    str | None, typer.Option("--from", help="The first place of the range, included.", callback=PLACE)
+]
+End = Annotated[
+    str | None, typer.Option("--to", help="The last place of the range, included.", callback=PLACE)
+]
 Where = Annotated[
     str | None, typer.Option("--where", help="Only rows for which this SQL holds (needs DuckDB).")
 ]
@@ -90,8 +102,10 @@ def current(
 @app.command()
 def diff(
     task: TaskFile, table: TableName,
-    start: Annotated[str, typer.Option("--from", help="The older place.")],
-    end: Annotated[str | None, typer.Option("--to", help="The later place; now by default.")] = None,
+    start: Annotated[str, typer.Option("--from", help="The older place.", callback=PLACE)],
+    end: Annotated[
+        str | None, typer.Option("--to", help="The later place; now by default.", callback=PLACE)
+    ] = None,
     where: Where = None, columns: Columns = None, output: Output = "table", limit: Limit = 100,
 ) -> None:  # fmt: skip
     """The rows that differ between two places, as insert, delete and update."""

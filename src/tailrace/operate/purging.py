@@ -31,6 +31,7 @@ from ..formats.openedge.made import change_table
 from ..lake import delta as lake
 from ..lake import log
 from ..model import sequence
+from ..query.points import Point
 from ..state import ledger
 from ..state.ledger import STORE_APP
 from ..store import trimming
@@ -45,7 +46,6 @@ allowed."""
 WORTH = 0.25
 """If part of its old changes is still needed, a file is rewritten only if at least this share of its change
 numbers can be removed."""
-POSITION_WIDTH = 40
 TRACKING, LOG = "TRACKING", "LOG"
 APPLIED_APP = "tailrace/applied"
 _NUMBER, _ALL, _TRIES = "_Change-Sequence", 1 << 62, 20
@@ -109,16 +109,15 @@ def number_at(task: Task, text: str) -> int:
     Raises:
         ConfigError: it is none of them, or beyond what is stored.
     """
-    stored = lake.progress(task.tracking_path, STORE_APP)
-    if len(text) == POSITION_WIDTH and set(text.upper()) <= set("0123456789ABCDEF"):
+    stored, place = lake.progress(task.tracking_path, STORE_APP), Point.of(text)
+    if place.column == "stream_position":
         batches = ledger.read_stored(task.control_path("stored"))
-        if text.upper() > max((b.position for b in batches), default=""):
+        if place.low > max((b.position for b in batches), default=""):
             raise _beyond(task, text, stored)
-        return max((b.upto for b in batches if b.position <= text.upper()), default=-1)
-    if not text.isdecimal() or not (len(text) == sequence.WIDTH or len(text) < sequence.NUMBER_DIGITS):
-        hint = "write a change_seq (35 digits), a stream position (40 hex digits) or a change number"
-        raise ConfigError(f"{text!r} is not a position", hint=hint)
-    number = sequence.number_of(text) if len(text) == sequence.WIDTH else int(text)
+        return max((b.upto for b in batches if b.position <= place.low), default=-1)
+    if (number := place.number) is None:
+        hint = "write a change_seq (35 digits), a stream position (40 hex digits) or a change number; an age "
+        raise ConfigError(f"{text!r} is a time, not a position", hint=hint + "is --older-than 30d")
     if number > stored:
         raise _beyond(task, text, stored)
     return number

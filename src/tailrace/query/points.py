@@ -53,7 +53,7 @@ class Point:
             return _time(dt.datetime.fromisoformat(text.replace("Z", "+00:00")), text)
         except ValueError:
             raise ConfigError(
-                f"{text!r} is no place in a history",
+                f"{text!r} is not a place in the history",
                 hint="write a time (2026-11-22T10:00:00Z), a change_seq (35 digits), a stream position (40 "
                 "hex digits) or a change number",
             ) from None
