@@ -9,11 +9,14 @@ import pyarrow as pa
 import pytest
 
 from tailrace.apply.ddl import Ddl, between, decide, followed, projection
-from tailrace.apply.route import Route
+from tailrace.apply.mapping.table_map import TableMap
+from tailrace.apply.route import Layouts, Route, Routes
 from tailrace.capture.snapshot_sink import DeltaLanding, StagedLanding
 from tailrace.errors import ApplyError, BaselineNeededError
 from tailrace.lake import delta as lake
+from tailrace.lake.log import Layout
 from tailrace.model.change import ChangeTable, Column, Relation
+from tailrace.model.sequence import make
 from tailrace.validate.mapped import Made
 
 pytestmark = pytest.mark.unit
@@ -143,3 +146,35 @@ def test_a_repair_needs_a_source_that_tells_all_the_target_has(
     new: Relation, policies: dict[str, str], whole: bool
 ) -> None:
     assert Made(new, follow(new, **policies), None).whole is whole
+
+
+@pytest.mark.parametrize(
+    ("policy", "halts"), [("apply", "suspend"), ("suspend", "suspend"), ("stop", "stop"), ("ignore", None)]
+)
+def test_columns_of_a_target_that_others_may_feed_stay(
+    tmp_path: Path, policy: str, halts: str | None
+) -> None:
+    def found(said: str) -> Layouts:
+        own = Routes(
+            None,
+            lambda _: TableMap("s.t", "s.all", constants={"site": "eu"}),
+            lambda _: {"add": said},
+            str(tmp_path / "ddl_decisions"),
+            str(tmp_path / "orders"),
+        )
+        return own.layouts(
+            "s.t", [Layout(BEFORE, bytes(20), make(0, 1)), Layout(new, bytes(20), make(0, 5))], None, 3, 9
+        )
+
+    new = after(ID, V, N, Column("x", 4, "text", "text", "string"))
+    halt = found(policy).halt
+    assert (halt and halt.policy) == halts
+    if halt is not None:
+        assert halt.number == 5
+        assert halt.why.startswith(
+            "column 'x' was added: that would change the columns of s.all, which other "
+        )
+        again = found(policy).halt
+        assert again is not None and again.policy == halts
+        assert found("ignore").halt is None  # nothing was recorded that keeps it from being ignored
+    assert shape(found("ignore").at(9)) == shape(BEFORE)

@@ -170,13 +170,6 @@ class Routes:
         made, was = self.prepared(table, after), self.prepared(table, before)
         if made is None or was is None:
             return Route(before, after, tuple(steps))
-        if made.map.partition and was.relation.columns != made.relation.columns:
-            raise ApplyError(
-                f"a DDL of {table} changes the columns of {made.map.target}, which others may feed, too",
-                where=table,
-                hint=f"let `ddl` ignore it (`tables: {{{table}: {{ddl: {{...: ignore}}}}}}`), or leave the "
-                "column out (`drop`), which takes a new baseline of every source of the target",
-            )
         return Route(was.relation, made.relation, (*steps, made))
 
     def follow(
@@ -216,7 +209,7 @@ class Routes:
                 chain.append((number, target))
                 continue
             found = ddl.between(source, one.relation)
-            made = self._decide(table, one, found, applied=number <= reached)
+            made = self._decide(table, one, found, target, applied=number <= reached)
             if isinstance(made, Halt):
                 return Layouts(tuple(chain), made)
             target, source = ddl.followed(target, one.relation, made), one.relation
@@ -224,7 +217,7 @@ class Routes:
         return Layouts(tuple(chain), None)
 
     def _decide(
-        self, table: str, one: log.Layout, found: Sequence[ddl.Ddl], *, applied: bool
+        self, table: str, one: log.Layout, found: Sequence[ddl.Ddl], target: Relation, *, applied: bool
     ) -> list[tuple[ddl.Ddl, str]] | Halt:
         if self._decided is None:
             self._decided = kept.decisions(self._path)
@@ -233,12 +226,31 @@ class Routes:
         if applied:  # from before there were decisions
             return [(d, self._decided.get(keys[d], ddl.APPLY)) for d in found]
         now = ddl.decide(new, self._policies(table))
+        known = {**self._decided, **{keys[d]: p for d, p in now}}
+        made = [(d, known[keys[d]]) for d in found]
+        policies, number = {p for _, p in now}, log.number(one)
+        if self._reshapes(table, target, ddl.followed(target, one.relation, made)):
+            why = (
+                f"{'; '.join(map(str, found))}: that would change the columns of {self._maps(table).target}, "
+                f"which other sources may feed, too; let `ddl` ignore it (`tables: {{{table}: {{ddl: {{...: "
+                "ignore}}}`) and resume the table, or leave the column out (`drop`) and resync every source "
+                "of the target"
+            )
+            # Nothing is recorded: whoever resumes the table does not accept it.
+            return Halt(table, number, ddl.STOP if ddl.STOP in policies else ddl.SUSPEND, why, ())
         for policy in (ddl.STOP, ddl.SUSPEND):
             if said := [str(d) for d, p in now if p == policy]:
                 record = tuple((keys[d], p) for d, p in now)
-                return Halt(table, log.number(one), policy, "; ".join(said), record)
+                return Halt(table, number, policy, "; ".join(said), record)
         self.keep([(keys[d], p) for d, p in now])
-        return [(d, self._decided[keys[d]]) for d in found]
+        return made
+
+    def _reshapes(self, table: str, before: Relation, after: Relation) -> bool:
+        """Whether a new layout changes the columns of a target that other sources may feed, too."""
+        if not self._maps(table).partition:
+            return False
+        made, was = self.prepared(table, after), self.prepared(table, before)
+        return made is not None and was is not None and was.relation.columns != made.relation.columns
 
     def carry_out(self, halt: Halt) -> None:
         """Suspends the table, or stops.

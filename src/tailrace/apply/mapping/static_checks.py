@@ -4,11 +4,14 @@ keep. What an expression is, and what it reads, Spark alone can tell: see `prepa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 
 from ...model.change import PREFIX, Relation
 from .expressions import lacking
-from .table_map import TableMap
+from .table_map import PLACEHOLDERS, TableMap
+
+_PLACEHOLDER = re.compile("@[A-Z_]+")
 
 
 def plain_mistakes(wanted: TableMap, relation: Relation) -> list[str]:
@@ -16,9 +19,16 @@ def plain_mistakes(wanted: TableMap, relation: Relation) -> list[str]:
 
     >>> plain_mistakes(TableMap("s.t", "s.u", key=("x",)), Relation(1, "s", "t", "d", ()))
     ['no column is left', "key: the target has no column 'x'"]
+    >>> plain_mistakes(TableMap("s.t", "s.u", constants={"site": "@SHEMA"}), Relation(1, "s", "t", "d", ()))
+    ["constants: site: '@SHEMA' is none of @SCHEMA, @TABLE, @TASK"]
     """
     known = {c.name for c in relation.columns}
     wrong = [f"constants: {n!r} is in `columns` too" for n in wanted.constants if n in wanted.columns]
+    wrong += [
+        f"constants: {n}: {value!r} is none of {', '.join(PLACEHOLDERS)}"
+        for n, value in wanted.constants.items()
+        if _PLACEHOLDER.fullmatch(value) or value.upper() in PLACEHOLDERS
+    ]
     sources = {n: text for n, text in wanted.columns.items() if text in known}
     sources |= {n: n for n in _as_they_are(wanted, known)}
     names = names_of(wanted, known)
