@@ -34,7 +34,7 @@ def name_findings(
         if table is not None:
             found += columns.findings(where, table, name.removeprefix(f"{table}."))
         else:
-            found += () if name in known else _table(where, name, captured, there)
+            found += () if name in known else _table(task, where, name, captured, there)
     return found
 
 
@@ -49,10 +49,17 @@ def _named(task: Task) -> Iterator[tuple[str, str]]:
     yield from (("types", name) for name in task.types)
 
 
-def _table(where: str, name: str, captured: Collection[str], there: Collection[str]) -> Iterator[Finding]:
+def _table(
+    task: Task, where: str, name: str, captured: Collection[str], there: Collection[str]
+) -> Iterator[Finding]:
     excluding = where == "source.exclude"
-    if any(sign in name for sign in "*?["):
-        if not _fits(name, there if excluding else captured):
+    fitting = [t for t in there if fnmatchcase(t, name)]
+    left_out = [t for t in fitting if t not in captured and _excluded(task, t)]
+    if not excluding and left_out and left_out == fitting:
+        what = f"`source.exclude` leaves out {name if name in there else f'all tables that match {name}'}"
+        yield Finding("warning", what, where, "remove it from there, or from the other place")
+    elif any(sign in name for sign in "*?["):
+        if not (fitting if excluding else _fits(name, captured)):
             schemas = {f"{t.partition('.')[0]}.*" for t in captured}
             cure = meant(name, [*schemas, *captured]) or "this is fine if its tables are still to be created"
             yield Finding("warning", f"no table matches {name}", where, cure)
@@ -61,6 +68,10 @@ def _table(where: str, name: str, captured: Collection[str], there: Collection[s
     elif name not in captured and not excluding:
         cure = "add it to `source.tables`, or use `tailrace add`; otherwise remove it from the task file"
         yield Finding("warning", f"{name} is not captured by this task", where, cure)
+
+
+def _excluded(task: Task, table: str) -> bool:
+    return any(fnmatchcase(table, out) for out in task.source.exclude)
 
 
 def _fits(pattern: str, tables: Iterable[str]) -> bool:
