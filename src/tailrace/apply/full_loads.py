@@ -8,7 +8,7 @@ it lacks, and which are older than the changes that it has; so they are refused.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 import pyarrow as pa
@@ -70,7 +70,7 @@ class FullLoads:
         had = self._had()
         new = {t: load for t, (load, reached) in found.items() if reached < 0 or t not in had}
         if any(had.get(t) != load for t, load in new.items()):
-            self._notes.add((table, astuple(load)) for table, load in sorted(new.items()))
+            self._notes.add((table, asdict(load)) for table, load in sorted(new.items()))
 
     def _had(self) -> dict[str, FullLoad]:
-        return {table: FullLoad(*values) for table, values in self._notes.rows()}
+        return {table: FullLoad(**values) for table, values in self._notes.rows()}

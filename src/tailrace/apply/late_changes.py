@@ -8,7 +8,8 @@ when there are others now, some have come late. Nobody can put them into the tar
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -56,6 +57,26 @@ class _Known:
     files: dict[str, FilePart] | None = None
     gone: set[str] = field(default_factory=set)
 
+    def add(
+        self,
+        upto: int | None,
+        changes: int,
+        file: str | None,
+        checksum: Decimal | None,
+        last: str | None,
+        there: bool | None,
+    ) -> None:
+        """Adds a row of the notes, of the table or of a file; the newest comes last."""
+        if file is None:
+            self.upto, self.changes = -1 if upto is None else upto, changes
+            if there is not None and self.files is None:
+                self.files = {}
+            return
+        if self.files is None:
+            self.files = {}
+        self.files[file] = FilePart(changes, int(checksum or 0), last or "")
+        (self.gone.discard if there else self.gone.add)(file)
+
     def late(self, now: Files) -> int:
         """How many changes have come late, at the most."""
         if self.files is None:
@@ -69,14 +90,8 @@ class LateChanges:
     def __init__(self, root: str, task: str) -> None:
         self._notes = TableNotes(f"{root.rstrip('/')}/{PASSED}", task, _VALUES)
         self._known: dict[str, _Known] = {}
-        for table, (upto, changes, file, checksum, last, there) in self._notes.rows():
-            known = self._known.setdefault(table, _Known())
-            if file is None:
-                known.upto, known.changes = upto, changes
-                known.files = {} if there is not None and known.files is None else known.files
-            else:
-                known.files = {**(known.files or {}), file: FilePart(changes, int(checksum), last)}
-                (known.gone.discard if there else known.gone.add)(file)
+        for table, said in self._notes.rows():
+            self._known.setdefault(table, _Known()).add(**said)
 
     def upto(self, table: str) -> int:
         """The change number up to which changes are to be looked at, for `late`."""
@@ -105,19 +120,19 @@ class LateChanges:
             for values in self._new(table, now, reached.get(table, -1))
         )
 
-    def _new(self, table: str, now: Passed, stood: int) -> Iterator[tuple[Any, ...]]:
+    def _new(self, table: str, now: Passed, stood: int) -> Iterator[dict[str, Any]]:
         """The rows of what differs from what is noted of a table: of the table itself, and of its files."""
         known = self._known.get(table, _Known())
         had = known.files or {}
         if known.files is None or (now.upto, now.changes) != (known.upto, known.changes):
-            yield now.upto, now.changes, None, None, None, True
+            yield {"upto": now.upto, "changes": now.changes, "there": True}
         for file, part in now.files.items():
             if had.get(file) != part or file in known.gone:
-                yield None, part.changes, file, part.checksum, part.last, True
+                yield {"file": file, **asdict(part), "there": True}
         for file in had.keys() - now.files.keys():
             part = had[file] if stood >= known.upto else FilePart()
             if part != had[file] or file not in known.gone:
-                yield None, part.changes, file, part.checksum, part.last, False
+                yield {"file": file, **asdict(part), "there": False}
 
 
 def refuse(late: Mapping[str, int], where: str) -> None:

@@ -3,7 +3,7 @@ added; the newest one of the same thing counts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -27,23 +27,23 @@ class TableNotes:
     task: str
     values: pa.Schema
 
-    def rows(self) -> list[tuple[str, tuple[Any, ...]]]:
-        """Tables and the values that were noted of them, the newest last; NULL for values that older versions
-        did not note."""
+    def rows(self) -> list[tuple[str, dict[str, Any]]]:
+        """Tables and the values that were noted of them, by name, the newest last; None for values that older
+        versions did not note."""
         if not lake.exists(self.path):
             return []
         rows = lake.read(self.path).sort_by("noted").to_pylist()  # a row for what changed in a call
         mine = [r for r in rows if r["task_name"] == self.task]
-        return [(r["table_name"], tuple(r.get(n) for n in self.values.names)) for r in mine]
+        return [(r["table_name"], {n: r.get(n) for n in self.values.names}) for r in mine]
 
-    def add(self, new: Iterable[tuple[str, tuple[Any, ...]]]) -> None:
-        """Notes values of tables, in one commit."""
+    def add(self, new: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        """Notes values of tables, in one commit; None for those that are not given."""
         now = datetime.now(timezone.utc)
-        rows = [(self.task, table, *values, now) for table, values in new]
+        rows = [{"task_name": self.task, "table_name": t, **values, "noted": now} for t, values in new]
         if not rows:
             return
         names = [pa.field(n, pa.string()) for n in ("task_name", "table_name")]
         schema = pa.schema([*names, *self.values, pa.field("noted", pa.timestamp("us", "UTC"))])
         lake.create(self.path, schema)
         lake.add_columns(self.path, list(self.values))  # those that older versions did not note
-        lake.append(self.path, pa.table(list(map(list, zip(*rows, strict=True))), schema=schema))
+        lake.append(self.path, pa.Table.from_pylist(rows, schema=schema))
