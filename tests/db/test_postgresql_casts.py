@@ -66,6 +66,44 @@ def test_rows_by_key(on: Session) -> None:
     assert content(on) == [("b", "[1, 2]", "z", "NaN"), ("c", "{}", "neww", "1000")]
 
 
+def partitioned(on: Session, key: str = "") -> None:
+    """Makes the target of one partition a row, all of them at the first place of theirs."""
+    on.execute("alter table lake.t rename to was")
+    on.execute(
+        f"create table lake.t (id uuid {key}, j jsonb, c char(4), n numeric) partition by list (id)".encode()
+    )
+    for n, one in enumerate((A, B, C)):
+        on.execute(f"create table lake.t{n} partition of lake.t for values in ('{one}')".encode())
+    on.execute("insert into lake.t select * from lake.was")
+
+
+def test_rows_of_partitions_by_key(on: Session) -> None:
+    partitioned(on, "primary key")
+    rows = staged(on, (OP, KEPT), ("D", None, A, None, None, None), ("U", None, B, "[3]", "z", "NaN"),
+                  ("U", None, C, "{}", "neww", "1e3"))  # fmt: skip
+    to = StagedWriter(on, TARGET, KEYED, rows)
+    assert (to.delete(), to.upsert(partial=False)) == (1, (1, 1))
+    assert content(on) == [("b", "[3]", "z", "NaN"), ("c", "{}", "neww", "1000")]
+
+
+def test_copies_of_one_partition_leave_those_of_others(on: Session) -> None:
+    partitioned(on)
+    bag = KEYED.with_columns([Column("id", 1, "uuid", "uuid", "string"), *MORE])
+    rows = staged(on, (TAKE, ADD), (1, 0, A, '{"a": 1}', "x   ", "1.50"))
+    assert StagedWriter(on, TARGET, bag, rows).take_copies() == 1
+    assert content(on) == [("b", "[1, 2]", "yy", None)]
+
+
+def test_a_change_of_one_partition_leaves_rows_of_others(on: Session, database: str) -> None:
+    partitioned(on, "unique")
+    bag = KEYED.with_columns([Column("id", 1, "uuid", "uuid", "string"), *MORE])
+    rows = staged(on, (SEQ, OPER), ("1", "D", A, '{"a": 1}', "x", "1.50"), ("2", "I", B, "[]", "new", "13"))
+    place = Place(database)
+    trial = Trial(on, place, Progress(place, "test"), rows, bag, Rules.of("upsert"), "trial")
+    assert trial.run() == 1
+    assert [r[0] for r in on.execute("select seq from tailrace.trial_bad").fetchall()] == ["2"]
+
+
 def test_a_text_that_is_too_long_is_refused_and_not_cut(on: Session) -> None:
     to = StagedWriter(on, TARGET, KEYED, staged(on, (OP,), ("U", C, "1", "fiver", "1")))
     with pytest.raises(psycopg.errors.StringDataRightTruncation):

@@ -252,8 +252,11 @@ class Trial:
                 f" IS NOT DISTINCT FROM {of}.c{i}"
                 for i, c in data
             )
-            place = f"SELECT t.ctid FROM {self.target} t WHERE {same} LIMIT 1"
-            return f"DELETE FROM {self.target} t WHERE t.ctid = ({place})"
+            place = f"SELECT t.tableoid AS part, t.ctid AS place FROM {self.target} t WHERE {same} LIMIT 1"
+            return (
+                f"DELETE FROM {self.target} t USING ({place}) o"
+                " WHERE t.ctid = o.place AND t.tableoid = o.part"
+            )
 
         return self._plain_words(data) | {"gone": one("r"), "left": one("was")}
 

@@ -73,11 +73,10 @@ class StagedWriter:
         written = self._rest or [(self._key[0][0], 0)]
         cells = ", ".join(f"{name} = EXCLUDED.{name}" for name, _ in written)
         key = ", ".join(name for name, _ in self._key)
-        # xmax is 0 in a row version that this very statement made anew.
         inserted, updated = self._counts(
             f"WITH w AS (INSERT INTO {self.target} AS t ({', '.join(self._names)}) {GIVEN}"
             f" SELECT {self._cells} FROM {self._staged.source} WHERE {which}"
-            f" ON CONFLICT ({key}) DO UPDATE SET {cells} RETURNING t.xmax = 0 AS fresh)"
+            f" ON CONFLICT ({key}) DO UPDATE SET {cells} RETURNING {self._fresh} AS fresh)"
             " SELECT count(*) FILTER (WHERE fresh), count(*) FILTER (WHERE NOT fresh) FROM w"
         )
         return inserted, updated
@@ -108,12 +107,15 @@ class StagedWriter:
     def take_copies(self) -> int:
         """Takes away as many copies of full rows as changes say, as far as they are there; gives how many."""
         copies = (
-            f"SELECT t.ctid AS place, row_number() OVER (PARTITION BY s.id) AS nth, s.{_TAKE} AS most"
-            f" FROM {self.target} t JOIN {self._staged.texts} ON {self.same_row} WHERE s.{_TAKE} > 0"
+            "SELECT t.ctid AS place, t.tableoid AS part, row_number() OVER (PARTITION BY s.id) AS nth,"
+            f" s.{_TAKE} AS most FROM {self.target} t JOIN {self._staged.texts} ON {self.same_row}"
+            f" WHERE s.{_TAKE} > 0"
         )
+        # Rows of two partitions may have one ctid; the array is there so that rows are found by it.
         return self._rows(
-            f"DELETE FROM {self.target} WHERE ctid = ANY (ARRAY("
-            f"SELECT place FROM ({copies}) c WHERE nth <= most))"
+            f"WITH c AS MATERIALIZED (SELECT place, part FROM ({copies}) f WHERE nth <= most)"
+            f" DELETE FROM {self.target} WHERE ctid = ANY (ARRAY(SELECT place FROM c))"
+            " AND (tableoid, ctid) IN (SELECT part, place FROM c)"
         )
 
     def copies_to_take(self) -> int:
@@ -138,6 +140,18 @@ class StagedWriter:
         equal = " AND ".join(f"{cell} IS NOT DISTINCT FROM s.c{i}" for i, cell in enumerate(there))
         mine, theirs = (f"hash_record_extended(ROW({c}), 0)" for c in (self._cells, ", ".join(there)))
         return f"{theirs} = {mine} AND {equal}"
+
+    @property
+    def _fresh(self) -> str:
+        """SQL: whether a row t that an upsert gives back was inserted."""
+        found = self._session.execute(
+            "SELECT relkind = 'p' FROM pg_class WHERE oid = %s::regclass", (self.target,)
+        ).fetchone()
+        if not (found and found[0]):
+            return "t.xmax = 0"  # it is in a row version that this very statement made anew
+        # Rows of partitions give no system columns back; a look does not see what its own statement wrote.
+        same = " AND ".join(f"was.{name} = t.{name}" for name, _ in self._key)
+        return f"NOT EXISTS (SELECT FROM {self.target} was WHERE {same})"
 
     @property
     def _same(self) -> str:
