@@ -66,6 +66,34 @@ def test_rows_by_key(on: Session) -> None:
     assert content(on) == [("b", "[1, 2]", "z", "NaN"), ("c", "{}", "neww", "1000")]
 
 
+def test_what_others_added_stays_while_unique_values_pass_between_rows(on: Session) -> None:
+    on.execute("alter table lake.t add unique (c)")
+    on.execute(
+        "alter table lake.t add x text default 'new', add g int generated always as (length(c)) stored"
+    )
+    on.execute("alter table lake.t add nr int generated always as identity (start 7)")
+    on.execute("update lake.t set x = 'mine'")
+    rows = staged(on, (OP,), ("U", A, "{}", "yy", "1"), ("U", B, "{}", "x", "2"), ("U", C, "{}", "z", "3"))
+    to = StagedWriter(on, TARGET, KEYED, rows)
+    with on.transaction():
+        assert to.anew(partial=False) == (1, 2, 0)
+    made = on.execute("select right(id::text, 1), c::text, x, nr from lake.t order by id").fetchall()
+    assert made == [("a", "yy", "mine", 7), ("b", "x", "mine", 8), ("c", "z", "new", 9)]
+
+
+@pytest.mark.parametrize(
+    ("action", "followed"),
+    [("cascade", True), ("set null", True), ("set default", True), ("no action", False)],
+)
+def test_rows_of_other_tables_that_go_with_those_of_a_target(
+    on: Session, action: str, followed: bool
+) -> None:
+    to = StagedWriter(on, TARGET, KEYED, staged(on, (OP,)))
+    assert not to.followed
+    on.execute(f"create table lake.note (id uuid references lake.t on delete {action})".encode())
+    assert to.followed == followed
+
+
 def partitioned(on: Session, key: str = "") -> None:
     """Makes the target of one partition a row, all of them at the first place of theirs."""
     on.execute("alter table lake.t rename to was")

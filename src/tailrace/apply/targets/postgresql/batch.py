@@ -118,9 +118,9 @@ class PostgresBatch:
             with self.session.transaction():
                 return self._write(staged)
         except (psycopg.errors.UniqueViolation, psycopg.errors.ExclusionViolation):
-            if self.plan != "upsert":
-                raise
             to = StagedWriter(self.session, self.target, self.batch.relation, staged)
+            if self.plan != "upsert" or to.followed:
+                raise
             inserted, updated, deleted = to.anew(partial=KEPT in staged.extra)
             return ApplyOutcome(inserted, updated, deleted, plan=self.plan)
 

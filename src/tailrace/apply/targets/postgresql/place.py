@@ -44,7 +44,8 @@ _HINTS = {
     "23502": "a NOT NULL that others gave to the target refuses a row; take it off",
     "23503": "a foreign key that others gave to the target refuses a row; take it off, or make it "
     "DEFERRABLE INITIALLY DEFERRED if it refers to its own table",
-    "23505": "a unique index that others gave to the target refuses a row; take it off",
+    "23505": "a unique index that others gave to the target refuses a row; take it off. Rows may exchange "
+    "its values in one batch, unless foreign keys refer to the target with ON DELETE CASCADE or SET",
     "23514": "a CHECK that others gave to the target refuses a row; take it off",
     "2BP01": "take off what others made of the target (views, foreign keys), then apply again",
     "42P10": "the target lacks the primary key that tailrace gave it; make it again, or take a new baseline",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from ....engine.columns import ADD, KEPT, OP, TAKE
 from ....model.change import Relation
 from ....sources.postgresql.connect import Session, quoted
@@ -10,6 +13,15 @@ from .types import as_text, varied
 
 _OP, _KEPT, _TAKE, _ADD = map(quoted, (OP, KEPT, TAKE, ADD))
 _ANEW = "pg_temp.tailrace_anew"
+_THEIRS = """
+SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped
+    AND attgenerated = '' AND attname <> ALL (%s::text[])
+"""
+"""The columns that others added to a target, but for generated ones."""
+_PARTITIONED = "SELECT FROM pg_class WHERE oid = %s::regclass AND relkind = 'p'"
+_FOLLOWS = (
+    "SELECT FROM pg_constraint WHERE confrelid = %s::regclass AND confdeltype IN ('c', 'n', 'd') LIMIT 1"
+)
 GIVEN = "OVERRIDING SYSTEM VALUE"
 """Values come from the source also where somebody gave the target an identity column."""
 
@@ -31,7 +43,8 @@ class StagedWriter:
 
     def __init__(self, session: Session, target: str, relation: Relation, staged: Staged) -> None:
         self._session, self.target, self._staged = session, target, staged
-        self._names = [quoted(c.name) for c in relation.columns]
+        self._columns = [c.name for c in relation.columns]
+        self._names = [quoted(n) for n in self._columns]
         self._texts = [
             as_text(f"t.{quoted(c.name)}", c.type, staged.casts.get(i))
             for i, c in enumerate(relation.columns)
@@ -83,22 +96,34 @@ class StagedWriter:
 
     def anew(self, *, partial: bool) -> tuple[int, int, int]:
         """Takes away all rows under the batch's keys, then writes those that are to be there: what others
-        made unique may pass from one row to another. Gives how many were inserted, updated, deleted."""
+        made unique may pass from one row to another. Columns that others added keep their values. Gives how
+        many were inserted, updated, deleted."""
         cells = [
             f"CASE WHEN substr(s.{_KEPT}, {i + 1}, 1) = '1' THEN t.{n} ELSE s.c{i} END AS c{i}"
             if partial
             else f"s.c{i}"
             for i, n in enumerate(self._names)
         ]
+        theirs = [quoted(name) for (name,) in self._all(_THEIRS, (self.target, self._columns))]
+        cells += [f"t.{n} AS t{i}" for i, n in enumerate(theirs)]
         there = f"(t.{self._key[0][0]} IS NOT NULL) AS there"
         self._session.execute(
             f"CREATE TEMP TABLE {_ANEW} ON COMMIT DROP AS SELECT {', '.join(cells)}, {there} FROM"
             f" {self._staged.source} LEFT JOIN {self.target} t ON {self._same} WHERE s.{_OP} = 'U'".encode()
         )
         gone = self._rows(f"DELETE FROM {self.target} t USING {self._staged.source} WHERE {self._same}")
-        written = self._rows(f"{self._insert} FROM {_ANEW} s")
-        updated = self._counts(f"SELECT count(*) FROM {_ANEW} WHERE there")[0]
-        return written - updated, updated, gone - updated
+        names = ", ".join([*self._names, *theirs])
+        kept = ", ".join([self._cells, *(f"s.t{i}" for i in range(len(theirs)))])
+        updated = self._rows(
+            f"INSERT INTO {self.target} ({names}) {GIVEN} SELECT {kept} FROM {_ANEW} s WHERE s.there"
+        )
+        inserted = self._rows(f"{self._insert} FROM {_ANEW} s WHERE NOT s.there")
+        return inserted, updated, gone - updated
+
+    @property
+    def followed(self) -> bool:
+        """Whether rows of other tables go, or lose their values, with rows of this one (ON DELETE)."""
+        return bool(self._all(_FOLLOWS, (self.target,)))
 
     def append(self) -> int:
         """Adds every staged row."""
@@ -144,10 +169,7 @@ class StagedWriter:
     @property
     def _fresh(self) -> str:
         """SQL: whether a row t that an upsert gives back was inserted."""
-        found = self._session.execute(
-            "SELECT relkind = 'p' FROM pg_class WHERE oid = %s::regclass", (self.target,)
-        ).fetchone()
-        if not (found and found[0]):
+        if not self._all(_PARTITIONED, (self.target,)):
             return "t.xmax = 0"  # it is in a row version that this very statement made anew
         # Rows of partitions give no system columns back; a look does not see what its own statement wrote.
         same = " AND ".join(f"was.{name} = t.{name}" for name, _ in self._key)
@@ -163,6 +185,9 @@ class StagedWriter:
 
     def _rows(self, statement: str) -> int:
         return self._session.execute(statement.encode()).rowcount
+
+    def _all(self, query: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        return self._session.execute(query.encode(), values).fetchall()
 
     def _counts(self, query: str) -> tuple[int, ...]:
         row = self._session.execute(query.encode()).fetchone()
