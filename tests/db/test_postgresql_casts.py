@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -64,6 +65,25 @@ def test_rows_by_key(on: Session) -> None:
     with on.transaction():
         assert to.anew(partial=True) == (0, 2, 0)
     assert content(on) == [("b", "[1, 2]", "z", "NaN"), ("c", "{}", "neww", "1000")]
+
+
+@pytest.mark.parametrize("key", [True, False])
+@pytest.mark.parametrize(
+    "added",
+    [
+        "nr int generated always as identity",
+        "x text not null default 'new'",
+        "n7 int not null default 7 check (n7 > n)",
+    ],
+)
+def test_columns_that_others_added_are_left_to_their_defaults(
+    on: Session, database: str, added: str, key: bool
+) -> None:
+    on.execute(f"alter table lake.t add {added}".encode())
+    of = KEYED if key else KEYED.with_columns([replace(ID, key=False), *MORE])
+    rows = staged(on, (SEQ, OPER), ("1", "I", C, "[]", "new", "1"), ("2", "D", B, "[1, 2]", "yy", None))
+    place = Place(database)
+    assert Trial(on, place, Progress(place, "test"), rows, of, Rules.of("upsert"), "trial").run() == 0
 
 
 def test_what_others_added_stays_while_unique_values_pass_between_rows(on: Session) -> None:

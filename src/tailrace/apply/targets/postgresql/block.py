@@ -73,7 +73,7 @@ IF goes THEN
     INSERT INTO {target} AS t ({names}) OVERRIDING SYSTEM VALUE VALUES ({merged})
         ON CONFLICT ({key}) DO UPDATE SET {sets};
 ELSIF {whole} THEN
-    INSERT INTO {probe} ({names}) VALUES ({cells});
+    INSERT INTO {probe} ({names}) OVERRIDING SYSTEM VALUE VALUES ({cells});
 ELSE
     {types}
 END IF;
@@ -81,7 +81,7 @@ END IF;
 """Of a table with a key."""
 TRY = """
 IF r.{oper} IN ('I', 'U') THEN
-    INSERT INTO {probe} ({names}) VALUES ({cells});
+    INSERT INTO {probe} ({names}) OVERRIDING SYSTEM VALUE VALUES ({cells});
 END IF;
 """
 """Rows of a bag that no other row, key or trigger has a say in."""
@@ -101,7 +101,7 @@ END IF;
 IF old_met OR {inserts} THEN
     INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE VALUES ({cells});
 ELSE
-    INSERT INTO {probe} ({names}) VALUES ({cells});
+    INSERT INTO {probe} ({names}) OVERRIDING SYSTEM VALUE VALUES ({cells});
 END IF;
 """
 """A change of a table without key takes one of equal rows, and adds one."""

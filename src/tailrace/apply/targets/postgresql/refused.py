@@ -31,6 +31,7 @@ from .progress import Progress
 from .relax import relax
 from .stage import CARRIED, Staged
 from .types import as_text, column_type, sql_type
+from .write import GIVEN
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -147,7 +148,7 @@ class Trial:
         """Fills `into`; gives how many there are."""
         relax(self.session, self.place, self.target, self.relation, self.staged)
         made = f"CREATE UNLOGGED TABLE {self.into} (seq text, oper text, why text)"
-        parts = "INCLUDING CONSTRAINTS INCLUDING GENERATED"
+        parts = "INCLUDING CONSTRAINTS INCLUDING GENERATED INCLUDING DEFAULTS INCLUDING IDENTITY"
         like = f"CREATE UNLOGGED TABLE {self.probe} (LIKE {self.target} {parts})"
         for statement in (f"DROP TABLE IF EXISTS {self.into}, {self.probe}", made, like):
             self.session.execute(statement.encode())
@@ -172,7 +173,7 @@ class Trial:
         images = f"SELECT {cells} FROM {self.staged.source} WHERE {which}"
         try:
             with self.session.transaction(force_rollback=True):
-                self.session.execute(f"INSERT INTO {self.probe} ({names}) {images}".encode())
+                self.session.execute(f"INSERT INTO {self.probe} ({names}) {GIVEN} {images}".encode())
         except (psycopg.DataError, psycopg.IntegrityError):
             return False
         return True
