@@ -8,7 +8,7 @@ table goes until then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..config.policies import MEDIUM
@@ -21,6 +21,7 @@ from .keylog.key_log import KeyLog
 from .mapped_snapshots import loaded
 from .mapping.shared_rows import TargetPlace
 from .mapping.table_map import place_of, task_map
+from .reach import lacks_baseline
 
 NOTHING = -1
 
@@ -67,6 +68,22 @@ class Needs:
             found.append(Need("the key log", reached))
         return found
 
+    def gone(self, tables: Iterable[str]) -> list[str]:
+        """Those of the tables whose target lacks their baseline: it is gone, was made anew, or the task
+        looks for it elsewhere now. Those that get a new baseline are not among them."""
+        found = []
+        for table in tables:
+            taken, state = self._taken.get(table), self._states.get(table, TableControl(table))
+            if taken is None or self._waits_in_staging(taken):
+                continue
+            if table in self.removed or self._task.policy(table).level < MEDIUM:
+                continue
+            if self._on_its_way(table, state) or state.moving:
+                continue
+            if lacks_baseline(taken, self._standing(table)):
+                found.append(table)
+        return found
+
     def passed(self, known: Mapping[str, object]) -> int:
         """The change number that LOG had reached when the oldest baseline of the `known` tables began; -1:
         some table has none. Targets need nothing of LOG up to there; one that is on its way began later."""
@@ -98,18 +115,24 @@ class Needs:
         return taken.version < 0 and self._loaded.get(taken.table, (0, "", 0))[0] != taken.number
 
     def _reached(self, table: str) -> int:
+        standing = self._standing(table)
+        return NOTHING if standing is None else standing
+
+    def _standing(self, table: str) -> int | None:
+        """The change number that a table's target has reached; None: it is not there."""
         task, place = self._task, place_of(task_map(self._task, table), self._names)
         if task.target.database:
             return _in_database(task, table, place)
+        path = task.target_path(place.target)
         app = f"{task.apply_app}/{table}" if place.partition else task.apply_app
-        return lake.progress(task.target_path(place.target), app)
+        return lake.progress(path, app) if lake.exists(path) else None
 
 
-def _in_database(task: Task, table: str, at: TargetPlace) -> int:
+def _in_database(task: Task, table: str, at: TargetPlace) -> int | None:
     from .targets.postgresql import place as postgresql_place
     from .targets.postgresql.progress import Progress
 
     place = postgresql_place.Place.of(task.target.database)
     with postgresql_place.session(place, f"{place.label}, {table}") as on:
         found = Progress(place, task.name, lambda _: at).read(on, table)
-    return found.upto if found else NOTHING
+    return found.upto if found else None

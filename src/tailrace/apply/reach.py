@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..errors import BaselineNeededError
 from ..state.ledger import Baseline, Stored
 from .known import TableHistory
 from .targets.base import Target
 from .task_rules import TaskRules
+
+GONE = (
+    "its target lacks the baseline: it is gone, was made anew or restored from before it, or the task looks "
+    "for it elsewhere now"
+)
+GONE_HINT = "put the target back where it was, or take a new baseline: `tailrace resync TASK %s`"
+
+
+def lacks_baseline(baseline: Baseline, standing: int | None) -> bool:
+    """Whether a target cannot have the rows of a table's newest baseline, which has landed in it; `standing`:
+    the change number that it has reached (None: it is not there). A baseline sets it to `after`."""
+    return standing is None or standing < baseline.after
 
 
 class Reach:
@@ -20,13 +33,26 @@ class Reach:
         self._counted: dict[str, tuple[int, Baseline | None]] = {}
 
     def of(self, table: str) -> int:
-        """The change number that a table has reached, in its target and its key log."""
+        """The change number that a table has reached, in its target and its key log.
+
+        Raises:
+            BaselineNeededError: its target lacks what the table's baseline brought.
+        """
         if table not in self._at:
             reached = self._target.progress(table)
+            self._refuse_gone(table, reached)
             # What a crash kept from the key log comes again, for it alone.
             logged = self._logged(table)
             self._at[table] = reached if logged is None else min(reached, logged)
         return self._at[table]
+
+    def _refuse_gone(self, table: str, reached: int) -> None:
+        baseline = self._known.baselines.get(table)
+        if baseline is None:
+            return
+        there = reached >= 0 or self._target.exists(table)
+        if lacks_baseline(baseline, reached if there else None):
+            raise BaselineNeededError(GONE, where=table, hint=GONE_HINT % table)
 
     def _logged(self, table: str) -> int | None:
         logged = self._rules.logged(table) if self._rules else None

@@ -11,6 +11,8 @@ from ..apply.keyless_checks import keyless_findings
 from ..apply.mapping.checks import database_findings, drop_findings, finding, maps
 from ..apply.mapping.prepare import mistakes, prepare
 from ..apply.mapping.shared_target import clashes, shared
+from ..apply.needs import Needs
+from ..apply.reach import GONE, GONE_HINT
 from ..apply.target_checks import target_findings
 from ..capture.ddl_watch import moved_of
 from ..capture.followed_tables import ALTERED
@@ -19,7 +21,7 @@ from ..capture.process import report
 from ..capture.stream import Streams
 from ..capture.table_selection import members
 from ..config.task import Task
-from ..errors import ConfigError, ConnectionLostError, SourceError
+from ..errors import ApplyError, ConfigError, ConnectionLostError, SourceError
 from ..lake.log import state
 from ..model.change import Relation
 from ..sources import open_source
@@ -71,6 +73,7 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
     found += keyless_findings(task, source, tables)
     found += identity_findings(task, tables, baselines)
     found += target_findings(task, tables)
+    found += gone_findings(task, tables)
     return found + mapping_findings(task, source, tables, spark)
 
 
@@ -95,8 +98,19 @@ def altered_findings(task: Task, source: LogSource, tables: Sequence[str]) -> li
         raise
     except SourceError:  # kinds of changes are left out, which the source's own checks say
         return []
-    cure = f"`tailrace resync {task.name}` takes a new baseline of it"
-    return [Finding("warning", ALTERED, table, cure) for table, altered in lost.items() if altered]
+    cure = "`tailrace resync TASK {}` takes a new baseline of it"
+    return [Finding("warning", ALTERED, t, cure.format(t)) for t, altered in lost.items() if altered]
+
+
+def gone_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
+    """Tables whose targets lack their baselines, a warning where they get new ones by themselves; none while
+    the target cannot be asked."""
+    with suppress(ApplyError):
+        return [
+            Finding("warning" if task.automatic_baseline(t) else "error", GONE, t, GONE_HINT % t)
+            for t in Needs(task).gone(tables)
+        ]
+    return []
 
 
 def mapping_findings(

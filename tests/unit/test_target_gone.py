@@ -1,0 +1,104 @@
+"""Targets that lack their baseline: nothing is applied to them, and `check` names them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from tailrace.apply.known import TableHistory
+from tailrace.apply.needs import Needs
+from tailrace.apply.reach import Reach
+from tailrace.apply.targets.base import Target
+from tailrace.errors import BaselineNeededError
+from tailrace.lake import delta as lake
+from tailrace.operate.checks import gone_findings
+from tests.unit.retention_home import ITEM, NOTE, Home
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def gone(home: Home) -> list[str]:
+    return Needs(home.task).gone([ITEM, NOTE])
+
+
+def test_targets_that_have_their_baseline(home: Home) -> None:
+    assert gone(home) == []
+
+
+def test_a_target_that_was_removed(home: Home) -> None:
+    shutil.rmtree(home.task.target_path(ITEM))
+    assert gone(home) == [ITEM]
+
+
+def test_a_target_that_somebody_made_anew(home: Home) -> None:
+    home.baseline(ITEM, 2, after=12)
+    home.applied(ITEM, 12)
+    assert gone(home) == []
+    shutil.rmtree(home.task.target_path(ITEM))
+    lake.create(home.task.target_path(ITEM), pa.schema([("id", pa.int32())]))
+    assert gone(home) == [ITEM]
+
+
+def test_a_target_that_was_restored_from_before_its_newest_baseline(home: Home) -> None:
+    home.baseline(ITEM, 2, after=40)
+    assert gone(home) == [ITEM]
+    home.applied(ITEM, 40)
+    assert gone(home) == []
+
+
+def test_the_task_looks_for_all_of_them_elsewhere(home: Home) -> None:
+    home.file.write_text(f"{home.file.read_text()}target: elsewhere\n")
+    assert gone(home) == [ITEM, NOTE]
+
+
+def test_one_whose_new_baseline_is_on_its_way_is_none_of_them(home: Home) -> None:
+    shutil.rmtree(home.task.target_path(ITEM))
+    home.order("resync")
+    assert gone(home) == []
+
+
+def test_tables_without_a_target_are_none_of_them(home: Home) -> None:
+    shutil.rmtree(home.task.target_path(ITEM))
+    home.order("remove")
+    assert gone(home) == []
+
+
+def test_what_check_says(home: Home) -> None:
+    shutil.rmtree(home.task.target_path(ITEM))
+    (found,) = gone_findings(home.task, [ITEM, NOTE])
+    assert (found.level, found.where) == ("error", ITEM)
+    assert found.cure.endswith(f"take a new baseline: `tailrace resync TASK {ITEM}`")
+
+
+@pytest.mark.parametrize(
+    ("after", "standing", "there", "refused"),
+    [
+        (-1, -1, True, False),
+        (-1, -1, False, True),
+        (7, -1, True, True),
+        (7, 6, True, True),
+        (7, 7, True, False),
+        (None, -1, False, False),
+    ],
+)
+def test_nothing_is_applied_to_one(after: int | None, standing: int, there: bool, refused: bool) -> None:
+    """`after`: of its baseline; None: it has none, and its first change makes the target."""
+    target = SimpleNamespace(progress=lambda _: standing, exists=lambda _: there)
+    known = SimpleNamespace(baselines={} if after is None else {ITEM: SimpleNamespace(after=after)})
+    reach: Any = Reach(cast(Target, target), None, cast(TableHistory, known))
+    if not refused:
+        assert reach.of(ITEM) == standing
+        return
+    with pytest.raises(BaselineNeededError) as error:
+        reach.of(ITEM)
+    assert "lacks the baseline" in error.value.what and "tailrace resync" in str(error.value.hint)
