@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from tailrace.capture.process import Capture
 from tailrace.capture.target_rename import Renaming
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load
+from tailrace.errors import BaselineNeededError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
+from tailrace.operate.checks import gone_findings
 from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources.postgresql import slot
@@ -337,3 +340,54 @@ def test_orders_that_cannot_be_meant_are_refused(
         "pause s.a",
         "the task is not running: this takes effect at its next start",
     ]
+
+
+@pytest.mark.parametrize("database_too", [False, True], ids=["delta", "postgresql"])
+def test_a_target_that_goes_while_a_pipeline_runs_is_not_made_again(
+    tmp_path: Path, database: str, db: psycopg.Connection, spark: Any, database_too: bool
+) -> None:
+    db.execute("create schema s; create schema lake; create table s.a (id int primary key, v text)")
+    db.execute("insert into s.a values (1, 'x')")
+    path = task_file(tmp_path, database, tables="s.a")
+    if database_too:
+        path.write_text(path.read_text().replace("path: lake", f"database: '{database}&schema=lake'"))
+    shop = Shop(path, db)
+    Capture(shop.task, once=True).run()
+    pipeline = Pipeline(shop.task, spark)
+    pipeline.drain()
+    shop.do("insert into s.a values (2, 'y')")
+    Capture(shop.task, once=True).run()
+    pipeline.drain()
+    if database_too:
+        shop.do("drop table lake.a")
+    else:
+        shutil.rmtree(shop.task.target_path("s.a"))
+    shop.do("insert into s.a values (3, 'z')")
+    Capture(shop.task, once=True).run()
+    with pytest.raises(BaselineNeededError, match="its target lacks the baseline"):
+        pipeline.drain()
+    (found,) = gone_findings(shop.task, ["s.a"])
+    assert found.where == "s.a"
+    orders.give(shop.task.orders_path, orders.RESYNC, ["s.a"], why="", who="me")
+    drain(shop.task, spark)
+    rows = db.execute("select * from lake.a").fetchall() if database_too else target_rows(shop.task, "s.a")
+    assert len(rows) == 3
+
+
+@pytest.mark.slow
+def test_a_target_that_goes_gets_a_new_baseline_where_that_is_automatic(
+    tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
+) -> None:
+    db.execute(
+        "create schema s; create table s.a (id int primary key, v text); insert into s.a values (1, 'x')"
+    )
+    path = task_file(
+        tmp_path, database, tables="s.a", more="groups: {all: {tables: [s.*], automatic_baseline: true}}\n"
+    )
+    shop, stop = Shop(path, db), threading.Event()
+    with meanwhile(Capture(load(path), stop=stop).run, Pipeline(load(path), spark, stop=stop).run, stop=stop):
+        wait_for(lambda: shop.equal("s.a"))
+        shutil.rmtree(shop.task.target_path("s.a"))
+        shop.do("insert into s.a values (2, 'y')")
+        wait_for(lambda: shop.equal("s.a"))
+    assert ledger.read_baselines(shop.task.control_path("baselines"))["s.a"].number == 2
