@@ -144,6 +144,23 @@ def test_row_security(a: psycopg.Connection, role: tuple[str, PostgresSource]) -
             False,
         ),
         ("create table t (id int primary key)", False),
+        ("create table t (id int primary key, z int generated always as (id + 1) virtual)", False),
+        (
+            "create table t (id int primary key, z int generated always as (id + 1) virtual);"
+            " alter table t replica identity full",
+            True,
+        ),
+        (
+            "create table t (id int primary key, z int generated always as (id + 1) stored);"
+            " alter table t replica identity full",
+            False,
+        ),
+        (
+            "create table t (id int primary key, z int generated always as (id + 1) stored);"
+            " alter table t replica identity full; create publication tailrace_test for table t"
+            " with (publish_via_partition_root)",
+            True,
+        ),
     ],
 )
 def test_replica_identity(db: psycopg.Connection, make: Make, ddl: str, warns: bool) -> None:

@@ -167,3 +167,42 @@ def test_a_target_that_cannot_be_asked_is_a_finding(
     ledger.write_applied(task.control_path("applied"), stored, [], ledger.APPLIED_APP)
     (one,) = checks.check(task, lambda: pytest.fail("no session is needed"))
     assert (one.level, one.what.rpartition("; ")[2]) == ("warning", "the task waits for it")
+
+
+GENERATED = "create table {}.a (id int primary key, n int, twice int generated always as (n * 2) stored)"
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ("create table lake.a (id int primary key, n int, twice int)", None),
+        ("create table lake.a (id int primary key, n int)", "lacks the columns twice"),
+        (
+            "create table lake.a (id int primary key, n int, twice int); insert into lake.a values (1)",
+            "has rows",
+        ),
+        (GENERATED.format("lake"), "computes columns that the source sends: twice"),
+    ],
+)
+def test_a_target_that_somebody_made_is_looked_at_before_the_run(
+    tmp_path: Path, database: str, db: psycopg.Connection, made: str, said: str | None
+) -> None:
+    db.execute("create schema s; create schema lake")
+    db.execute(GENERATED.format("s"))  # type: ignore[arg-type]
+    db.execute(made)  # type: ignore[arg-type]
+    task = shop(tmp_path, database, f"{database}&schema=lake")
+    if said is None:
+        assert found(task) == []
+    else:
+        ((where, what),) = found(task)
+        assert said in what and where == "s.a"
+
+
+def test_a_column_that_the_target_computes_can_be_left_out(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    db.execute("create schema s; create schema lake")
+    for schema in ("s", "lake"):
+        db.execute(GENERATED.format(schema))  # type: ignore[arg-type]
+    task = shop(tmp_path, database, f"{database}&schema=lake", more="tables: {s.a: {drop: [twice]}}\n")
+    assert found(task) == []

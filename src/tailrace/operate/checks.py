@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ..apply.adoption_checks import adoption_findings
 from ..apply.column_checks import column_findings
 from ..apply.keyless_checks import keyless_findings
 from ..apply.mapping.checks import database_findings, drop_findings, finding, maps
@@ -73,6 +74,7 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
     found += keyless_findings(task, source, tables)
     found += identity_findings(task, tables, baselines)
     found += target_findings(task, tables)
+    found += adoption_findings(task, tables, source.relation)
     found += gone_findings(task, tables)
     return found + mapping_findings(task, source, tables, spark)
 

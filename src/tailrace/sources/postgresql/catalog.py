@@ -231,8 +231,8 @@ def announced(
 
 
 def relation(session: Session, table: str, publication: str | None, overrides: Mapping[str, str]) -> Relation:
-    """The current layout of a table, with the columns that the publication sends (all but generated ones if
-    the publication does not have the table yet). SourceError if there is no such table."""
+    """The current layout of a table, with the columns that the publication sends, or would send if it had the
+    table. SourceError if there is no such table."""
     rows = session.execute(
         f"{_LIVE} where c.oid = to_regclass(%s) order by a.attnum", (publication, quoted_table(table))
     ).fetchall()
@@ -240,8 +240,11 @@ def relation(session: Session, table: str, publication: str | None, overrides: M
         raise SourceError(f"there is no table {table}", where=table, hint="it was dropped or renamed")
     live = _live(rows)
     sent = published_columns(session, table, publication)
+    kinds = ("", _generated_sent(session, publication)) if sent is None else ()
     columns = [
-        c for c in live.columns if not c.dropped and (c.name in sent if sent is not None else not c.generated)
+        c
+        for c in live.columns
+        if not c.dropped and (c.generated in kinds if sent is None else c.name in sent)
     ]
     key = live.identity_key
     message = RelationMessage(
@@ -253,6 +256,17 @@ def relation(session: Session, table: str, publication: str | None, overrides: M
     )
     types = types_of(session, ((c.type_oid, c.typmod) for c in columns))
     return catalogued(message, live, types, overrides)
+
+
+def _generated_sent(session: Session, publication: str | None) -> str:
+    """The kind of generated columns that a publication sends of tables named without columns (`s`: stored
+    ones; empty: none); where there is none, one that tailrace creates."""
+    row = session.execute(
+        "select case when current_setting('server_version_num')::int < 180000 then '' else coalesce("
+        "(select to_jsonb(p) ->> 'pubgencols' from pg_publication p where pubname = %s), 's') end",
+        (publication,),
+    ).fetchone()
+    return row[0] if row and row[0] == "s" else ""
 
 
 def published_columns(session: Session, table: str, publication: str | None) -> set[str] | None:

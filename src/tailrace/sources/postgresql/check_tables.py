@@ -12,7 +12,12 @@ from .connect import Session, quoted_table
 _TABLES = """
 select t.name, c.relkind, c.relpersistence, c.relreplident,
   exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary),
-  case when c.relispartition then pg_partition_root(c.oid)::regclass::text end
+  case when c.relispartition then pg_partition_root(c.oid)::regclass::text end,
+  (select string_agg(quote_ident(a.attname), ', ' order by a.attnum) from pg_attribute a
+   where a.attrelid = c.oid and not a.attisdropped and c.relreplident = 'f'
+   and current_setting('server_version_num')::int >= 180000
+   and a.attgenerated not in ('', coalesce(
+     (select to_jsonb(p) ->> 'pubgencols' from pg_publication p where p.pubname = %s), 's')))
 from unnest(%s::text[], %s::text[], %s::text[]) as t(name, schema, relation)
 left join (pg_class c join pg_namespace n on n.oid = c.relnamespace)
   on n.nspname = t.schema and c.relname = t.relation
@@ -54,8 +59,9 @@ def warning(what: str, where: str, cure: str) -> Finding:
 def tables(q: Question) -> Iterator[Finding]:
     """What keeps each table from being captured correctly."""
     parts = [table.partition(".") for table in q.tables]
-    rows = q.session.execute(_TABLES, (list(q.tables), [p[0] for p in parts], [p[2] for p in parts]))
-    for name, kind, persistence, ident, keyed, root in rows.fetchall():
+    given = (q.publication, list(q.tables), [p[0] for p in parts], [p[2] for p in parts])
+    rows = q.session.execute(_TABLES, given)
+    for name, kind, persistence, ident, keyed, root, unsent in rows.fetchall():
         where, sql = f"{q.server}, {name}", quoted_table(name)
         if kind is None:
             cure = "remove it from the task, or correct its name"
@@ -80,6 +86,15 @@ def tables(q: Question) -> Iterator[Finding]:
                 f"{name} has no replica identity: once published, UPDATE and DELETE on it FAIL at the source",
                 where,
                 f"ALTER TABLE {sql} REPLICA IDENTITY {'DEFAULT' if keyed else 'FULL'}",
+            )
+        if unsent:
+            yield warning(
+                f"{name} has REPLICA IDENTITY FULL and generated columns that are not published ({unsent}): "
+                "once published, UPDATE and DELETE on it FAIL at the source",
+                where,
+                f"ALTER TABLE {sql} REPLICA IDENTITY DEFAULT"
+                if keyed
+                else "drop the columns, or give the table a key and REPLICA IDENTITY DEFAULT",
             )
 
 

@@ -25,6 +25,10 @@ FROM pg_index WHERE indrelid = to_regclass(%s)
 """
 
 
+_COMPUTED = """
+SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attgenerated <> ''
+    AND NOT attisdropped AND attname = ANY (%s::text[]) ORDER BY attnum
+"""
 _COLUMN = """
 SELECT format_type(atttypid, atttypmod), attnotnull, atthasdef OR attidentity <> '' FROM pg_attribute
 WHERE attrelid = to_regclass(%s) AND attname = %s AND attnum > 0 AND NOT attisdropped
@@ -59,6 +63,14 @@ def adopts(
         why = "has rows"
     elif relation.key and not _may_have_key(on, target, relation):
         why = f"has another primary key, and no unique index on {', '.join(relation.key)}"
+    elif computed := _computed(on, target, relation):
+        one = quoted(computed[0])
+        raise ApplyError(
+            f"the target {target} computes columns that the source sends: {', '.join(computed)}",
+            where=table,
+            hint=f"leave them out (`tables: {{{table}: {{drop: [{computed[0]}]}}}}`), or have them take "
+            f"values: ALTER TABLE {target} ALTER COLUMN {one} DROP EXPRESSION",
+        )
     else:
         with_rule_columns(on, target, relation, rule_columns)
         return True
@@ -67,6 +79,12 @@ def adopts(
         where=place.label,
         hint="drop, empty or rename it, or put the targets into a schema of their own: `?schema=NAME`",
     )
+
+
+def _computed(on: Session, target: str, relation: Relation) -> list[str]:
+    """The columns of a layout that a target computes by itself (GENERATED ALWAYS AS)."""
+    names = [c.name for c in relation.columns]
+    return [name for (name,) in on.execute(_COMPUTED, (target, names)).fetchall()]
 
 
 def with_rule_columns(
