@@ -28,7 +28,7 @@ MORE = (
 )
 KEYED = Relation(1, "lake", "t", "f", (ID, *MORE))
 TARGET = '"lake"."t"'
-A, B, C = (f"00000000-0000-0000-0000-00000000000{n}" for n in "abc")
+A, B, C, D, E = (f"00000000-0000-0000-0000-00000000000{n}" for n in "abcde")
 
 
 @pytest.fixture
@@ -40,13 +40,13 @@ def on(database: str, db: psycopg.Connection) -> Iterator[Session]:
         yield made
 
 
-def staged(on: Session, extra: tuple[str, ...], *rows: tuple[object, ...]) -> Staged:
+def staged(on: Session, extra: tuple[str, ...], *rows: tuple[object, ...], of: Relation = KEYED) -> Staged:
     """Rows as tasks stage them: extra cells, then texts."""
     columns = [f"{quoted(n)} {EXTRA_SQL[n]}" for n in extra] + [f"c{i} text" for i in range(4)]
     on.execute(f"create table tailrace.stage (mark bigint, {', '.join(columns)})".encode())
     for row in rows:
         on.execute(f"insert into tailrace.stage values (1{', %s' * len(row)})".encode(), row)
-    into = casts(on, TARGET, KEYED.columns)
+    into = casts(on, TARGET, of.columns)
     return Staged('"tailrace"."stage"', (1,), len(rows), extra, 4, into)
 
 
@@ -112,6 +112,17 @@ def test_rows_of_other_tables_that_go_with_those_of_a_target(
     assert not to.followed
     on.execute(f"create table lake.note (id uuid references lake.t on delete {action})".encode())
     assert to.followed == followed
+
+
+def test_a_deferred_reference_of_a_table_to_itself_waits_for_the_transaction(
+    on: Session, database: str
+) -> None:
+    on.execute("alter table lake.t add up uuid references lake.t deferrable initially deferred")
+    of = KEYED.with_columns([ID, *MORE[:2], Column("up", 5, "uuid", "uuid", "string")])
+    rows = staged(on, (SEQ, OPER), ("1", "I", C, "[]", "new", C), ("2", "I", D, "[]", "new", E),
+                  ("3", "I", E, "[]", "new", None), ("4", "D", D, "[]", "new", E), of=of)  # fmt: skip
+    place = Place(database)
+    assert Trial(on, place, Progress(place, "test"), rows, of, Rules.of("upsert"), "trial").run() == 0
 
 
 def partitioned(on: Session, key: str = "") -> None:

@@ -48,6 +48,8 @@ _HINTS = {
     "its values in one batch, unless foreign keys refer to the target with ON DELETE CASCADE or SET",
     "23514": "a CHECK that others gave to the target refuses a row; take it off",
     "2BP01": "take off what others made of the target (views, foreign keys), then apply again",
+    "42703": "somebody dropped or renamed a column of the target: put it back, or take a new baseline",
+    "42P01": "somebody dropped or renamed the target: put it back, or take a new baseline",
     "42P10": "the target lacks the primary key that tailrace gave it; make it again, or take a new baseline",
     "P0001": "a trigger of the target refuses what a batch comes to; take it off, or have each transaction "
     "of the source written for itself: `transactional: true`",
