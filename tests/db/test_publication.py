@@ -11,10 +11,11 @@ import pytest
 from tailrace.capture.process import Capture
 from tailrace.errors import SourceError
 from tailrace.operate.checks import check
-from tailrace.state import orders
+from tailrace.sources.postgresql.slot import published, withdraw
+from tailrace.state import ledger, orders
 
 from .test_control import Shop, task_file
-from .test_model import drain
+from .test_model import drain, target_rows
 from .test_running import meanwhile, wait_for
 
 pytestmark = pytest.mark.db
@@ -124,3 +125,39 @@ def test_it_is_noticed_while_capture_runs(tmp_path: Path, database: str, db: psy
         "  where: publication tailrace_shop",
         f'  hint: ALTER PUBLICATION "tailrace_shop" {ALL.replace("set", "SET")}',
     ]
+
+
+@pytest.mark.slow
+def test_a_table_that_the_task_file_leaves_out_leaves_it_and_comes_back_with_a_new_baseline(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    db.execute("create schema s")
+    shop = shop_of(tmp_path, database, db)
+    whole = shop.path.read_text()
+    shop.path.write_text(whole.replace("tables: [s.a, s.b]", "tables: [s.*], exclude: [s.b]"))
+    db.execute("insert into s.b values (3, 3, 3)")
+    drain(shop.task, None)
+    assert published(db, "tailrace_shop") == {"s.a"}
+    assert shop.state("s.b") == ("removed", "the task file does not select it any more")
+    assert [r["id"] for r in target_rows(shop.task, "s.b")] == [1, 2]
+    db.execute("update s.b set v = 9 where id = 1; insert into s.a values (3, 3, 3)")
+    shop.path.write_text(whole)
+    drain(shop.task, None)
+    assert published(db, "tailrace_shop") == {"s.a", "s.b"}
+    assert shop.state("s.b") == ("stopped", None) and shop.equal("s.a") and shop.equal("s.b")
+    db.execute("delete from s.b where id = 2")
+    drain(shop.task, None)
+    assert shop.equal("s.b")
+    assert ledger.read_baselines(shop.task.control_path("baselines"))["s.b"].number == 2
+
+
+def test_tables_stay_in_one_that_is_for_all_or_for_a_schema(db: psycopg.Connection) -> None:
+    """Somebody made it so; to take a table out is an error there."""
+    db.execute(
+        "create schema s; create table s.a (id int primary key); create table s.b (id int primary key)"
+    )
+    for made in ("for all tables", "for tables in schema s, table s.a"):
+        db.execute(f"create {NAME} {made}".encode())
+        withdraw(db, "tailrace_shop", ["s.b"])
+        assert published(db, "tailrace_shop") == {"s.a", "s.b"}
+        db.execute(f"drop {NAME}".encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,14 +13,16 @@ import pytest
 
 from tailrace.capture.ddl_watch import Watch
 from tailrace.capture.followed_tables import FollowedTables
-from tailrace.capture.table_selection import Moved, moved
+from tailrace.capture.table_selection import Known, Moved, moved
+from tailrace.capture.unlisted_tables import come_back, left_out
 from tailrace.errors import SourceError
 from tailrace.lake import delta as lake
 from tailrace.lake.log import Layout
 from tailrace.model import sequence
 from tailrace.model.change import Relation
 from tailrace.sources.base import Renamed
-from tailrace.state import ddl, ledger, orders
+from tailrace.sources.soliddb.catalog import chosen
+from tailrace.state import ddl, ledger, orders, streams
 
 from .test_renaming import states, task
 
@@ -79,6 +82,60 @@ def test_the_target_of_a_removed_table_goes_at_the_start_of_a_session(tmp_path: 
     followed.begin(source)
     assert followed.tables == ["s.b"]
     assert not lake.exists(one.target_path("s.a")) and states(one)["s.a"].gone
+
+
+class Selected(Catalog):
+    """Tables by the patterns of a task file."""
+
+    def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
+        return chosen(super().tables([]), patterns, exclude)
+
+
+def test_a_table_that_the_task_file_selects_no_longer_leaves_until_it_does_again(tmp_path: Path) -> None:
+    """Its changes in between are in no change table, so it comes back with a new baseline."""
+    source: Any = Selected(r1="s.a", r2="s.b")
+    excluding = task(tmp_path, exclude="s.b")
+    published = json.dumps({"s.a": "1", "s.b": "1"})
+    streams.write(excluding, streams.StreamRecord(0, 1, streams.MADE, {streams.PUBLISHED: published}))
+    followed = FollowedTables(excluding, lambda *_: [])
+    followed.begin(source)
+    assert followed.tables == ["s.a"]
+    left = states(excluding)["s.b"]
+    assert (left.member, left.why, left.who) == (
+        "removed",
+        "the task file does not select it any more",
+        "capture",
+    )
+    assert "s.a" not in states(excluding)
+
+    FollowedTables(excluding, lambda *_: []).begin(source)  # it is said once
+    assert [(o.table, o.action) for o in orders.read(excluding.orders_path)] == [("s.b", "remove")]
+
+    followed = FollowedTables(task(tmp_path), lambda *_: [])
+    followed.begin(source)
+    assert followed.tables == ["s.a", "s.b"]
+    back = states(excluding)["s.b"]
+    assert (back.member, back.wanted, back.waits) == ("file", 2, True)
+
+
+def test_the_task_file_brings_back_neither_archives_nor_what_an_operator_removed(tmp_path: Path) -> None:
+    archive = "tables: {s.a: {mode: archive}}\n"
+    one = task(tmp_path, archive)
+    known = Known(one)
+    for table, who in (("s.a", orders.CAPTURE), ("s.b", "me")):
+        orders.give(one.orders_path, orders.REMOVE, [table], why="", who=who)
+    known.look()
+    known.baselines = {"s.a": object()}
+    assert not come_back(one, known)
+
+
+def test_a_renamed_table_that_the_task_file_calls_by_its_new_name_stays(tmp_path: Path) -> None:
+    one = task(tmp_path, exclude="s.a")
+    known = Known(one)
+    known.baselines = {"s.a": object(), "s.gone": object()}
+    now = Moved(gone=frozenset({"s.gone"}), renamed=(Renamed(1, "s.a", "s.b"),))
+    assert left_out(one, known, [], now) == []
+    assert left_out(one, known, [], Moved(gone=frozenset({"s.gone"}))) == ["s.a"]
 
 
 def test_stop_waits_until_what_came_before_is_applied(tmp_path: Path) -> None:

@@ -74,6 +74,18 @@ def test_a_removed_table_comes_back_with_a_baseline_only() -> None:
     assert after("remove", "drop", "add", taken=Taken(3)).waits is False
 
 
+def test_a_table_that_left_with_the_task_file_comes_back_with_it() -> None:
+    def of(*given: tuple[str, str]) -> TableControl:
+        made = [Order(n, AT, "s.t", action, "", who) for n, (action, who) in enumerate(given, 1)]
+        return states(made, {})["s.t"]
+
+    left, back = ("remove", "capture"), ("add", "capture")
+    assert (of(left).member, of(left).unlisted, of(left).waits) == ("removed", True, True)
+    assert (of(left, back).member, of(left, back).unlisted, of(left, back).wanted) == ("file", False, 2)
+    assert not of(("remove", "me")).unlisted and not of(left, ("remove", "me")).unlisted
+    assert of(left, ("add", "me")).member == "added"
+
+
 def test_apply_has_heard_of_an_order_when_it_says_so_or_does_not_run(tmp_path: Path) -> None:
     assert tables.heard(str(tmp_path), 3)
     with live.lock(tmp_path, "pipeline"):

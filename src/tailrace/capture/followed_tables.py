@@ -23,6 +23,7 @@ from .added_tables import AddedTables
 from .ddl_watch import Watch, recreated
 from .table_selection import Known, Moved, drop_targets, members
 from .target_rename import Renaming
+from .unlisted_tables import come_back, leave, left_out
 
 logger = logging.getLogger("tailrace.capture")
 
@@ -84,10 +85,14 @@ class FollowedTables:
         self._behind = False  # a finding or an order is not acted on yet
 
     def begin(self, source: LogSource) -> None:
-        """The tables at the start of a session."""
+        """The tables at the start of a session. Those that the task file selects no longer leave here,
+        and not at a look: the file may be half-edited then."""
         self._renaming.carry_on(self.task)
         self.drop_targets()
-        self.tables = self._added.without(self._wanted(source))
+        wanted = self._wanted(source)
+        leave(self.task, left_out(self.task, self.known, wanted, self._moved))
+        self.known.look()
+        self.tables = self._added.without(wanted)
 
     def given_up(self, why: str) -> int:
         """Tells apply that the stream is given up, so the targets wait for new baselines: changes in between
@@ -158,6 +163,8 @@ class FollowedTables:
 
     def _wanted(self, source: LogSource) -> list[str]:
         self._moved = self.watch.moved(source)
+        if come_back(self.task, self.known):
+            self._behind = self.known.look() or self._behind
         return members(source, self.task, self.known.states, self._moved)
 
     def _made_again(self, source: LogSource, stream: Stream, busy: set[str]) -> set[str]:

@@ -63,22 +63,17 @@ class Streams:
         Raises:
             SourceError: the source leaves out kinds of changes.
         """
-        there, then = source.published(tables), self._published
+        there, then = source.published(tables), self.now.published
         if there is None:
             return {}
         lost = (t for t in tables if t not in there or then.get(t, there[t]) != there[t])
         self._lost = {t: t in there for t in lost}
         return self._lost
 
-    @property
-    def _published(self) -> dict[str, str]:
-        """How tables were in the stream when they were prepared."""
-        return dict(json.loads(self.now.identity.get(PUBLISHED, "{}")))
-
     def _note(self, source: LogSource, tables: Sequence[str]) -> None:
         """Records how tables are in the stream now: new ones, and those that were found lost, of which a new
         baseline has what is missing. What became of others since is for the next look."""
-        then = self._published
+        then = self.now.published
         new = [t for t in tables if t not in then or t in self._lost]
         found = then | (source.published(new) or {} if new else {})
         if found != then:

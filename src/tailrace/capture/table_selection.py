@@ -129,13 +129,14 @@ def members(
     patterns = [p for p in task.source.tables if not _removed(states.get(p)) and p not in moved.gone]
     named = [t for t in source.tables(patterns, task.source.exclude) if t not in moved.left]
     # Selected by the name under which they are known, whatever they are called now.
-    named += [one.known for one in moved.renamed if _chosen(task, states, one.known)]
+    named += [one.known for one in moved.renamed if chosen(task, states, one.known)]
     added = [t for t, one in states.items() if one.member == "added" and t not in named]
     there = source.tables([_if_there(t) for t in added]) if added else []
     return sorted(t for t in {*named, *there} if not _removed(states.get(t)))
 
 
-def _chosen(task: Task, states: Mapping[str, TableControl], table: str) -> bool:
+def chosen(task: Task, states: Mapping[str, TableControl], table: str) -> bool:
+    """Whether an order adds a table, or the task file selects it by the name under which it is known."""
     if table in states and states[table].member == "added":
         return True
     return task.source.selects(table)

@@ -32,7 +32,7 @@ class SourceSettings(Settings):
     from `PGPASSWORD` or `~/.pgpass`."""
     tables: list[Pattern] = Field(default=["public.*"])
     """Tables to capture: `schema.table`, with `*` and `?` as in file names. Tables may be added while the
-    task runs."""
+    task runs; those that are taken out leave at its next start (docs/control.md)."""
     exclude: list[Pattern] = Field(default=[])
     """Tables to leave out of those that `tables` selects."""
     connect: Text = ""

@@ -40,7 +40,7 @@ RESYNC_EXACT, DROP, DROPPED, LAND = "resync_exact", "drop", "dropped", "land"
 RENAME, RENAMED, ANEW = "rename", "renamed", "anew"
 PAUSED, SUSPENDED = "paused", "suspended"
 CAPTURE = "capture"
-"""Who gave an order: the capture process."""
+"""Who gave an order: the capture process. `remove` and `add` follow the task file then."""
 ACTIONS: dict[str, str] = {
     PAUSE: "apply leaves the table alone until `resume`; its changes are kept",
     SUSPEND: "the same, ordered by tailrace: the reason says what has to be repaired",
@@ -90,6 +90,7 @@ class TableControl:
 
     Attributes:
         member: `file` (as the task file says), `added` or `removed`.
+        unlisted: it was removed because the task file selects it no longer: it comes back with the file.
         held: `paused`, `suspended` or, when nobody told apply to leave its changes alone, empty.
         why, who, since: of what holds it, or of the order that asks for a baseline.
         wanted: number of the newest order that asks for a baseline and has none yet; 0: none does.
@@ -106,6 +107,7 @@ class TableControl:
 
     table: str
     member: str = "file"
+    unlisted: bool = False
     held: str = ""
     why: str = ""
     who: str = ""
@@ -274,7 +276,9 @@ def followed(state: TableControl, one: Order, taken: Answered | None) -> TableCo
     if one.action in (LAND, DROP, DROPPED, RENAME, RENAMED):
         return _at_target(state, one, taken)
     if one.action == REMOVE:
-        return replace(state, **said, member="removed", held="", wanted=0, landing=0, gap=True)
+        unlisted = one.who == CAPTURE
+        state = replace(state, **said, member="removed", unlisted=unlisted)
+        return replace(state, held="", wanted=0, landing=0, gap=True)
     return _free(state)
 
 
@@ -293,7 +297,8 @@ def _at_target(state: TableControl, one: Order, taken: Answered | None) -> Table
 
 def _asked(state: TableControl, said: Mapping[str, Any], one: Order, answered: bool) -> TableControl:
     if one.action == ADD:
-        state = replace(state, member="added", dropped=0, gone=False)
+        member = "file" if one.who == CAPTURE else "added"
+        state = replace(state, member=member, unlisted=False, dropped=0, gone=False)
     if one.action == ANEW:
         state = replace(state, gap=True)
     if not answered:

@@ -83,6 +83,11 @@ class StreamRecord:
             return self.identity or None
         return {k: v for k, v in self.identity.items() if k not in _OF_THE_STREAM} | {"begin": ""}
 
+    @property
+    def published(self) -> dict[str, str]:
+        """How tables were in the stream when capture prepared them."""
+        return dict(json.loads(self.identity.get(PUBLISHED, "{}")))
+
 
 @dataclass(frozen=True)
 class Renewed:

@@ -119,8 +119,11 @@ def _publication(q: Question) -> Iterator[Finding]:
         yield error(pg_slot.KINDS_LEFT_OUT, where, pg_slot.all_kinds(q.publication))
     if extra := sorted((published(q.session, q.publication) or set()) - set(q.tables)):
         names = ", ".join(quoted_table(table) for table in extra)
+        then = "they are captured too"
+        if pg_slot.owned(q.session, q.publication):
+            then = "those that the task has had leave it when capture starts, others are captured too"
         yield warning(
-            f"the publication has more tables than the task: {', '.join(extra)}; they are captured too",
+            f"the publication has more tables than the task: {', '.join(extra)}; {then}",
             where,
             f"ALTER PUBLICATION {quoted(q.publication)} DROP TABLE {names}; or add them to the task",
         )

@@ -25,6 +25,9 @@ from pg_publication p cross join lateral pg_get_publication_tables(p.pubname) t
 join pg_class c on c.oid = t.relid join pg_namespace s on s.oid = c.relnamespace
 left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = c.oid {join}
 where p.pubname = %s"""
+_NAMED = """
+select s.nspname || '.' || c.relname from pg_publication p join pg_publication_rel r on r.prpubid = p.oid
+join pg_class c on c.oid = r.prrelid join pg_namespace s on s.oid = c.relnamespace where p.pubname = %s"""
 _SCHEMAS = "left join pg_publication_namespace n on n.pnpubid = p.oid and n.pnnspid = s.oid"
 
 
@@ -136,10 +139,11 @@ def publish(
 
 
 def withdraw(session: Session, publication: str, tables: Sequence[str]) -> None:
-    """Removes tables from the publication if they are in it; one created by others is not changed."""
-    there = published(session, publication) or set()
+    """Removes tables from the publication if it names them; one created by others is not changed, and all
+    tables, or those of a schema, stay in one that is for them."""
     if not owned(session, publication):
         return
+    there = {name for (name,) in session.execute(_NAMED, (publication,))}
     names = ", ".join(f"ONLY {quoted_table(table)}" for table in tables if table in there)
     if names:
         session.execute(f"ALTER PUBLICATION {quoted(publication)} DROP TABLE {names}")

@@ -1,0 +1,48 @@
+"""Tables that the task file selects no longer, or selects again: capture gives the orders that an operator
+would give with `tailrace remove` and `tailrace add`.
+
+Such a table is `TableControl.unlisted`: it comes back with the task file, and then with a new baseline,
+because its changes in between are in no change table. What an operator removes only `add` brings back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from ..config.task import Task
+from ..state import orders, streams
+from .table_selection import Known, Moved, chosen
+
+logger = logging.getLogger("tailrace.capture")
+
+LEFT = "the task file does not select it any more"
+BACK = "the task file selects it again"
+
+
+def left_out(task: Task, known: Known, wanted: Collection[str], moved: Moved) -> list[str]:
+    """The tables that the task has had, and that neither its file nor an order selects any more; not those
+    that are gone, nor those that the file calls by the name that they have now."""
+    had = {*known.baselines, *streams.newest(task).published} - {*wanted, *moved.gone}
+    had -= {one.known for one in moved.renamed if task.source.selects(one.now)}
+    removed = {t for t, one in known.states.items() if one.member == "removed"}
+    return sorted(t for t in had - removed if not chosen(task, known.states, t))
+
+
+def leave(task: Task, tables: Collection[str]) -> None:
+    """Removes tables from the task as `tailrace remove` does: their targets stay."""
+    if not tables:
+        return
+    orders.give(task.orders_path, orders.REMOVE, tables, why=LEFT, who=orders.CAPTURE)
+    cure = "targets stay; `tailrace remove TASK TABLE --drop-target` removes one"
+    logger.warning("%s: no longer captured: %s; %s", ", ".join(tables), LEFT, cure)
+
+
+def come_back(task: Task, known: Known) -> bool:
+    """Adds tables that the task file selects again as `tailrace add` does, but no archives: a baseline
+    replaces what they have kept. Returns whether there are any."""
+    listed = [t for t, one in known.states.items() if one.unlisted and task.source.selects(t)]
+    back = sorted(t for t in listed if not (task.keeps_changes(t) and t in known.baselines))
+    if back:
+        orders.give(task.orders_path, orders.ADD, back, why=BACK, who=orders.CAPTURE)
+    return bool(back)
