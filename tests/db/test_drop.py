@@ -63,6 +63,9 @@ def test_slot_publication_and_folders_go_and_targets_stay(task: Task, db: psycop
     assert tailrace(task, "--yes")["folders"] == {}  # again: there is nothing left
     done = CliRunner().invoke(app, ["drop", str(task.folder / "shop.yaml")])
     assert done.output == "there is nothing to drop\n"
+    (said,) = tailrace(task, "--yes", "--targets")["stays"]
+    assert said.startswith(f"targets in {task.target.path}, if the task has left any: the task has no state")
+    assert Path(task.target_path("s.t")).is_dir()
     Capture(task, once=True).run()  # and a task of that name begins anew
     assert there(db) == ["tailrace_shop", "tailrace_shop"]
 

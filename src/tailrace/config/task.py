@@ -31,6 +31,12 @@ from .settings import (
 from .table_settings import RuleSettings, TableSettings, settled
 from .yaml_lines import Mistake
 
+HOME_FOLDERS = (
+    "changes", "tracking", "keylog", "openedge", "repairs", "staging", "checkpoints", "log", "relations",
+    "control", "run",
+)  # fmt: skip
+"""Folders that a task creates in its home; the last one contains the locks."""
+
 
 class Task(Settings):
     """One task: a source, a target, and everything in between."""
@@ -104,12 +110,21 @@ class Task(Settings):
             taken.append(f"{log} holds the targets")
         if Path(self.home).is_relative_to(log):
             taken.append(f"{log} holds `home`")
-        own = [self.log_path, self.relations_path, self.tracking_path, self.openedge_path, self.run_path]
-        own += [f"{self.home}/{name}" for name in ("changes", "control", "staging")]
+        own = [folder for folder in self.own_folders if folder != f"{self.home}/keylog"]
         taken += [f"{path} has other files of the task" for path in own if log.is_relative_to(path)]
         if taken:
             raise _wrong("keylog.path", f"{taken[0]}: give the key log a folder of its own")
         return self
+
+    @model_validator(mode="after")
+    def _targets_apart(self) -> Task:
+        """Targets lie in no folder in which a task keeps its own files, nor around them."""
+        target = Path(self.target.path)
+        own = [folder for folder in self.own_folders if target.is_relative_to(folder)]
+        if self.target.database or not (own or Path(self.home).is_relative_to(target)):
+            return self
+        taken = f"{own[0]} has other files of the task" if own else f"{target} holds `home`"
+        raise _wrong("target.path", f"{taken}: give the targets a folder of their own")
 
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
@@ -121,6 +136,11 @@ class Task(Settings):
     def folder(self) -> Path:
         """The folder that relative paths of this task start from: the task file's folder."""
         return self._folder
+
+    @property
+    def own_folders(self) -> list[str]:
+        """The folders in its home in which the task keeps its own files, there or not."""
+        return [f"{self.home}/{name}" for name in HOME_FOLDERS]
 
     @property
     def apply_app(self) -> str:

@@ -4,6 +4,7 @@ only if requested. Each step can be repeated: after an interruption call it agai
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,12 +17,6 @@ from ..lake.failpoints import reach
 from ..sources import open_source
 from ..sources.base import SourceObject
 from ..state import ledger, live, orders, streams
-
-_FOLDERS = (
-    "changes", "tracking", "keylog", "openedge", "repairs", "staging", "checkpoints", "log", "relations",
-    "control", "run",
-)  # fmt: skip
-"""Folders that a task creates in its home; the last one contains the locks."""
 
 
 @dataclass(frozen=True)
@@ -90,16 +85,25 @@ def _found(task: Task, *, targets: bool, source: bool, dry_run: bool) -> Dropped
     baselines = ledger.read_baselines(task.control_path("baselines"))
     removed = {t for t, one in orders.of_task(task.orders_path, baselines).items() if one.member == "removed"}
     mine = sorted(baselines.keys() - removed)
-    folders = [f"{task.home}/{name}" for name in _FOLDERS]
-    holding = [f for f in folders if not targets and Path(task.target.path).is_relative_to(f)]
-    there = {f: _bytes(f) for f in folders if Path(f).is_dir() and f not in holding}
-    stays = [] if targets or not mine else [f"{len(mine)} targets in {_place(task)}"]
+    there = {f: _bytes(f) for f in task.own_folders if Path(f).is_dir()}
+    stays = _staying(task, mine, targets=targets)
     if not Path(task.keylog_path).is_relative_to(task.home) and Path(task.keylog_path).is_dir():
         stays.append(f"the key log {task.keylog_path}")
     if targets:
         refuse_to_drop(task, mine, ask_source=source)
     kept = _kept(task) if source else []
     return DroppedTask(kept, source, mine if targets else [], there, stays, dry_run)
+
+
+def _staying(task: Task, mine: Sequence[str], *, targets: bool) -> list[str]:
+    """Targets that stay, in words."""
+    if mine:
+        known = f"{len(mine)} targets in {_place(task)}; only `--targets`, now, removes them with the task"
+        return [] if targets else [known]
+    if targets and (task.target.database or Path(task.target.path).is_dir()):
+        why = "the task has no state that tells which they are"
+        return [f"targets in {_place(task)}, if the task has left any: {why}; remove them there"]
+    return []
 
 
 def _place(task: Task) -> str:
