@@ -300,3 +300,14 @@ def test_a_monitor_gets_code_3_with_the_reasons(task: Task) -> None:
     assert (done.exit_code, json.loads(done.stdout)["late"][0]) == (3, "capture never ran")
     assert CliRunner().invoke(app, ["status", file]).exit_code == 0
     assert CliRunner().invoke(app, ["status", file, "--fail-if-behind", "soon"]).exit_code == 2
+
+
+def test_before_the_first_run_nothing_is_captured_stored_or_applied(tmp_path: Path) -> None:
+    (tmp_path / "shop.yaml").write_text(TASK)
+    text, as_json = (
+        CliRunner().invoke(app, ["status", str(tmp_path / "shop.yaml"), *words]).stdout
+        for words in ([], ["--json"])
+    )
+    assert "captured 0, stored 0, applied 0 (change numbers)" in text
+    found = json.loads(as_json)
+    assert (found["captured"], found["stored"], found["applied"]) == (0, 0, 0)

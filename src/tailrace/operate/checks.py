@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..apply.adoption_checks import adoption_findings
 from ..apply.column_checks import column_findings
+from ..apply.folder_checks import folder_findings
 from ..apply.keyless_checks import keyless_findings
 from ..apply.mapping.checks import database_findings, drop_findings, finding, maps
 from ..apply.mapping.prepare import mistakes, prepare
@@ -73,6 +74,7 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
     found += column_findings(task, source, tables)
     found += keyless_findings(task, source, tables)
     found += identity_findings(task, tables, baselines)
+    found += folder_findings(task, tables, baselines)
     found += target_findings(task, tables)
     found += adoption_findings(task, tables, source.relation)
     found += gone_findings(task, tables)

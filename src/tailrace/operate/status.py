@@ -86,7 +86,8 @@ class Status:
     What only a capture that reaches its source can tell is None otherwise: `lag_bytes`, `lag_seconds`,
     `retained_bytes`, `left_bytes` (`control.capture_state`), `rate`. `consumers`: by name what is to be said
     of consumers that keep old changes for long. `seconds_unstored`: how long the oldest change of LOG has
-    waited that the store does not have."""
+    waited that the store does not have. `captured`, `stored` and `applied` are change numbers; 0: none
+    yet."""
 
     task: str
     capture: dict[str, Any] | None
@@ -130,8 +131,8 @@ def status(task: Task) -> Status:
         capture,
         pipeline,
         where.number,
-        totals.stored_upto,
-        totals.applied_upto,
+        max(totals.stored_upto, 0),
+        max(totals.applied_upto, 0),
         where.position.hex().upper() if where.position else None,
         [tables[t] for t in sorted(tables)],
         consumers_said(task),

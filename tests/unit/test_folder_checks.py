@@ -1,0 +1,86 @@
+"""Folders that a task cannot write to, and targets that another task writes to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tailrace.apply.folder_checks import folder_findings
+from tailrace.config.task import Task, read
+from tailrace.lake import delta as lake
+from tailrace.lake.applications import applications
+
+pytestmark = pytest.mark.unit
+T = "s.t"
+ROWS = pa.table({"id": [1]})
+
+
+def task(folder: Path, name: str = "shop", more: str = "target: lake\n") -> Task:
+    made = read(f"name: {name}\nsource: {{url: 'postgresql://db/shop'}}\n{more}", folder)
+    assert isinstance(made, Task)
+    return made
+
+
+def said(one: Task, version: int | None = None) -> list[str]:
+    taken: dict[str, Any] = {} if version is None else {T: type("Taken", (), {"version": version})}
+    return [f"{f.level}: {f.where}: {f.what}" for f in folder_findings(one, [T], taken)]
+
+
+@pytest.mark.parametrize("inside", ["", "/lake"])
+@pytest.mark.parametrize("setting", ["target.path", "home"])
+def test_a_file_is_no_folder(tmp_path: Path, inside: str, setting: str) -> None:
+    (tmp_path / "passwd").touch()
+    more = f"target: passwd{inside}\n" if setting == "target.path" else f"home: passwd{inside}\n"
+    assert said(task(tmp_path, more=more)) == [f"error: {setting}: {tmp_path}/passwd is a file, not a folder"]
+
+
+def test_a_folder_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "theirs").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, _: "theirs" not in str(path))
+    one = task(tmp_path, more="target: theirs/lake\n")
+    assert said(one) == [f"error: target.path: {tmp_path}/theirs is a folder that this user may not write to"]
+    assert said(task(tmp_path)) == []
+
+
+def test_a_target_that_another_task_writes_to(tmp_path: Path) -> None:
+    mine, theirs = task(tmp_path), task(tmp_path, "crm")
+    path = mine.target_path(T)
+    assert said(mine) == []
+    lake.append(path, ROWS, progress={theirs.apply_app: 1})
+    warning = (
+        "warning: s.t: its target s.t is written by the task crm, too: each replaces and changes rows of "
+        "the other"
+    )
+    assert said(mine) == [warning] and said(theirs) == []
+    lake.append(path, ROWS, progress={mine.apply_app: 1})  # the baseline, version 2, replaced what crm wrote
+    assert said(mine, 2) == [] and said(theirs, 1) == [warning.replace("crm", "shop")]
+    lake.append(path, ROWS, progress={theirs.apply_app: 2})
+    assert said(mine, 2) == [warning]
+
+
+def test_constants_in_the_key_tell_the_rows_of_two_tasks_apart(tmp_path: Path) -> None:
+    apart = "target: lake\ntables: {s.t: {constants: {site: '@TASK'}}}\n"
+    mine, plain = task(tmp_path, more=apart), task(tmp_path, "other")
+    lake.append(mine.target_path(T), ROWS, progress={f"tailrace/crm/{T}": 1, f"{mine.apply_app}/{T}": 1})
+    assert said(mine) == []
+    assert [one.split(" by ")[1] for one in said(plain)] == [
+        "the task crm, shop, too: each replaces and changes rows of the other"
+    ]
+
+
+def test_the_writers_of_a_table_are_in_its_checkpoint_and_in_the_commits_since(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    assert applications(path) == set()
+    lake.append(path, ROWS, progress={"a": 1})
+    lake.append(path, ROWS, progress={"b": 1})
+    DeltaTable(path).create_checkpoint()
+    lake.append(path, ROWS, progress={"c": 1})
+    for old in (0, 1):
+        (tmp_path / f"t/_delta_log/{old:020}.json").unlink()
+    assert applications(path) == {"a", "b", "c"}
+    assert applications(path, after=2) == {"c"} and applications(path, after=3) == set()
