@@ -127,6 +127,29 @@ def test_it_is_noticed_while_capture_runs(tmp_path: Path, database: str, db: psy
     ]
 
 
+def test_one_that_is_dropped_while_capture_runs_is_not_made_again(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    """An order publishes tables, and would hide that it was gone."""
+    db.execute("create schema s")
+    shop = shop_of(tmp_path, database, db)
+    stop, failed = threading.Event(), list[Exception]()
+
+    def run() -> None:
+        try:
+            Capture(shop.task, stop=stop).run()
+        except SourceError as error:
+            failed.append(error)
+
+    with meanwhile(run, stop=stop):
+        wait_for(lambda: db.execute("select active from pg_replication_slots").fetchone() == (True,), 20)
+        db.execute(f"drop {NAME}".encode())
+        orders.resync(shop.task.orders_path, "s.a", "asked for")
+        wait_for(lambda: bool(failed), 20)
+    assert "the publication is gone" in str(failed[0]) and "--new-stream" in str(failed[0])
+    assert published(db, "tailrace_shop") is None
+
+
 @pytest.mark.slow
 def test_a_table_that_the_task_file_leaves_out_leaves_it_and_comes_back_with_a_new_baseline(
     tmp_path: Path, database: str, db: psycopg.Connection

@@ -132,7 +132,7 @@ class PostgresSource:
 
         A new slot has a snapshot: `snapshot()` gives it when it is the next call. TableMovedError: a table
         got another name, went, or was created again since they were listed; nothing is published then.
-        PositionError: the slot is gone, and none may `begin`.
+        PositionError: the slot is gone, and none may `begin`; or its publication is.
         """
         with asking(self.where):
             there = pg_slot.begins(self._session(), self.slot) is not None
@@ -142,6 +142,8 @@ class PostgresSource:
                     where=f"{self.where}, slot {self.slot}",
                     hint=ANEW,
                 )
+            if there:
+                self._still_published()  # it was made before the slot was
             try:
                 now = [self._now(t) for t in tables]
                 pg_slot.publish(self._session(), self.publication, now, self._lacking)
