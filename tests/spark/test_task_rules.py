@@ -174,6 +174,33 @@ def test_a_crash_before_the_key_log_suspends_no_table(
     assert [n for n, *_ in task.logged("s.t")] == [1, 2]
 
 
+def test_what_a_crash_kept_from_the_record_is_recorded_with_the_versions_that_have_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two transactions are in the target, and neither in the key log; then somebody else commits."""
+    limited = Rules.of("strict", {"delete_missing": "suspend"})
+    task = Staged(spark, tmp_path, {"s.t": TableRules(limited, True)}, per_transaction=1)
+    task.store({"s.t": [change(2, "I", "a")]})
+    task.catch_up()
+    task.put({"s.t": [change(4, "I", "b"), change(5, "I", "c"), change(6, "D", "x")]})
+    with monkeypatch.context() as patch:
+        patch.setattr(TaskRules, "flush", lambda _: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            task.catch_up(run="2")
+    path = task.target.path("s.t")  # type: ignore[attr-defined]
+    task.lose("s.t", "id = 'a'")
+    versions = {}
+    for version in range(lake.version(path) + 1):
+        versions[lake.reached(DeltaTable(path, version=version), "t")] = version
+    by_several_jobs(monkeypatch)
+    done = task.catch_up(run="3")
+    assert [(one.upto, one.version, bool(one.suspended)) for one in done] == [
+        (4, versions[4], False),
+        (5, versions[5], False),
+        (5, versions[5], True),
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("by_task", [1, 2, 0])
 def test_transaction_by_transaction_comes_to_the_same(

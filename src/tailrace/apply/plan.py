@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ..engine.columns import KEPT
 from ..model.change import ChangeTable, Relation
@@ -121,6 +121,12 @@ class TableBatch:
     def rows(self) -> int:
         """About how many changes there are, as far as counted."""
         return sum(self.counts.get(k, 0) for k in ("I", "U", "D", "T"))
+
+    @staticmethod
+    def there(table: str, relation: Relation, upto: int) -> TableBatch:
+        """The batch of changes that a target has: it changes nothing, is not looked at, and its outcome says
+        with which version they came."""
+        return TableBatch(table, relation, ChangeTable(cast("DataFrame", None), relation.key, []), upto, {})
 
 
 @dataclass(frozen=True)

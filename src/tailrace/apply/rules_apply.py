@@ -114,9 +114,17 @@ class RulesApply:
         def work() -> ApplyResult:
             self._begin(batch.table, after, baseline)
             cut = of_task(batch, after, exact=exact)
-            return self._apply(batch.table, cut, batch.upto)
+            done = self._apply(batch.table, cut, batch.upto)
+            return done if done.upto >= 0 else self._there_already(batch, done)
 
         return self._guarded(replace(batch.changes, name=batch.table), work)
+
+    def _there_already(self, batch: TableBatch, done: ApplyResult) -> ApplyResult:
+        """What was done where nothing was written, with how far the target is in the batch, and the version
+        that has it."""
+        upto = min(self._target.progress(batch.table), batch.upto)
+        there = TableBatch.there(batch.table, batch.relation, upto)
+        return replace(done, upto=upto, outcome=self._target.apply(there))
 
     def prepared(self, batch: TaskBatch, baseline: int) -> TaskBatch | None:
         """A batch for one task with what its merge needs to find and log the outcome of the changes; None

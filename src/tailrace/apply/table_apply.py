@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ..errors import TailraceError, from_spark
 from ..model.change import ChangeTable
@@ -25,7 +25,7 @@ from .task_batches import TaskBatches
 from .task_rules import TaskRules
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 Read = Callable[["SparkSession", str, Segment], ChangeTable | None]
 
@@ -95,14 +95,9 @@ class TableApply:
     def _nothing(self, table: str, upto: int) -> AppliedTable:
         """What is to be recorded where nothing is left to do up to a change number."""
         reached = self.target.progress(table)
-        relation = self.known.history[table][-1].relation
-        # A batch that is there changes nothing, and is not looked at.
-        batch = TableBatch(
-            table, relation, ChangeTable(cast("DataFrame", None), relation.key, []), reached, {}
-        )
-        return applied(
-            table, ApplyResult(upto, outcome=self.target.apply(batch) if reached >= 0 else ApplyOutcome())
-        )
+        batch = TableBatch.there(table, self.known.history[table][-1].relation, reached)
+        outcome = self.target.apply(batch) if reached >= 0 else ApplyOutcome()
+        return applied(table, ApplyResult(upto, outcome=outcome))
 
     def _apply(self, table: str, last: Stored, counts: Mapping[str, int], done: list[AppliedTable]) -> None:
         baseline = self.known.baselines.get(table)

@@ -33,9 +33,10 @@ _TOLD_BY_CAPTURE = ("lag_bytes", "lag_seconds", "retained_bytes", "left_bytes", 
 
 @dataclass
 class TableStatus:
-    """One table of a task. Positions are hex; rows are since the beginning of the task; `behind` is stored
-    change-table rows that the target does not have yet (a store batch that it has in part counts whole),
-    `seconds_behind` the age of the oldest of them.
+    """One table of a task. Positions are hex; rows are since the beginning of the task (`inserted`, `updated`
+    and `deleted` without those of a batch whose process was killed between its commit and its record);
+    `behind` is stored change-table rows that the target does not have yet (a store batch that it has in part
+    counts whole), `seconds_behind` the age of the oldest of them.
 
     `state`: running, paused, suspended, removed, `baseline 3/8` (parts read), window open, waits for its
     baseline, waits for a new baseline, being renamed, tracked only (its policy is below level 2). One that

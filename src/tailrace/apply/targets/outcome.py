@@ -12,7 +12,8 @@ class ApplyOutcome:
     Attributes:
         inserted, updated, deleted: rows of the target, net: a key inserted and deleted in one batch counts
             nowhere, a changed key counts as one delete and one insert.
-        version: the target's version that holds the batch (Delta: the commit's).
+        version: the target's version that holds the batch (Delta: the commit's, or, when the target had the
+            batch already, the newest one without later changes); -1: it is not known.
         plan: a name in `tailrace.apply.plan.PLANS`.
         seconds: wall time.
         missing: deletes and old images of a table without key for which the target had no row.

@@ -151,7 +151,8 @@ _ALL: Final = (
     ),
     Metric(
         "tailrace_table_applied_rows_total", "counter", "pipeline",
-        "Rows written to the target, since the task began: `insert`, `update`, `delete`.",
+        "Rows written to the target, since the task began: `insert`, `update`, `delete`. Those of a batch "
+        "whose process was killed before it had recorded what it had committed are not counted.",
         ("table", "operation"),
     ),
     Metric(

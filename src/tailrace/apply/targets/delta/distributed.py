@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
 from ....config.late_session import is_started
 from ....engine.columns import KEPT, OP
@@ -254,11 +255,26 @@ def keys_of(rows: DataFrame, relation: Relation, living: str | None) -> DataFram
 
 def as_of(path: str, app_id: str, reached: int) -> DeltaTable:
     """A target's newest version that was no further than a change number."""
+    if (found := _no_further(path, app_id, reached)) is None:
+        raise ApplyError(f"no version of the target before change {reached + 1} is left", where=path)
+    return found
+
+
+def version_of(path: str, app_id: str, reached: int) -> int:
+    """The number of that version; -1: it is not left."""
+    found = _no_further(path, app_id, reached)
+    return -1 if found is None else found.version()
+
+
+def _no_further(path: str, app_id: str, reached: int) -> DeltaTable | None:
     for version in range(DeltaTable(path).version(), -1, -1):
-        found = DeltaTable(path, version=version)
+        try:
+            found = DeltaTable(path, version=version)
+        except TableNotFoundError:  # its log is cleaned up
+            return None
         if lake.reached(found, app_id) <= reached:
             return found
-    raise ApplyError(f"no version of the target before change {reached + 1} is left", where=path)
+    return None
 
 
 def has_vectors(table: DeltaTable) -> bool:

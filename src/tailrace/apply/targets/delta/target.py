@@ -254,8 +254,10 @@ class DeltaTarget:
         refuse(table, path)
         if self.place(batch.table).partition:
             batch = in_types(batch, as_there(batch.relation, self.columns(batch.table)))
-        if (after := lake.reached(table, app)) >= batch.upto:
+        if (after := lake.reached(table, app)) == batch.upto:
             return ApplyOutcome(version=table.version())
+        if after > batch.upto:
+            return ApplyOutcome(version=distributed.version_of(path, app, batch.upto))
         if batch.looked is not None and batch.looked != table.version():
             raise ConcurrentCommitError.at(path, batch.looked, table.version())
         if not batch.rows:

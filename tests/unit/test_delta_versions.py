@@ -1,0 +1,40 @@
+"""What a Delta target says of batches that it has: with which of its versions they came."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tailrace.apply.plan import TableBatch
+from tailrace.apply.targets.delta.target import DeltaTarget
+from tailrace.lake import delta as lake
+from tailrace.model.change import Column, Relation
+
+pytestmark = pytest.mark.unit
+RELATION = Relation(1, "s", "t", "d", (Column("id", 1, "integer", "int4", "int", key=True),))
+
+
+def version_of(target: DeltaTarget, upto: int) -> int:
+    return target.apply(TableBatch.there("s.t", RELATION, upto)).version
+
+
+def test_it_is_the_newest_without_later_changes(tmp_path: Path) -> None:
+    target = DeltaTarget(None, str(tmp_path), app_id="x")  # type: ignore[arg-type]
+    path = target.path("s.t")
+    for progress in ({"x": 4}, {"x": 6}, {"other": 1}, {"x": 9}, {"other": 2}):
+        lake.append(path, pa.table({"id": pa.array([1], pa.int32())}), progress=progress)
+    assert [version_of(target, upto) for upto in (3, 4, 5, 6, 8, 9)] == [0, 1, 1, 3, 3, 5]
+
+
+def test_it_is_not_known_when_the_log_is_cleaned_up(tmp_path: Path) -> None:
+    target = DeltaTarget(None, str(tmp_path), app_id="x")  # type: ignore[arg-type]
+    path = target.path("s.t")
+    for number in (4, 6, 9):
+        lake.append(path, pa.table({"id": pa.array([1], pa.int32())}), progress={"x": number})
+    DeltaTable(path, version=2).create_checkpoint()
+    for version in (0, 1):
+        (Path(path) / "_delta_log" / f"{version:020d}.json").unlink()
+    assert [version_of(target, upto) for upto in (4, 6, 9)] == [-1, 2, 3]
