@@ -165,8 +165,8 @@ class SparkLostError(TailraceError):
 
 
 class StorageFullError(TailraceError):
-    """No space left where something was to be written. Nothing half-written is visible; the work is repeated
-    once there is space."""
+    """No space left where something was to be written, or a file became larger than it may. Nothing
+    half-written is visible; the work is repeated once there is space."""
 
 
 class OvertakenError(TailraceError):
@@ -263,13 +263,15 @@ def full(error: BaseException, *, where: str) -> StorageFullError | None:
     """
     if isinstance(error, StorageFullError):
         return error
-    if getattr(error, "errno", None) not in (errno.ENOSPC, errno.EDQUOT) and not _FULL.search(str(error)):
+    number, said = getattr(error, "errno", None), str(error)
+    if number in (errno.ENOSPC, errno.EDQUOT) or _FULL.search(said):
+        what, do = "no space left on the device", "free some space (`df -h`, quotas)"
+    elif number == errno.EFBIG or "File too large" in said:
+        what = "a file would be larger than this process may write"
+        do = "raise the limit (`ulimit -f`, `LimitFSIZE` of a service, that of the file system)"
+    else:
         return None
-    return StorageFullError(
-        "no space left on the device",
-        where=where,
-        hint="free some space (`df -h`, quotas) and start again: nothing is half-written or lost",
-    )
+    return StorageFullError(what, where=where, hint=f"{do} and start again: nothing is half-written or lost")
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import re
+import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -137,6 +139,37 @@ def test_what_spark_and_the_system_say_is_recognized() -> None:
     assert isinstance(full(OSError(122, "Disk quota exceeded"), where="home"), StorageFullError)
     assert full(OSError(13, "Permission denied"), where="home") is None
     assert type(from_spark(RuntimeError("something else"), where="store")) is ApplyError
+
+
+LARGE = r"a file would be larger than this process may write\n  where: .*\n  hint: raise the limit"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(27, "File too large"),
+        OSError("[Errno 27] Error writing bytes to file. Detail: [errno 27] File too large"),  # Arrow
+        OSError(
+            "Generic LocalFileSystem error\n  Unable to copy data to file\n  File too large (os error 27)"
+        ),
+        RuntimeError("java.io.IOException: File too large\n\tat x"),
+    ],
+)
+def test_a_limit_of_the_size_of_files_is_told_apart(error: Exception) -> None:
+    assert re.search(LARGE, str(full(error, where="/lake/orders")))
+
+
+def test_a_part_that_would_be_larger_than_a_file_may_be_goes(tmp_path: Path) -> None:
+    """As under `ulimit -f`."""
+    part = lake.Part(str(tmp_path), pa.schema([("b", pa.binary())]))
+    rows, before = pa.table({"b": pa.array([os.urandom(4 << 20)])}), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, before[1]))
+    try:
+        with pytest.raises(StorageFullError, match=LARGE):
+            part.write(rows)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_command_says_it_in_its_own_words(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -266,14 +266,17 @@ def test_a_lease_that_is_being_made_belongs_to_somebody(tmp_path: Path) -> None:
     assert live.locked(tmp_path, "capture")
 
 
-def test_a_lease_is_renewed_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_lease_is_renewed_where_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
     mine = Holder(1, "east", "kernel", 7, "id")
     assert lease_files.make(tmp_path, "capture", mine)
     file = tmp_path / "capture.lease.1"
     os.utime(file, (0, 0))
 
     def full(self: Path, text: str) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(Path, "write_text", full)
     lease_files.write(tmp_path, "capture", mine)

@@ -3,7 +3,6 @@ use."""
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import platform
@@ -13,6 +12,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+
+from ..errors import full
 
 PERIOD_S = 30.0
 """Seconds for which a lease is valid."""
@@ -124,7 +125,7 @@ def write(folder: Path, name: str, mine: Holder) -> None:
         draft.replace(file)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if full(error, where=str(file)) is None:
             raise
         os.utime(file)
 
