@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -73,9 +74,9 @@ class TaskHome:
         relation = Relation(1, "shop", "item", "d", self.columns)
         path = self.task.target_path(ITEM)
         taken = Baseline(
-            ITEM, relation, position(after + 1), len(rows), lake.version(path), at(after), 0, number, 0, after, **more
+            ITEM, relation, position(after + 1), len(rows), lake.version(path), at(after), 0, number, 0, after
         )  # fmt: skip
-        ledger.write_baseline(self.task.control_path("baselines"), taken)
+        ledger.write_baseline(self.task.control_path("baselines"), replace(taken, **more))
 
     def write(self, rows: Sequence[Row], number: int) -> None:
         """A version of the target, which has reached a change number."""

@@ -185,18 +185,22 @@ class TaskTable(TableChanges):
 
     def _refuse_older(self, point: Point, taken: Baseline) -> None:
         """Raises PositionError when a place is not known to be after the baseline."""
+        known = f"finished at {taken.finished_at:%Y-%m-%dT%H:%M:%SZ}"
         if point.number is not None:
             later = point.number >= taken.after
         elif point.column == "stream_position":
             later = point.high >= taken.position
         else:
+            behind = (pc.field(POSITION) >= taken.position) & _after(taken.after)
+            first, last = self.files.first(behind), self.files.last(~behind)
+            # By the host's clock, which the source's may be ahead of: the changes in the baseline tell that.
             finished = sequence.make(sequence.time_part(taken.finished_at), 0)
-            first = self.files.first((pc.field(POSITION) >= taken.position) & _after(taken.after))
+            if last is not None and last[0] > finished:
+                finished, known = last[0], f"with the changes up to change_seq {last[0]}"
             later = point.high >= finished or (first is not None and point.high >= first[0])
         if not later:
             raise PositionError(
-                f"{point.text} is before the baseline of {self.name} (change number {taken.after}, finished "
-                f"at {taken.finished_at:%Y-%m-%dT%H:%M:%SZ})",
+                f"{point.text} is before the baseline of {self.name} (change number {taken.after}, {known})",
                 where=self.files.path,
                 hint="ask for a later place",
             )
