@@ -113,6 +113,15 @@ def test_what_retention_took_is_an_error_that_names_what_is_kept(home: TaskHome)
     assert rows(table.as_of(13)) == [(1, "b"), (3, "a")]
 
 
+def test_what_retention_took_between_the_target_and_a_place_is_told_by_that_place(home: TaskHome) -> None:
+    home.forget(15)
+    table = tailrace.open(home.file).table(ITEM)
+    for ask, what in ((lambda: table.as_of(seq(16)), f"as of {seq(16)}"), (table.current, "as of now")):
+        said = rf"{what} need the changes from number 14 on, .* version 2 .*; only those after number 15 are kept"
+        with pytest.raises(PositionError, match=said):
+            ask()
+
+
 def test_what_retention_took_is_an_error_where_no_change_is_left(home: TaskHome) -> None:
     """Also for places that tell no number; behind what it took, they are answered."""
     home.applied([item(1, "c"), item(4), item(5)], 16)

@@ -122,7 +122,12 @@ class TaskTable(TableChanges):
                 hint="ask for a later place",
             )
         since = (pc.field(POSITION) >= taken.position) & _after(version.number)
-        self.files.refuse_gone(Point.of(version.number + 1), None)
+        lacks = Point.of(version.number + 1)
+        needs = (
+            f"rows as of {point.text if point else 'now'} need the changes from number {lacks.text} on, "
+            f"which the target's version {version.version} lacks"
+        )
+        self.files.refuse_gone(lacks, None, needs)
         rows = self.files.rows_where(both(since, upto), self._wanted(STATE))
         return self._laid_over(version, taken, rows)
 

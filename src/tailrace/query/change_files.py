@@ -184,16 +184,18 @@ class ChangeFiles:
         """Rows that are no changes: tailrace keeps those apart."""
         return None
 
-    def refuse_gone(self, start: Point | None, end: Point | None) -> None:
-        """Raises PositionError when changes of a range are not kept any more."""
+    def refuse_gone(self, start: Point | None, end: Point | None, needs: str | None = None) -> None:
+        """Raises PositionError when changes of a range are not kept any more; `needs`: what needs them, when
+        nobody asked for them."""
         gone = kept(self.delta) if self.delta else -1
         if gone < 0:
             return
         first = min((s.low_seq for s in self._spans.values() if s.low_seq), default="")
         for one in (start, end):
             if one is not None and self._gone(one, gone):
+                needed = needs or f"changes at {one.text} are asked for"
                 raise PositionError(
-                    f"changes at {one.text} are asked for; only those after number {gone} are kept"
+                    f"{needed}; only those after number {gone} are kept"
                     + (f", from change_seq {first} on" if first else ""),
                     where=self.path,
                     hint="retention took them (docs/retention.md): ask for later ones",
