@@ -197,7 +197,7 @@ class TaskTable(TableChanges):
             later = point.high >= taken.position
         else:
             behind = (pc.field(POSITION) >= taken.position) & _after(taken.after)
-            first, last = self.files.first(behind), self.files.last(~behind)
+            first, last = self.files.first(behind), self.files.last(pc.field(POSITION) < taken.position)
             # By the host's clock, which the source's may be ahead of: the changes in the baseline tell that.
             finished = sequence.make(sequence.time_part(taken.finished_at), 0)
             if last is not None and last[0] > finished:
