@@ -7,12 +7,18 @@ from collections.abc import Iterable
 
 
 def meant(word: str, there: Iterable[str], *, many: int = 3, cutoff: float = 0.5) -> str | None:
-    """A question with the nearest names; None if none is near.
+    """A question with the nearest names; None if none is near. Letter case makes no difference.
 
     >>> meant("shop.itm", ["shop.item", "shop.items", "hr.pay"])
     'did you mean shop.item or shop.items?'
+    >>> meant("SHOP.ITEM", ["shop.item"])
+    'did you mean shop.item?'
     >>> meant("x", ["shop.item"]) is None
     True
     """
-    near = difflib.get_close_matches(word, list(there), n=many, cutoff=cutoff)
+    spelled: dict[str, list[str]] = {}
+    for name in there:
+        spelled.setdefault(name.lower(), []).append(name)
+    near = difflib.get_close_matches(word.lower(), list(spelled), n=many, cutoff=cutoff)
+    near = [name for low in near for name in spelled[low]][:many]
     return f"did you mean {' or '.join(near)}?" if near else None
