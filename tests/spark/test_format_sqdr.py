@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from tailrace import formats
+from tailrace.errors import FormatError
 from tailrace.formats.base import FINER
 from tailrace.formats.sqdr import detail as sqdr_detail
 from tailrace.formats.sqdr import flags as sqdr_flags
@@ -240,6 +241,71 @@ def test_a_subscription_that_only_deletes_and_one_destination_of_two(spark):
     ]  # fmt: skip
 
 
+TYPED = [("SHOP.ITEM", 1, "ID", "int", True, False), ("SHOP.ITEM", 2, "PIC", "binary", False, False)]
+
+
+@pytest.mark.parametrize(
+    ("subscriptions", "declared", "names"),
+    [
+        ("AB", ["SHOP.ITEM"], ["SHOP.ITEM@A", "SHOP.ITEM@B"]),
+        ("AB", ["SHOP.ITEM@A", "SHOP.ITEM@B"], ["SHOP.ITEM@A", "SHOP.ITEM@B"]),
+        # The other one has no changes yet.
+        ("A", ["SHOP.ITEM@A", "SHOP.ITEM@B"], ["SHOP.ITEM", "SHOP.ITEM@B"]),
+    ],
+)
+def test_subscriptions_of_one_destination_have_the_declared_columns(spark, subscriptions, declared, names):
+    rows = [row(1, "I", after_image=image('ID="1" PIC="&#x0AFF"'), subscription_id=s) for s in subscriptions]
+    types = columns(spark, *[(name, *column[1:]) for name in declared for column in TYPED])
+    found = read({"ir_keylog": log(spark, *rows), "tailrace_columns": types})
+    assert sorted(found.changes) == names
+    for name, s in zip(names, subscriptions, strict=False):
+        ct = found.changes[name]
+        (one,) = ct.df.select("header__native_subscription_id", "ID", "PIC", "_why").collect()
+        assert (ct.key, tuple(one)) == (["ID"], (s, 1, b"\x0a\xff", None))
+
+
+@pytest.mark.parametrize("typed", [True, False])
+@pytest.mark.parametrize(
+    ("option", "given"), [("key", "ID,pc"), ("columns", "ID int, pc binary"), ("octet", "pc")]
+)
+def test_options_that_name_a_column_which_is_not_there(spark, option, given, typed):
+    tables = {"ir_keylog": log(spark, row(1, "I", after_image=image('ID="1" PIC="2"')))}
+    if typed:
+        tables["tailrace_columns"] = columns(spark, *TYPED)
+    with pytest.raises(
+        FormatError, match=rf"SHOP.ITEM has no column pc\n.*option {option}\n.*did you mean PIC"
+    ):
+        read(tables, **{option: given})
+
+
+def test_options_may_name_a_column_that_no_row_has_yet(spark):
+    """Of a subscription that only deletes the texts have the key alone."""
+    tables = {"ir_keylog": log(spark, row(1, "D", before_key='ID="1"'))}
+    found = read(tables, key="ID,LINE", columns="ID int")
+    assert found.changes["S1"].key == ["ID"]
+    assert found.notes == (
+        "option key: no row has a column LINE so far",
+        "S1 has no column LINE (option key): its key stays ID",
+    )
+
+
+def test_a_table_that_lacks_a_column_of_the_named_key_keeps_its_own(spark):
+    rows = [
+        row(1, "I", after_image=image('ID="1" V="a"', '<Dest>"S"."ITEM"</Dest>'), subscription_id="1"),
+        row(2, "D", before_key='ID="1"', subscription_id="1"),
+        row(
+            3, "I", after_image=image('ID="1" LINE="1" V="a"', '<Dest>"S"."LINE"</Dest>'), subscription_id="2"
+        ),
+    ]
+    found = read({"ir_keylog": log(spark, *rows)}, key="ID,LINE")
+    assert {n: ct.key for n, ct in found.changes.items()} == {"S.ITEM": ["ID"], "S.LINE": ["ID", "LINE"]}
+    assert found.notes == ("S.ITEM has no column LINE (option key): its key stays ID",)
+    with pytest.raises(
+        FormatError, match=r"the key log has no column LNE\n.*option key\n.*did you mean LINE"
+    ):
+        read({"ir_keylog": log(spark, *rows)}, key="ID,LNE")
+
+
 def test_keys_of_all_columns_are_rows_of_a_table_without_key(spark):
     """Each update has its old row, one that changes nothing, too."""
     rows = [
@@ -300,6 +366,8 @@ def test_octet_text_has_two_digits(spark):
     ct = change_table(spark, [Image(1, "I", full(1, "a\nb"))])
     options = FORM.options(octet="name")
     tables = FORM.write({"shop.item": ct}, options)
+    with pytest.raises(FormatError, match=r"shop.item has no column nmae\n.*option octet"):
+        FORM.write({"shop.item": ct}, FORM.options(octet="nmae"))
     assert 'name="a&#x0Ab"' in tables["ir_keylog"].collect()[0]["after_image"]
     assert literal(FORM.read(tables, FORM.options()).changes["shop.item"], headers=[])[0][-1][1] == "a\nb"
 

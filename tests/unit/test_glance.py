@@ -88,6 +88,20 @@ def test_sqdr() -> None:
     assert (alone.key, list(alone.columns)) == (["ID"], ["ID", "NAME", "PRICE", "TAG"])
 
 
+def test_two_subscriptions_of_one_sqdr_table_have_the_columns_that_are_declared(tmp_path: Path) -> None:
+    there = EXAMPLES / "sqdr" / "tables"
+    shutil.copy(there / "tailrace_columns.csv", tmp_path)
+    with (there / "ir_keylog.csv").open(newline="") as file:
+        head, *rows = csv.reader(file)
+    place = head.index("subscription_id")
+    with (tmp_path / "ir_keylog.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([head, *rows, *([*r[:place], "32", *r[place + 1 :]] for r in rows)])
+    (alone,) = look("sqdr", "tables").tables
+    found = look(tmp_path).tables
+    assert [t.name for t in found] == [f"SHOP.ITEM@{s}" for s in (rows[0][place], "32")]
+    assert [(t.key, t.columns) for t in found] == [(alone.key, alone.columns)] * 2
+
+
 def test_soliddb() -> None:
     found = look("soliddb", "tables")
     assert (found.format, [t.name for t in found.tables]) == ("soliddb", ["SHOP.ITEM"])

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import FormatError
 from ...wire.keylog_values import KeyLogField, unescape_name
 from ..base import WHY, Tables
+from ..given import columns_in, refuse_columns
 from ..shape import conform
 from ..tailrace import types_of
 from . import text as sqdr_text
@@ -46,20 +48,55 @@ def sources_of(log: DataFrame, tables: Tables, options: SqdrOptions) -> Sources:
     dests = _dests(log)
     notes: list[str] = []
     table_of = names_of(dests, notes)
-    missing = [s for s, table in table_of.items() if table not in declared]
-    seen = _seen(log, missing) if missing else {}
-    for subscription, (_, key) in seen.items():
-        if not key and not options.key:
-            what = "no key is known, or it has all columns: rows are identified by all of their values"
-            notes.append(f"{table_of[subscription]}: {what}; name a key with the option key")
+    rows_of = {s: name for s, table in table_of.items() if (name := declared_as(table, s, declared))}
+    missing = [s for s in table_of if s not in rows_of]
+    seen, whole = _seen(log, missing) if missing else ({}, True)
     # A declared table may have no changes yet; then its subscription has its name.
-    table_of |= {table: table for table in declared if table not in table_of.values()}
+    new: dict[str | None, str] = {table: table for table in declared if table not in rows_of.values()}
+    table_of |= new
+    rows_of |= new
     sources = []
     for subscription in sorted(table_of, key=lambda s: (s is None, s or "")):
         table = table_of[subscription]
-        fields, key = layout_of(declared[table]) if table in declared else seen[subscription]
-        sources.append(SqdrTable(subscription, table, *_as_opted(table, fields, key, options)))
+        layout = layout_of(declared[rows_of[subscription]]) if subscription in rows_of else seen[subscription]
+        sources.append(SqdrTable(subscription, table, *_as_opted(table, *layout, options)))
+    notes += [*_strange(sources, options, whole=whole), *_keys(sources, seen, options)]
     return Sources(tuple(sources), tuple(notes))
+
+
+def _strange(sources: Sequence[SqdrTable], options: SqdrOptions, *, whole: bool) -> list[str]:
+    """Notes about columns that options name and no table has; `whole`: an image of each table was seen.
+
+    Raises:
+        FormatError: the columns of all tables are known, and it is none of them.
+    """
+    there = {f.name for source in sources for f in source.fields}
+    where = sources[0].table if len(sources) == 1 else "the key log"
+    notes = []
+    for option, names in _named(options).items():
+        if whole and there:
+            refuse_columns(option, where, names, there)
+        notes += [f"option {option}: no row has a column {n} so far" for n in names if n not in there]
+    return notes
+
+
+def _named(options: SqdrOptions) -> dict[str, list[str]]:
+    """The columns that options name."""
+    given = {"columns": list(types_of(options.columns))}
+    return given | {"key": columns_in(options.key), "octet": columns_in(options.octet)}
+
+
+def _keys(sources: Sequence[SqdrTable], seen: Collection[str | None], options: SqdrOptions) -> Iterator[str]:
+    """Notes about keys that are not those that the option names, and tables without one."""
+    given = columns_in(options.key)
+    for source in sources:
+        lacks = [k for k in given if k not in {f.name for f in source.fields}]
+        if lacks and len(lacks) < len(given):
+            key = ", ".join(source.key) or "unknown"
+            yield f"{source.table} has no column {', '.join(lacks)} (option key): its key stays {key}"
+        elif source.subscription in seen and not source.key:
+            what = "no key is known, or it has all columns: rows are identified by all of their values"
+            yield f"{source.table}: {what}; name a key with the option key"
 
 
 def _as_opted(
@@ -69,17 +106,23 @@ def _as_opted(
     low = [f.name.lower() for f in fields]
     if len(set(low)) < len(low):
         raise FormatError("columns differ in letter case only", where=table)
-    kinds, octets = types_of(options.columns), listed(options.octet)
+    kinds, octets = types_of(options.columns), columns_in(options.octet)
     made = [
         sqdr_text.field_of(f.name, kinds.get(f.name, f.type), octet=f.octet or f.name in octets)
         for f in fields
     ]
-    key = [k for k in listed(options.key) if k in {f.name for f in fields}] or key
-    return tuple(made), tuple(key)
+    return tuple(made), tuple(key_of(key, [f.name for f in fields], options))
 
 
-def listed(text: str) -> list[str]:
-    return [n.strip() for n in text.split(",") if n.strip()]
+def key_of(found: list[str], names: Collection[str], options: SqdrOptions) -> list[str]:
+    """The key of a table with these columns: the one that the options name if it has all of it, otherwise the
+    one that was found.
+
+    >>> key_of(["id"], ["id", "v"], SqdrOptions(key="id,line"))
+    ['id']
+    """
+    given = columns_in(options.key)
+    return given if given and set(given) <= set(names) else found
 
 
 _Declared = dict[str, list[dict[str, object]]]
@@ -96,6 +139,17 @@ def _declared(tables: Tables) -> _Declared:
                     raise FormatError(f"bad row: {row[WHY]}", where=name, hint=hint)
                 found.setdefault(row["table_name"], []).append(row.asDict())
     return found
+
+
+def declared_as(table: str, subscription: str | None, declared: Collection[str]) -> str | None:
+    """The name under which `tailrace_columns` declares a subscription's table: its own, its destination's, or
+    the one that it has where several subscriptions write there; None: it does not.
+
+    >>> declared_as("shop.item@31", "31", ["shop.item"]), declared_as("shop.item", "31", ["shop.item@31"])
+    ('shop.item', 'shop.item@31')
+    """
+    names = (table, table.removesuffix(f"@{subscription}"), f"{table}@{subscription}")
+    return next((n for n in names if n in declared), None)
 
 
 def layout_of(rows: list[dict[str, object]]) -> tuple[list[KeyLogField], list[str]]:
@@ -152,8 +206,9 @@ def _name_in(dest: str) -> str | None:
 
 def _seen(
     log: DataFrame, subscriptions: list[str | None]
-) -> dict[str | None, tuple[list[KeyLogField], list[str]]]:
-    """Columns and keys from the names in the texts: full rows give the order, `before_key` the key.
+) -> tuple[dict[str | None, tuple[list[KeyLogField], list[str]]], bool]:
+    """Columns and keys from the names in the texts: full rows give the order, `before_key` the key; and
+    whether every subscription has a full row.
 
     One of all columns is none: it tells equal rows no better, and tables without key have it.
     """
@@ -171,6 +226,7 @@ def _seen(
     rows = sqdr_text.names(texts, "subscription_id", {"image": True, "before_key": False})
     found = rows.groupBy("subscription_id", "text", "name").agg(F.max("place").alias("place")).collect()
     made: dict[str | None, tuple[list[KeyLogField], list[str]]] = {}
+    full = {r["subscription_id"] for r in found if r["text"] == "image"}
     for subscription in subscriptions:
         mine = sorted(
             (r["place"], r["name"], r["text"]) for r in found if r["subscription_id"] == subscription
@@ -182,4 +238,4 @@ def _seen(
             [KeyLogField(n) for n in order],
             [] if images and set(images) <= set(key) else key,
         )
-    return made
+    return made, full >= {s for s in subscriptions if s is not None}

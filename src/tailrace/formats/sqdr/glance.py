@@ -12,7 +12,7 @@ from ..first_rows import Glance, TableSample
 from ..glances import plain_rows
 from ..samples import samples as taken
 from ..tailrace import types_of
-from .columns import layout_of, listed, names_of
+from .columns import declared_as, key_of, layout_of, names_of
 from .reading import TIME_SHAPED, is_keylog
 from .tables import CHANGES, COLUMNS, COLUMNS_TABLE, KEYLOG_TABLE, SqdrOptions
 from .text import DEST_END
@@ -39,14 +39,14 @@ def glance(tables: Mapping[str, TableSample], options: SqdrOptions, path: str) -
     made = []
     for subscription, name in names_of(dests, []).items():
         its = [r for r in rows if r["subscription_id"] == subscription]
-        if name in declared:
-            fields, key = layout_of(declared[name])
+        if (known_as := declared_as(name, subscription, declared)) is not None:
+            fields, key = layout_of(declared[known_as])
             columns = {f.name: f.type for f in fields}
         else:
             key = _names(r["before_key"] for r in its)
             columns = dict.fromkeys([*_names((_row(r) for r in its), row=True), *key], "string")
         columns |= {c: t for c, t in types_of(options.columns).items() if c in columns}
-        made.append(Glance(name, listed(options.key) or key, columns, [_change(r, options) for r in its]))
+        made.append(Glance(name, key_of(key, columns, options), columns, [_change(r, options) for r in its]))
     return made
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ...model.change import BEFORE, DELETE, NATIVE, UPDATE, ChangeTable
 from ...wire.keylog_values import KeyLogField
 from ..base import WHY
+from ..given import columns_in, refuse_columns
 from ..shape import few_rows, is_sequence, neighbours, quoted
 from . import text as sqdr_text
 from .detail import written
@@ -40,6 +41,8 @@ def write(changes: Mapping[str, ChangeTable], options: SqdrOptions) -> dict[str,
     if not changes:
         return {}
     changes = {name: replace(ct, name=ct.name or name) for name, ct in changes.items()}
+    every = {c for ct in changes.values() for c in ct.columns}
+    refuse_columns("octet", ", ".join(changes), columns_in(options.octet), every)
     fields = {name: fields_of(ct, options) for name, ct in changes.items()}
     numbered = all(has(ct, NATIVE + "keylog_sort") for ct in changes.values())
     # The rows of one table are ordered before their text is made: the same order brings B and U together.
@@ -65,7 +68,7 @@ def write(changes: Mapping[str, ChangeTable], options: SqdrOptions) -> dict[str,
 
 def fields_of(ct: ChangeTable, options: SqdrOptions) -> list[KeyLogField]:
     """A change table's columns in a key log's form."""
-    octets = [n.strip() for n in options.octet.split(",")]
+    octets = columns_in(options.octet)
     types = {f.name: f.dataType.simpleString() for f in ct.df.schema}
     return [sqdr_text.field_of(c, types[c], octet=c in octets) for c in ct.columns]
 
