@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from tailrace import formats
+from tailrace.errors import FormatError
 from tailrace.formats.base import Options, Tables
 from tailrace.formats.qlik.layout import outside
 from tailrace.formats.qlik.options import QlikOptions
@@ -205,3 +206,11 @@ def test_columns_named_like_headers_and_headers_of_nobody(spark: SparkSession) -
                              "header__User", "timestamp", "operation"]  # fmt: skip
     assert [mask.decode(bytes(r[2])) for r in again.orderBy("header__change_seq").collect()] == [[4, 6], [5]]
     assert [r["header__User"] for r in again.collect()] == ["pos:1", "pos:2"]
+
+
+def test_the_key_option_names_tables_and_columns_that_there_are(spark: SparkSession) -> None:
+    df = spark.createDataFrame([row(1, "I", b"", 1, "a")], f"{HEADS}, id int, name string")
+    with pytest.raises(FormatError, match=r"dbo.item has no column idx\n.*option key\n.*did you mean id\?"):
+        QLIK.read({"dbo.item__ct": df}, QlikOptions(key="dbo.item=idx"))
+    found = QLIK.read({"dbo.item__ct": df}, QlikOptions(key="dbo.itme=id"))
+    assert "option key: there is no table dbo.itme; did you mean dbo.item?" in found.notes

@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from tailrace import formats
+from tailrace.errors import FormatError
 from tailrace.formats import checks
 from tailrace.testing.changes import Image, change_table, literal, reasons
 from tailrace.testing.formats import HISTORIES, FormatConformance, full
@@ -74,3 +75,17 @@ def test_vendors_headers_keep_their_letter_case(spark):
     form = formats.get("tailrace")
     found = form.read({"shop.item__ct": df}, form.options()).changes["shop.item"]
     assert {"native__Policy-Id", "native_LOGADDR", "user_name"} <= set(found.headers)
+
+
+def test_options_name_tables_and_columns_that_there_are(spark):
+    rows = [Image(1, "I", full(1))]
+    tables = {f"{n}__ct": change_table(spark, rows).df for n in ("shop.item", "shop.line")}
+    form = formats.get("tailrace")
+    found = form.read(tables, form.options(key="shop.item=id; shop.lien=name", columns="nmae string"))
+    assert {n: ct.key for n, ct in found.changes.items()} == {"shop.item": ["id"], "shop.line": []}
+    assert found.notes == (
+        "option columns: no table has a column nmae",
+        "option key: there is no table shop.lien; did you mean shop.line or shop.item?",
+    )
+    with pytest.raises(FormatError, match=r"shop.item has no column ID\n.*option key\n.*did you mean id"):
+        form.read(tables, form.options(key="ID"))

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from tailrace.errors import FormatError
 from tailrace.formats.openedge.dumps import policies_of
 from tailrace.formats.openedge.made import policy_id, table_number
+from tailrace.formats.openedge.notes import unknown_tables
+from tailrace.formats.openedge.options import OpenEdgeOptions
 from tailrace.formats.openedge.policy import FIELDS, FIELDS_OF, FILES, POLICIES, sources
 from tailrace.model import mask
 from tailrace.wire.cd_dump import FieldPolicy, TablePolicy
@@ -115,8 +117,19 @@ def test_a_level_0_policy_has_no_change_table() -> None:
 def test_what_users_say_goes_first() -> None:
     (found,) = sources(METADATA, COLUMNS, keys={"item": ["Note"]}, numbers={"PUB.Item": 9})
     assert (found.key, found.number) == (("Note",), 9)
-    with pytest.raises(FormatError, match="no column Nope"):
-        sources(METADATA, COLUMNS, keys={"Item": ["Nope"]})
+    with pytest.raises(FormatError, match=r"PUB.Item has no column NOTE\n.*option keys\n.*did you mean Note"):
+        sources(METADATA, COLUMNS, keys={"Item": ["NOTE"]})
+
+
+def test_tables_that_options_name_and_that_are_not_there() -> None:
+    found = sources(METADATA, COLUMNS)
+    fine = OpenEdgeOptions(keys="pub.item=Note", numbers="Item=9")
+    assert unknown_tables(fine, found) == []
+    odd = OpenEdgeOptions(keys="PUB.Itme=Note; ITEM=Id", numbers="HR.Pay=7")
+    assert unknown_tables(odd, found) == [
+        "option keys: there is no table PUB.Itme; did you mean PUB.Item?",
+        "option numbers: there is no table HR.Pay; there is PUB.Item",
+    ]
 
 
 def test_policies_that_contradict_each_other_are_refused() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tailrace import formats
-from tailrace.errors import ConfigError, UnsupportedError
+from tailrace.errors import ConfigError, FormatError, UnsupportedError
 from tailrace.formats.soliddb import tables
 from tailrace.formats.soliddb.options import SolidOptions
 from tailrace.wire.soliddb import RowField
@@ -74,6 +74,30 @@ def test_layouts_over_time_and_names() -> None:
         (3, b"", "B.S.T2", ["x"], ()),
     ]
     assert tables.union(found[:2]) == [("a", "bigint"), ("b", "int")]
+
+
+def test_a_key_names_columns_that_there_are() -> None:
+    columns = [
+        column(1, 1, "ID"),
+        column(1, 1, "ID", FROM_LOGADDR=b"\5"),
+        column(1, 2, "POS", FROM_LOGADDR=b"\5"),
+    ]
+    later, *_ = tables.layouts([table(1, "T")], columns, {"S.T": ["ID", "POS"]})
+    assert later.key == ("ID", "POS")  # one of them came later
+    with pytest.raises(FormatError, match=r"S.T has no column IDX\n.*option keys\n.*did you mean ID\?"):
+        tables.layouts([table(1, "T")], columns, {"S.T": ["ID", "IDX"]})
+
+
+def test_tables_that_options_name_and_that_are_not_there() -> None:
+    there = ["SHOP.ITEM", "SHOP.LINE", "HR.STAFF"]
+    assert SolidOptions(keys="SHOP.ITEM=ID", tables="SHOP.*").unknown_tables(there) == []
+    assert SolidOptions(keys="shop.item=ID", tables="SHOP.*, HR.STAF").unknown_tables(there) == [
+        "option keys: there is no table shop.item; did you mean SHOP.ITEM or SHOP.LINE?",
+        "option tables: there is no table HR.STAF; did you mean HR.STAFF?",
+    ]
+    with pytest.raises(FormatError, match=r"no table SHOP.ITEMS\n.*option tables\n.*did you mean SHOP.ITEM"):
+        SolidOptions(tables="SHOP.ITEMS").unknown_tables(there)
+    assert len(SolidOptions(tables="SHOP.ITEMS").unknown_tables([])) == 1  # no SYS_TABLES: nothing is known
 
 
 def test_made_up_rows_come_back() -> None:

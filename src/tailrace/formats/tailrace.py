@@ -16,6 +16,7 @@ from ..model import mask
 from ..model.change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, PREFIX, ChangeTable
 from .base import ASIDE, FINER, WHY, Format, Options, Read, Tables, VendorColumn, VendorTable
 from .first_rows import Glance, TableSample
+from .given import key_of, keys_of_none, refuse_columns
 from .glances import headed
 from .shape import canonical, conform, data_start, finer_too, is_finer, quoted, reasons
 from .typed import as_type
@@ -30,7 +31,10 @@ _KNOWN = {**HEADERS, **EXTRA_HEADERS}
 class TailraceOptions(Options):
     """Options of `tailrace`."""
 
-    key: str = Field("", description="Names of the row key's columns, separated by commas.")
+    key: str = Field(
+        "",
+        description="The row key: `id,pos` for all tables, or `shop.item=id; shop.line=id,pos`.",
+    )
     columns: str = Field("", description="Types of data columns that come as text: `id int, at timestamp`.")
     suffix: str = Field(SUFFIX, description="What change tables' names end with.")
 
@@ -79,11 +83,16 @@ def read(tables: Tables, options: TailraceOptions) -> Read:
             control_tables[vendor] = df
         else:
             made[name] = _read_one(df, name, options)
+    there = {c for ct in made.values() for c in ct.columns}
+    notes = [
+        f"option columns: no table has a column {c}" for c in types_of(options.columns) if c not in there
+    ]
+    notes += keys_of_none(options.key, made)
     if tables and not made:
         raise FormatError(
             "no change tables", where=", ".join(tables), hint=f"their names end with {options.suffix}"
         )
-    return Read(made, control_tables=control_tables)
+    return Read(made, notes=tuple(notes), control_tables=control_tables)
 
 
 def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable:
@@ -129,7 +138,8 @@ def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable
     df = df.withColumn(WHY, reasons(bad))
     for finer in finer_too(df, cut):
         df = df.withColumn(FINER, finer)
-    key = [k.strip() for k in options.key.split(",") if k.strip()]
+    key = key_of(options.key, name)
+    refuse_columns("key", name, key, data)
     made = canonical(df, headers, values, key=key, name=name)
     # What other formats noted on a header (policies, layouts) stays available to them.
     for field in came_as:
@@ -159,9 +169,8 @@ def glance(tables: Mapping[str, TableSample], options: TailraceOptions, path: st
     for vendor, one in sorted(tables.items()):
         heads = {c.lower().removeprefix(PREFIX): c for c in one.columns if c.lower().startswith(PREFIX)}
         if "change_seq" in heads:
-            key = [k.strip() for k in options.key.split(",") if k.strip()]
-            types = types_of(options.columns)
-            made.append(headed(vendor.removesuffix(options.suffix), one, heads, key, types=types))
+            name, types = vendor.removesuffix(options.suffix), types_of(options.columns)
+            made.append(headed(name, one, heads, key_of(options.key, name), types=types))
     return made
 
 

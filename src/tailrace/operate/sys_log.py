@@ -125,7 +125,9 @@ def refuse(log_path: str, out: str, kind: str, given: Mapping[str, str]) -> None
 
 def sys_log(log_path: str, relations_path: str, options: SolidOptions) -> SysLog:
     """The system tables that belong to a LOG, and what makes its records."""
-    history = {n: x for n, x in log.history(relations_path).items() if options.wants(n)}
+    every = log.history(relations_path)
+    options.unknown_tables(every)
+    history = {n: x for n, x in every.items() if options.wants(n)}
     length = options.logaddr_bytes or soliddb_address.LENGTHS[0]
     rows: tuple[list[Row], list[Row]] = ([], [])
     for name, mine in history.items():

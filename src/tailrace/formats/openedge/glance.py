@@ -10,10 +10,11 @@ from ...model import mask
 from ...wire import cd_dump
 from ..first_rows import Glance, TableSample
 from ..folders import holds_files, places
+from ..given import lists_in
 from ..glances import plain_rows
 from ..samples import sample
 from .hidden import hidden_tables
-from .options import OpenEdgeOptions, parse_lists, parse_numbers
+from .options import OpenEdgeOptions, parse_numbers
 from .plain_names import by_plain_name, plain_name
 from .policy import DUMP, METADATA, POLICIES, CapturedTable, sources
 from .reading import user_columns
@@ -56,7 +57,7 @@ def glance(tables: Mapping[str, TableSample], options: OpenEdgeOptions, path: st
     found = sources(
         metadata,
         {n: user_columns(s.columns) for n, s in images.items()},
-        keys=parse_lists(options.keys),
+        keys=lists_in(options.keys),
         numbers=parse_numbers(options.numbers),
         dumped=dumps(path),
     )

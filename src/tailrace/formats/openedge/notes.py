@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .policy import FIELDS, FILES, POLICIES, CapturedTable
+from ..given import lists_in, no_table
+from .options import OpenEdgeOptions
+from .policy import FIELDS, FILES, POLICIES, CapturedTable, said_of
 
 
 def notes(found: Sequence[CapturedTable], metadata: Mapping[str, Any]) -> tuple[str, ...]:
@@ -33,6 +35,17 @@ def notes(found: Sequence[CapturedTable], metadata: Mapping[str, Any]) -> tuple[
                 f"{source.name}: no identifying fields; rows are identified by recid, or by the option keys"
             )
     return tuple(said)
+
+
+def unknown_tables(options: OpenEdgeOptions, found: Sequence[CapturedTable]) -> list[str]:
+    """A note for each table that the options name and that is none of these."""
+    there = [source.name for source in found]
+    return [
+        no_table(option, name, there)
+        for option, text in (("keys", options.keys), ("numbers", options.numbers))
+        for name in lists_in(text)
+        if all(said_of({name: True}, table) is None for table in there)
+    ]
 
 
 def _counted(source: CapturedTable) -> str:

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 
 from ...errors import ConfigError
 from ..base import Options
+from ..given import lists_in
 
 
 class OpenEdgeOptions(Options):
@@ -73,19 +74,6 @@ class OpenEdgeOptions(Options):
         return None if self.tenant in ("", "all") else int(self.tenant)
 
 
-def parse_lists(text: str) -> dict[str, list[str]]:
-    """Lists that users write per table: `PUB.Order=Ordernum; PUB.Line=Ordernum,Linenum`.
-
-    >>> parse_lists("PUB.Order=Ordernum; PUB.Line=Ordernum,Linenum")
-    {'PUB.Order': ['Ordernum'], 'PUB.Line': ['Ordernum', 'Linenum']}
-    """
-    found = {}
-    for part in filter(None, (p.strip() for p in text.split(";"))):
-        name, _, said = part.partition("=")
-        found[name.strip()] = [s.strip() for s in said.split(",") if s.strip()]
-    return found
-
-
 def parse_numbers(text: str) -> dict[str, int]:
     """Numbers that users write per table.
 
@@ -96,7 +84,7 @@ def parse_numbers(text: str) -> dict[str, int]:
     {'PUB.Order': 18}
     """
     found = {}
-    for name, said in parse_lists(text).items():
+    for name, said in lists_in(text).items():
         if len(said) != 1 or not said[0].isdigit():
             raise ConfigError(f"numbers: {name} has no number", hint="write PUB.Order=18; PUB.Line=19")
         found[name] = int(said[0])

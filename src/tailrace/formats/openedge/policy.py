@@ -15,6 +15,7 @@ from typing import Any
 
 from ...errors import FormatError
 from ...wire.cd_dump import TablePolicy
+from ..given import refuse_columns
 from .tables import FIRST_USER_FIELD, spark_type
 
 Row = Mapping[str, Any]
@@ -95,13 +96,10 @@ def _said(
     source: CapturedTable, keys: Mapping[str, Sequence[str]], numbers: Mapping[str, int]
 ) -> CapturedTable:
     """What users declare takes precedence over what is found."""
-    key = _get(keys, source.name)
-    number = _get(numbers, source.name)
+    key = said_of(keys, source.name)
+    number = said_of(numbers, source.name)
     if key is not None:
-        odd = [k for k in key if k not in source.columns]
-        if odd:
-            hint = f"its columns are {', '.join(source.columns) or 'none'}"
-            raise FormatError(f"no column {', '.join(odd)}", where=source.name, hint=hint)
+        refuse_columns("keys", source.name, key, source.columns)
         source = replace(source, key=tuple(key))
     return source if number is None else replace(source, number=number)
 
@@ -286,7 +284,7 @@ def _split(name: str) -> tuple[str, str]:
     return (owner, table) if dot else ("", name)
 
 
-def _get(said: Mapping[str, Any], name: str) -> Any:
+def said_of(said: Mapping[str, Any], name: str) -> Any:
     """The entry of a table, under its whole name or without its owner."""
     lower = {k.lower(): v for k, v in said.items()}
     return lower.get(name.lower(), lower.get(_split(name)[1].lower()))

@@ -14,13 +14,14 @@ from ...errors import FormatError
 from ...model.change import ChangeTable
 from ...wire import cd_dump
 from ..base import ASIDE, WHY, Read, Tables
+from ..given import lists_in
 from ..shape import any_of, conform, few_rows, find_columns, quoted, reasons
 from .both_rows import TrackedTable
 from .by_range import joined
 from .flat import spread
 from .images import TIME_ZONE, canonical_of
-from .notes import notes
-from .options import OpenEdgeOptions, parse_lists, parse_numbers
+from .notes import notes, unknown_tables
+from .options import OpenEdgeOptions, parse_numbers
 from .plain_names import by_plain_name, plain_name
 from .policy import DUMP, METADATA, CapturedTable, sources
 from .shares import shares
@@ -82,7 +83,7 @@ def locate(tables: Tables, options: OpenEdgeOptions) -> Located:
     found = sources(
         metadata,
         {n: user_columns(df.columns) for n, df in images.items()},
-        keys=parse_lists(options.keys),
+        keys=lists_in(options.keys),
         numbers=parse_numbers(options.numbers),
         dumped=[p for n, df in tables.items() if n.endswith(DUMP) for p in _dumped(n, df)],
     )
@@ -136,7 +137,8 @@ def read(tables: Tables, options: OpenEdgeOptions) -> Read:
     used = {*place.given.values(), *(s.change_table for s in place.sources)}
     rest = {n: df for n, df in tables.items() if n not in used and not n.endswith(DUMP)}
     bare = {s.name: why for s in place.sources if (why := _without_values(s))}
-    return Read(changes, control, notes(place.sources, place.metadata), rest, bare)
+    said = (*unknown_tables(options, place.sources), *notes(place.sources, place.metadata))
+    return Read(changes, control, said, rest, bare)
 
 
 def _without_values(source: CapturedTable) -> str | None:

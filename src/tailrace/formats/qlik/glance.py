@@ -10,6 +10,7 @@ from typing import IO
 from ...errors import FormatError
 from ...model.change import INSERT
 from ..first_rows import Glance, TableSample
+from ..given import key_of
 from ..glances import headed
 from ..samples import of_csv, of_json, sample
 from . import files as found
@@ -85,7 +86,7 @@ def glance(tables: Mapping[str, TableSample], options: QlikOptions, path: str) -
 
 def _glance(source: str, one: TableSample, options: QlikOptions) -> Glance:
     types_of = _dfm_types(one)
-    key = options.keys_of(source) or [c for _, c in sorted((p, c) for c, (p, _) in types_of.items() if p)]
+    key = key_of(options.key, source) or [c for _, c in sorted((p, c) for c, (p, _) in types_of.items() if p)]
     types = {c: kind for c, (_, kind) in types_of.items()}
     prefix = lay.find_prefix(one.columns, options.prefix)
     if prefix is None:

@@ -136,20 +136,6 @@ class QlikOptions(Options):
         wanted = named or {*DEFAULT_HEADERS, *(["partition_name"] if partitioned else [])}
         return [h for h in HEADERS if h in wanted | {"change_seq", "change_oper"}]
 
-    def keys_of(self, table: str) -> list[str]:
-        """The key columns that the option `key` gives for a source table.
-
-        >>> QlikOptions(key="dbo.item=id;dbo.line=no,pos").keys_of("dbo.line")
-        ['no', 'pos']
-        >>> QlikOptions(key="id").keys_of("dbo.line")
-        ['id']
-        """
-        for part in filter(None, (p.strip() for p in self.key.split(";"))):
-            name, equals, columns = part.rpartition("=")
-            if not equals or name.strip().lower() == table.lower():
-                return [c.strip() for c in columns.split(",") if c.strip()]
-        return []
-
     def source_of(self, name: str) -> str | None:
         """The source table of a change table's name, None if the name does not have the suffix.
 

@@ -8,6 +8,7 @@ from ...errors import FormatError
 from ...model import mask, sequence
 from ...model.change import EXTRA_HEADERS, HEADERS, INSERT, OPERATIONS, TRUNCATE, ChangeTable
 from ..base import ASIDE, FILE, WHY, Read, Tables, VendorColumn, VendorTable
+from ..given import key_of, keys_of_none, refuse_columns
 from ..shape import also, canonical, conform, is_sequence, quoted
 from . import control
 from . import layout as lay
@@ -53,6 +54,7 @@ def read(tables: Tables, options: QlikOptions) -> Read:
             pending[name + options.suffix] = waiting
         changes[name], said = _canonical(df, prefix, name, options)
         notes += said
+    notes += keys_of_none(options.key, found)
     return Read(changes, pending, tuple(notes), control_tables)
 
 
@@ -154,16 +156,12 @@ def _canonical(df: DataFrame, prefix: str, name: str, options: QlikOptions) -> t
 
     names = lay.columns_of(df)
     heads, natives = lay.headers_of(names, prefix), lay.natives_of(names, prefix)
-    key = options.keys_of(name) or lay.key_of([lay.layout_of(df)])
+    key = key_of(options.key, name) or lay.key_of([lay.layout_of(df)])
     data = [n for n in names if n not in heads.values() and n not in natives.values()]
     little, notes = _byte_order(df, prefix, name, options)
     if not key:
         notes.append(f"{name}: the row key is not known (no DFM): name it with the option key")
-    if missing := [k for k in key if k not in data]:
-        raise FormatError(
-            f"{name} has no key column {', '.join(missing)}",
-            hint="see the options key and, for text files, delimiter",
-        )
+    refuse_columns("key", name, key, data, hint="see the options key and, for text files, delimiter")
     for native in natives.values():
         df = df.withMetadata(native, {QLIK: native})
     df = conform(df, _declared(heads, prefix), where=name)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from ...errors import FormatError
 from ...wire.soliddb import Style
 from ..base import Options
+from ..given import columns_in, lists_in, nearest_table, no_table
 
 
 class SolidOptions(Options):
@@ -59,10 +62,27 @@ class SolidOptions(Options):
         >>> SolidOptions(keys="S.A=ID; S.B=X, Y").key_columns()
         {'S.A': ['ID'], 'S.B': ['X', 'Y']}
         """
-        parts = [p.partition("=") for p in self.keys.split(";") if p.strip()]
-        return {t.strip(): [c.strip() for c in cs.split(",")] for t, _, cs in parts}
+        return lists_in(self.keys)
 
     def wants(self, table: str) -> bool:
         """Whether a table's changes are wanted."""
-        patterns = [p.strip() for p in self.tables.split(",") if p.strip()]
+        patterns = columns_in(self.tables)
         return not patterns or any(fnmatchcase(table, p) for p in patterns)
+
+    def unknown_tables(self, there: Collection[str]) -> list[str]:
+        """A note for each table that the options name and that is not one of these.
+
+        Raises:
+            FormatError: no pattern of `tables` fits any of them.
+
+        >>> SolidOptions(keys="S.B=ID", tables="S.A, S.C*").unknown_tables(["S.A"])
+        ['option keys: there is no table S.B; did you mean S.A?', \
+'option tables: there is no table S.C*; did you mean S.A?']
+        """
+        patterns = columns_in(self.tables)
+        odd = [p for p in patterns if not any(fnmatchcase(t, p) for t in there)]
+        if odd and len(odd) == len(patterns) and there:
+            hint = nearest_table(odd[0], there)
+            raise FormatError(f"there is no table {', '.join(odd)}", where="option tables", hint=hint)
+        notes = [no_table("keys", t, there) for t in self.key_columns() if t not in there]
+        return notes + [no_table("tables", p, there) for p in odd]

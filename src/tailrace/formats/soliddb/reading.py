@@ -45,7 +45,9 @@ def read(tables: Tables, options: SolidOptions) -> Read:
         hint = f"{SYS_LOG.name} has the columns RECID and LOGADDR"
         raise FormatError("none of solidDB's tables", where=", ".join(tables) or "nothing", hint=hint)
     rows = [_collected(one.get(t.name), t) for t in (SYS_TABLES, SYS_COLUMNS)]
-    found = [x for x in layouts(rows[0], rows[1], options.key_columns()) if options.wants(x.table)]
+    every = layouts(rows[0], rows[1], options.key_columns())
+    unknown = options.unknown_tables({x.table for x in every})
+    found = [x for x in every if options.wants(x.table)]
     made: dict[str, ChangeTable] = {}
     pending = {}
     by_table: dict[str, list[SolidLayout]] = {}
@@ -69,7 +71,7 @@ def read(tables: Tables, options: SolidOptions) -> Read:
             if kind.name in one:
                 made[name] = _system(one[kind.name], kind, name, None)
     apart = {n: "the log's own records" if n == RECORDS else "a system table" for n in made if n in _SYSTEM}
-    return Read(made, pending, _notes(one, by_table, tables), apart=apart)
+    return Read(made, pending, (*unknown, *_notes(one, by_table, tables)), apart=apart)
 
 
 def kind_of(columns: Iterable[str]) -> VendorTable | None:

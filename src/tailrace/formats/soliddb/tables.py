@@ -17,6 +17,7 @@ from ...errors import UnsupportedError
 from ...model.change import ChangeTable
 from ...wire.soliddb import RowField
 from ..base import ASIDE, WHY, VendorColumn, VendorTable
+from ..given import refuse_columns
 
 Row = Mapping[str, Any]
 SYSTEM = "_SYSTEM"
@@ -111,7 +112,11 @@ def layouts(
     tables: Sequence[Row], columns: Sequence[Row], keys: Mapping[str, Sequence[str]]
 ) -> list[SolidLayout]:
     """The layouts in SYS_TABLES and SYS_COLUMNS rows, by table id and start. Views and solidDB's own tables
-    are skipped; a table is called `schema.table`, preceded by its catalog if that is not unique."""
+    are skipped; a table is called `schema.table`, preceded by its catalog if that is not unique.
+
+    Raises:
+        FormatError: a table lacks a column that `keys` (the option) names.
+    """
     newest: dict[int, Row] = {}
     for row in sorted(tables, key=_start):
         if row["TABLE_SCHEMA"] != SYSTEM and (row["TABLE_TYPE"] or "BASE TABLE") == "BASE TABLE":
@@ -133,6 +138,9 @@ def layouts(
         key = keys.get(full) or [c for k, c in sorted((int(k), c) for k, c in marked if k)]
         names = tuple(dict.fromkeys([full, name, f"{catalog}.{name}", row["TABLE_NAME"]]))
         found.append(SolidLayout(relid, start, full, names, tuple(field(r) for r in ordered), tuple(key)))
+    for table in {x.table for x in found}.intersection(keys):
+        there = dict(union([x for x in found if x.table == table]))
+        refuse_columns("keys", table, keys[table], there)
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from ...errors import ConfigError
 from ...formats.soliddb.tables import SYS_COLUMNS, SYS_TABLES, SYSTEM, field
 from ...model.change import Column, Relation
+from ...model.nearest import meant
 from ...wire.soliddb import RowField
 from .connect import Connection, rows
 
@@ -65,8 +66,13 @@ def relation(
             columns.append(
                 _column(row, row["COLUMN_NAME"] in key, types.get(f"{table}.{row['COLUMN_NAME']}"))
             )
-    if missing := [c for c in key if c not in {x.name for x in columns}]:
-        raise ConfigError(f"{table} has no column {', '.join(missing)}", where="source.options.keys")
+    there = [x.name for x in columns]
+    if missing := [c for c in key if c not in there]:
+        raise ConfigError(
+            f"{table} has no column {', '.join(missing)}",
+            where="source.options.keys",
+            hint=meant(missing[0], there) or f"its columns are {', '.join(there)}",
+        )
     return Relation(relid, schema, name, "f", tuple(columns))
 
 
