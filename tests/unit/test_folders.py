@@ -98,6 +98,19 @@ def test_two_places_of_one_table_are_refused(tmp_path: Path, names: list[str], b
     assert "move one of them away" in str(wrong.value)
 
 
+def test_hidden_files_tell_nothing(tmp_path: Path) -> None:
+    root = put(tmp_path / "item", "a.csv", ".b.csv", "_c.csv")
+    (root / ".old.zip").write_bytes(b"PK")
+    assert tables(root) == {"item": ["a.csv"]}
+
+
+def test_openedge_passes_over_hidden_dumps(tmp_path: Path) -> None:
+    refuse(str(put(tmp_path, "policies.cd", ".old.cd")), OpenEdgeOptions())
+    (tmp_path / "policies.cd").unlink()
+    with pytest.raises(ConfigError, match="contains no table"):
+        refuse(str(tmp_path), OpenEdgeOptions())
+
+
 def test_a_loose_file_next_to_folders_of_tables_is_a_table(tmp_path: Path) -> None:
     root = put(tmp_path / "sqdr1", "ir_keylog/x.parquet", "tailrace_columns.csv")
     assert tables(root) == {

@@ -17,6 +17,7 @@ from tailrace import formats
 from tailrace.errors import ConfigError, FormatError
 from tailrace.formats.qlik import dfm, files
 from tailrace.formats.qlik import layout as lay
+from tailrace.formats.qlik.glance import samples
 from tailrace.formats.qlik.loading import completeness
 from tailrace.formats.qlik.options import QlikOptions
 from tailrace.formats.qlik.order import by_insert, by_update, winner
@@ -340,3 +341,40 @@ def test_a_tables_own_folder_in_a_root_named_like_a_change_table(tmp_path: Path)
     put(root / "dbo.item", "LOAD00000001.csv", "id\n1\n", columns, table="item", schema="dbo")
     put(root / "sub", "LOAD00000001.csv", "id\n1\n")
     assert set(files.tables(files.listing(str(root), PLAIN), PLAIN)) == {"dbo.item", "old"}
+
+
+def delta(root: Path, *names: str) -> Path:
+    """Delta tables by their logs alone."""
+    for name in names:
+        put(root / name / "_delta_log", "00000000000000000000.json", "{}")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("folders", "file", "both"),
+    [
+        (["a/item__ct", "b/item__ct"], "c/other__ct", "a/item__ct and b/item__ct"),
+        (["b/item__ct"], "a/item__ct", "a/item__ct and b/item__ct"),
+    ],
+)
+def test_a_delta_tables_name_is_no_other_tables(
+    tmp_path: Path, folders: list[str], file: str, both: str
+) -> None:
+    root = delta(tmp_path, *folders)
+    put(root / file, "20211201-112233444.csv", "header__change_seq,header__change_oper,id\n1,I,1\n")
+    with pytest.raises(ConfigError, match=f"{both} are both the table item__ct") as wrong:
+        files.refuse(str(root), PLAIN)
+    assert "move one of them away" in str(wrong.value)
+    with pytest.raises(ConfigError, match=both):
+        samples(str(root), PLAIN)
+
+
+def test_hidden_delta_tables_are_passed_over(tmp_path: Path) -> None:
+    root = delta(tmp_path, "item__ct", "_trash/item__ct", ".old/other__ct", "my_delta_log/third__ct")
+    put(root / "_trash" / "item__ct", "20211201-112233444.csv", "header__change_seq\n1\n")
+    listed = files.listing(str(root), PLAIN)
+    assert files.delta_by_name(listed, PLAIN) == {
+        "item__ct": "item__ct",
+        "third__ct": "my_delta_log/third__ct",
+    }
+    assert not listed.files

@@ -60,7 +60,7 @@ def places(path: str, *, hidden: Sequence[Path] = ()) -> dict[str, Path]:
             could be one table as well as several.
     """
     root = there(path)
-    refuse_archives([root, *root.iterdir()] if root.is_dir() else [root])
+    refuse_archives([root, *_entries(root)] if root.is_dir() else [root])
     found = {_name(root): root} if _is_table(root, hidden) else _tables_in(root)
     for place in found.values():
         if place.is_dir() and not _is_delta(place):
@@ -168,9 +168,10 @@ def _is_table(root: Path, hidden: Sequence[Path]) -> bool:
         if parts := _parts(root):
             _refuse_both(root, f"{parts[0].name} is part of a table, but {table.name} is a folder of one")
         return False
+    separate = _stems_differ([*_entries(root), *hidden])
     if not folders:
-        return kind_of(root) is not None and not _stems_differ(root)
-    if _stems_differ(root):
+        return kind_of(root) is not None and not separate
+    if separate:
         _refuse_both(root, f"{folders[0].name} is a table's partition, but the files are tables")
     if words := several_kinds(root):
         raise ConfigError(words, where=str(root), hint="give a table's folder files of one kind")
@@ -192,9 +193,9 @@ def _parts(root: Path) -> list[Path]:
     return files if numbered and len({_kind(f.name) for f in files}) == 1 else []
 
 
-def _stems_differ(root: Path) -> bool:
-    """Whether a folder's files are separate tables: text files whose names are not part numbers."""
-    files = [f for f in root.iterdir() if f.is_file() and _kind(f.name)]
+def _stems_differ(inside: Iterable[Path]) -> bool:
+    """Whether the files in a folder are separate tables: their names are not part numbers."""
+    files = [f for f in inside if f.is_file() and _kind(f.name)]
     return len(files) > 1 and not any(_is_part(f) for f in files)
 
 

@@ -12,7 +12,7 @@ from .. import files, folders, parquet, saving
 from ..base import FILE, Tables
 from ..shape import few_rows
 from .dumps import dump_of
-from .hidden import hidden_tables
+from .hidden import dumps_at, hidden_tables
 from .options import OpenEdgeOptions
 from .policy import DUMP
 from .tables import DUMPED, knows
@@ -28,7 +28,7 @@ def load(spark: SparkSession, path: str, options: OpenEdgeOptions) -> dict[str, 
         ConfigError: there is nothing, a file whose name Spark passes over, or a folder of several kinds.
     """
     root = Path(path)
-    dumps = sorted(root.glob("*" + DUMP)) if root.is_dir() else []
+    dumps = dumps_at(root)
     hidden = hidden_tables(root)
     if passed := [p.name for p in hidden if p.is_file()]:
         raise ConfigError(
@@ -36,8 +36,6 @@ def load(spark: SparkSession, path: str, options: OpenEdgeOptions) -> dict[str, 
             where=path,
             hint=f"rename it, e.g. PUB.{passed[0]}",
         )
-    if root.is_file() and root.name.endswith(DUMP):
-        dumps = [root]
     others = not dumps or any(map(folders.holds_files, root.glob("[!_.]*")))
     found = files.load(spark, path, options, knows, hidden=hidden) if others else parquet.LoadedTables()
     for place in hidden:
@@ -54,8 +52,7 @@ def load(spark: SparkSession, path: str, options: OpenEdgeOptions) -> dict[str, 
 def refuse(path: str, options: OpenEdgeOptions) -> None:
     """Raises ConfigError or FormatError if there is nothing to read at a path."""
     root = Path(path)
-    inside = root.iterdir() if root.is_dir() else [root]
-    if not hidden_tables(root) and not any(p.name.endswith(DUMP) for p in inside):
+    if not hidden_tables(root) and not dumps_at(root):
         files.refuse_nothing(path)
 
 

@@ -13,7 +13,7 @@ from ..folders import holds_files, places
 from ..given import lists_in
 from ..glances import plain_rows
 from ..samples import sample
-from .hidden import hidden_tables
+from .hidden import dumps_at, hidden_tables
 from .options import OpenEdgeOptions, parse_numbers
 from .plain_names import by_plain_name, plain_name
 from .policy import DUMP, METADATA, POLICIES, CapturedTable, sources
@@ -40,9 +40,7 @@ def samples(path: str, options: OpenEdgeOptions) -> dict[str, TableSample]:
 
 def dumps(path: str) -> list[cd_dump.TablePolicy]:
     """The policies of `.cd` files at a path."""
-    root = Path(path)
-    files = [root] if root.is_file() else sorted(root.glob("*" + DUMP))
-    read = (cd_dump.read(f.read_bytes(), where=f.name) for f in files if f.name.endswith(DUMP))
+    read = (cd_dump.read(f.read_bytes(), where=f.name) for f in dumps_at(Path(path)))
     return [p for dump in read for p in dump.policies]
 
 

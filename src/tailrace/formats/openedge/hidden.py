@@ -1,4 +1,4 @@
-"""OpenEdge's tables whose names begin with `_`, which other formats pass over."""
+"""OpenEdge's tables that other formats pass over: those whose names begin with `_`, and dumps."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from ...errors import ConfigError
 from ..folders import holds_files, kind_of, several_kinds
 from .plain_names import plain_name
+from .policy import DUMP
 from .tables import KNOWN
 
 
@@ -23,6 +24,12 @@ def hidden_tables(root: Path) -> list[Path]:
     if mixed := next(filter(None, map(several_kinds, found)), None):
         raise ConfigError(mixed, where=str(root), hint="give a table's folder files of one kind")
     return found
+
+
+def dumps_at(root: Path) -> list[Path]:
+    """The `.cd` files at a path, in order; names that begin with `.` are passed over."""
+    found = sorted(root.glob("[!.]*" + DUMP)) if root.is_dir() else [root] if root.is_file() else []
+    return [p for p in found if p.name.endswith(DUMP)]
 
 
 def _is_one(place: Path) -> bool:

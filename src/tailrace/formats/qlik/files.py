@@ -21,8 +21,9 @@ from ...lake.delta import filesystem
 from ...wire.delimited import Dialect
 from .. import text
 from ..folders import refuse_archives, unglobbed
-from . import control, dfm, reference
+from . import control, delta_tables, dfm, reference
 from . import partitions as parts
+from .delta_tables import is_hidden
 from .layout import find_prefix
 from .names import CHANGES, DFM, ENDINGS, LOAD, kind_of, stem_of
 from .options import QlikOptions
@@ -125,19 +126,20 @@ def listing(path: str, options: QlikOptions) -> Listing:
             Listing(fs, whole, near), [n for n in names if n == only or n.lower().endswith(DFM)], options
         )
     names = _names(fs, root)
-    refuse_archives(Path(root) / n for n in names if not _hidden(n))
-    logs = [n.split("_delta_log")[0].rstrip("/") for n in names if "_delta_log/" in n]
-    delta = tuple(dict.fromkeys(logs))
+    refuse_archives(Path(root) / n for n in names if not is_hidden(n))
+    delta = delta_tables.folders_of(names)
     inside = tuple(f"{d}/" if d else "" for d in delta)
     names = [n for n in names if not (inside and n.startswith(inside))]
-    made = Listing(fs, root, base, delta=delta)
+    made = Listing(fs, root, base, delta=tuple(d for d in delta if not is_hidden(d)))
     names = reference.named(fs, options.reference, names) if options.reference else names
     return _looked_at(made, names, options)
 
 
 def refuse(path: str, options: QlikOptions) -> None:
-    """Raises ConfigError or FormatError if there is nothing to read at a path."""
-    refuse_nothing(listing(path, options), path)
+    """Raises ConfigError or FormatError if there is nothing to read at a path, or two tables of one name."""
+    listed = listing(path, options)
+    refuse_nothing(listed, path)
+    delta_by_name(listed, options)
 
 
 def refuse_nothing(made: Listing, path: str) -> None:
@@ -179,13 +181,9 @@ def _names(fs: pa.fs.FileSystem, root: str) -> list[str]:
     return sorted(f.path[len(root) :].lstrip("/") for f in found if f.type == pa.fs.FileType.File)
 
 
-def _hidden(name: str) -> bool:
-    return any(part.startswith((".", "_")) for part in name.split("/"))
-
-
 def _looked_at(made: Listing, names: Sequence[str], options: QlikOptions) -> Listing:
     """The listing with its data files, DFM files and columns read."""
-    names = [n for n in names if not _hidden(n)]
+    names = [n for n in names if not is_hidden(n)]
     metas = {n[: -len(DFM)].lower(): n for n in names if n.lower().endswith(DFM)}
     files = [_file(n, made.root) for n in names if kind_of(n)]
     own = [metas.get(f"{f.path.rpartition('/')[0]}/{f.stem}".lstrip("/").lower()) for f in files]
@@ -290,3 +288,13 @@ def tables(listed: Listing, options: QlikOptions) -> dict[str, list[DataFile]]:
         named = file.folder if changed and options.source_of(file.folder) else None
         found.setdefault(named or (source + options.suffix if changed else source), []).append(file)
     return found
+
+
+def delta_by_name(listed: Listing, options: QlikOptions) -> dict[str, str]:
+    """Table name -> its Delta table's folder.
+
+    Raises:
+        ConfigError: two places have one name, at least one of them a Delta table.
+    """
+    others = {n: files[0].path.rpartition("/")[0] for n, files in tables(listed, options).items()}
+    return delta_tables.by_name(listed.delta, listed.root, others)

@@ -28,9 +28,7 @@ def samples(path: str, options: QlikOptions) -> dict[str, TableSample]:
     listed = found.listing(path, options)
     found.refuse_nothing(listed, path)
     made = {n: _first(listed, files, options) for n, files in found.tables(listed, options).items()}
-    for folder in listed.delta:
-        made[folder.rpartition("/")[2] or listed.root.rpartition("/")[2]] = sample(_place(listed, folder))
-    return made
+    return made | {n: sample(_place(listed, f)) for n, f in found.delta_by_name(listed, options).items()}
 
 
 def _place(listed: Listing, path: str) -> Path:

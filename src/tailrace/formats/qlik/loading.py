@@ -34,18 +34,17 @@ def load(spark: SparkSession, path: str, options: QlikOptions) -> dict[str, Data
     layouts are put into one. `header__timestamp` of full-load rows is when their file was started.
 
     Raises:
-        ConfigError: there is nothing, nothing of Qlik's, or an archive.
+        ConfigError: there is nothing, nothing of Qlik's, an archive, or a Delta table's name twice.
         FormatError: a DFM or the head of a file cannot be read, or all files are empty.
     """
     listed = found.listing(path, options)
     found.refuse_nothing(listed, path)
-    tables = {}
+    delta, tables = found.delta_by_name(listed, options), {}
     for name, files in found.tables(listed, options).items():
         made = _whole(spark, listed, files, options)
         tables[name] = made.withMetadata(FILE, {NOTE: [f"{name}: {n}" for n in _said(listed, files)]})
-    for folder in listed.delta:
+    for name, folder in delta.items():
         df = spark.read.format("delta").load(listed.spark_path(folder))
-        name = folder.rpartition("/")[2] or listed.root.rpartition("/")[2]
         columns = [_kept(df, c) for c in df.columns]
         tables[name] = df.select(*columns, file_path().alias(FILE), null_of("bigint").alias(ROW))
     return tables
