@@ -10,6 +10,7 @@ from pathlib import Path
 from tailrace.apply import incoming
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.formats import convert
+from tailrace.formats.base import FILE, WHY
 from tailrace.formats.openedge import rebuild
 from tailrace.runtime.session import session
 
@@ -18,10 +19,10 @@ def main(out: str) -> None:
     spark = session("openedge example", master="local[2]")
     source = convert.side("openedge", str(Path(__file__).parent / "tables"), {})
     read = convert.read(spark, source)
-    print("not changes:", *[r[0] for df in read.pending.values() for r in df.select("_why").collect()])
+    print("not changes:", *[r[0] for df in read.pending.values() for r in df.select(WHY).collect()])
     items = read.changes["PUB.Item"]
-    items.df.filter("_why IS NOT NULL").select("_why", "_file").show(truncate=40)
-    good = rebuild(items.with_df(items.df.filter("_why IS NULL")))
+    items.df.filter(f"{WHY} IS NOT NULL").select(WHY, FILE).show(truncate=40)
+    good = rebuild(items.with_df(items.df.filter(f"{WHY} IS NULL")))
 
     print("the life of item 1:")
     incoming.story(good, {"Id": 1}).show(truncate=False)

@@ -10,6 +10,7 @@ from pathlib import Path
 from tailrace.apply import incoming
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.formats import convert
+from tailrace.formats.base import RAW, WHY
 from tailrace.runtime.session import session
 
 
@@ -20,8 +21,8 @@ def main(out: str) -> None:
     items, others = read.changes["SHOP.ITEM"], read.changes["_SYSTEM.SYS_LOG"]
     print("records that wait for their COMMIT:", read.pending["SYS_LOG"].count())
     others.df.filter("RECID NOT IN (7, 12)").select("RECID", "RECNAME", "TRXID").show(truncate=False)
-    items.df.filter("_why IS NOT NULL").select("_why", "_raw").show(truncate=60)
-    good = items.with_df(items.df.filter("_why IS NULL"))
+    items.df.filter(f"{WHY} IS NOT NULL").select(WHY, RAW).show(truncate=60)
+    good = items.with_df(items.df.filter(f"{WHY} IS NULL"))
 
     print("the life of item 10:")
     incoming.story(good, {"ID": 10}).show(truncate=False)

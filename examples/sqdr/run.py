@@ -10,6 +10,7 @@ from pathlib import Path
 from tailrace.apply import incoming
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.formats import convert
+from tailrace.formats.base import WHY
 from tailrace.formats.sqdr import detail, flags
 from tailrace.runtime.session import session
 
@@ -23,8 +24,8 @@ def main(out: str) -> None:
     log.select(detail.detail(log.change_row_log_detail).alias("d")).select("d.*").show(2)
     read = convert.read(spark, source)
     items = read.changes["SHOP.ITEM"]
-    items.df.filter("_why IS NOT NULL").select("_why").show(truncate=False)
-    good = items.with_df(items.df.filter("_why IS NULL"))
+    items.df.filter(f"{WHY} IS NOT NULL").select(WHY).show(truncate=False)
+    good = items.with_df(items.df.filter(f"{WHY} IS NULL"))
     print("the life of item 1:")
     incoming.story(good, {"ID": 1}).show(truncate=False)
     target = DeltaTarget(spark, f"{out}/lake", app_id="sqdr example")

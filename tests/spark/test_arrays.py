@@ -12,6 +12,7 @@ from tailrace.apply import one_task
 from tailrace.apply.targets.delta import batch as delta_batch
 from tailrace.errors import UnsupportedError
 from tailrace.formats import convert, saving
+from tailrace.formats.base import WHY
 from tailrace.operate import vendor_apply as incoming
 from tailrace.testing.changes import Image, change_table
 
@@ -105,4 +106,4 @@ def test_there_and_back_as_text(spark, tmp_path, name, kind):
     ct = convert.read(spark, side).changes["shop.item"]
     found = [tuple(r) for r in ct.df.select("id", "tags", "sizes", "costs", "n").orderBy("id").collect()]
     assert found == [tuple(one.values.values()) for one in FIRST]
-    assert ct.df.filter("_why is not null").count() == 0
+    assert ct.df.filter(f"{WHY} is not null").count() == 0

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from tailrace import formats
 from tailrace.errors import FormatError
 from tailrace.formats import checks, files, saving, shape
-from tailrace.formats.base import Options, Read
+from tailrace.formats.base import RAW, WHY, Options, Read
 from tailrace.formats.soliddb import log as soliddb_log
 from tailrace.formats.soliddb import place as soliddb_place
 from tailrace.formats.soliddb.reading import FIELDS, RECORDS, TABLES
@@ -83,8 +83,8 @@ class TestSolidDB(FormatConformance):
             TABLES: [],
             FIELDS: [],
         }  # fmt: skip
-        bad = found[RECORDS].df.filter("_why = 'no RECID'").select("_raw", "_why").collect()
-        assert '"RELID":10003' in bad[0]["_raw"]
+        bad = found[RECORDS].df.filter(f"{WHY} = 'no RECID'").select(RAW, WHY).collect()
+        assert '"RELID":10003' in bad[0][RAW]
 
 
 def hostile() -> Log:
@@ -129,7 +129,7 @@ def read(spark: SparkSession, log: Log, **more: str) -> Read:
 def rows(ct: ChangeTable) -> list[tuple[Any, ...]]:
     """Operation, transaction, and values of the good rows, in order."""
     names = [PREFIX + "change_oper", PREFIX + "transaction_id", *ct.columns]
-    found = ct.df.filter("_why is null").orderBy(PREFIX + "change_seq", PREFIX + "change_oper")
+    found = ct.df.filter(f"{WHY} is null").orderBy(PREFIX + "change_seq", PREFIX + "change_oper")
     return [tuple(r) for r in found.select(*[shape.quoted(n) for n in names]).collect()]
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from tailrace import formats
 from tailrace.errors import FormatError
-from tailrace.formats.base import FINER
+from tailrace.formats.base import FINER, WHY
 from tailrace.formats.sqdr import detail as sqdr_detail
 from tailrace.formats.sqdr import flags as sqdr_flags
 from tailrace.formats.sqdr.tables import COLUMNS_TABLE, KEYLOG_TABLE
@@ -158,7 +158,7 @@ def test_every_fault_of_a_row_has_its_reason(spark):
     }
     found = {
         r[0]: r[1]
-        for r in read(tables).changes["SHOP.ITEM"].df.select("header__native_run_id", "_why").collect()
+        for r in read(tables).changes["SHOP.ITEM"].df.select("header__native_run_id", WHY).collect()
     }
     for n, words in enumerate(BAD):
         assert words in (found[str(n)] or ""), (words, found[str(n)])

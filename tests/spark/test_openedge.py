@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from tailrace.errors import ConfigError, FormatError
-from tailrace.formats.base import FINER
+from tailrace.formats.base import FINER, WHY
 from tailrace.formats.openedge import (
     FORMAT,
     OpenEdgeOptions,
@@ -153,10 +153,7 @@ def test_operations_that_change_no_row_wait_with_what_they_say(spark):
     ]
     found = read(vendor(spark, tracked=[*TRACKED, *more]), OpenEdgeOptions())
     waiting = (
-        found.pending["_Cdc-Change-Tracking"]
-        .orderBy("_Change-Sequence")
-        .select("_Operation", "_why")
-        .collect()
+        found.pending["_Cdc-Change-Tracking"].orderBy("_Change-Sequence").select("_Operation", WHY).collect()
     )
     assert [(code, why.split(":")[0]) for code, why in waiting] == [
         (5, "operation 5"), (12, "operation 12"), (11, "operation 11"),

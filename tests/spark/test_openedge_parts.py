@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import functions as F
 
+from tailrace.formats.base import RAW, WHY
 from tailrace.formats.openedge import tables as oe
 from tailrace.formats.openedge.arrays import join_array, split_array
 from tailrace.formats.openedge.split import SPLIT, cut_halves, join_halves
@@ -51,14 +52,14 @@ def test_split_records_in_all_cases_there_and_back(spark):
         for half in (image(seq, 1, *cut, **one), image(seq, 1, last, 0, 0, **two)):
             rows.append({k: bytearray(v) if isinstance(v, bytes) else v for k, v in half.items()})
     halves = table(spark, oe.CHANGE, rows, {"n": "int", "s": "string", "a": "string", "b": "binary"})
-    df = halves.withColumns({"_why": F.lit(None).cast("string"), "_raw": F.lit("{}")})
+    df = halves.withColumns({WHY: F.lit(None).cast("string"), RAW: F.lit("{}")})
     joined = join_halves(df, PLACES, {"a": 3}).localCheckpoint()
-    got = joined.orderBy("_Change-Sequence").select("n", "s", "a", "b", "_why").collect()
+    got = joined.orderBy("_Change-Sequence").select("n", "s", "a", "b", WHY).collect()
     want = [(*whole[:3], whole[3] and bytearray(whole[3]), None) for *_, whole in CASES.values()]
     assert [tuple(r) for r in got] == [
         (a, b, c, bytearray(d) if d == b"" else d, e) for a, b, c, d, e in want
     ]
-    again = cut_halves(joined, PLACES, {"a": 3}).drop("_why", "_raw")
+    again = cut_halves(joined, PLACES, {"a": 3}).drop(WHY, RAW)
     assert sorted(map(repr, again.collect())) == sorted(map(repr, halves.collect()))
     assert SPLIT not in again.columns
 
@@ -67,8 +68,8 @@ def test_split_records_in_all_cases_there_and_back(spark):
 def test_what_cannot_be_joined_has_its_reason(spark):
     def why(*rows):
         halves = table(spark, oe.CHANGE, rows, {"n": "int", "s": "string"})
-        df = halves.withColumns({"_why": F.lit(None).cast("string"), "_raw": F.lit("{}")})
-        return [r[0] for r in join_halves(df, {"n": 9, "s": 10}, {}).select("_why").collect()]
+        df = halves.withColumns({WHY: F.lit(None).cast("string"), RAW: F.lit("{}")})
+        return [r[0] for r in join_halves(df, {"n": 9, "s": 10}, {}).select(WHY).collect()]
 
     assert why(image(1, 4, 9, 0, 1, s="x")) == ["half of a split record: the other half is missing"]
     three = [image(1, 4, 9 + n, 0, 0, n=n) for n in range(3)]

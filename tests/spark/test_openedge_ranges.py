@@ -9,6 +9,7 @@ import pytest
 
 from tailrace import formats
 from tailrace.formats import saving
+from tailrace.formats.base import FILE, ROW
 from tailrace.formats.openedge.by_range import joined
 from tailrace.formats.openedge.reading import locate
 from tailrace.testing.changes import TABLE, change_table, literal
@@ -38,7 +39,5 @@ def test_both_ways_give_the_same_rows(spark: SparkSession, tmp_path: Path) -> No
     by_range, by_spark = (FORM.read(t, options).changes for t in (tables, dict(tables)))
     for name, found in by_range.items():
         assert literal(found) == literal(by_spark[name]), name
-        same = [
-            r.df.orderBy(*r.df.columns[:2]).select("_file", "_row").collect() for r in (found, by_spark[name])
-        ]
+        same = [r.df.orderBy(*r.df.columns[:2]).select(FILE, ROW).collect() for r in (found, by_spark[name])]
         assert same[0] == same[1]

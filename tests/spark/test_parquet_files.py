@@ -14,6 +14,7 @@ import pytest
 
 from tailrace.errors import FormatError
 from tailrace.formats import convert
+from tailrace.formats.base import FINER, ROW
 from tailrace.formats.glance import glance
 from tailrace.formats.parquet import in_micros
 from tailrace.model.change import PREFIX
@@ -87,7 +88,7 @@ def test_files_of_different_units_in_one_table(spark: SparkSession, tmp_path: Pa
         spark, convert.side("tailrace", str(tmp_path / "in"), {"key": "id"})
     ).changes.values()
     assert ct.columns == ["id", "at", "z", "many", "more"]
-    found = ct.df.orderBy("id").select("at", "more", "_finer", "_row").collect()
+    found = ct.df.orderBy("id").select("at", "more", FINER, ROW).collect()
     assert [r[0] for r in found] == MICROS * 2
     assert [r[1] for r in found] == [None] * 4 + ["x"] * 4
     assert [bool(r[2]) for r in found] == [True, True, False, False] + [False] * 4

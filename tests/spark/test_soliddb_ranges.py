@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from tailrace import formats
 from tailrace.formats import arrow_functions, files, row_groups
 from tailrace.formats.arrow_functions import ArrowRows
+from tailrace.formats.base import FILE, RAW, ROW, WHY
 from tailrace.formats.soliddb import by_range, reading
 from tailrace.formats.soliddb.log import RECNAMES, SYS_LOG
 from tailrace.formats.soliddb.rules import OfLog, OfTable
@@ -164,11 +165,11 @@ def test_files_and_numbers_of_rows(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, log, group=2)
     (tmp_path / "SYS_LOG" / "c.parquet").unlink()
     found = FORMAT.read(files.load(spark, str(tmp_path)), formats.options(FORMAT, OPTIONS)).changes
-    (one,) = found["SHOP.ITEM"].df.select("_file", "_row", "ID").collect()
+    (one,) = found["SHOP.ITEM"].df.select(FILE, ROW, "ID").collect()
     assert tuple(one) == ("file:" + str(tmp_path / "SYS_LOG" / "a.parquet"), 2, 1)
-    (bad,) = found[reading.RECORDS].df.filter("_why is not null").select("_row", "_why", "_raw").collect()
-    assert (bad["_row"], bad["_why"]) == (2, "a row record without DATA")
-    assert bad["_raw"].startswith('{"RECID":1,"RECNAME":"DBE_LOGREADER_LOG_REC_INSERT","TRXID":6,')
+    (bad,) = found[reading.RECORDS].df.filter(f"{WHY} is not null").select(ROW, WHY, RAW).collect()
+    assert (bad[ROW], bad[WHY]) == (2, "a row record without DATA")
+    assert bad[RAW].startswith('{"RECID":1,"RECNAME":"DBE_LOGREADER_LOG_REC_INSERT","TRXID":6,')
 
 
 def test_what_is_left_to_spark(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,10 +204,8 @@ def test_rules_mean_the_same(spark: SparkSession) -> None:
     given = [{**dict.fromkeys(c.name for c in SYS_COLUMNS.columns), **c} for c in columns()]
     found = layouts([{"FROM_LOGADDR": None, **t} for t in plain], given, {"SHOP.ITEM": ["ID"]})
     batch = pa.RecordBatch.from_pylist(log, LOG)
-    batch = batch.append_column(
-        "_why", pa.array([None, "before"] * (len(log) // 2) + [None] * (len(log) % 2))
-    )
-    batch = batch.append_column("_raw", pa.array([str(n) for n in range(len(log))]))
+    batch = batch.append_column(WHY, pa.array([None, "before"] * (len(log) // 2) + [None] * (len(log) % 2)))
+    batch = batch.append_column(RAW, pa.array([str(n) for n in range(len(log))]))
     df = spark.createDataFrame(pa.Table.from_batches([batch]))
     item = tuple(x for x in found if x.table == "SHOP.ITEM")
     for rule in (

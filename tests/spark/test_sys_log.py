@@ -11,6 +11,7 @@ import pytest
 
 from tailrace import formats
 from tailrace.formats import files
+from tailrace.formats.base import FILE, RAW, ROW, WHY
 from tailrace.formats.soliddb.reading import FIELDS, RECORDS, TABLES
 from tailrace.lake import log
 from tailrace.model.change import PREFIX, Column, Relation
@@ -71,7 +72,7 @@ def test_export(spark: SparkSession, tmp_path: Path, layout: str, size: str, her
     assert ct.key == ["id"]
     assert ct.df.schema["n"].dataType.simpleString() == "smallint"
     order = [PREFIX + "change_seq", PREFIX + "change_oper"]
-    names = [PREFIX + "change_oper", PREFIX + "transaction_id", "id", "v", "n", "_why"]
+    names = [PREFIX + "change_oper", PREFIX + "transaction_id", "id", "v", "n", WHY]
     assert [tuple(r) for r in ct.df.orderBy(*order).select(*names).collect()] == [
         ("I", "700", 1, "a", None, None),
         ("B", "700", 1, "a", None, None),
@@ -96,9 +97,7 @@ def test_this_process_writes_what_spark_writes(spark: SparkSession, tmp_path: Pa
     assert done[0] == done[1]
     for name in done[0].rows:
         here, theirs = (files.read(spark, tmp_path / str(one) / name) for one in (False, True))
-        rows = [
-            sorted(map(repr, df.drop("_file", "_row", "_why", "_raw").collect())) for df in (here, theirs)
-        ]
+        rows = [sorted(map(repr, df.drop(FILE, ROW, WHY, RAW).collect())) for df in (here, theirs)]
         assert rows[0] == rows[1], name
         assert [(f.name, f.dataType) for f in here.schema] == [(f.name, f.dataType) for f in theirs.schema]
 

@@ -6,6 +6,7 @@ import pytest
 
 from tailrace import formats
 from tailrace.formats import convert
+from tailrace.formats.base import RAW, WHY
 from tailrace.formats.openedge.split import join_halves
 from tailrace.model.change import ChangeTable
 from tailrace.testing.changes import Image, change_table, literal
@@ -63,8 +64,8 @@ def test_split_records(spark):
         F.when(F.col("id") == 0, 1).otherwise(0).alias("_Fragment"),
         F.lit(4).alias("_Operation"),
         *[F.concat(F.lit("v"), F.col("id").cast("string")).alias(n) for n in names],
-        F.lit(None).cast("string").alias("_why"),
-        F.lit("{}").alias("_raw"),
+        F.lit(None).cast("string").alias(WHY),
+        F.lit("{}").alias(RAW),
     )
     (one,) = join_halves(halves, {n: 9 + i for i, n in enumerate(names)}, {}).collect()
     at = WIDE // 2

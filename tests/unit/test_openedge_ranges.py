@@ -12,6 +12,7 @@ import pytest
 
 from tailrace.formats import row_groups
 from tailrace.formats.openedge import ranges as by
+from tailrace.formats.openedge.both_rows import THERE
 from tailrace.formats.openedge.ranges import RangeJoin, side_of
 from tailrace.formats.openedge.shares import Share
 from tailrace.formats.openedge.tables import CHANGE, TRACKING
@@ -74,9 +75,13 @@ def found(folder: Path, tracked: Rows, imaged: Rows, share: Share) -> list[tuple
         places[side] = [pq.read_table(f) for f in files]
     for r in rows:  # a row's file and number are its own
         for side, tables in places.items():
-            assert (r[f"{side}::there"] is None) == (r[f"{side}:{seq}"] is None)
-            if r[f"{side}::there"]:
-                lies = tables[r[f"{side}::file"]].slice(r[f"{side}::row"] - 1, 1).to_pylist()[0]
+            assert (r[f"{side}:{THERE}"] is None) == (r[f"{side}:{seq}"] is None)
+            if r[f"{side}:{THERE}"]:
+                lies = (
+                    tables[r[f"{side}:{row_groups.PLACE}"]]
+                    .slice(r[f"{side}:{row_groups.NUMBER}"] - 1, 1)
+                    .to_pylist()[0]
+                )
                 assert lies[seq] == r[f"{side}:{seq}"]
     return [(r[f"_t:{seq}"], r["_t:_Operation"], r[f"_c:{seq}"], r["_c:_Operation"], r["_c:v"]) for r in rows]
 

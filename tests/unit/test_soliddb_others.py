@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tailrace.formats.base import WHY
 from tailrace.formats.soliddb.log import RECNAMES
 from tailrace.formats.soliddb.others import OtherRecords
 from tailrace.wire.soliddb_address import make, sequence_of
@@ -19,7 +20,7 @@ SCHEMA = pa.schema(
         ("RECID", pa.int32()), ("RECNAME", pa.string()), ("TRXID", pa.int64()), ("STMTTRXID", pa.int64()),
         ("RELID", pa.int32()), ("FLAGS", pa.int32()), ("LOGADDR", pa.binary()), ("DATA", pa.binary()),
         ("TEXTDATA", pa.string()), ("_change", pa.bool_()), ("_made", pa.bool_()), ("_moves", pa.bool_()),
-        ("_mark", pa.bool_()), ("_why", pa.string()),
+        ("_mark", pa.bool_()), (WHY, pa.string()),
     ]
 )  # fmt: skip
 
@@ -52,7 +53,7 @@ def bad(chance: random.Random, transaction: int) -> dict[str, Any]:
     recid = chance.choice([None, START, INSERT])
     return {
         **dict.fromkeys(SCHEMA.names), "TRXID": transaction, "RECID": recid, "LOGADDR": b"?", "_change": False,
-        "_made": False, "_mark": None if recid is None else recid == START, "_why": "bad",
+        "_made": False, "_mark": None if recid is None else recid == START, WHY: "bad",
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.formats.base import AGAIN
+from tailrace.formats.base import AGAIN, WHY
 from tailrace.formats.soliddb.codec import Decoding
 from tailrace.formats.soliddb.log import CAPTURE_OFF, COMMIT, DATA, RANK, ROWS, SEQ, START
 from tailrace.formats.soliddb.order import MADE, MARK, MOVES
@@ -143,7 +143,7 @@ def batch_of(log: list[Record]) -> pa.RecordBatch:
         MADE: pa.array([False] * len(rows), pa.bool_()),
         MARK: pa.array(mark, pa.bool_()),
         MOVES: pa.array([r.recid in (1, 4) for r in rows], pa.bool_()),
-        "_why": pa.nulls(len(rows), pa.string()),
+        WHY: pa.nulls(len(rows), pa.string()),
     }  # fmt: skip
     return pa.RecordBatch.from_pydict(columns)
 
@@ -151,7 +151,7 @@ def batch_of(log: list[Record]) -> pa.RecordBatch:
 def found(batches: list[pa.RecordBatch], policy: str) -> list[tuple[Any, ...]]:
     pairs = Pairs(Decoding((FIELDS,), (("id", "int"), ("note", "string")), STYLE), (0,), {}, policy)
     rows = [r for made in pairs(iter(batches)) for r in made.to_pylist()]
-    told = [(int.from_bytes(r["LOGADDR"][:12], "big"), r[OPER], int(r[SEQ]), r["_why"]) for r in rows]
+    told = [(int.from_bytes(r["LOGADDR"][:12], "big"), r[OPER], int(r[SEQ]), r[WHY]) for r in rows]
     return sorted(told, key=lambda r: (r[0], r[3] or ""))
 
 

@@ -34,14 +34,18 @@ if TYPE_CHECKING:
     from .first_rows import Glance, TableSample
 
 
-FILE, ROW, WHY, RAW = "_file", "_row", "_why", "_raw"
-AGAIN = "the same row again, read once"
-"""Reason of a row that is a copy of another one, as of a file that was delivered twice: not read, not bad."""
+OWN = "tailrace__"
+"""What the name of every column begins with that is added to a vendor's columns; a vendor's table that has
+such a column is refused (`own_columns`)."""
+
+FILE, ROW, WHY, RAW = (OWN + name for name in ("file", "row", "why", "raw"))
 """Columns added to a row when it is read: the file it came from (string), its number in the file from 1
 (bigint, NULL if the file kind has none), why it is bad (string, NULL: it is good), and the original row
 (JSON text)."""
+AGAIN = "the same row again, read once"
+"""Reason of a row that is a copy of another one, as of a file that was delivered twice: not read, not bad."""
 
-FINER = "_finer"
+FINER = OWN + "finer"
 """Added to a row: whether one of its fractions was finer than microseconds, which is lost."""
 ASIDE = (FILE, ROW, WHY, RAW, FINER)
 
@@ -245,6 +249,6 @@ def operation_gap(oper: str, kind: str, why: str) -> Gap:
 
 
 __all__ = [
-    "AGAIN", "ASIDE", "FILE", "FINER", "RAW", "ROW", "WHY", "Format", "Gap", "Options", "Read", "Tables",
-    "VendorColumn", "VendorTable", "header_gap", "operation_gap",
+    "AGAIN", "ASIDE", "FILE", "FINER", "OWN", "RAW", "ROW", "WHY", "Format", "Gap", "Options", "Read",
+    "Tables", "VendorColumn", "VendorTable", "header_gap", "operation_gap",
 ]  # fmt: skip

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 from ..model import sequence
 from ..model.change import BEFORE, UPDATE, ChangeTable
-from .base import AGAIN, ASIDE, FILE, WHY
+from .base import AGAIN, ASIDE, FILE, OWN, WHY
 from .shape import also, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_COPY, _REPEATED, _HASH, _NUMBER = "_copy", "_repeated", "_hash", "_number"
-_SECOND = 14  # digits of a change sequence up to its seconds
+_COPY, _REPEATED, _HASH, _NUMBER, _SECOND, _MOST = (
+    OWN + name for name in ("copy", "repeated", "hash", "number", "second", "most")
+)
+_TO_SECOND = 14  # digits of a change sequence up to its seconds
 
 
 def together(changes: ChangeTable) -> ChangeTable:
@@ -83,21 +85,21 @@ def in_order(changes: ChangeTable) -> ChangeTable:
 
     df = _with_why(changes.df)
     seq = F.col(changes.header("change_seq"))
-    second, number = F.substring(seq, 1, _SECOND), F.substring(seq, sequence.TIME_DIGITS + 1, 19)
+    second, number = F.substring(seq, 1, _TO_SECOND), F.substring(seq, sequence.TIME_DIGITS + 1, 19)
     # Times that start with 0 precede all other times: rows of a full load, which have no order.
     usual = F.col(WHY).isNull() & (F.length(seq) == sequence.WIDTH) & ~seq.startswith("0")
-    rows = df.filter(usual).groupBy(second.alias("_second")).agg(F.max(number).alias("_most"))
-    before = Window.orderBy("_second").rowsBetween(Window.unboundedPreceding, -1)
-    highest = rows.select("_second", F.max("_most").over(before).alias("_most"))
-    marked = df.join(F.broadcast(highest), usual & (second == F.col("_second")), "left")
+    rows = df.filter(usual).groupBy(second.alias(_SECOND)).agg(F.max(number).alias(_MOST))
+    before = Window.orderBy(_SECOND).rowsBetween(Window.unboundedPreceding, -1)
+    highest = rows.select(_SECOND, F.max(_MOST).over(before).alias(_MOST))
+    marked = df.join(F.broadcast(highest), usual & (second == F.col(_SECOND)), "left")
     # Rows that are not checked would all belong to one second, and be sorted in one task.
     alone = F.when(usual, second).otherwise(seq)
     time = F.substring(seq, 1, sequence.TIME_DIGITS).try_cast("bigint")
     earlier = Window.partitionBy(alone).orderBy(time).rangeBetween(Window.unboundedPreceding, -1)
     inside = F.max(number).over(earlier)
-    back = (number <= F.col("_most")) | F.coalesce(number <= inside, F.lit(False))
+    back = (number <= F.col(_MOST)) | F.coalesce(number <= inside, F.lit(False))
     said = F.concat(F.lit("its number is not above that of an earlier change: change "), seq)
-    return changes.with_df(also(marked, (usual & back, said)).drop("_second", "_most"))
+    return changes.with_df(also(marked, (usual & back, said)).drop(_SECOND, _MOST))
 
 
 def _with_why(df: DataFrame) -> DataFrame:

@@ -17,8 +17,9 @@ from .. import formats
 from ..errors import ConfigError, FormatError, TailraceError, from_spark
 from ..model.change import ChangeTable
 from . import checks, files, folders, saving, vendors
-from .base import ASIDE, FILE, FINER, RAW, ROW, WHY, Format, Gap, Options, Read
+from .base import ASIDE, FILE, FINER, OWN, RAW, ROW, WHY, Format, Gap, Options, Read
 from .counts import RowCount, counted
+from .own_columns import refuse_own, shown
 from .report import ConversionReport, TableReport, again, nothing, unfit
 
 if TYPE_CHECKING:
@@ -44,8 +45,11 @@ class Side:
 def load(spark: SparkSession, side: Side) -> dict[str, DataFrame]:
     """The vendor's tables of a side."""
     if side.form.load:
-        return side.form.load(spark, side.path, side.options)
-    return files.load(spark, side.path, side.options, side.form.knows)
+        tables = side.form.load(spark, side.path, side.options)
+    else:
+        tables = files.load(spark, side.path, side.options, side.form.knows)
+    refuse_own(tables, side.path)
+    return tables
 
 
 def read(spark: SparkSession, side: Side, *, check: bool = True) -> Read:
@@ -207,7 +211,7 @@ def observed(
     from pyspark.sql import functions as F
 
     # Columns first: some losses need a change's other row, which no metric can see.
-    marks = {f"_lost{i}": F.coalesce(g.lost(ct), F.lit(False)) for i, g in enumerate(gaps)}
+    marks = {f"{OWN}lost{i}": F.coalesce(g.lost(ct), F.lit(False)) for i, g in enumerate(gaps)}
     df = ct.df.withColumns(marks) if marks else ct.df
     if fail:
         df = df.filter(
@@ -221,7 +225,7 @@ def observed(
         for name, mine in (("rows", good), ("bad", bad), ("again", copy))
     ]
     for i, gap in enumerate(gaps):
-        lost = F.col(f"_lost{i}") & good
+        lost = F.col(f"{OWN}lost{i}") & good
         what.append(F.sum(F.when(lost, 1).otherwise(0)).alias(f"lost {i}"))
         if strict:
             said = f"{ct.name}: {to} cannot hold {gap.kind}: {gap.why}"
@@ -287,10 +291,13 @@ def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, repor
     for name, df in found.pending.items():
         waiting = str(Path(place) / PENDING / name)
         seen_df, seen = counted(df, f"pending {name}")
-        seen_df.write.mode("overwrite").parquet(waiting)  # what waits now, not what waited before
+        short = shown(df.columns)
+        # What waits now, not what waited before.
+        seen_df.withColumnsRenamed(short).write.mode("overwrite").parquet(waiting)
         if seen.figures()["rows"]:
             report.pending = str(Path(place) / PENDING)
-            report.notes += waiting_rows({name: spark.read.parquet(waiting)})
+            kept = spark.read.parquet(waiting).withColumnsRenamed({s: c for c, s in short.items()})
+            report.notes += waiting_rows({name: kept})
         else:
             shutil.rmtree(waiting)
             with suppress(OSError):  # others may have files in it

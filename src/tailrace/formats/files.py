@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from ..errors import FormatError
 from . import parquet, text
-from .base import FILE, RAW, ROW, WHY, Options
+from .base import FILE, OWN, RAW, ROW, WHY, Options
 from .folders import below, data_files, firsts, is_empty, kind_of, not_read, places, unglobbed
 from .shape import quoted
 
@@ -32,7 +32,7 @@ NOTE = "tailrace"
 """In the metadata of the column `FILE`: what loading found odd about the files."""
 UNCOUNTED = "tailraceUncounted"
 """In the metadata of the column `ROW`: rows are not numbered yet (`count_rows`)."""
-_LINE = "\ue000line"
+_LINE, _FROM, _FIRST, _PIECES = (OWN + name for name in ("line", "from", "first", "pieces"))
 
 
 def load(
@@ -207,12 +207,12 @@ def count_rows(rows: DataFrame, table: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     at = -1 - F.col(ROW)
-    pieces = F.countDistinct(F.shiftright(at, 33)).alias("_pieces")  # 33: below them rows, above the task
-    files = table.filter(F.col(ROW) < 0).groupBy(F.col(FILE).alias("_from"))
-    first = F.broadcast(files.agg(F.min(at).alias("_first"), pieces))
-    joined = rows.join(first, F.col(FILE) == F.col("_from"), "left")
-    number = F.when(F.col(ROW) > 0, F.col(ROW)).when(F.col("_pieces") == 1, at - F.col("_first") + 1)
-    return joined.withColumn(ROW, number).drop("_from", "_first", "_pieces")
+    pieces = F.countDistinct(F.shiftright(at, 33)).alias(_PIECES)  # 33: below them rows, above the task
+    files = table.filter(F.col(ROW) < 0).groupBy(F.col(FILE).alias(_FROM))
+    first = F.broadcast(files.agg(F.min(at).alias(_FIRST), pieces))
+    joined = rows.join(first, F.col(FILE) == F.col(_FROM), "left")
+    number = F.when(F.col(ROW) > 0, F.col(ROW)).when(F.col(_PIECES) == 1, at - F.col(_FIRST) + 1)
+    return joined.withColumn(ROW, number).drop(_FROM, _FIRST, _PIECES)
 
 
 def _in_order(names: list[str], path: Path, options: Options) -> list[str]:

@@ -13,6 +13,7 @@ from ..model import mask
 from ..model.change import ChangeTable
 from . import convert, vendors
 from .base import ASIDE, FINER, WHY, Format, Read
+from .own_columns import shown
 from .samples import samples
 from .shape import quoted
 
@@ -143,7 +144,8 @@ def _rows(df: DataFrame, rows: int) -> list[dict[str, Any]]:
         r.asDict() for r in df.select(*[F.col(quoted(c)).cast("string") for c in names]).limit(rows).collect()
     ]
     filled = [n for n in names if any(r[n] is not None for r in found)]
-    return [{n: r[n] for n in filled} for r in found]
+    short = shown(df.columns)
+    return [{short.get(n, n): r[n] for n in filled} for r in found]
 
 
 def _whose(spark: SparkSession, path: str) -> tuple[Format, float]:

@@ -19,11 +19,12 @@ import pyarrow.parquet as pq
 
 from ..errors import UnsupportedError
 from ..model.types import arrow_type, spark_type
+from .base import OWN
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
 
-PLACE, NUMBER = ":file", ":row"
+PLACE, NUMBER = OWN + "place", OWN + "at"
 """Columns that rows are read with: which of the files a row comes from, and its number there, from 1."""
 MOST_BYTES = 512 << 20
 """A task reads at most so much, as it is encoded in the files."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..base import RAW, WHY
+from ..base import OWN, RAW, WHY
 from ..shape import quoted
 from .policy import CapturedTable
 from .split import SPLIT
@@ -15,7 +15,7 @@ from .tables import CHANGE
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-THERE = ":there"
+THERE = OWN + "there"
 """Added to either row: true, NULL if there is none."""
 
 

@@ -8,6 +8,7 @@ from ..base import ASIDE, FILE, RAW, ROW, WHY, Tables
 from ..parquet import LoadedTables
 from ..row_groups import NUMBER, PLACE, ranges
 from ..shape import quoted
+from .both_rows import THERE
 from .policy import CapturedTable
 from .ranges import RangeJoin, side_of
 from .shares import Share
@@ -61,7 +62,7 @@ def _rows(tasks: DataFrame, join: RangeJoin) -> DataFrame:
             f"{side}:{FILE}": of.path(F.col(quoted(f"{side}:{PLACE}"))),
             f"{side}:{ROW}": F.col(quoted(f"{side}:{NUMBER}")),
             f"{side}:{WHY}": F.lit(None).cast("string"),
-            f"{side}:{RAW}": F.when(F.col(quoted(f"{side}::there")), row),
+            f"{side}:{RAW}": F.when(F.col(quoted(f"{side}:{THERE}")), row),
         }
     more[f"_c:{SPLIT}"] = F.lit(None).cast("string")
     return df.select("*", *(value.alias(name) for name, value in more.items()))

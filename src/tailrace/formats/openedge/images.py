@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...model import mask
 from ...model.change import NATIVE, OPERATIONS, PREFIX, ChangeTable
-from ..base import FILE, FINER, RAW, ROW, WHY
+from ..base import FILE, FINER, OWN, RAW, ROW, WHY
 from ..shape import any_of, canonical, data_start, reasons
 from .bad_rows import bad_rows
 from .both_rows import THERE, TrackedTable, both_rows, of_image, of_tracking, raw_rows
@@ -46,8 +46,8 @@ HEADERS = (
     IMAGE_TIME, CUT, ZONE, OFFSETS,
 )  # fmt: skip
 """Headers in addition to the usual ones, in order."""
-_CARRIED = "_carried"
-TIME_ZONE = "_zone"
+_CARRIED = OWN + "carried"
+TIME_ZONE = OWN + "zone"
 """Column of tracking rows with text times: their zone, e.g. `+01:00`."""
 
 

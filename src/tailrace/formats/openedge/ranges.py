@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from ..base import VendorTable
 from ..row_groups import GroupReader, Range, RowGroup, fits, groups_of, places
 from ..shape import find_columns
+from .both_rows import THERE
 from .shares import Share
 from .split import POSITION
 from .tables import OTHER_OPERATIONS
@@ -32,7 +33,7 @@ Ints = npt.NDArray[np.int64]
 @dataclass(frozen=True)
 class RangeJoin:
     """Joins both sides, range by range: every tracking row with every image of its number, and each without
-    the other that has none. Columns `_t:…` and `_c:…`, and `_t::there`, `_c::there`."""
+    the other that has none. Columns `_t:…` and `_c:…`, `THERE` of each too."""
 
     tracking: GroupReader
     images: GroupReader
@@ -44,7 +45,7 @@ class RangeJoin:
         made: dict[str, str] = {}
         for side, of in (("_t", self.tracking), ("_c", self.images)):
             made |= {f"{side}:{name}": kind for name, kind in of.kinds().items()}
-            made[f"{side}::there"] = "boolean"
+            made[f"{side}:{THERE}"] = "boolean"
         return made
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

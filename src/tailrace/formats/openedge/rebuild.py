@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Literal
 from ...errors import ConfigError
 from ...model import mask
 from ...model.change import ChangeTable
-from ..base import WHY
+from ..base import OWN, WHY
 from ..shape import quoted
 from .masks import no_words, with_bits
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_BASE, _TRUNCATES, _RESET, _USABLE = "_base", "_truncates", "_reset", "_usable"
+_BASE, _TRUNCATES, _RESET, _USABLE = (OWN + name for name in ("base", "truncates", "reset", "usable"))
 _PART = ("partition_id", "tenant_id")
 
 

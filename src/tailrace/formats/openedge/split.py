@@ -16,20 +16,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..base import ASIDE, FILE, RAW, ROW, WHY
+from ..base import ASIDE, FILE, OWN, RAW, ROW, WHY
 from ..shape import any_of, quoted, reasons
 from .arrays import join_array, split_array
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-SPLIT = "_split"
+SPLIT = OWN + "split"
 """Text `position,element,fragment,length;position,element,fragment` of a joined image: where the first half
 was cut, the length of the cut value in it, and the second half's fields. NULL: the image was never split."""
 POSITION, ELEMENT, FRAGMENT = "_Continuation-Position", "_ArrayIndex", "_Fragment"
 _CUT = ("string", "binary")
-_HALF, _WHOLE, _COPY = "_half", -1, "_copy"
-_PLACE, _AT, _IS_CUT, _LENGTH, _NEAR = (f"_split_{n}" for n in ("place", "element", "cut", "length", "near"))
+_HALF, _WHOLE, _COPY = OWN + "half", -1, OWN + "copy"
+_PLACE, _AT, _IS_CUT, _LENGTH, _NEAR = (f"{SPLIT}_{n}" for n in ("place", "element", "cut", "length", "near"))
 """Columns of what the first half says, and of the position behind it: every other column asks for them."""
 
 

@@ -17,7 +17,7 @@ from ...errors import UnsupportedError
 from ...model import mask
 from ...model.change import NATIVE, PREFIX, ChangeTable
 from ...model.sequence import NUMBER_DIGITS, TIME_DIGITS
-from ..base import VendorTable
+from ..base import OWN, VendorTable
 from ..shape import is_sequence, quoted
 from .arrays import join_array
 from .flat import gathered
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _TRACKING = "_cdc_change_tracking"
 _CODE = {"I": 1, "D": 2, "B": 3, "U": 4, "T": 7}
+_NUMBER = OWN + "number"
 _LOADED = NATIVE + "oper"
 """The header that has L for rows of a full load."""
 _REFUSED = (
@@ -122,7 +123,7 @@ def numbered(ct: ChangeTable, options: OpenEdgeOptions) -> DataFrame:
 
     seq = F.col(ct.header("change_seq"))
     if options.sequence == "rank":
-        return ct.df.withColumn("_number", F.dense_rank().over(Window.orderBy(seq)).cast("bigint"))
+        return ct.df.withColumn(_NUMBER, F.dense_rank().over(Window.orderBy(seq)).cast("bigint"))
     digits = F.substring(seq, TIME_DIGITS + 1, NUMBER_DIGITS).try_cast("bigint")
     hint = "set the option sequence=rank"
     whole = is_sequence(seq)
@@ -134,7 +135,7 @@ def numbered(ct: ChangeTable, options: OpenEdgeOptions) -> DataFrame:
         loaded = (F.col(ct.header(_LOADED)) == "L") & whole & (digits == 0) & (place > 0)
         found = F.coalesce(F.try_add(found, F.lit(10**TIME_DIGITS)), F.when(loaded, place))
     refused = F.raise_error(F.lit(_REFUSED.format(ct.name or "change table", hint))).cast("bigint")
-    return ct.df.withColumn("_number", F.coalesce(found, refused))
+    return ct.df.withColumn(_NUMBER, F.coalesce(found, refused))
 
 
 def _h(ct: ChangeTable, name: str, kind: str) -> Column:
@@ -171,7 +172,7 @@ def tracking_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> Data
         "_Policy-Id": F.coalesce(native["_Policy-Id"], F.lit(plan.policy.get("_Policy-Id"))),
         "_Tran-Id": transaction_number(_h(ct, "transaction_id", "string")),
         "_Time-Stamp": _h(ct, "timestamp", "timestamp"),
-        "_Change-Sequence": F.col("_number"),
+        "_Change-Sequence": F.col(_NUMBER),
         "_Operation": F.coalesce(_h(ct, GONE_CODE, "int"), code),
         "_Change-FieldMap": F.coalesce(native["_Change-FieldMap"], F.when(oper == "U", moved)),
         "_Recid": _h(ct, "recid", "bigint"),
@@ -205,7 +206,7 @@ def image_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> DataFra
             _h(ct, IMAGE_TRAN, "int"), transaction_number(_h(ct, "transaction_id", "string"))
         ),
         "_Time-Stamp": F.coalesce(_h(ct, IMAGE_TIME, "timestamp"), _h(ct, "timestamp", "timestamp")),
-        "_Change-Sequence": F.col("_number"),
+        "_Change-Sequence": F.col(_NUMBER),
         "_Continuation-Position": F.lit(0),
         "_ArrayIndex": F.lit(0),
         "_Fragment": F.lit(0),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from .. import parquet, text
-from ..base import ASIDE, FILE, RAW, ROW, WHY
+from ..base import ASIDE, FILE, OWN, RAW, ROW, WHY
 from ..files import no_line
 from ..shape import finer_too, is_finer, quoted, reasons
 from ..typed import as_type
@@ -24,7 +24,7 @@ from .reading import NOTE, in_doubt
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-LINE = "_line"
+LINE = OWN + "line"
 
 
 def load(spark: SparkSession, path: str, options: QlikOptions) -> dict[str, DataFrame]:

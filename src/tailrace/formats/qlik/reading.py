@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...errors import FormatError
 from ...model import mask, sequence
 from ...model.change import EXTRA_HEADERS, HEADERS, INSERT, OPERATIONS, TRUNCATE, ChangeTable
-from ..base import ASIDE, FILE, WHY, Read, Tables, VendorColumn, VendorTable
+from ..base import ASIDE, FILE, OWN, WHY, Read, Tables, VendorColumn, VendorTable
 from ..given import key_of, keys_of_none, refuse_columns
 from ..shape import also, canonical, conform, is_sequence, quoted
 from . import control
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 QLIK = "qlik"
 """In the metadata of a canonical `native_` header: it came from a Qlik table, under this name."""
-_WORD = "_tailrace_operation"
+_WORD = OWN + "operation"
 NOTE = "tailrace"
 """In the metadata of the column `FILE`: what loading found odd about the files."""
 
@@ -203,7 +203,7 @@ def _words(
     for header, bits in masks.items():
         names = []
         for k, word in enumerate(mask.words(bits, width, little=little)):
-            names.append(f"_tailrace_{header}_{k}")
+            names.append(f"{OWN}{header}_{k}")
             extra.append(word.alias(names[-1]))
         made[header] = [F.col(n) for n in names]
     return (df.select("*", *extra) if extra else df), made

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from ...lake.delta import filesystem
+from ..base import OWN
 from ..folders import unglobbed
 from ..shape import quoted
 from ..typed import bytes_as_text
@@ -20,7 +21,7 @@ from .options import QlikOptions
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-PARTITION = "_partition"
+PARTITION = OWN + "partition"
 CSV_OPTIONS = {
     "fieldDelimiter": ",", "recordDelimiter": "\n", "nullValue": "", "quoteChar": '"', "escapeChar": "",
 }  # fmt: skip

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...model import mask
 from ...model.change import BEFORE, NATIVE, ChangeTable
-from ..base import Format, Gap
+from ..base import OWN, Format, Gap
 from ..shape import quoted
 from . import control
 from .glance import glance, samples
@@ -29,7 +29,7 @@ from .writing import came, fits, has, key_places, stays, unnamed, write
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-_STAYS = "_stays"
+_STAYS = OWN + "stays"
 
 
 def _keys_mask(ct: ChangeTable) -> bytes | None:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..base import OWN
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 EXPECTED, DIFFERS = "flagged_expected", "flagged_differs"
+_FLAGGED, _EPOCH = OWN + "flagged", OWN + "epoch"
 _DML = ("I", "U", "M", "D")
 
 
@@ -42,13 +45,13 @@ def recount(log: DataFrame) -> DataFrame:
     state = F.last(F.when(action.isin("S", "C"), action), ignorenulls=True).over(so_far)
     flagged = unexpected() & ~ignored & (F.coalesce(state, F.lit("C")) != "S")
     df = log.withColumns(
-        {"_flagged": flagged.cast("int"), "_epoch": F.count(F.when(action == "C", 1)).over(so_far)}
+        {_FLAGGED: flagged.cast("int"), _EPOCH: F.count(F.when(action == "C", 1)).over(so_far)}
     )
-    epoch = Window.partitionBy("subscription_id", "_epoch").orderBy("keylog_sort")
-    running = F.sum("_flagged").over(epoch.rowsBetween(Window.unboundedPreceding, Window.currentRow))
-    first = F.first(F.col("flagged_count") - F.col("_flagged")).over(so_far)
-    expected = running + F.when(F.col("_epoch") == 0, first).otherwise(F.lit(0))
-    df = df.withColumn(EXPECTED, expected).drop("_flagged", "_epoch")
+    epoch = Window.partitionBy("subscription_id", _EPOCH).orderBy("keylog_sort")
+    running = F.sum(_FLAGGED).over(epoch.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    first = F.first(F.col("flagged_count") - F.col(_FLAGGED)).over(so_far)
+    expected = running + F.when(F.col(_EPOCH) == 0, first).otherwise(F.lit(0))
+    df = df.withColumn(EXPECTED, expected).drop(_FLAGGED, _EPOCH)
     return df.withColumn(DIFFERS, F.coalesce(F.col("flagged_count") != F.col(EXPECTED), F.lit(False)))
 
 
