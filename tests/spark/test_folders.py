@@ -13,7 +13,7 @@ import pytest
 
 from tailrace.errors import FormatError
 from tailrace.formats import convert, files
-from tailrace.formats.base import FILE, ROW
+from tailrace.formats.base import ASIDE, FILE, ROW
 from tailrace.formats.openedge import FORMAT as OPENEDGE
 from tailrace.testing.changes import literal
 
@@ -42,7 +42,7 @@ def test_all_files_of_a_table_are_read(spark: SparkSession, tmp_path: Path, kind
     put(tmp_path / "t" / f"a[1].{kind}", 1)
     put(tmp_path / "t" / inside / f"b.{kind}", 3)
     (df,) = files.load(spark, str(tmp_path)).values()
-    assert [c for c in df.columns if not c.startswith("_")] == ["id"]
+    assert [c for c in df.columns if c not in ASIDE] == ["id"]
     found = [
         (int(n), Path(unquote(f)).name, at)
         for n, f, at in files.count_rows(df, df).select("id", FILE, ROW).collect()
