@@ -22,8 +22,7 @@ def main(out: str) -> None:
     print("flagged at the destination, and who changed rows:")
     log.filter(flags.unexpected()).select("action_taken", "before_key", "result_row_count").show()
     log.select(detail.detail(log.change_row_log_detail).alias("d")).select("d.*").show(2)
-    read = convert.read(spark, source)
-    items = read.changes["SHOP.ITEM"]
+    items = convert.read(spark, source).changes["SHOP.ITEM"]
     items.df.filter(f"{WHY} IS NOT NULL").select(WHY).show(truncate=False)
     good = items.with_df(items.df.filter(f"{WHY} IS NULL"))
     print("the life of item 1:")
