@@ -21,6 +21,7 @@ import measure
 from measure import HERE, Row, say
 from tailrace import formats
 from tailrace.formats import convert, saving
+from tailrace.formats.base import FILE, RAW, ROW
 from tailrace.model import mask
 from tailrace.model.change import HEADERS, OPERATIONS, PREFIX, ChangeTable
 
@@ -140,7 +141,7 @@ def _format(spark: SparkSession, name: str, root: Path, many: int) -> list[dict[
 
     def read() -> None:
         for one in convert.read(spark, side, check=False).changes.values():
-            one.df.drop("_raw").write.format("noop").mode("overwrite").save()
+            one.df.drop(RAW).write.format("noop").mode("overwrite").save()
 
     return [
         _told({"bench": f"format {name}: {verb}", "value": many / _seconds(work), "unit": "rows/s"})
@@ -178,7 +179,7 @@ def _bits(spark: SparkSession, root: Path, many: int) -> dict[str, object]:
     def decoded() -> None:
         (ct,) = convert.read(spark, side, check=False).changes.values()
         bits = _decoded(ct.header("change_mask"), ct.ordinal(ct.columns[0]))
-        rows = ct.df.drop("_raw", "_file", "_row").select("*", *bits)
+        rows = ct.df.drop(RAW, FILE, ROW).select("*", *bits)
         rows.write.mode("overwrite").parquet(str(root / "bits"))
 
     copy()

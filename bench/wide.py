@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace import formats
 from tailrace.formats import convert, saving
+from tailrace.formats.base import RAW
 from tailrace.formats.glance import glance
 from tailrace.model.change import ChangeTable
 from tailrace.runtime.session import session
@@ -79,7 +80,7 @@ def there_and_back(spark: SparkSession, name: str, width: int, root: Path) -> li
     written, _ = timed(lambda: save(tables))
     replanned, found = timed(lambda: convert.read(spark, side, check=False))
     (back,) = [c for n, c in found.changes.items() if n == "bench.wide"]
-    read, _ = timed(lambda: back.df.drop("_raw").write.format("noop").mode("overwrite").save())
+    read, _ = timed(lambda: back.df.drop(RAW).write.format("noop").mode("overwrite").save())
     return [planned, written, replanned, read]
 
 

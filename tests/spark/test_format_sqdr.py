@@ -260,7 +260,7 @@ def test_subscriptions_of_one_destination_have_the_declared_columns(spark, subsc
     assert sorted(found.changes) == names
     for name, s in zip(names, subscriptions, strict=False):
         ct = found.changes[name]
-        (one,) = ct.df.select("header__native_subscription_id", "ID", "PIC", "_why").collect()
+        (one,) = ct.df.select("header__native_subscription_id", "ID", "PIC", WHY).collect()
         assert (ct.key, tuple(one)) == (["ID"], (s, 1, b"\x0a\xff", None))
 
 
