@@ -118,13 +118,15 @@ class Task(Settings):
 
     @model_validator(mode="after")
     def _targets_apart(self) -> Task:
-        """Targets lie in no folder in which a task keeps its own files, nor around them."""
+        """Targets lie in no folder in which a task keeps its own files. Next to these they do no harm: their
+        names have a dot."""
         target = Path(self.target.path)
         own = [folder for folder in self.own_folders if target.is_relative_to(folder)]
-        if self.target.database or not (own or Path(self.home).is_relative_to(target)):
+        if self.target.database or not own:
             return self
-        taken = f"{own[0]} has other files of the task" if own else f"{target} holds `home`"
-        raise _wrong("target.path", f"{taken}: give the targets a folder of their own")
+        raise _wrong(
+            "target.path", f"{own[0]} has other files of the task: give the targets a folder of their own"
+        )
 
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
