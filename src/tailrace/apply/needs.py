@@ -8,7 +8,8 @@ table goes until then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..config.policies import MEDIUM
@@ -71,18 +72,18 @@ class Needs:
     def gone(self, tables: Iterable[str]) -> list[str]:
         """Those of the tables whose target lacks their baseline: it is gone, was made anew, or the task
         looks for it elsewhere now. Those that get a new baseline are not among them."""
-        found = []
-        for table in tables:
-            taken, state = self._taken.get(table), self._states.get(table, TableControl(table))
-            if taken is None or self._waits_in_staging(taken):
-                continue
-            if table in self.removed or self._task.policy(table).level < MEDIUM:
-                continue
-            if self._on_its_way(table, state) or state.moving:
-                continue
-            if lacks_baseline(taken, self._standing(table)):
-                found.append(table)
-        return found
+        landed = [t for t in tables if self._landed(t)]
+        if not landed:
+            return []
+        with self._standing() as standing:
+            return [t for t in landed if lacks_baseline(self._taken[t], standing(t))]
+
+    def _landed(self, table: str) -> bool:
+        """Whether the newest baseline of a table is the one that its target is to have."""
+        taken, state = self._taken.get(table), self._states.get(table, TableControl(table))
+        if taken is None or self._waits_in_staging(taken) or self._on_its_way(table, state) or state.moving:
+            return False
+        return table not in self.removed and self._task.policy(table).level >= MEDIUM
 
     def passed(self, known: Mapping[str, object]) -> int:
         """The change number that LOG had reached when the oldest baseline of the `known` tables began; -1:
@@ -115,24 +116,32 @@ class Needs:
         return taken.version < 0 and self._loaded.get(taken.table, (0, "", 0))[0] != taken.number
 
     def _reached(self, table: str) -> int:
-        standing = self._standing(table)
-        return NOTHING if standing is None else standing
+        with self._standing() as standing:
+            reached = standing(table)
+        return NOTHING if reached is None else reached
 
-    def _standing(self, table: str) -> int | None:
-        """The change number that a table's target has reached; None: it is not there."""
-        task, place = self._task, place_of(task_map(self._task, table), self._names)
-        if task.target.database:
-            return _in_database(task, table, place)
-        path = task.target_path(place.target)
-        app = f"{task.apply_app}/{table}" if place.partition else task.apply_app
-        return lake.progress(path, app) if lake.exists(path) else None
+    @contextmanager
+    def _standing(self) -> Iterator[Callable[[str], int | None]]:
+        """What gives the change number that a table's target has reached (None: it is not there), over one
+        connection."""
+        task = self._task
 
+        def in_folder(table: str) -> int | None:
+            at = self._place(table)
+            path = task.target_path(at.target)
+            app = f"{task.apply_app}/{table}" if at.partition else task.apply_app
+            return lake.progress(path, app) if lake.exists(path) else None
 
-def _in_database(task: Task, table: str, at: TargetPlace) -> int | None:
-    from .targets.postgresql import place as postgresql_place
-    from .targets.postgresql.progress import Progress
+        if not task.target.database:
+            yield in_folder
+            return
+        from .targets.postgresql import place as postgresql_place
+        from .targets.postgresql.progress import Progress
 
-    place = postgresql_place.Place.of(task.target.database)
-    with postgresql_place.session(place, f"{place.label}, {table}") as on:
-        found = Progress(place, task.name, lambda _: at).read(on, table)
-    return found.upto if found else None
+        place = postgresql_place.Place.of(task.target.database)
+        with postgresql_place.session(place, place.label) as on:
+            progress = Progress(place, task.name, self._place)
+            yield lambda table: found.upto if (found := progress.read(on, table)) else None
+
+    def _place(self, table: str) -> TargetPlace:
+        return place_of(task_map(self._task, table), self._names)
