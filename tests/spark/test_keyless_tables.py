@@ -18,6 +18,7 @@ from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.apply.rules_apply import RulesApply
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.task_rules import TableRules
+from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.engine.columns import OPER, SEQ, WHY
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, ConfigError
@@ -225,7 +226,9 @@ def test_what_a_task_refuses_of_a_table_without_key(spark: SparkSession, tmp_pat
         task.catch_up()
     assert said.value.where == "s.t"
     task = Keyless(spark, tmp_path / "open", {"s.t": TableRules(Rules.of("strict"))})
-    open_ = ledger.Baseline("s.t", task.relation("s.t"), "", 0, 1, NOW, 0.0, 1, 0, 0, "open", 5)
+    relation = task.relation("s.t")
+    DeltaLanding(task.target.path("s.t"), task.target.app("s.t")).begin(relation).commit(relation, [], 0)
+    open_ = ledger.Baseline("s.t", relation, "", 0, 1, NOW, 0.0, 1, 0, 0, "open", 5)
     ledger.write_baseline(f"{task.control}/baselines", open_)
     task.put({"s.t": [Change(1, "I", None, ROWS[0]), Change(9, "I", None, ROWS[1])]})
     assert task.catch_up() == []

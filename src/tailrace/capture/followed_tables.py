@@ -90,8 +90,10 @@ class FollowedTables:
         self._renaming.carry_on(self.task)
         self.drop_targets()
         wanted = self._wanted(source)
-        leave(self.task, left_out(self.task, self.known, wanted, self._moved))
-        self.known.look()
+        if unlisted := left_out(self.task, self.known, wanted, self._moved):
+            leave(self.task, unlisted)
+            self.known.look()
+            wanted = self._wanted(source)  # other orders may have come with these
         self.tables = self._added.without(wanted)
 
     def given_up(self, why: str) -> int:

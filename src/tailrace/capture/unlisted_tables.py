@@ -31,8 +31,6 @@ def left_out(task: Task, known: Known, wanted: Collection[str], moved: Moved) ->
 
 def leave(task: Task, tables: Collection[str]) -> None:
     """Removes tables from the task as `tailrace remove` does: their targets stay."""
-    if not tables:
-        return
     orders.give(task.orders_path, orders.REMOVE, tables, why=LEFT, who=orders.CAPTURE)
     cure = "targets stay; `tailrace remove TASK TABLE --drop-target` removes one"
     logger.warning("%s: no longer captured: %s; %s", ", ".join(tables), LEFT, cure)
