@@ -101,5 +101,17 @@ KEPT: dict[str, tuple[Setup, tuple[Step, ...]]] = {
         Setup(tables=3, group=True, together=1, max_changes=1000),
         (Step("capture", at=(15, Step("order", 3, 0))),),
     ),
+    "a target that somebody removed is made again, with later changes only": (
+        Setup(tables=1),
+        (
+            Step("transaction"),
+            *[Step("land")] * 3,
+            Step("lose"),
+            Step("transaction", 1),
+            Step("capture", 9),
+            Step("store", 9),
+            Step("apply"),
+        ),
+    ),
 }
 """What it is about -> what does not change in it, and the steps."""

@@ -13,9 +13,9 @@ from .world import ACTIONS, ALL, FAIL, KILL, Find, Setup, Step, World, world
 
 WEIGHTS = {
     "transaction": 30, "ddl": 2, "look": 5, "capture": 14, "land": 8, "store": 18, "apply": 6, "order": 4,
-    "kill": 2, "refuses": 3, "shorten": 4,
+    "kill": 2, "refuses": 3, "shorten": 4, "lose": 1,
 }  # fmt: skip
-_BESIDE_CAPTURE = {"transaction": 4, "store": 4, "apply": 5, "order": 3}
+_BESIDE_CAPTURE = {"transaction": 4, "store": 4, "apply": 5, "order": 3, "lose": 1}
 INNER = {
     "apply": {"land": 8, "look": 2, "capture": 1, "order": 3, "store": 6, "shorten": 2},
     "store": {"land": 3, "look": 2, "capture": 4, "order": 2, "apply": 6, "shorten": 2},
@@ -114,6 +114,8 @@ def settle(at: World, after: Checks) -> None:
         if name in states and states[name].member == "removed":
             at.take(Step("order", ACTIONS.index(orders.ADD), n))
         at.take(Step("order", ACTIONS.index(orders.RESUME), n))
+        if name in at.lost:
+            at.take(Step("order", ACTIONS.index(orders.RESYNC), n))
     for name in sorted(at.source.now):  # DDL is seen with the next change
         at.source.transaction(sum(name.encode()))
     for _ in range(ROUNDS):

@@ -161,7 +161,8 @@ class RamTarget(DeltaTarget):
         self._ram.at("apply to", self.path(batch.table))
         if self._refuses(batch.table):
             raise NotFitError(f"the target refuses a batch of {batch.table}")
-        mine = self.held.setdefault(batch.table, Held(batch.relation))
+        if (mine := self.held.get(batch.table)) is None:
+            raise NotFitError(f"there is no target of {batch.table}")
         if mine.upto >= batch.upto:
             return ApplyOutcome(version=mine.versions)
         rows: Rows = batch.changes.df  # type: ignore[assignment]

@@ -75,6 +75,7 @@ class World:
         self._running: list[str] = []
         self._armed: list[_Armed] = []
         self.refuse: dict[str, int] = {}
+        self.lost: set[str] = set()
         self.counted = 0
         groups = {"g": GroupSettings(tables=["s.t0"], retries=3)} if setup.group else {}
         self.task: Any = SimpleNamespace(
@@ -139,6 +140,15 @@ class World:
         name = sorted(self.source.now)[table % self.setup.tables]
         self.refuse[name] = many + 1
         return f"the next {many + 1} batches of {name}"
+
+    def _lose(self, which: int, _: int) -> str:
+        """Somebody removes a target."""
+        if not self.held:
+            return "nothing"
+        name = sorted(self.held)[which % len(self.held)]
+        del self.held[name]
+        self.lost.add(name)
+        return f"the target of {name}"
 
     def refused(self, table: str) -> bool:
         """Whether the target refuses this batch."""
