@@ -104,7 +104,7 @@ def test_a_table_that_the_task_file_selects_no_longer_leaves_until_it_does_again
     assert (left.member, left.why, left.who) == (
         "removed",
         "the task file does not select it any more",
-        "capture",
+        "the task file",
     )
     assert "s.a" not in states(excluding)
 
@@ -122,7 +122,7 @@ def test_the_task_file_brings_back_neither_archives_nor_what_an_operator_removed
     archive = "tables: {s.a: {mode: archive}}\n"
     one = task(tmp_path, archive)
     known = Known(one)
-    for table, who in (("s.a", orders.CAPTURE), ("s.b", "me")):
+    for table, who in (("s.a", orders.TASK_FILE), ("s.b", "capture")):
         orders.give(one.orders_path, orders.REMOVE, [table], why="", who=who)
     known.look()
     known.baselines = {"s.a": object()}

@@ -79,7 +79,7 @@ def test_a_table_that_left_with_the_task_file_comes_back_with_it() -> None:
         made = [Order(n, AT, "s.t", action, "", who) for n, (action, who) in enumerate(given, 1)]
         return states(made, {})["s.t"]
 
-    left, back = ("remove", "capture"), ("add", "capture")
+    left, back = ("remove", "the task file"), ("add", "the task file")
     assert (of(left).member, of(left).unlisted, of(left).waits) == ("removed", True, True)
     assert (of(left, back).member, of(left, back).unlisted, of(left, back).wanted) == ("file", False, 2)
     assert not of(("remove", "me")).unlisted and not of(left, ("remove", "me")).unlisted

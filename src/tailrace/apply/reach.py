@@ -46,6 +46,10 @@ class Reach:
             self._at[table] = reached if logged is None else min(reached, logged)
         return self._at[table]
 
+    def refuse_gone(self, table: str) -> None:
+        """Raises BaselineNeededError, as `of` does, if a target has gone since it was looked up."""
+        self._refuse_gone(table, self._target.progress(table))
+
     def _refuse_gone(self, table: str, reached: int) -> None:
         baseline = self._known.baselines.get(table)
         if baseline is None:

@@ -225,31 +225,35 @@ class Routes:
         new = [d for d in found if keys[d] not in self._decided]
         if applied:  # from before there were decisions
             return [(d, self._decided.get(keys[d], ddl.APPLY)) for d in found]
-        now = ddl.decide(new, self._policies(table))
-        known = {**self._decided, **{keys[d]: p for d, p in now}}
-        made = [(d, known[keys[d]]) for d in found]
-        policies, number = {p for _, p in now}, log.number(one)
-        if self._reshapes(table, target, ddl.followed(target, one.relation, made)):
-            why = (
-                f"{'; '.join(map(str, found))}: that would change the columns of {self._maps(table).target}, "
-                f"which other sources may feed, too; let `ddl` ignore it (`tables: {{{table}: {{ddl: {{...: "
-                "ignore}}}`) and resume the table, or leave the column out (`drop`) and resync every source "
-                "of the target"
-            )
-            # Nothing is recorded: whoever resumes the table does not accept it.
-            return Halt(table, number, ddl.STOP if ddl.STOP in policies else ddl.SUSPEND, why, ())
+        policies, number = self._policies(table), log.number(one)
+        now = ddl.decide(new, policies)
         for policy in (ddl.STOP, ddl.SUSPEND):
             if said := [str(d) for d, p in now if p == policy]:
                 record = tuple((keys[d], p) for d, p in now)
                 return Halt(table, number, policy, "; ".join(said), record)
+        known = {**self._decided, **{keys[d]: p for d, p in now}}
+        made = [(d, known[keys[d]]) for d in found]
+        if self._reshapes(table, target, one.relation, made):
+            made = now = ddl.decide(found, policies)  # nothing of it is done yet: it may be ignored by now
+            if self._reshapes(table, target, one.relation, made):
+                why = (
+                    f"{'; '.join(map(str, found))}: that would change the columns of "
+                    f"{self._maps(table).target}, which other sources may feed, too; let `ddl` ignore it "
+                    f"(`tables: {{{table}: {{ddl: {{...: ignore}}}}}}`) and resume the table, or leave the "
+                    "column out (`drop`) and resync every source of the target"
+                )
+                # Nothing is recorded: whoever resumes the table does not accept it.
+                return Halt(table, number, ddl.SUSPEND, why, ())
         self.keep([(keys[d], p) for d, p in now])
         return made
 
-    def _reshapes(self, table: str, before: Relation, after: Relation) -> bool:
-        """Whether a new layout changes the columns of a target that other sources may feed, too."""
+    def _reshapes(
+        self, table: str, before: Relation, after: Relation, decided: Sequence[tuple[ddl.Ddl, str]]
+    ) -> bool:
+        """Whether a source's new layout changes the columns of a target that other sources may feed, too."""
         if not self._maps(table).partition:
             return False
-        made, was = self.prepared(table, after), self.prepared(table, before)
+        made, was = (self.prepared(table, one) for one in (ddl.followed(before, after, decided), before))
         return made is not None and was is not None and was.relation.columns != made.relation.columns
 
     def carry_out(self, halt: Halt) -> None:

@@ -83,14 +83,16 @@ class FollowedTables:
         self._added = AddedTables()
         self._renaming = Renaming(task)
         self._behind = False  # a finding or an order is not acted on yet
+        self._began = False
 
     def begin(self, source: LogSource) -> None:
-        """The tables at the start of a session. Those that the task file selects no longer leave here,
-        and not at a look: the file may be half-edited then."""
+        """The tables at the start of a session. Those that the task file selects no longer leave at the first
+        one: later on the file may be half-edited."""
         self._renaming.carry_on(self.task)
         self.drop_targets()
         wanted = self._wanted(source)
-        if unlisted := left_out(self.task, self.known, wanted, self._moved):
+        first, self._began = not self._began, True
+        if first and (unlisted := left_out(self.task, self.known, wanted, self._moved)):
             leave(self.task, unlisted)
             self.known.look()
             wanted = self._wanted(source)  # other orders may have come with these

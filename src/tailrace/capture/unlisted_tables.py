@@ -31,7 +31,7 @@ def left_out(task: Task, known: Known, wanted: Collection[str], moved: Moved) ->
 
 def leave(task: Task, tables: Collection[str]) -> None:
     """Removes tables from the task as `tailrace remove` does: their targets stay."""
-    orders.give(task.orders_path, orders.REMOVE, tables, why=LEFT, who=orders.CAPTURE)
+    orders.give(task.orders_path, orders.REMOVE, tables, why=LEFT, who=orders.TASK_FILE)
     cure = "targets stay; `tailrace remove TASK TABLE --drop-target` removes one"
     logger.warning("%s: no longer captured: %s; %s", ", ".join(tables), LEFT, cure)
 
@@ -42,5 +42,5 @@ def come_back(task: Task, known: Known) -> bool:
     listed = [t for t, one in known.states.items() if one.unlisted and task.source.selects(t)]
     back = sorted(t for t in listed if not (task.keeps_changes(t) and t in known.baselines))
     if back:
-        orders.give(task.orders_path, orders.ADD, back, why=BACK, who=orders.CAPTURE)
+        orders.give(task.orders_path, orders.ADD, back, why=BACK, who=orders.TASK_FILE)
     return bool(back)

@@ -31,15 +31,15 @@ def lists_in(text: str) -> dict[str, list[str]]:
 
 
 def key_of(text: str, table: str) -> list[str]:
-    """The key columns that an option gives for a table: those of all tables, or its own.
+    """The key columns that an option gives for a table: its own, or those of all tables.
 
     >>> key_of("id", "dbo.line"), key_of("dbo.item=id;dbo.line=no,pos", "DBO.LINE")
     (['id'], ['no', 'pos'])
+    >>> key_of("pos; shop.item=id", "shop.item")
+    ['id']
     """
-    for name, columns in _keys(text):
-        if name is None or name.lower() == table.lower():
-            return columns_in(columns)
-    return []
+    keys = {name and name.lower(): columns for name, columns in _keys(text)}
+    return columns_in(keys.get(table.lower(), keys.get(None, "")))
 
 
 def keys_of_none(text: str, there: Collection[str]) -> list[str]:
@@ -87,12 +87,7 @@ def no_table(option: str, name: str, there: Collection[str]) -> str:
     >>> no_table("keys", "X", ["SHOP.ITEM"])
     'option keys: there is no table X; there is SHOP.ITEM'
     """
-    return f"option {option}: there is no table {name}; {nearest_table(name, there)}"
-
-
-def nearest_table(name: str, there: Collection[str]) -> str:
-    """The tables whose names are near, otherwise those that there are."""
-    return meant(name, there) or f"there is {_some(there)}"
+    return f"option {option}: there is no table {name}; {meant(name, there) or f'there is {_some(there)}'}"
 
 
 def _some(names: Collection[str]) -> str:

@@ -139,7 +139,8 @@ def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable
     for finer in finer_too(df, cut):
         df = df.withColumn(FINER, finer)
     key = key_of(options.key, name)
-    refuse_columns("key", name, key, data)
+    hint = "tables have keys of their own with `key=shop.item=id; shop.line=id,pos`"
+    refuse_columns("key", name, key, data, hint=hint)
     made = canonical(df, headers, values, key=key, name=name)
     # What other formats noted on a header (policies, layouts) stays available to them.
     for field in came_as:

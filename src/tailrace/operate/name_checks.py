@@ -53,12 +53,13 @@ def _table(
     task: Task, where: str, name: str, captured: Collection[str], there: Collection[str]
 ) -> Iterator[Finding]:
     excluding = where == "source.exclude"
-    fitting = [t for t in there if fnmatchcase(t, name)]
+    pattern = any(sign in name for sign in "*?[")
+    fitting = [t for t in there if fnmatchcase(t, name)] if pattern else [name] * (name in there)
     left_out = [t for t in fitting if t not in captured and _excluded(task, t)]
     if not excluding and left_out and left_out == fitting:
         what = f"`source.exclude` leaves out {name if name in there else f'all tables that match {name}'}"
         yield Finding("warning", what, where, "remove it from there, or from the other place")
-    elif any(sign in name for sign in "*?["):
+    elif pattern:
         if not (fitting if excluding else _fits(name, captured)):
             schemas = {f"{t.partition('.')[0]}.*" for t in captured}
             cure = meant(name, [*schemas, *captured]) or "this is fine if its tables are still to be created"

@@ -116,8 +116,8 @@ def number_at(task: Task, text: str) -> int:
             raise _beyond(task, text, stored)
         return max((b.upto for b in batches if b.position <= place.low), default=-1)
     if (number := place.number) is None:
-        hint = "write a change_seq (35 digits), a stream position (40 hex digits) or a change number; an age "
-        raise ConfigError(f"{text!r} is a time, not a position", hint=hint + "is --older-than 30d")
+        hint = "write a change_seq (35 digits), a stream position (40 hex digits) or a change number"
+        raise ConfigError(f"{text!r} is a time, not a position", hint=hint)
     if number > stored:
         raise _beyond(task, text, stored)
     return number

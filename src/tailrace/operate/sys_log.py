@@ -17,10 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .. import formats
-from ..errors import ConfigError
+from ..errors import ConfigError, FormatError
 from ..formats import convert, written_here
 from ..formats.base import VendorTable
 from ..formats.counts import counted
+from ..formats.given import no_table
 from ..formats.shape import arrow_rows
 from ..formats.soliddb.options import SolidOptions
 from ..formats.soliddb.records import SCHEMA
@@ -126,7 +127,8 @@ def refuse(log_path: str, out: str, kind: str, given: Mapping[str, str]) -> None
 def sys_log(log_path: str, relations_path: str, options: SolidOptions) -> SysLog:
     """The system tables that belong to a LOG, and what makes its records."""
     every = log.history(relations_path)
-    options.unknown_tables(every)
+    if odd := options.unfit(every):
+        raise FormatError(no_table("tables", odd[0], every), where=relations_path, hint="leave it out")
     history = {n: x for n, x in every.items() if options.wants(n)}
     length = options.logaddr_bytes or soliddb_address.LENGTHS[0]
     rows: tuple[list[Row], list[Row]] = ([], [])

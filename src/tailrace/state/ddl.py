@@ -53,12 +53,12 @@ class CatalogEvent:
 
 
 def decisions(path: str) -> dict[Key, str]:
-    """All decisions; for each key the first one is final."""
+    """All decisions, the newest one for each key: one that was not carried out may be taken anew."""
     if not lake.exists(path):
         return {}
     found: dict[Key, str] = {}
     for r in sorted(lake.read(path).to_pylist(), key=lambda r: r["decided_at"]):
-        found.setdefault((r["table"], r["change_seq"], r["kind"], r["attnum"]), r["policy"])
+        found[r["table"], r["change_seq"], r["kind"], r["attnum"]] = r["policy"]
     return found
 
 

@@ -40,7 +40,9 @@ RESYNC_EXACT, DROP, DROPPED, LAND = "resync_exact", "drop", "dropped", "land"
 RENAME, RENAMED, ANEW = "rename", "renamed", "anew"
 PAUSED, SUSPENDED = "paused", "suspended"
 CAPTURE = "capture"
-"""Who gave an order: the capture process. `remove` and `add` follow the task file then."""
+"""Who gave an order: the capture process."""
+TASK_FILE = "the task file"
+"""Who gave `remove` and `add`: capture, because of what the task file selects."""
 ACTIONS: dict[str, str] = {
     PAUSE: "apply leaves the table alone until `resume`; its changes are kept",
     SUSPEND: "the same, ordered by tailrace: the reason says what has to be repaired",
@@ -276,7 +278,7 @@ def followed(state: TableControl, one: Order, taken: Answered | None) -> TableCo
     if one.action in (LAND, DROP, DROPPED, RENAME, RENAMED):
         return _at_target(state, one, taken)
     if one.action == REMOVE:
-        unlisted = one.who == CAPTURE
+        unlisted = one.who == TASK_FILE
         state = replace(state, **said, member="removed", unlisted=unlisted)
         return replace(state, held="", wanted=0, landing=0, gap=True)
     return _free(state)
@@ -297,7 +299,7 @@ def _at_target(state: TableControl, one: Order, taken: Answered | None) -> Table
 
 def _asked(state: TableControl, said: Mapping[str, Any], one: Order, answered: bool) -> TableControl:
     if one.action == ADD:
-        member = "file" if one.who == CAPTURE else "added"
+        member = "file" if one.who == TASK_FILE else "added"
         state = replace(state, member=member, unlisted=False, dropped=0, gone=False)
     if one.action == ANEW:
         state = replace(state, gap=True)

@@ -30,7 +30,6 @@ def glance(tables: Mapping[str, TableSample], options: SolidOptions, path: str) 
         if (kind := kind_of(sample.columns)) is not None:
             rows.setdefault(kind.name, []).extend(plain_rows(sample, kind, binary=options.binary))
     known = layouts(rows.get(SYS_TABLES.name, []), rows.get(SYS_COLUMNS.name, []), options.key_columns())
-    options.unknown_tables({x.table for x in known})
     made = []
     for name in dict.fromkeys(x.table for x in known if options.wants(x.table)):
         mine = [x for x in known if x.table == name]

@@ -8,10 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from ...errors import FormatError
 from ...wire.soliddb import Style
 from ..base import Options
-from ..given import columns_in, lists_in, nearest_table, no_table
+from ..given import columns_in, lists_in, no_table
 
 
 class SolidOptions(Options):
@@ -72,17 +71,13 @@ class SolidOptions(Options):
     def unknown_tables(self, there: Collection[str]) -> list[str]:
         """A note for each table that the options name and that is not one of these.
 
-        Raises:
-            FormatError: no pattern of `tables` fits any of them.
-
         >>> SolidOptions(keys="S.B=ID", tables="S.A, S.C*").unknown_tables(["S.A"])
         ['option keys: there is no table S.B; did you mean S.A?', \
 'option tables: there is no table S.C*; did you mean S.A?']
         """
-        patterns = columns_in(self.tables)
-        odd = [p for p in patterns if not any(fnmatchcase(t, p) for t in there)]
-        if odd and len(odd) == len(patterns) and there:
-            hint = nearest_table(odd[0], there)
-            raise FormatError(f"there is no table {', '.join(odd)}", where="option tables", hint=hint)
         notes = [no_table("keys", t, there) for t in self.key_columns() if t not in there]
-        return notes + [no_table("tables", p, there) for p in odd]
+        return notes + [no_table("tables", p, there) for p in self.unfit(there)]
+
+    def unfit(self, there: Collection[str]) -> list[str]:
+        """The patterns of `tables` that fit none of these tables."""
+        return [p for p in columns_in(self.tables) if not any(fnmatchcase(t, p) for t in there)]

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import FormatError
+from ...model.nearest import meant
 from ...wire.keylog_values import KeyLogField, unescape_name
 from ..base import WHY, Tables
-from ..given import columns_in, refuse_columns
+from ..given import columns_in, keys_of_none, refuse_columns
+from ..given import key_of as given_key
 from ..shape import conform
 from ..tailrace import types_of
 from . import text as sqdr_text
@@ -48,7 +50,11 @@ def sources_of(log: DataFrame, tables: Tables, options: SqdrOptions) -> Sources:
     dests = _dests(log)
     notes: list[str] = []
     table_of = names_of(dests, notes)
-    rows_of = {s: name for s, table in table_of.items() if (name := declared_as(table, s, declared))}
+    rows_of: dict[str | None, str] = {}
+    for subscription, table in table_of.items():
+        table_of[subscription], known_as = declared_as(table, subscription, declared)
+        if known_as is not None:
+            rows_of[subscription] = known_as
     missing = [s for s in table_of if s not in rows_of]
     seen, whole = _seen(log, missing) if missing else ({}, True)
     # A declared table may have no changes yet; then its subscription has its name.
@@ -60,40 +66,51 @@ def sources_of(log: DataFrame, tables: Tables, options: SqdrOptions) -> Sources:
         table = table_of[subscription]
         layout = layout_of(declared[rows_of[subscription]]) if subscription in rows_of else seen[subscription]
         sources.append(SqdrTable(subscription, table, *_as_opted(table, *layout, options)))
-    notes += [*_strange(sources, options, whole=whole), *_keys(sources, seen, options)]
+    notes += _strange(sources, options, declared=not missing)
+    notes += keys_of_none(options.key, [one.table for one in sources])
+    notes += _keys(sources, seen, options, known=whole)
     return Sources(tuple(sources), tuple(notes))
 
 
-def _strange(sources: Sequence[SqdrTable], options: SqdrOptions, *, whole: bool) -> list[str]:
-    """Notes about columns that options name and no table has; `whole`: an image of each table was seen.
+def _strange(sources: Sequence[SqdrTable], options: SqdrOptions, *, declared: bool) -> list[str]:
+    """Notes about columns that `columns` and `octet` name and no table has so far: a table may have no rows
+    yet, and a row may leave columns out.
 
     Raises:
-        FormatError: the columns of all tables are known, and it is none of them.
+        FormatError: all tables are `declared`, and it is in none of them.
     """
     there = {f.name for source in sources for f in source.fields}
     where = sources[0].table if len(sources) == 1 else "the key log"
     notes = []
-    for option, names in _named(options).items():
-        if whole and there:
+    for option, names in (("columns", list(types_of(options.columns))), ("octet", columns_in(options.octet))):
+        if declared and there:
             refuse_columns(option, where, names, there)
-        notes += [f"option {option}: no row has a column {n} so far" for n in names if n not in there]
+        for name in (n for n in names if n not in there):
+            near = meant(name, there)
+            notes.append(f"option {option}: no row has a column {name} so far{f'; {near}' if near else ''}")
     return notes
 
 
-def _named(options: SqdrOptions) -> dict[str, list[str]]:
-    """The columns that options name."""
-    given = {"columns": list(types_of(options.columns))}
-    return given | {"key": columns_in(options.key), "octet": columns_in(options.octet)}
+def _keys(
+    sources: Sequence[SqdrTable], seen: Collection[str | None], options: SqdrOptions, *, known: bool
+) -> Iterator[str]:
+    """Notes about keys that are not those that the option names, and tables without one; `known`: an image of
+    each table that is not declared was seen, and images have the key's columns.
 
-
-def _keys(sources: Sequence[SqdrTable], seen: Collection[str | None], options: SqdrOptions) -> Iterator[str]:
-    """Notes about keys that are not those that the option names, and tables without one."""
-    given = columns_in(options.key)
+    Raises:
+        FormatError: the one table, or one that is named with its key, lacks a column of it.
+    """
     for source in sources:
-        lacks = [k for k in given if k not in {f.name for f in source.fields}]
-        if lacks and len(lacks) < len(given):
+        given, names = given_key(options.key, source.table), [f.name for f in source.fields]
+        lacks = [k for k in given if k not in names]
+        if lacks and names and known and ("=" in options.key or len(sources) == 1):
+            refuse_columns("key", source.table, given, names)
+        if lacks:
             key = ", ".join(source.key) or "unknown"
-            yield f"{source.table} has no column {', '.join(lacks)} (option key): its key stays {key}"
+            yield (
+                f"{source.table} has no column {', '.join(lacks)} (option key): its key stays {key}; tables "
+                f"have keys of their own with `key={source.table}=COLUMNS; TABLE=COLUMNS`"
+            )
         elif source.subscription in seen and not source.key:
             what = "no key is known, or it has all columns: rows are identified by all of their values"
             yield f"{source.table}: {what}; name a key with the option key"
@@ -111,17 +128,19 @@ def _as_opted(
         sqdr_text.field_of(f.name, kinds.get(f.name, f.type), octet=f.octet or f.name in octets)
         for f in fields
     ]
-    return tuple(made), tuple(key_of(key, [f.name for f in fields], options))
+    return tuple(made), tuple(key_of(key, table, [f.name for f in fields], options))
 
 
-def key_of(found: list[str], names: Collection[str], options: SqdrOptions) -> list[str]:
+def key_of(found: list[str], table: str, names: Collection[str], options: SqdrOptions) -> list[str]:
     """The key of a table with these columns: the one that the options name if it has all of it, otherwise the
     one that was found.
 
-    >>> key_of(["id"], ["id", "v"], SqdrOptions(key="id,line"))
+    >>> key_of(["id"], "shop.item", ["id", "v"], SqdrOptions(key="id,line"))
     ['id']
+    >>> key_of([], "shop.line", ["id", "line"], SqdrOptions(key="shop.item=id; shop.line=id,line"))
+    ['id', 'line']
     """
-    given = columns_in(options.key)
+    given = given_key(options.key, table)
     return given if given and set(given) <= set(names) else found
 
 
@@ -141,15 +160,19 @@ def _declared(tables: Tables) -> _Declared:
     return found
 
 
-def declared_as(table: str, subscription: str | None, declared: Collection[str]) -> str | None:
-    """The name under which `tailrace_columns` declares a subscription's table: its own, its destination's, or
-    the one that it has where several subscriptions write there; None: it does not.
+def declared_as(table: str, subscription: str | None, declared: Collection[str]) -> tuple[str, str | None]:
+    """A subscription's table, and the name under which `tailrace_columns` declares it (None: it does not):
+    its own, or its destination's. Where several subscriptions are declared to write there, and the log has
+    rows of one, it is the declared name.
 
     >>> declared_as("shop.item@31", "31", ["shop.item"]), declared_as("shop.item", "31", ["shop.item@31"])
-    ('shop.item', 'shop.item@31')
+    (('shop.item@31', 'shop.item'), ('shop.item@31', 'shop.item@31'))
     """
-    names = (table, table.removesuffix(f"@{subscription}"), f"{table}@{subscription}")
-    return next((n for n in names if n in declared), None)
+    names = (table, table.removesuffix(f"@{subscription}"))
+    if (found := next((n for n in names if n in declared), None)) is not None:
+        return table, found
+    own = f"{table}@{subscription}"
+    return (own, own) if own in declared else (table, None)
 
 
 def layout_of(rows: list[dict[str, object]]) -> tuple[list[KeyLogField], list[str]]:

@@ -39,14 +39,16 @@ def glance(tables: Mapping[str, TableSample], options: SqdrOptions, path: str) -
     made = []
     for subscription, name in names_of(dests, []).items():
         its = [r for r in rows if r["subscription_id"] == subscription]
-        if (known_as := declared_as(name, subscription, declared)) is not None:
+        table, known_as = declared_as(name, subscription, declared)
+        if known_as is not None:
             fields, key = layout_of(declared[known_as])
             columns = {f.name: f.type for f in fields}
         else:
             key = _names(r["before_key"] for r in its)
             columns = dict.fromkeys([*_names((_row(r) for r in its), row=True), *key], "string")
         columns |= {c: t for c, t in types_of(options.columns).items() if c in columns}
-        made.append(Glance(name, key_of(key, columns, options), columns, [_change(r, options) for r in its]))
+        key = key_of(key, table, columns, options)
+        made.append(Glance(table, key, columns, [_change(r, options) for r in its]))
     return made
 
 

@@ -99,8 +99,8 @@ class SqdrOptions(Options):
     )
     key: str = Field(
         "",
-        description="Names of the row key's columns, separated by commas; otherwise `tailrace_columns` or "
-        "`before_key` give them (no key if that has all columns).",
+        description="The row key: `id,pos` for all tables, or `shop.item=id; shop.line=id,pos`; otherwise "
+        "`tailrace_columns` or `before_key` give it (no key if that has all columns).",
     )
     octet: str = Field(
         "",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...model.change import BEFORE, DELETE, NATIVE, UPDATE, ChangeTable
 from ...wire.keylog_values import KeyLogField
 from ..base import WHY
-from ..given import columns_in, refuse_columns
+from ..given import columns_in
 from ..shape import few_rows, is_sequence, neighbours, quoted
 from . import text as sqdr_text
 from .detail import written
@@ -41,8 +41,6 @@ def write(changes: Mapping[str, ChangeTable], options: SqdrOptions) -> dict[str,
     if not changes:
         return {}
     changes = {name: replace(ct, name=ct.name or name) for name, ct in changes.items()}
-    every = {c for ct in changes.values() for c in ct.columns}
-    refuse_columns("octet", ", ".join(changes), columns_in(options.octet), every)
     fields = {name: fields_of(ct, options) for name, ct in changes.items()}
     numbered = all(has(ct, NATIVE + "keylog_sort") for ct in changes.values())
     # The rows of one table are ordered before their text is made: the same order brings B and U together.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError
 
 from ....config.late_session import is_started
 from ....engine.columns import KEPT, OP
@@ -270,7 +270,7 @@ def _no_further(path: str, app_id: str, reached: int) -> DeltaTable | None:
     for version in range(DeltaTable(path).version(), -1, -1):
         try:
             found = DeltaTable(path, version=version)
-        except TableNotFoundError:  # its log is cleaned up
+        except DeltaError:  # its log is cleaned up
             return None
         if lake.reached(found, app_id) <= reached:
             return found

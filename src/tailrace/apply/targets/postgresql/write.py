@@ -136,11 +136,10 @@ class StagedWriter:
             f" s.{_TAKE} AS most FROM {self.target} t JOIN {self._staged.texts} ON {self.same_row}"
             f" WHERE s.{_TAKE} > 0"
         )
-        # Rows of two partitions may have one ctid; the array is there so that rows are found by it.
+        # Rows of two partitions may have one ctid.
         return self._rows(
             f"WITH c AS MATERIALIZED (SELECT place, part FROM ({copies}) f WHERE nth <= most)"
-            f" DELETE FROM {self.target} WHERE ctid = ANY (ARRAY(SELECT place FROM c))"
-            " AND (tableoid, ctid) IN (SELECT part, place FROM c)"
+            f" DELETE FROM {self.target} t USING c WHERE t.ctid = c.place AND t.tableoid = c.part"
         )
 
     def copies_to_take(self) -> int:
