@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from ....engine.columns import ADD, KEPT, OP, TAKE
@@ -18,7 +19,7 @@ SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AN
     AND attgenerated = '' AND attname <> ALL (%s::text[])
 """
 """The columns that others added to a target, but for generated ones."""
-_PARTITIONED = "SELECT FROM pg_class WHERE oid = %s::regclass AND relkind = 'p'"
+_IN_PARTS = "SELECT FROM pg_class WHERE oid = %s::regclass AND (relkind = 'p' OR relhassubclass)"
 _FOLLOWS = (
     "SELECT FROM pg_constraint WHERE confrelid = %s::regclass AND confdeltype IN ('c', 'n', 'd') LIMIT 1"
 )
@@ -136,9 +137,14 @@ class StagedWriter:
             f" s.{_TAKE} AS most FROM {self.target} t JOIN {self._staged.texts} ON {self.same_row}"
             f" WHERE s.{_TAKE} > 0"
         )
+        gone = f"SELECT place, part FROM ({copies}) f WHERE nth <= most"
+        if not self._in_parts:
+            return self._rows(
+                f"DELETE FROM {self.target} WHERE ctid = ANY (ARRAY(SELECT place FROM ({gone}) c))"
+            )
         # Rows of two partitions may have one ctid.
         return self._rows(
-            f"WITH c AS MATERIALIZED (SELECT place, part FROM ({copies}) f WHERE nth <= most)"
+            f"WITH c AS MATERIALIZED ({gone})"
             f" DELETE FROM {self.target} t USING c WHERE t.ctid = c.place AND t.tableoid = c.part"
         )
 
@@ -165,10 +171,15 @@ class StagedWriter:
         mine, theirs = (f"hash_record_extended(ROW({c}), 0)" for c in (self._cells, ", ".join(there)))
         return f"{theirs} = {mine} AND {equal}"
 
+    @cached_property
+    def _in_parts(self) -> bool:
+        """Whether rows of the target are in several tables: it is partitioned, or has tables that inherit."""
+        return bool(self._all(_IN_PARTS, (self.target,)))
+
     @property
     def _fresh(self) -> str:
         """SQL: whether a row t that an upsert gives back was inserted."""
-        if not self._all(_PARTITIONED, (self.target,)):
+        if not self._in_parts:
             return "t.xmax = 0"  # it is in a row version that this very statement made anew
         # Rows of partitions give no system columns back; a look does not see what its own statement wrote.
         same = " AND ".join(f"was.{name} = t.{name}" for name, _ in self._key)
