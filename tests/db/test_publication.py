@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -101,9 +103,9 @@ def test_a_policy_for_recreated_tables_counts_there_too(
     assert shop.state("s.a") == (("stopped", None) if policy == "apply" else ("suspended", ALTERED))
 
 
-def test_it_is_noticed_while_capture_runs(tmp_path: Path, database: str, db: psycopg.Connection) -> None:
-    db.execute("create schema s")
-    shop = shop_of(tmp_path, database, db)
+@contextmanager
+def capturing(shop: Shop) -> Iterator[list[Exception]]:
+    """Capture runs, and its slot is in use; gives what it ends with."""
     stop, failed = threading.Event(), list[Exception]()
 
     def run() -> None:
@@ -113,7 +115,15 @@ def test_it_is_noticed_while_capture_runs(tmp_path: Path, database: str, db: psy
             failed.append(error)
 
     with meanwhile(run, stop=stop):
-        wait_for(lambda: db.execute("select active from pg_replication_slots").fetchone() == (True,), 20)
+        active = "select active from pg_replication_slots"
+        wait_for(lambda: shop.db.execute(active).fetchone() == (True,), 20)
+        yield failed
+
+
+def test_it_is_noticed_while_capture_runs(tmp_path: Path, database: str, db: psycopg.Connection) -> None:
+    db.execute("create schema s")
+    shop = shop_of(tmp_path, database, db)
+    with capturing(shop) as failed:
         db.execute(f"alter {NAME} drop table only s.a".encode())
         db.execute(f"alter {NAME} add table only s.a".encode())
         wait_for(lambda: shop.state("s.a") == ("suspended", ALTERED), 20)
@@ -133,16 +143,7 @@ def test_one_that_is_dropped_while_capture_runs_is_not_made_again(
     """An order publishes tables, and would hide that it was gone."""
     db.execute("create schema s")
     shop = shop_of(tmp_path, database, db)
-    stop, failed = threading.Event(), list[Exception]()
-
-    def run() -> None:
-        try:
-            Capture(shop.task, stop=stop).run()
-        except SourceError as error:
-            failed.append(error)
-
-    with meanwhile(run, stop=stop):
-        wait_for(lambda: db.execute("select active from pg_replication_slots").fetchone() == (True,), 20)
+    with capturing(shop) as failed:
         db.execute(f"drop {NAME}".encode())
         orders.resync(shop.task.orders_path, "s.a", "asked for")
         wait_for(lambda: bool(failed), 20)
