@@ -64,7 +64,7 @@ def commit_progress(table: str, version: int) -> dict[str, int]:
     """Progress recorded in a version's own commit: app id -> change number."""
     fs, folder = lake.filesystem(table)
     with fs.open_input_stream(f"{folder}/_delta_log/{version:020}.json") as file:
-        actions = [json.loads(line) for line in file.read().splitlines()]
+        actions = [json.loads(line) for line in file.read().splitlines() if b'"txn"' in line]
     return {a["txn"]["appId"]: int(a["txn"]["version"]) for a in actions if "txn" in a}
 
 
