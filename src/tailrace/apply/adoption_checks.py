@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..errors import ApplyError
 from ..model.change import Relation
 from ..sources.base import Finding
 from ..sources.postgresql.connect import Session
-from ..state import orders
-from .mapping.shared_rows import TargetPlace
-from .mapping.table_map import place_of, task_map
+from .applied_places import applied_places
+from .mapping.table_map import task_map
 from .rule_columns import added_by, rules_of
 from .targets.postgresql.adopted import adopts
 from .targets.postgresql.place import Place, session
@@ -29,14 +27,10 @@ def adoption_findings(
     with a mapping, and while the target cannot be asked. `relation` gives a source table's layout."""
     if not task.target.database:
         return []
-    named = orders.target_names(orders.of_task(task.orders_path, {}))
-
-    def places(table: str) -> TargetPlace:
-        return place_of(task_map(task, table), named)
-
-    plain = [t for t in tables if task.policy(t).level >= MEDIUM and task_map(task, t).plain]
+    places = applied_places(task, tables)
+    plain = [t for t in places if task_map(task, t).plain]
     place = Place.of(task.target.database)
-    progress = Progress(place, task.name, places)
+    progress = Progress(place, task.name, places.__getitem__)
     with suppress(ApplyError), session(place, place.label) as mine:
         there = {row[0] for row in mine.execute(_THERE, ([progress.target(t) for t in plain],)).fetchall()}
         new = [t for t in plain if progress.target(t) in there and progress.read(mine, t) is None]

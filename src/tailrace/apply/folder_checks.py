@@ -6,14 +6,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..lake.applications import applications
 from ..sources.base import Finding
-from ..state import orders
 from ..state.ledger import Baseline
+from .applied_places import applied_places
 from .mapping.shared_rows import TargetPlace
-from .mapping.table_map import place_of, task_map
 
 _APP = "tailrace/"
 
@@ -46,11 +44,7 @@ def _there(path: Path) -> bool:
 
 def _shared(task: Task, tables: Sequence[str], baselines: Mapping[str, Baseline]) -> Iterator[Finding]:
     """What others wrote before a table's baseline is gone, or is about to go."""
-    named = orders.target_names(orders.of_task(task.orders_path, {}))
-    for table in tables:
-        if task.policy(table).level < MEDIUM:
-            continue
-        place = place_of(task_map(task, table), named)
+    for table, place in applied_places(task, tables).items():
         since = baselines[table].version if table in baselines else -1
         theirs = {app for app in applications(task.target_path(place.target), since) if app.startswith(_APP)}
         if others := sorted({name for app in theirs if (name := _other(task, place, app))}):

@@ -17,6 +17,11 @@ GONE = (
 GONE_HINT = "put the target back where it was, or take a new baseline: `tailrace resync TASK %s`"
 
 
+def gone(table: str) -> BaselineNeededError:
+    """The error for a table whose target lacks its baseline."""
+    return BaselineNeededError(GONE, where=table, hint=GONE_HINT % table)
+
+
 def lacks_baseline(baseline: Baseline, standing: int | None) -> bool:
     """Whether a target cannot have the rows of a table's newest baseline, which has landed in it; `standing`:
     the change number that it has reached (None: it is not there). A baseline sets it to `after`."""
@@ -46,17 +51,13 @@ class Reach:
             self._at[table] = reached if logged is None else min(reached, logged)
         return self._at[table]
 
-    def refuse_gone(self, table: str) -> None:
-        """Raises BaselineNeededError, as `of` does, if a target has gone since it was looked up."""
-        self._refuse_gone(table, self._target.progress(table))
-
     def _refuse_gone(self, table: str, reached: int) -> None:
         baseline = self._known.baselines.get(table)
         if baseline is None:
             return
         there = reached >= 0 or self._target.exists(table)
         if lacks_baseline(baseline, reached if there else None):
-            raise BaselineNeededError(GONE, where=table, hint=GONE_HINT % table)
+            raise gone(table)
 
     def _logged(self, table: str) -> int | None:
         logged = self._rules.logged(table) if self._rules else None

@@ -13,6 +13,7 @@ from ..state.ledger import AppliedTable
 from .apply_result import ApplyResult
 from .incoming import newer
 from .plan import TableBatch
+from .reach import gone
 from .rules_apply import RulesApply
 from .segment import Segment
 from .targets.base import Target
@@ -24,7 +25,8 @@ from .window import in_window
 
 @dataclass
 class SegmentApply:
-    """How a segment is applied; `exact`: its counts are those of its changes, and no bounds.
+    """How a segment is applied; `exact`: its counts are those of its changes, and no bounds; `baseline`: the
+    number of the baseline that its target holds, 0: there was none.
 
     `suspended`, afterwards: why the table takes no more changes; None: it does.
     """
@@ -46,13 +48,20 @@ class SegmentApply:
         self._reached = self.target.progress(self.table) if logged else -1
 
     def alter(self) -> None:
-        """Gives the target the segment's layout, if that is not behind it (the key log alone lacks it)."""
+        """Gives the target the segment's layout, if that is not behind it (the key log alone lacks it).
+
+        Raises:
+            BaselineNeededError: it has gone with its baseline since it was looked up.
+        """
         one = self.segment
         if self._reached >= one.upto:
             return
+        there = self.target.exists(self.table)
+        if self.baseline and not there:
+            raise gone(self.table)
         to = self._applier or self.target
         adds = self._applier is not None and self._applier.adds_columns
-        if adds or one.relation != one.before or not self.target.exists(self.table):
+        if adds or one.relation != one.before or not there:
             reach("apply.layout")
             to.alter(self.table, one.before, one.relation)
 

@@ -101,7 +101,6 @@ class TableApply:
 
     def _apply(self, table: str, last: Stored, counts: Mapping[str, int], done: list[AppliedTable]) -> None:
         baseline = self.known.baselines.get(table)
-        self.reach.refuse_gone(table)  # before it is made again
         routes, halt = self.routed(table, last.upto)
         whole = len(routes) == 1 and halt is None and not routes[0][1].steps
         exact = whole and self.reach.counted(table, baseline)

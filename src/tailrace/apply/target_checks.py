@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from ..config import addresses
-from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..errors import ApplyError, TargetLostError
 from ..lake import delta as lake
@@ -19,9 +18,9 @@ from ..sources.base import Finding
 from ..sources.postgresql import connect as pg_source
 from ..sources.postgresql.address import address
 from ..sources.postgresql.checks import identity
-from ..state import ledger, orders, streams
+from ..state import ledger, streams
 from ..state.ledger import APPLIED_APP
-from .mapping.table_map import place_of, task_map
+from .applied_places import applied_places
 from .target_rights import rights_findings
 from .targets.postgresql.place import SCHEMES, Place, answered, session
 from .targets.postgresql.progress import TABLE
@@ -42,7 +41,7 @@ def target_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
         with session(place, place.label) as mine:
             if feeding := _feeding(task, place, mine, tables):
                 return feeding  # the targets have to go elsewhere
-            targets = [place.split(target) for _, target in _targets(task, tables)]
+            targets = [place.split(at.target) for at in applied_places(task, tables).values()]
             return rights_findings(mine, place, [one for one in targets if one[0]])
     except ApplyError as error:
         waiting = isinstance(error, TargetLostError) and waits(task)
@@ -105,8 +104,8 @@ def _feeding(
 
 def _doubts(task: Task, place: Place, tables: Sequence[str]) -> Iterator[Finding]:
     """Findings that hold if the source's database is the target's, too."""
-    for table, name in _targets(task, tables):
-        target = ".".join(place.split(name))
+    for table, at in applied_places(task, tables).items():
+        target = ".".join(place.split(at.target))
         if target == table:
             what = (
                 "source and target are the same table of the same database: its changes would feed themselves"
@@ -121,13 +120,6 @@ def _doubts(task: Task, place: Place, tables: Sequence[str]) -> Iterator[Finding
     if tables and task.source.selects(own := f"{place.control}.{TABLE}"):
         what = f"the task captures {own}, in which it notes its own progress: it would never come to an end"
         yield Finding("error", what, place.label, f"`source: {{exclude: [{place.control}.*]}}`")
-
-
-def _targets(task: Task, tables: Sequence[str]) -> list[tuple[str, str]]:
-    """Those of the tables that are applied, each with its target."""
-    named = orders.target_names(orders.of_task(task.orders_path, {}))
-    applied = [t for t in tables if task.policy(t).level >= MEDIUM]
-    return [(t, place_of(task_map(task, t), named).target) for t in applied]
 
 
 def _is_source(task: Task, mine: pg_source.Session) -> bool:
