@@ -22,12 +22,10 @@ def test_a_vendors_columns_may_have_any_other_name() -> None:
     refuse_own({"shop.item__ct": table("id", "_raw", "_file", "_Row", "tailrace", FILE, ROW, WHY, RAW)}, "in")
 
 
-@pytest.mark.parametrize(
-    "columns", [["id", "tailrace__x"], ["Tailrace__Row", ROW], [ROW, "id", ROW], ["id", WHY, ROW]]
-)
+@pytest.mark.parametrize("columns", [["id", "tailrace__x"], ["Tailrace__Row", ROW], [ROW, "id", ROW]])
 def test_a_vendors_column_with_an_own_name_is_refused(columns: list[str]) -> None:
     with pytest.raises(
-        FormatError, match=r"shop\.item__ct has a column (?i:tailrace__(x|row|why)): names"
+        FormatError, match=r"shop\.item__ct has a column (?i:tailrace__(x|row)): names"
     ) as wrong:
         refuse_own({"other": table("id", ROW), "shop.item__ct": table(*columns)}, "/in")
     assert (wrong.value.where, wrong.value.hint) == ("/in", "give it another name where the files are made")

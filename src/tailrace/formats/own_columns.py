@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import FormatError
-from .base import ASIDE, OWN, RAW, WHY
+from .base import ASIDE, OWN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,9 +16,7 @@ def refuse_own(tables: Mapping[str, DataFrame], where: str) -> None:
     """Raises FormatError if one of the tables that were read has such a column of its own."""
     for name, df in tables.items():
         own = [c for c in df.columns if c.lower().startswith(OWN)]
-        # Who reads text adds a reason and the row as it was, nobody one of the two.
-        alone = [c for c in (WHY, RAW) if c in own] if len({WHY, RAW}.intersection(own)) == 1 else []
-        if odd := [c for c in own if c not in ASIDE or own.count(c) > 1] + alone:
+        if odd := [c for c in own if c not in ASIDE or own.count(c) > 1]:
             raise FormatError(
                 f"{name} has a column {odd[0]}: names that begin with {OWN} are those that tailrace adds",
                 where=where,
