@@ -206,6 +206,18 @@ def test_a_publication_that_was_there(a: psycopg.Connection, make: Make) -> None
     assert source.check(A, None) == []
 
 
+@pytest.mark.parametrize("of", ["all tables", "tables in schema public"])
+def test_tables_that_a_publication_does_not_name_cannot_be_dropped_from_it(
+    a: psycopg.Connection, make: Make, of: str
+) -> None:
+    if of != "all tables" and a.info.server_version < 150000:
+        pytest.skip("publications of schemas came with 15")
+    a.execute("create table b (id int primary key)")
+    a.execute(f"create publication tailrace_test for {of} with (publish_via_partition_root = true)")
+    finding = one(make().check(A, None), "more tables than the task: public.b")
+    assert finding.cure == "add them to the task; one of all tables, or of a schema, cannot leave out any"
+
+
 def test_the_publication_is_gone(a: psycopg.Connection, make: Make) -> None:
     source = make()
     source.prepare(A)

@@ -13,8 +13,8 @@ import pytest
 
 from tailrace.capture.ddl_watch import Watch
 from tailrace.capture.followed_tables import FollowedTables
-from tailrace.capture.table_selection import Known, Moved, moved
-from tailrace.capture.unlisted_tables import come_back, left_out
+from tailrace.capture.table_selection import Known, Moved, members, moved
+from tailrace.capture.unlisted_tables import come_back, left_out, warn_of_archives
 from tailrace.errors import SourceError
 from tailrace.lake import delta as lake
 from tailrace.lake.log import Layout
@@ -118,7 +118,9 @@ def test_a_table_that_the_task_file_selects_no_longer_leaves_until_it_does_again
     assert (back.member, back.wanted, back.waits) == ("file", 2, True)
 
 
-def test_the_task_file_brings_back_neither_archives_nor_what_an_operator_removed(tmp_path: Path) -> None:
+def test_the_task_file_brings_back_neither_archives_nor_what_an_operator_removed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     archive = "tables: {s.a: {mode: archive}}\n"
     one = task(tmp_path, archive)
     known = Known(one)
@@ -127,15 +129,23 @@ def test_the_task_file_brings_back_neither_archives_nor_what_an_operator_removed
     known.look()
     known.baselines = {"s.a": object()}
     assert not come_back(one, known)
+    warn_of_archives(one, known)
+    assert caplog.messages == [
+        "s.a: not captured, though the task file selects it again; `tailrace add TASK TABLE` captures it again, "
+        "and a new baseline replaces what the archive has"
+    ]
 
 
 def test_a_renamed_table_that_the_task_file_calls_by_its_new_name_stays(tmp_path: Path) -> None:
     one = task(tmp_path, exclude="s.a")
     known = Known(one)
+    source: Any = Selected(r1="s.b")
     known.baselines = {"s.a": object(), "s.gone": object()}
-    now = Moved(gone=frozenset({"s.gone"}), renamed=(Renamed(1, "s.a", "s.b"),))
-    assert left_out(one, known, [], now) == []
-    assert left_out(one, known, [], Moved(gone=frozenset({"s.gone"}))) == ["s.a"]
+    now = Moved(frozenset({"s.gone"}), frozenset({"s.b"}), (Renamed(1, "s.a", "s.b"),))
+    wanted = members(source, one, {}, now)
+    assert wanted == ["s.a"]
+    assert left_out(one, known, wanted, now.gone) == []
+    assert left_out(one, known, [], now.gone) == ["s.a"]
 
 
 def test_stop_waits_until_what_came_before_is_applied(tmp_path: Path) -> None:

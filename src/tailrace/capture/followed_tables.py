@@ -23,7 +23,7 @@ from .added_tables import AddedTables
 from .ddl_watch import Watch, recreated
 from .table_selection import Known, Moved, drop_targets, members
 from .target_rename import Renaming
-from .unlisted_tables import come_back, leave, left_out
+from .unlisted_tables import come_back, leave, left_out, warn_of_archives
 
 logger = logging.getLogger("tailrace.capture")
 
@@ -92,10 +92,12 @@ class FollowedTables:
         self.drop_targets()
         wanted = self._wanted(source)
         first, self._began = not self._began, True
-        if first and (unlisted := left_out(self.task, self.known, wanted, self._moved)):
+        if first and (unlisted := left_out(self.task, self.known, wanted, self._moved.gone)):
             leave(self.task, unlisted)
             self.known.look()
             wanted = self._wanted(source)  # other orders may have come with these
+        if first:
+            warn_of_archives(self.task, self.known)
         self.tables = self._added.without(wanted)
 
     def given_up(self, why: str) -> int:

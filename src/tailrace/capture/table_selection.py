@@ -128,8 +128,10 @@ def members(
     # A table that was removed, or is gone, may still be in the task file.
     patterns = [p for p in task.source.tables if not _removed(states.get(p)) and p not in moved.gone]
     named = [t for t in source.tables(patterns, task.source.exclude) if t not in moved.left]
-    # Selected by the name under which they are known, whatever they are called now.
-    named += [one.known for one in moved.renamed if chosen(task, states, one.known)]
+    # Selected by the name under which they are known, or by the one that they have now.
+    named += [
+        one.known for one in moved.renamed if chosen(task, states, one.known) or task.source.selects(one.now)
+    ]
     added = [t for t, one in states.items() if one.member == "added" and t not in named]
     there = source.tables([_if_there(t) for t in added]) if added else []
     return sorted(t for t in {*named, *there} if not _removed(states.get(t)))

@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from ..config.task import Task
 from ..state import orders, streams
-from .table_selection import Known, Moved, chosen
+from .table_selection import Known, chosen
 
 logger = logging.getLogger("tailrace.capture")
 
@@ -20,11 +20,10 @@ LEFT = "the task file does not select it any more"
 BACK = "the task file selects it again"
 
 
-def left_out(task: Task, known: Known, wanted: Collection[str], moved: Moved) -> list[str]:
-    """The tables that the task has had, and that neither its file nor an order selects any more; not those
-    that are gone, nor those that the file calls by the name that they have now."""
-    had = {*known.baselines, *streams.newest(task).published} - {*wanted, *moved.gone}
-    had -= {one.known for one in moved.renamed if task.source.selects(one.now)}
+def left_out(task: Task, known: Known, wanted: Collection[str], gone: Collection[str]) -> list[str]:
+    """The tables that the task has had, and that neither its file nor an order selects any more: not those
+    that are `wanted`, nor those that are gone."""
+    had = {*known.baselines, *streams.newest(task).published} - {*wanted, *gone}
     removed = {t for t, one in known.states.items() if one.member == "removed"}
     return sorted(t for t in had - removed if not chosen(task, known.states, t))
 
@@ -39,8 +38,22 @@ def leave(task: Task, tables: Collection[str]) -> None:
 def come_back(task: Task, known: Known) -> bool:
     """Adds tables that the task file selects again as `tailrace add` does, but no archives: a baseline
     replaces what they have kept. Returns whether there are any."""
-    listed = [t for t, one in known.states.items() if one.unlisted and task.source.selects(t)]
-    back = sorted(t for t in listed if not (task.keeps_changes(t) and t in known.baselines))
+    back = sorted(_again(task, known) - _archives(task, known))
     if back:
         orders.give(task.orders_path, orders.ADD, back, why=BACK, who=orders.TASK_FILE)
     return bool(back)
+
+
+def warn_of_archives(task: Task, known: Known) -> None:
+    """Says which archives the task file selects again, and that only an order brings them back."""
+    if waiting := sorted(_again(task, known) & _archives(task, known)):
+        cure = "`tailrace add TASK TABLE` captures it again, and a new baseline replaces what the archive has"
+        logger.warning("%s: not captured, though %s; %s", ", ".join(waiting), BACK, cure)
+
+
+def _again(task: Task, known: Known) -> set[str]:
+    return {t for t, one in known.states.items() if one.unlisted and task.source.selects(t)}
+
+
+def _archives(task: Task, known: Known) -> set[str]:
+    return {t for t in known.baselines if task.keeps_changes(t)}

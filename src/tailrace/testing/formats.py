@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ADDED = (
-    "file row why raw finer line copy repeated hash number second most lost0 partition tailrace_operation "
-    "base split half there carried zone stays"
+    "file row why raw finer line from first pieces place at copy repeated hash number second most lost0 "
+    "partition operation flagged epoch base truncates reset usable split half there carried zone stays"
 )
 """Names of columns that are added to a vendor's, without their prefix."""
 

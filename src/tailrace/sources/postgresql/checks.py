@@ -95,7 +95,7 @@ def _server(q: Question) -> Iterator[Finding]:
 
 def _publication(q: Question) -> Iterator[Finding]:
     row = q.session.execute(
-        "select pubviaroot, pubinsert and pubupdate and pubdelete and pubtruncate, puballtables"
+        "select pubviaroot, pubinsert and pubupdate and pubdelete and pubtruncate"
         " from pg_publication where pubname = %s",
         (q.publication,),
     ).fetchone()
@@ -107,7 +107,7 @@ def _publication(q: Question) -> Iterator[Finding]:
                 ANEW,
             )
         return
-    via_root, everything, _ = row
+    via_root, everything = row
     where = f"{q.server}, publication {q.publication}"
     if not via_root:
         yield error(
@@ -119,13 +119,16 @@ def _publication(q: Question) -> Iterator[Finding]:
         yield error(pg_slot.KINDS_LEFT_OUT, where, pg_slot.all_kinds(q.publication))
     if extra := sorted((published(q.session, q.publication) or set()) - set(q.tables)):
         names = ", ".join(quoted_table(table) for table in extra)
+        cure = f"ALTER PUBLICATION {quoted(q.publication)} DROP TABLE {names}; or add them to the task"
+        if not pg_slot.named(q.session, q.publication).issuperset(extra):
+            cure = "add them to the task; one of all tables, or of a schema, cannot leave out any"
         then = "they are captured too"
         if pg_slot.owned(q.session, q.publication):
             then = "those that the task has had leave it when capture starts, others are captured too"
         yield warning(
             f"the publication has more tables than the task: {', '.join(extra)}; {then}",
             where,
-            f"ALTER PUBLICATION {quoted(q.publication)} DROP TABLE {names}; or add them to the task",
+            cure,
         )
     if q.session.info.server_version >= 150000:
         rows = q.session.execute(

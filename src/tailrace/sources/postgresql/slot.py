@@ -138,12 +138,17 @@ def publish(
         session.execute(f"ALTER PUBLICATION {quoted(publication)} ADD TABLE {names}")
 
 
+def named(session: Session, publication: str) -> set[str]:
+    """Tables (`schema.table`) that a publication names, instead of having all, or those of a schema."""
+    return {name for (name,) in session.execute(_NAMED, (publication,))}
+
+
 def withdraw(session: Session, publication: str, tables: Sequence[str]) -> None:
     """Removes tables from the publication if it names them; one created by others is not changed, and all
     tables, or those of a schema, stay in one that is for them."""
     if not owned(session, publication):
         return
-    there = {name for (name,) in session.execute(_NAMED, (publication,))}
+    there = named(session, publication)
     names = ", ".join(f"ONLY {quoted_table(table)}" for table in tables if table in there)
     if names:
         session.execute(f"ALTER PUBLICATION {quoted(publication)} DROP TABLE {names}")
