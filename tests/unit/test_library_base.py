@@ -39,6 +39,21 @@ def test_a_base_that_lacks_a_column_is_refused(home: TaskHome, question: str, st
             getattr(table, question)(*places, base=base, columns=["id"]).table()
 
 
+@pytest.mark.parametrize("question", ["as_of", "net", "net_changes", "history", "pairs", "rebuild", "chain"])
+def test_a_base_has_the_types_of_the_table_or_values_that_fit(home: TaskHome, question: str) -> None:
+    right = pa.Table.from_pylist([item(1)], schema_of(COLUMNS))
+    wide = right.set_column(0, "id", right["id"].cast("int64"))
+    odd = right.set_column(0, "id", pa.array(["one"]))
+    table = tailrace.open(home.file).table(ITEM)
+    places: list[Any] = {"as_of": [None], "chain": [{"id": 1}]}.get(question, [])
+    ask = getattr(table, question)
+    assert ask(*places, base=wide).rows() == ask(*places, base=right).rows()
+    with pytest.raises(ConfigError, match="base has id as string: its values cannot be int32") as error:
+        ask(*places, base=odd).table()
+    assert error.value.where == ITEM
+    assert error.value.hint == "give id as int32"
+
+
 def test_a_base_may_lack_a_column_that_was_added_on_the_way(tmp_path: Path) -> None:
     made = TaskHome(tmp_path)
     base = pa.Table.from_pylist([item(1)], schema_of(COLUMNS))

@@ -89,16 +89,18 @@ def named(base: pa.Table, columns: Collection[str], layouts: Sequence[Layout], l
 
 
 def laid_under(
-    base: pa.Table, columns: Sequence[str], layouts: Sequence[Layout], span: LayoutRange | None, table: str
+    base: pa.Table, schema: pa.Schema, layouts: Sequence[Layout], span: LayoutRange | None, table: str
 ) -> pa.Table:
-    """Rows of before with the names that the changes of a range have; columns that were added since are NULL.
+    """Rows of before with the names and the types that the changes of a range have (`schema`); columns that
+    were added since are NULL.
 
     Raises:
-        ConfigError: they lack a column that the table had.
+        ConfigError: they lack a column that the table had, or one has values that are not of its type.
         UnsupportedError: their rows and the changes cannot be told as one table's.
     """
+    columns = schema.names
     if span is None:
-        return whole(base, columns, table)
+        return _typed(whole(base, columns, table), schema, table)
     made = named(base, columns, layouts, span.layout)
     numbers = [one.number for one in _all_told(base, layouts) if one is not None]
     wanted = {*columns} if numbers else {c.name for c in span.layout.relation.columns}
@@ -116,7 +118,7 @@ def laid_under(
             [c.name for c in span.layout.relation.columns if c.attnum in there and c.name in columns],
             table,
         )
-    return made
+    return _typed(made, schema, table)
 
 
 def whole(base: pa.Table, columns: Sequence[str], table: str) -> pa.Table:
@@ -132,6 +134,23 @@ def whole(base: pa.Table, columns: Sequence[str], table: str) -> pa.Table:
             hint=f"it needs {', '.join(columns)}, with the values of before",
         )
     return base.select(list(columns))
+
+
+def _typed(rows: pa.Table, schema: pa.Schema, table: str) -> pa.Table:
+    """Rows whose columns have the types of a schema, where it has them."""
+    for place, field in enumerate(rows.schema):
+        wanted = schema.field(field.name).type if field.name in schema.names else field.type
+        if field.type != wanted:
+            try:
+                values = rows.column(place).cast(wanted)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise ConfigError(
+                    f"base has {field.name} as {field.type}: its values cannot be {wanted} ({error})",
+                    where=table,
+                    hint=f"give {field.name} as {wanted}",
+                ) from error
+            rows = rows.set_column(place, field.with_type(wanted), values)
+    return rows
 
 
 def _all_told(base: pa.Table, layouts: Sequence[Layout]) -> list[_Told | None]:

@@ -100,7 +100,7 @@ class TableChanges:
             )
         found, span = self._found(None, at, None, STATE)
         schema = found.rows.select(list(found.columns)).schema
-        under = laid_under(base, found.columns, self.layouts, span, self.name)
+        under = laid_under(base, schema, self.layouts, span, self.name)
         rows = whole(under, found.columns, self.name).cast(schema)
         schema = schema if span is None else told(schema, span.layout)
         return LaidOver(lambda: iter(rows.to_batches()), schema, found, self.files.path).result()
@@ -313,7 +313,8 @@ class TableChanges:
         base: pa.Table | None = None,
     ) -> Result:
         found, span = self._found(start, end, columns, headers)
-        over = None if base is None else laid_under(base, found.columns, self.layouts, span, self.name)
+        schema = found.rows.select(list(found.columns)).schema
+        over = None if base is None else laid_under(base, schema, self.layouts, span, self.name)
         return Result.of(question(found, over), found.aside)
 
 
