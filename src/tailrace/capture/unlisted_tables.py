@@ -38,7 +38,7 @@ def leave(task: Task, tables: Collection[str]) -> None:
 def come_back(task: Task, known: Known) -> bool:
     """Adds tables that the task file selects again as `tailrace add` does, but no archives: a baseline
     replaces what they have kept. Returns whether there are any."""
-    back = sorted(_again(task, known) - _archives(task, known))
+    back = _again(task, known, archives=False)
     if back:
         orders.give(task.orders_path, orders.ADD, back, why=BACK, who=orders.TASK_FILE)
     return bool(back)
@@ -46,14 +46,12 @@ def come_back(task: Task, known: Known) -> bool:
 
 def warn_of_archives(task: Task, known: Known) -> None:
     """Says which archives the task file selects again, and that only an order brings them back."""
-    if waiting := sorted(_again(task, known) & _archives(task, known)):
+    if waiting := _again(task, known, archives=True):
         cure = "`tailrace add TASK TABLE` captures it again, and a new baseline replaces what the archive has"
         logger.warning("%s: not captured, though %s; %s", ", ".join(waiting), BACK, cure)
 
 
-def _again(task: Task, known: Known) -> set[str]:
-    return {t for t, one in known.states.items() if one.unlisted and task.source.selects(t)}
-
-
-def _archives(task: Task, known: Known) -> set[str]:
-    return {t for t in known.baselines if task.keeps_changes(t)}
+def _again(task: Task, known: Known, *, archives: bool) -> list[str]:
+    """Tables that left with the task file, and that it selects again: archives that have rows, or others."""
+    listed = sorted(t for t, one in known.states.items() if one.unlisted and task.source.selects(t))
+    return [t for t in listed if (t in known.baselines and task.keeps_changes(t)) is archives]
