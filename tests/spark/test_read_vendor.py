@@ -51,19 +51,20 @@ def test_every_vendors_tables_answer(spark: SparkSession, vendor: str, key: list
     assert found.net().table().num_rows
 
 
-def test_bad_rows_are_aside(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("column", "reason"), [("name", "why"), ("why", "_why")])
+def test_bad_rows_are_aside(spark: SparkSession, tmp_path: Path, column: str, reason: str) -> None:
     (tmp_path / "in").mkdir()
-    text = (
-        "header__change_seq,header__change_oper,id\n"
-        + "1".zfill(35)
-        + ",I,1\n"
-        + "2".zfill(35)
-        + ",X,2\n,I,3\n"
+    one, two = ("1".zfill(35), "2".zfill(35))
+    rows = f"{one},I,1,a\n{two},X,2,b\n,I,3,c\n"
+    (tmp_path / "in" / "s.t__ct.csv").write_text(
+        f"header__change_seq,header__change_oper,id,{column}\n{rows}"
     )
-    (tmp_path / "in" / "s.t__ct.csv").write_text(text)
     found = tailrace.read(str(tmp_path / "in"), format="qlik", key=["id"], session=spark).net()
-    assert [r["id"] for r in found.rows()] == ["1"]
-    assert len(found.aside) == 2
+    assert [(r["id"], r[column]) for r in found.rows()] == [("1", "a")]
+    assert sorted(zip(found.aside[column].to_pylist(), found.aside[reason].to_pylist(), strict=True)) == [
+        ("b", "unknown operation X"),
+        ("c", "no change_seq"),
+    ]
 
 
 def test_a_range_that_ends_before_it_starts_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -222,7 +222,7 @@ def print_result(
     found = found if columns is None else found.select(_names(columns) or [])
     rows_out.WRITERS[output](found) if output != "table" else _shown(found, limit)
     if found.aside.num_rows:
-        for why in sorted(set(found.aside["why"].to_pylist())):
+        for why in sorted(set(found.aside.columns[-1].to_pylist())):
             err.print(f"some change rows were left out: {why}", markup=False, soft_wrap=True)
 
 

@@ -24,7 +24,8 @@ I, U, D, B, T = map(ord, (INSERT, UPDATE, DELETE, BEFORE, TRUNCATE))  # noqa: E7
 SMALL = 200_000
 """Up to so many changes questions are answered by the thread that asks."""
 WHY = "why"
-"""Column of rows that were set aside: the reason (string)."""
+"""Column of rows that were set aside: the reason (string), the last one (`with_reasons`)."""
+_NO_WORDS = pa.array([], pa.string())
 NO_SEQUENCE, NO_OPERATION, NO_KEY, TWICE = (
     "no change_seq: its place in the order is not known",
     "change_oper is none of I, U, D, B, T",
@@ -42,7 +43,7 @@ class ChangeArrays:
         key: names of the key columns; empty: the table has none.
         columns: names of the data columns that questions answer with, in order.
         ordinals: the bit of each of `columns` in the masks.
-        aside: rows that no question can use, with the reason in `WHY`.
+        aside: rows that no question can use, with the reason in the last column (`with_reasons`).
         prefix: what header names start with.
         name: the table's, for errors; empty: it is not known.
     """
@@ -88,7 +89,15 @@ class ChangeArrays:
         data = [n for n in table.column_names if not n.startswith(prefix)]
         chosen = data if columns is None else [*(k for k in key if k not in columns), *columns]
         ordinals = tuple(names.index(n) for n in chosen)
-        made = ChangeArrays(table, tuple(key), tuple(chosen), ordinals, _nothing(table), prefix, name)
+        made = ChangeArrays(
+            table,
+            tuple(key),
+            tuple(chosen),
+            ordinals,
+            with_reasons(table.slice(0, 0), _NO_WORDS),
+            prefix,
+            name,
+        )
         return made._in_order()._usable()
 
     def header(self, name: str) -> str:
@@ -202,7 +211,7 @@ class ChangeArrays:
             return self
         odd = np.flatnonzero(which)
         words = pa.array(list(self._reasons())).take(pa.array(which[odd] - 1))
-        aside = self.rows.take(pa.array(odd)).append_column(WHY, words)
+        aside = with_reasons(self.rows.take(pa.array(odd)), words)
         return replace(self, rows=self.rows.filter(pa.array(which == 0)), aside=aside)
 
     def _reasons(self) -> dict[str, Bools]:
@@ -263,8 +272,18 @@ def differs(left: pa.Array, right: pa.Array) -> Bools:
     return found
 
 
-def _nothing(table: pa.Table) -> pa.Table:
-    return table.slice(0, 0).append_column(WHY, pa.array([], pa.string()))
+def with_reasons(rows: pa.Table, words: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Rows that were set aside, and why in the last column: `why`, or `_why` where a column has that name.
+
+    >>> with_reasons(pa.table({"id": [1]}), pa.array(["no key"])).column_names
+    ['id', 'why']
+    >>> with_reasons(pa.table({"id": [1], "Why": [2]}), pa.array(["no key"])).column_names
+    ['id', 'Why', '_why']
+    """
+    name, theirs = WHY, {n.casefold() for n in rows.column_names}
+    while name in theirs:
+        name = f"_{name}"
+    return rows.append_column(name, words)
 
 
 def _count(flags: pa.Array) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ..engine.change_arrays import WHY
+from ..engine.change_arrays import with_reasons
 from ..formats.base import ASIDE
 from ..formats.base import WHY as BAD
 from ..model import sequence
@@ -62,8 +62,8 @@ class SparkChanges:
             return None
         # A bad row may have no sequence: then nothing tells that it is outside the range.
         df = self._between(start, end, unplaced=True).where(F.col(BAD).isNotNull())
-        found = df.withColumnRenamed(BAD, WHY).drop(*[c for c in ASIDE if c != BAD]).toArrow()
-        return found if found.num_rows else None
+        found = df.drop(*[c for c in ASIDE if c != BAD]).toArrow()
+        return with_reasons(found.drop_columns([BAD]), found[BAD]) if found.num_rows else None
 
     def _good(self, start: Point | None, end: Point | None) -> DataFrame:
         from pyspark.sql import functions as F
