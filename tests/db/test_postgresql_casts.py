@@ -12,7 +12,7 @@ from tailrace.apply.targets.postgresql.place import Place, session
 from tailrace.apply.targets.postgresql.progress import Progress
 from tailrace.apply.targets.postgresql.refused import Trial
 from tailrace.apply.targets.postgresql.stage import EXTRA_SQL, Staged
-from tailrace.apply.targets.postgresql.types import casts
+from tailrace.apply.targets.postgresql.types import as_text, casts
 from tailrace.apply.targets.postgresql.write import StagedWriter
 from tailrace.engine.columns import ADD, KEPT, OP, OPER, SEQ, TAKE
 from tailrace.engine.rules import Rules
@@ -84,6 +84,24 @@ def test_columns_that_others_added_are_left_to_their_defaults(
     rows = staged(on, (SEQ, OPER), ("1", "I", C, "[]", "new", "1"), ("2", "D", B, "[1, 2]", "yy", None))
     place = Place(database)
     assert Trial(on, place, Progress(place, "test"), rows, of, Rules.of("upsert"), "trial").run() == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("inet", "1.2.3.4"), ("inet", "::1"), ("inet", "10.0.0.0/8"), ("cidr", "10.0.0.0/8"), ("cidr", "1.2.3.4/32"),
+        ("character(4)", "a   "), ("bit(3)", "101"), ("interval", "1 mon -00:00:01"), ("numeric", "1.50"),
+        ("macaddr8", "08:00:2b:01:02:03:04:05"), ("jsonb", '{"a": 1}'), ("json", '{"a":  1}'), ("tsvector", "'a':1"),
+        ("point", "(1,2)"), ("inet[]", "{1.2.3.4,::1/64}"), ("numrange", "[1.0,2)"), ("pg_lsn", "0/1F"),
+        ("time with time zone", "01:02:03+05:30"), ("uuid", A),
+    ],
+)  # fmt: skip
+def test_a_value_of_a_target_is_the_text_that_the_source_sends(on: Session, kind: str, value: str) -> None:
+    on.execute(f"create table lake.v (v {kind})".encode())
+    on.execute("insert into lake.v values (%s)", (value,))
+    into = casts(on, '"lake"."v"', [Column("v", 1, kind, "", "string")])
+    query = f"select {as_text('v', 'string', into[0])}, concat(v) from lake.v"
+    assert on.execute(query.encode()).fetchall() == [(value, value)]
 
 
 def test_what_others_added_stays_while_unique_values_pass_between_rows(on: Session) -> None:

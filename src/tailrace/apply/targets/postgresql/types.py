@@ -163,10 +163,14 @@ def varied(into: Mapping[int, str]) -> set[int]:
     return {place for place, kind in into.items() if kind not in _ONE_TEXT}
 
 
+_CAST_OTHERWISE = {"bpchar", "inet"}
+"""Types whose cast to text is not what the server sends: it takes blanks off, adds /32 to a host."""
+
+
 def as_text(cell: str, lake: str, kind: str | None) -> str:
     """SQL of a target's value as the lake has it, to be compared; `kind`: what it is cast from, if that is
-    text in the lake. (A cast to text would take the blanks off a `character`.)"""
-    if kind == "bpchar":
+    text in the lake."""
+    if kind in _CAST_OTHERWISE:
         return f"CASE WHEN {cell} IS NOT NULL THEN concat({cell}) END"
     return f"{cell}::{sql_type(lake)}"
 
