@@ -82,22 +82,25 @@ def test_places_before_the_baseline_are_refused(home: TaskHome) -> None:
             table.as_of(place)
 
 
-def test_a_time_before_a_change_that_the_baseline_has_is_refused_whatever_the_hosts_clock_says(
+def test_a_place_before_a_change_that_the_baseline_has_is_refused_whatever_the_hosts_clock_says(
     tmp_path: Path,
 ) -> None:
-    """The source's clock is five seconds ahead: the baseline of what there was at 10 was finished at 5."""
+    """LOG had 10 when the baseline began, whose rows have 11, too. The source's clock is five seconds ahead: the baseline of what there was at 10 was finished at 5."""
     made = TaskHome(tmp_path)
     made.store((8, "U", item(1, "b")), (10, "U", item(1, "c")), (11, "U", item(1, "d")))
     made.baseline([item(1, "d")], after=10, finished_at=at(5), position=position(12))
     table = tailrace.open(made.file).table(ITEM)
-    for place in (at(4), at(7), at(8), at(10)):
+    for place in (at(4), at(7), at(8), at(10), 10, seq(10), position(10)):
         for ask in (table.as_of, table.diff):
-            said = rf"before the baseline of shop.item \(change number 10, with the changes up to change_seq {seq(11)}\)"
+            said = rf"before the baseline of shop.item \(with the changes up to change_seq {seq(11)}\)"
             with pytest.raises(PositionError, match=said):
                 ask(place)
+    with pytest.raises(PositionError, match="before the baseline"):
+        table.as_of(11)  # there may be a change between it and the baseline that is not stored yet
     made.store((12, "U", item(1, "e")))
     table = tailrace.open(made.file).table(ITEM)
-    assert rows(table.as_of(at(11))) == [(1, "d")]
+    for place in (at(11), 11, seq(11)):
+        assert rows(table.as_of(place)) == [(1, "d")]
     assert rows(table.as_of(at(12))) == [(1, "e")]
 
 

@@ -32,7 +32,7 @@ from ..query.result import Result
 from ..query.table_changes import ORDER, STATE, TableChanges
 from ..state import ledger
 from ..state.capture_gaps import of_table
-from ..state.ledger import Baseline
+from ..state.ledger import Baseline, Stored
 from ..state.totals import last_stored
 from .target_rows import in_order, layouts_from, read, refuse_broken, refuse_features, refuse_other
 
@@ -166,8 +166,7 @@ class TaskTable(TableChanges):
 
     def _copied(self) -> Task:
         """The task, when the target is a copy of the table that this process reads."""
-        task = self.task
-        assert task is not None  # noqa: S101 - `of` gives it
+        task = self._task
         why, ask = None, "its history, its net changes or its pairs"
         if task.policy(self.name).level < MEDIUM:
             why, ask = (
@@ -190,22 +189,25 @@ class TaskTable(TableChanges):
 
     def _refuse_older(self, point: Point, taken: Baseline) -> None:
         """Raises PositionError when a place is not known to be after the baseline."""
-        known = f"finished at {taken.finished_at:%Y-%m-%dT%H:%M:%SZ}"
-        if point.number is not None:
-            later = point.number >= taken.after
-        elif point.column == "stream_position":
+        # Its rows may be ahead of what LOG had when it began, and of this host's clock when it was finished.
+        last = self.files.last(pc.field(POSITION) < taken.position)
+        has = max(taken.after, -1 if last is None else sequence.number_of(last[0]))
+        if (stored := self._stored()) is not None and stored.position < taken.position:
+            has = max(has, stored.upto + 1)  # what it has after that is not known yet
+        finished = sequence.make(sequence.time_part(taken.finished_at), 0)
+        known = f"change number {has}, finished at {taken.finished_at:%Y-%m-%dT%H:%M:%SZ}"
+        if last is not None and last[0] > finished:
+            finished, known = last[0], f"with the changes up to change_seq {last[0]}"
+        if point.column == "stream_position":
             later = point.high >= taken.position
+        elif point.number is not None:
+            later = point.number >= has
         else:
-            behind = (pc.field(POSITION) >= taken.position) & _after(taken.after)
-            first, last = self.files.first(behind), self.files.last(pc.field(POSITION) < taken.position)
-            # By the host's clock, which the source's may be ahead of: the changes in the baseline tell that.
-            finished = sequence.make(sequence.time_part(taken.finished_at), 0)
-            if last is not None and last[0] > finished:
-                finished, known = last[0], f"with the changes up to change_seq {last[0]}"
+            first = self.files.first((pc.field(POSITION) >= taken.position) & _after(taken.after))
             later = point.high >= finished or (first is not None and point.high >= first[0])
         if not later:
             raise PositionError(
-                f"{point.text} is before the baseline of {self.name} (change number {taken.after}, {known})",
+                f"{point.text} is before the baseline of {self.name} ({known})",
                 where=self.files.path,
                 hint="ask for a later place",
             )
@@ -213,9 +215,7 @@ class TaskTable(TableChanges):
     def _refuse_later(self, point: Point) -> None:
         """Raises PositionError for a position or change number that is not stored yet. A time may be later
         than all that is stored: nothing tells yet whether there will be changes up to it."""
-        task = self.task
-        assert task is not None  # noqa: S101 - `of` gives it
-        if point.low != point.high or (last := last_stored(task.control_path("stored"))) is None:
+        if point.low != point.high or (last := self._stored()) is None:
             return
         reached = {"change_seq": last.change_seq, "stream_position": last.position}
         end = reached.get(point.column, f"{last.upto:0{sequence.NUMBER_DIGITS}d}")
@@ -223,9 +223,17 @@ class TaskTable(TableChanges):
             raise PositionError(
                 f"{point.text} is not stored yet; changes are up to {end}, committed at "
                 f"{last.commit_time:%Y-%m-%dT%H:%M:%SZ}",
-                where=task.name,
+                where=self._task.name,
                 hint="ask for an earlier place, or again later",
             )
+
+    def _stored(self) -> Stored | None:
+        return last_stored(self._task.control_path("stored"))
+
+    @property
+    def _task(self) -> Task:
+        assert self.task is not None  # noqa: S101 - `of` gives it
+        return self.task
 
     def _laid_over(self, version: Version, taken: Baseline, rows: pa.Table) -> _Rows:
         from ..validate.versions import mark_of
