@@ -26,6 +26,7 @@ MORE = (
     Column("c", 3, "character(4)", "bpchar", "string"),
     Column("n", 4, "numeric", "numeric", "string"),
 )
+N = Column("n", 2, "integer", "int4", "int")
 KEYED = Relation(1, "lake", "t", "f", (ID, *MORE))
 TARGET = '"lake"."t"'
 A, B, C, D, E = (f"00000000-0000-0000-0000-00000000000{n}" for n in "abcde")
@@ -65,6 +66,24 @@ def test_rows_by_key(on: Session) -> None:
     with on.transaction():
         assert to.anew(partial=True) == (0, 2, 0)
     assert content(on) == [("b", "[1, 2]", "z", "NaN"), ("c", "{}", "neww", "1000")]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(("old", "new"), [("0", "-0"), ("-0", "0")])
+@pytest.mark.parametrize(("kind", "lake"), [("real", "float"), ("double precision", "double")])
+def test_a_key_that_is_zero_gets_its_new_sign(
+    on: Session, kind: str, lake: str, old: str, new: str, sparse: bool
+) -> None:
+    on.execute(f"create table lake.f (id {kind} primary key, n int); create table tailrace.f_s (mark int, "
+               f"{OP} text, {KEPT} text, c0 {kind}, c1 int)".encode())  # fmt: skip
+    on.execute("insert into lake.f values (%s, 1)", (old,))
+    on.execute("insert into tailrace.f_s values (1, 'U', %s, %s, 2)", ("01" if sparse else None, new))
+    of = Relation(2, "lake", "f", "d", (Column("id", 1, kind, kind, lake, key=True), N))
+    to = StagedWriter(on, '"lake"."f"', of, Staged('"tailrace"."f_s"', (1,), 1, (OP, KEPT), 2, {}))
+    changed = (to.update_partly(), *to.upsert(partial=True)) if sparse else to.upsert(partial=False)
+    assert changed == ((1, 0, 0) if sparse else (0, 1))
+    rows = on.execute("select id::text, n from lake.f").fetchall()
+    assert rows == [(new, 1 if sparse else 2)]
 
 
 @pytest.mark.parametrize("key", [True, False])

@@ -23,6 +23,7 @@ _IN_PARTS = "SELECT FROM pg_class WHERE oid = %s::regclass AND (relkind = 'p' OR
 _FOLLOWS = (
     "SELECT FROM pg_constraint WHERE confrelid = %s::regclass AND confdeltype IN ('c', 'n', 'd') LIMIT 1"
 )
+_SIGNED_ZERO = ("float", "double")
 GIVEN = "OVERRIDING SYSTEM VALUE"
 """Values come from the source also where somebody gave the target an identity column."""
 
@@ -51,8 +52,8 @@ class StagedWriter:
             for i, c in enumerate(relation.columns)
         ]
         self._key = [(quoted(c.name), f"c{i}") for i, c in enumerate(relation.columns) if c.key]
-        # A key that is equal may have another text by now.
-        anew = varied(staged.casts)
+        # A key that is equal may have another text by now, a zero another sign.
+        anew = varied(staged.casts) | {i for i, c in enumerate(relation.columns) if c.type in _SIGNED_ZERO}
         self._rest = [(quoted(c.name), i) for i, c in enumerate(relation.columns) if not c.key or i in anew]
         self._cells = ", ".join(f"s.c{i}" for i in range(len(self._names)))
 
