@@ -245,6 +245,28 @@ def test_the_difference_of_places_without_changes_in_between_has_the_columns_of_
     assert table.diff(15, 15).schema.names[:4] == ["id", "name", "price", "_absent"]
 
 
+def test_a_column_that_became_a_wider_one_is_answered_on_both_sides_and_over_them(home: TaskHome) -> None:
+    """The target's newest version is of before."""
+    wide = (COLUMNS[0], COLUMNS[1], Column("price", 3, "numeric(12,3)", "numeric", "decimal(12,3)"))
+    home.layout(17, wide)
+    ensure(home.task.changes_path(ITEM), Relation(1, "shop", "item", "d", wide), 17)
+    home.store((17, "U", item(1, "c", "123456789.125")), (18, "D", item(4)))
+    table = tailrace.open(home.file).table(ITEM)
+    old = [(1, "c", Decimal("1.00")), (4, "a", Decimal("1.00")), (5, "a", Decimal("1.00"))]
+    new = [(1, "c", Decimal("123456789.125")), *old[2:]]
+    assert sorted(map(values, table.as_of(16).rows())) == old
+    assert table.as_of(16).schema.field("price").type == pa.decimal128(8, 2)
+    for found in (table.as_of(18), table.current()):
+        assert found.schema.field("price").type == pa.decimal128(12, 3)
+        assert sorted(map(values, found.rows())) == new
+    told = [(r["_change_type"], values(r)) for r in table.diff(16, 18).rows()]
+    assert told == [("update_preimage", old[0]), ("update_postimage", new[0]), ("delete", old[1])]
+    home.applied([dict(zip(("id", "name", "price"), row, strict=True)) for row in new], 18)
+    table = tailrace.open(home.file).table(ITEM)
+    assert table.as_of(16).table().num_rows == 3
+    assert [(r["_change_type"], values(r)) for r in table.diff(16).rows()] == told
+
+
 def _altered(home: TaskHome, number: int, *columns: Column) -> None:
     """DDL, and the first change after it: a delete of row 1."""
     home.layout(number, columns)

@@ -18,6 +18,7 @@ from ..model.types import arrow_type
 from ..query.layouts import broken
 from ..query.watch import watched
 from ..state.ledger import Baseline
+from ..store.tables import widens
 
 _REACHED = "a place that the target has reached (its version after the change of the layout)"
 
@@ -78,7 +79,8 @@ def refuse_other(column: Column, have: pa.Schema, older: bool, where: str) -> No
         why = "was added with a default" if column.missing is not None else None
         why = "is not in the target" if older else why
     else:
-        why = None if have.field(column.name).type == arrow_type(column.type) else "has another type"
+        old, new = have.field(column.name).type, arrow_type(column.type)
+        why = None if old == new or widens(old, new) else "has another type"
     if why is not None:
         raise UnsupportedError(
             f"the column {column.name} {why}", where=where,

@@ -17,7 +17,7 @@ from ..engine.change_arrays import ChangeArrays
 from ..errors import BaselineNeededError, PositionError, UnsupportedError
 from ..lake import log
 from ..lake.log import Layout
-from ..lake.reading import dataset, is_missing
+from ..lake.reading import dataset, fitted, is_missing
 from ..model import sequence
 from ..model.change import PREFIX
 from ..model.types import header_schema, plain_schema, schema_of
@@ -149,8 +149,9 @@ class TaskTable(TableChanges):
         rows = now.files.rows_where(both(~first.upto(), last and last.upto()), now._wanted(ORDER))
         if last is not None and not rows.num_rows:
             now._refuse_reversed(first, last, known.taken)
-        changes, _ = now._range(rows, before.schema, known.layouts, self.name)
-        return Result.of(different(changes, before), changes.aside)
+        changes, schema = now._range(rows, before.schema, known.layouts, self.name)
+        base = Result(schema, lambda: (fitted(batch, schema) for batch in before.batches()))
+        return Result.of(different(changes, base), changes.aside)
 
     def _refuse_reversed(self, first: Point, last: Point, taken: Baseline) -> None:
         """Raises an error when it is known that the rows as of `last` are older than those as of `first`."""
