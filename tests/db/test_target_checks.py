@@ -169,6 +169,24 @@ def test_a_target_that_cannot_be_asked_is_a_finding(
     assert (one.level, one.what.rpartition("; ")[2]) == ("warning", "the task waits for it")
 
 
+def test_a_target_database_that_lacks_characters_is_a_warning(
+    tmp_path: Path, pg: EmbeddedPostgres, database: str, tables: psycopg.Connection
+) -> None:
+    narrow = f"{tables.info.dbname}_narrow"
+    tables.execute(f"create database {narrow} encoding 'LATIN1' locale 'C' template template0")  # type: ignore[arg-type]
+    try:
+        (one,) = checks.check(
+            shop(tmp_path, database, pg.url(narrow)), lambda: pytest.fail("no session is needed")
+        )
+    finally:
+        tables.execute(f"drop database {narrow} with (force)")  # type: ignore[arg-type]
+    assert (one.level, one.what.partition(":")[0]) == (
+        "warning",
+        "the target's database has the encoding LATIN1",
+    )
+    assert one.cure == "use a target database that was made with ENCODING 'UTF8'"
+
+
 GENERATED = "create table {}.a (id int primary key, n int, twice int generated always as (n * 2) stored)"
 
 

@@ -18,11 +18,12 @@ from ..sources.base import Finding
 from ..sources.postgresql import connect as pg_source
 from ..sources.postgresql.address import address
 from ..sources.postgresql.checks import identity
+from ..sources.postgresql.connect import Session
 from ..state import ledger, streams
 from ..state.ledger import APPLIED_APP
 from .applied_places import applied_places
 from .target_rights import rights_findings
-from .targets.postgresql.place import SCHEMES, Place, answered, session
+from .targets.postgresql.place import SCHEMES, UNICODE, Place, answered, session
 from .targets.postgresql.progress import TABLE
 
 _ELSE = (
@@ -42,13 +43,26 @@ def target_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
             if feeding := _feeding(task, place, mine, tables):
                 return feeding  # the targets have to go elsewhere
             targets = [place.split(at.target) for at in applied_places(task, tables).values()]
-            return rights_findings(mine, place, [one for one in targets if one[0]])
+            return [*_encoding(mine, place), *rights_findings(mine, place, [t for t in targets if t[0]])]
     except ApplyError as error:
         waiting = isinstance(error, TargetLostError) and waits(task)
         what = f"{error.what}; the task waits for it" if waiting else error.what
         return [
             Finding("warning" if waiting else "error", what, error.where or place.label, error.hint or "")
         ]
+
+
+def _encoding(on: Session, place: Place) -> Iterator[Finding]:
+    """Of a database that lacks characters: only when a batch is written is it known that one has them."""
+    encoding = on.info.parameter_status("server_encoding")
+    if encoding not in ("UTF8", "SQL_ASCII"):
+        yield Finding(
+            "warning",
+            f"the target's database has the encoding {encoding}: a batch with a character that this lacks "
+            "ends with an error, whatever `data_error` says",
+            place.label,
+            UNICODE,
+        )
 
 
 def waits(task: Task) -> bool:

@@ -34,7 +34,9 @@ WORK_MEM = "64MB"
 _LOCK_WAIT_S = 60
 _answered = set[str]()
 """Labels of the places where a server has answered this process."""
+UNICODE = "use a target database that was made with ENCODING 'UTF8'"
 _HINTS = {
+    "22P05": f"{UNICODE}, or correct the value at the source and `tailrace resync` the table",
     "42501": "grant the role what it lacks: CREATE on the database or its schemas, and the tables' ownership",
     "55P03": "something else holds a lock on it: see pg_locks, pg_stat_activity",
     "0A000": "take off what others made of the target (views, foreign keys), then apply again",
