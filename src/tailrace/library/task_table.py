@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from ..apply.mapping.table_map import task_map
 from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..engine.change_arrays import ChangeArrays
-from ..errors import BaselineNeededError, PositionError, UnsupportedError
+from ..errors import BaselineNeededError, UnsupportedError
 from ..lake import log
 from ..lake.log import Layout
 from ..lake.reading import dataset, fitted, is_missing
@@ -34,6 +33,7 @@ from ..state import ledger
 from ..state.capture_gaps import of_table
 from ..state.ledger import Baseline, Stored
 from ..state.totals import last_stored
+from .place_checks import after, refuse_later, refuse_older
 from .target_rows import in_order, layouts_from, read, refuse_broken, refuse_features, refuse_other
 
 if TYPE_CHECKING:
@@ -109,8 +109,9 @@ class TaskTable(TableChanges):
         upto = None if point is None else point.upto()
         if point is not None:
             self.files.refuse_gone(None, point)
-            self._refuse_older(point, taken)
-            self._refuse_later(point)
+            stored = self._stored()
+            refuse_older(self.files, point, taken, stored)
+            refuse_later(point, stored, self._task.name)
         self.files.refuse_gaps(Point.of(taken.position), point)
         later = None if upto is None else self.files.first(~upto)
         version = versions.before(later[1] if later else _END)
@@ -121,7 +122,7 @@ class TaskTable(TableChanges):
                 where=self.task.name if self.task else self.name,
                 hint="ask for a later place",
             )
-        since = (pc.field(POSITION) >= taken.position) & _after(version.number)
+        since = (pc.field(POSITION) >= taken.position) & after(version.number)
         lacks = Point.of(version.number + 1)
         needs = (
             f"rows as of {point.text if point else 'now'} need the changes from number {lacks.text} on, "
@@ -145,7 +146,7 @@ class TaskTable(TableChanges):
         now = known.table
         now.files.refuse_gone(None, last)
         if last is not None:
-            now._refuse_later(last)
+            refuse_later(last, now._stored(), now._task.name)
         rows = now.files.rows_where(both(~first.upto(), last and last.upto()), now._wanted(ORDER))
         if last is not None and not rows.num_rows:
             now._refuse_reversed(first, last, known.taken)
@@ -158,7 +159,7 @@ class TaskTable(TableChanges):
         refuse_reversed(self.files, first, last)
         if self.files.first(first.upto() & ~last.upto()):
             raise reversed_places(first, last)
-        self._refuse_older(last, taken)
+        refuse_older(self.files, last, taken, self._stored())
 
     def _wanted(self, headers: tuple[str, ...]) -> list[str]:
         """The data columns of the change table, and some of its headers."""
@@ -188,53 +189,13 @@ class TaskTable(TableChanges):
             )
         return task
 
-    def _refuse_older(self, point: Point, taken: Baseline) -> None:
-        """Raises PositionError when a place is not known to be after the baseline."""
-        # Its rows may be ahead of what LOG had when it began, and of this host's clock when it was finished.
-        last = self.files.last(pc.field(POSITION) < taken.position)
-        has = max(taken.after, -1 if last is None else sequence.number_of(last[0]))
-        if (stored := self._stored()) is not None and stored.position < taken.position:
-            has = max(has, stored.upto + 1)  # what it has after that is not known yet
-        finished = sequence.make(sequence.time_part(taken.finished_at), 0)
-        known = f"change number {has}, finished at {taken.finished_at:%Y-%m-%dT%H:%M:%SZ}"
-        if last is not None and last[0] > finished:
-            finished, known = last[0], f"with the changes up to change_seq {last[0]}"
-        if point.column == "stream_position":
-            later = point.high >= taken.position
-        elif point.number is not None:
-            later = point.number >= has
-        else:
-            first = self.files.first((pc.field(POSITION) >= taken.position) & _after(taken.after))
-            later = point.high >= finished or (first is not None and point.high >= first[0])
-        if not later:
-            raise PositionError(
-                f"{point.text} is before the baseline of {self.name} ({known})",
-                where=self.files.path,
-                hint="ask for a later place",
-            )
-
-    def _refuse_later(self, point: Point) -> None:
-        """Raises PositionError for a position or change number that is not stored yet. A time may be later
-        than all that is stored: nothing tells yet whether there will be changes up to it."""
-        if point.low != point.high or (last := self._stored()) is None:
-            return
-        reached = {"change_seq": last.change_seq, "stream_position": last.position}
-        end = reached.get(point.column, f"{last.upto:0{sequence.NUMBER_DIGITS}d}")
-        if point.low > end:
-            raise PositionError(
-                f"{point.text} is not stored yet; changes are up to {end}, committed at "
-                f"{last.commit_time:%Y-%m-%dT%H:%M:%SZ}",
-                where=self._task.name,
-                hint="ask for an earlier place, or again later",
-            )
-
-    def _stored(self) -> Stored | None:
-        return last_stored(self._task.control_path("stored"))
-
     @property
     def _task(self) -> Task:
         assert self.task is not None  # noqa: S101 - `of` gives it
         return self.task
+
+    def _stored(self) -> Stored | None:
+        return last_stored(self._task.control_path("stored"))
 
     def _laid_over(self, version: Version, taken: Baseline, rows: pa.Table) -> _Rows:
         from ..validate.versions import mark_of
@@ -294,9 +255,3 @@ class _Rows:
     answer: Result
     layouts: list[Layout]
     taken: Baseline
-
-
-def _after(number: int) -> ds.Expression:
-    """Changes behind a change number."""
-    mine = pc.utf8_slice_codeunits(pc.field(SEQ), sequence.TIME_DIGITS, sequence.WIDTH)
-    return mine > f"{max(number, 0):0{sequence.NUMBER_DIGITS}d}"

@@ -1,0 +1,63 @@
+"""Places at which a table's rows can be told: not before its baseline, and not later than what is stored."""
+
+from __future__ import annotations
+
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ..errors import PositionError
+from ..model import sequence
+from ..query.change_files import POSITION, SEQ, ChangeFiles
+from ..query.points import Point
+from ..state.ledger import Baseline, Stored
+
+
+def refuse_older(files: ChangeFiles, point: Point, taken: Baseline, stored: Stored | None) -> None:
+    """Raises PositionError when a place is not known to be after a baseline.
+
+    A baseline may be ahead of what LOG had when it began, and of this host's clock when it was finished:
+    the changes before its position are in its rows, whatever their numbers and times.
+    """
+    last = files.last(pc.field(POSITION) < taken.position)
+    has = max(taken.after, -1 if last is None else sequence.number_of(last[0]))
+    if stored is not None and stored.position < taken.position:
+        has = max(has, stored.upto + 1)  # what it has after that is not known yet
+    finished = sequence.make(sequence.time_part(taken.finished_at), 0)
+    known = f"change number {has}, finished at {taken.finished_at:%Y-%m-%dT%H:%M:%SZ}"
+    if last is not None and last[0] > finished:
+        finished, known = last[0], f"with the changes up to change_seq {last[0]}"
+    if point.column == "stream_position":
+        later = point.high >= taken.position
+    elif point.number is not None:
+        later = point.number >= has
+    else:
+        first = files.first((pc.field(POSITION) >= taken.position) & after(taken.after))
+        later = point.high >= finished or (first is not None and point.high >= first[0])
+    if not later:
+        raise PositionError(
+            f"{point.text} is before the baseline of {taken.table} ({known})",
+            where=files.path,
+            hint="ask for a later place",
+        )
+
+
+def refuse_later(point: Point, stored: Stored | None, task: str) -> None:
+    """Raises PositionError for a position or change number that is not stored yet. A time may be later than
+    all that is stored: nothing tells yet whether there will be changes up to it."""
+    if point.low != point.high or stored is None:
+        return
+    reached = {"change_seq": stored.change_seq, "stream_position": stored.position}
+    end = reached.get(point.column, f"{stored.upto:0{sequence.NUMBER_DIGITS}d}")
+    if point.low > end:
+        raise PositionError(
+            f"{point.text} is not stored yet; changes are up to {end}, committed at "
+            f"{stored.commit_time:%Y-%m-%dT%H:%M:%SZ}",
+            where=task,
+            hint="ask for an earlier place, or again later",
+        )
+
+
+def after(number: int) -> ds.Expression:
+    """Changes behind a change number."""
+    mine = pc.utf8_slice_codeunits(pc.field(SEQ), sequence.TIME_DIGITS, sequence.WIDTH)
+    return mine > f"{max(number, 0):0{sequence.NUMBER_DIGITS}d}"
