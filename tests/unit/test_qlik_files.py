@@ -190,6 +190,31 @@ def test_reference_files(tmp_path: Path) -> None:
         files.listing(str(tmp_path), read)
 
 
+def test_a_reference_file_that_cannot_be_read(tmp_path: Path) -> None:
+    put(tmp_path / "dbo.item", "LOAD00000001.csv", "id\n1\n")
+    missing = tmp_path / "none.csv"
+    with pytest.raises(ConfigError, match=r"option reference: there is no file .*none\.csv"):
+        files.listing(str(tmp_path), QlikOptions(reference=str(missing)))
+    for name, said in (
+        ("a.json", b"dbo.item,LOAD00000001.csv\n"),
+        ("b.json", b"[]\n"),
+        ("c.json", b"{}\n"),
+        ("d.csv", b"\xff\xfed\x00b\x00"),
+    ):
+        (tmp_path / name).write_bytes(said)
+        with pytest.raises(FormatError) as refused:
+            files.listing(str(tmp_path), QlikOptions(reference=str(tmp_path / name)))
+        assert refused.value.where == str(tmp_path / name)
+
+
+def test_a_dfm_in_another_encoding(tmp_path: Path) -> None:
+    put(tmp_path / "dbo.item", "LOAD00000001.csv", "id\n1\n")
+    (tmp_path / "dbo.item" / "LOAD00000001.dfm").write_bytes(b"\xff\xfe{\x00}\x00")
+    with pytest.raises(FormatError, match="cannot be read") as refused:
+        files.listing(str(tmp_path), PLAIN)
+    assert refused.value.where == "dbo.item/LOAD00000001.dfm"
+
+
 def test_an_empty_file(tmp_path: Path) -> None:
     put(tmp_path / "a__ct", "20260101-120000001.csv", "")
     with pytest.raises(FormatError, match=r"a__ct/20260101-120000001\.csv is empty"):

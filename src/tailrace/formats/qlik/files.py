@@ -109,7 +109,7 @@ def listing(path: str, options: QlikOptions) -> Listing:
     """The data files under a path, each with its DFM and its columns.
 
     Raises:
-        ConfigError: there is nothing.
+        ConfigError: there is nothing, or no reference file where the option says.
         FormatError: a DFM or a file's head cannot be read, or a file is missing that a reference file names.
     """
     fs, root = filesystem(path)
@@ -188,7 +188,7 @@ def _looked_at(made: Listing, names: Sequence[str], options: QlikOptions) -> Lis
     files = [_file(n, made.root) for n in names if kind_of(n)]
     own = [metas.get(f"{f.path.rpartition('/')[0]}/{f.stem}".lstrip("/").lower()) for f in files]
     read = _each(
-        lambda n: dfm.parse(reference.content(made.fs, f"{made.root}/{n}"), where=n) if n else None, own
+        lambda n: dfm.parse(reference.content(made.fs, f"{made.root}/{n}", n), where=n) if n else None, own
     )
     files = [_placed(replace(f, meta=m), made.root, options) for f, m in zip(files, read, strict=True)]
     files = _each(lambda f: _with_columns(made, f, options), files)

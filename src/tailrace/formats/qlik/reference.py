@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pyarrow.fs
 
-from ...errors import FormatError
+from ...errors import ConfigError, FormatError
 from ...lake.delta import filesystem
 from .names import DFM, stem_of
 
@@ -18,15 +18,25 @@ def named(fs: pyarrow.fs.FileSystem, reference: str, names: Sequence[str]) -> li
     """The files that a reference file names (`table,bucket/path/file`), with their DFM files.
 
     Raises:
-        FormatError: one is missing.
+        ConfigError: there is no such reference file.
+        FormatError: it cannot be read, or a file that it names is missing.
     """
     where, place = filesystem(reference)
-    text = content(where, place)
-    if reference.lower().endswith(".json"):
-        rows = [list(json.loads(line).values()) for line in text.splitlines() if line.strip()]
-    else:
-        rows = [row for row in csv.reader(io.StringIO(text)) if row]
-    wanted = {str(row[-1]).strip() for row in rows}
+    if where.get_file_info(place).type != pyarrow.fs.FileType.File:
+        raise ConfigError(
+            f"option reference: there is no file {reference}",
+            where="qlik",
+            hint="name a reference file, or leave the option out: all files are read then",
+        )
+    text = content(where, place, reference)
+    try:
+        wanted = set(_wanted(text, json_lines=reference.lower().endswith(".json")))
+    except (ValueError, AttributeError, IndexError, csv.Error) as error:
+        raise FormatError(
+            f"no reference file: {error}",
+            where=reference,
+            hint="each line names a table and a file: `table,bucket/path/file`",
+        ) from error
     found = {w: n for w in wanted for n in names if w == n or w.endswith("/" + n)}
     if missing := sorted(wanted - set(found)):
         raise FormatError(
@@ -41,7 +51,25 @@ def named(fs: pyarrow.fs.FileSystem, reference: str, names: Sequence[str]) -> li
     return sorted({*found.values(), *metas})
 
 
-def content(fs: pyarrow.fs.FileSystem, path: str) -> str:
-    """The text of a small file."""
-    with fs.open_input_stream(path, compression=None) as stream:
-        return bytes(stream.read()).decode("utf-8-sig")
+def _wanted(text: str, *, json_lines: bool) -> list[str]:
+    """The paths in a reference file's text, the last value of each line."""
+    if json_lines:
+        rows = [list(json.loads(line).values()) for line in text.splitlines() if line.strip()]
+    else:
+        rows = [row for row in csv.reader(io.StringIO(text)) if row]
+    return [str(row[-1]).strip() for row in rows]
+
+
+def content(fs: pyarrow.fs.FileSystem, path: str, where: str) -> str:
+    """The text of a small file, called `where` in messages.
+
+    Raises:
+        FormatError: it cannot be read, or is no UTF-8.
+    """
+    try:
+        with fs.open_input_stream(path, compression=None) as stream:
+            return bytes(stream.read()).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(
+            f"the file cannot be read: {error}", where=where, hint="is it whole, and UTF-8?"
+        ) from error
