@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from tailrace import formats
 from tailrace.errors import FormatError
-from tailrace.formats import checks, files, saving, shape
+from tailrace.formats import checks, convert, files, saving, shape
 from tailrace.formats.base import RAW, WHY, Options, Read
 from tailrace.formats.soliddb import log as soliddb_log
 from tailrace.formats.soliddb import place as soliddb_place
@@ -243,6 +243,19 @@ def test_layout_b_base64_and_made_metadata(spark: SparkSession, tmp_path: Path) 
     assert found.changes[RECORDS].df.count() == 0
     with (next((tmp_path / "SYS_LOG").glob("*.csv"))).open() as file:
         assert len(base64.b64decode(file.read().splitlines()[1].split(",")[6])) == 28
+
+
+def test_tables_without_columns_are_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    item = change_table(spark, [Image(2, "I", {"id": 1})], columns={"id": "int"})
+    bare = [Image(1, "I", {}), Image(3, "U", {}), Image(4, "D", {})]
+    bare_too = change_table(spark, bare, columns={}, key=[], name="PUB.Bare")
+    tables = {f"{ct.name}__ct": ct.df for ct in (item, bare_too)}
+    saving.save(tables, str(tmp_path / "in"), "parquet")
+    source = convert.side("tailrace", str(tmp_path / "in"), {"key": f"{TABLE}=id"})
+    report = convert.convert(spark, source, convert.side("soliddb", str(tmp_path / "out"), {}, "csv"))
+    assert report.tables["PUB.Bare"].lost["no_columns"] == 3
+    assert "no_columns" not in report.tables[TABLE].lost
+    assert report.written == {"SYS_LOG": 3, "SYS_TABLES": 1, "SYS_COLUMNS": 1}
 
 
 def test_a_sequence_without_35_digits_is_an_error(spark: SparkSession) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace import formats
+from tailrace.errors import UnsupportedError
 from tailrace.formats import files
 from tailrace.formats.base import FILE, RAW, ROW, WHY
 from tailrace.formats.soliddb.reading import FIELDS, RECORDS, TABLES
@@ -100,6 +101,23 @@ def test_this_process_writes_what_spark_writes(spark: SparkSession, tmp_path: Pa
         rows = [sorted(map(repr, df.drop(FILE, ROW, WHY, RAW).collect())) for df in (here, theirs)]
         assert rows[0] == rows[1], name
         assert [(f.name, f.dataType) for f in here.schema] == [(f.name, f.dataType) for f in theirs.schema]
+
+
+def test_a_table_without_columns_is_refused_by_name(tmp_path: Path) -> None:
+    paths = a_log(tmp_path)
+    bare = Relation(16385, "shop", "bare", "f", ())
+    writer = log.LogWriter(*paths)
+    row = {"RECID": 1, "TRXID": 702, "RELID": bare.relid, "FLAGS": 1, "LOGADDR": (20).to_bytes(20, "big"),
+           "DATA": b"I", "COMMIT_TIME": datetime(2026, 1, 1, 0, 1, tzinfo=timezone.utc)}  # fmt: skip
+    rows = [row | {"RECID": recid} for recid in (7, 1, 12)]
+    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    writer.add(Chunk(batch, [(1, bare)], len(rows), (120).to_bytes(20, "big")))
+    writer.commit()
+    with pytest.raises(UnsupportedError, match="no tables without columns") as refused:
+        export_sys_log(*paths, str(tmp_path / "out"))
+    assert (refused.value.where, "option tables" in (refused.value.hint or "")) == ("shop.bare", True)
+    some = export_sys_log(*paths, str(tmp_path / "some"), options={"tables": "shop.item"})
+    assert some.rows["SYS_LOG"] == 11
 
 
 def test_what_takes_spark(tmp_path: Path) -> None:

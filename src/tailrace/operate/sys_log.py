@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .. import formats
-from ..errors import ConfigError, FormatError
+from ..errors import ConfigError, FormatError, UnsupportedError
 from ..formats import convert, written_here
 from ..formats.base import VendorTable
 from ..formats.counts import counted
@@ -130,6 +130,12 @@ def sys_log(log_path: str, relations_path: str, options: SolidOptions) -> SysLog
     if odd := options.unfit(every):
         raise FormatError(no_table("tables", odd[0], every), where=relations_path, hint="leave it out")
     history = {n: x for n, x in every.items() if options.wants(n)}
+    if bare := [n for n, x in history.items() if not any(one.relation.columns for one in x)]:
+        raise UnsupportedError(
+            "solidDB has no tables without columns",
+            where=", ".join(bare),
+            hint="name the tables to export with the option tables",
+        )
     length = options.logaddr_bytes or soliddb_address.LENGTHS[0]
     rows: tuple[list[Row], list[Row]] = ([], [])
     for name, mine in history.items():

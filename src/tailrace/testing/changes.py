@@ -56,7 +56,7 @@ def change_table(
     name: str = TABLE,
 ) -> ChangeTable:
     """The canonical change table of these images: every one of `HEADERS` filled."""
-    columns = columns or COLUMNS
+    columns = COLUMNS if columns is None else columns
     headers = [_headers(one, images, list(columns), key) for one in images]
     schema = pa.schema([*header_schema(), *((n, arrow_type(t)) for n, t in columns.items())])
     arrays = [pa.array([h[n] for h in headers], schema.field(PREFIX + n).type) for n in HEADERS]

@@ -87,6 +87,12 @@ def _no_empty_binary(ct: ChangeTable) -> ChangeTable:
     return ct.with_df(ct.df.withColumns(made)) if made else ct
 
 
+def _no_columns(ct: ChangeTable) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.lit(not ct.columns)
+
+
 FORMAT = Format(
     name="soliddb",
     title="solidDB transaction log reader (SYS_LOG)",
@@ -114,6 +120,12 @@ FORMAT = Format(
         _cleared("absent_columns", "missing columns become NULL", "column_mask", False),
         _cleared("transaction_id", "TRXID is a number: other ids are not kept", "transaction_id", True),
         _cleared("stream_position", "a position is derived from change_seq", "stream_position", False),
+        Gap(
+            "no_columns",
+            "there is no table without columns: its changes are left out",
+            _no_columns,
+            lambda ct: ct.with_df(ct.df.filter(~_no_columns(ct))),
+        ),
         Gap("empty_binary", "empty values become NULL in row layout A", _empty_binary, _no_empty_binary),
     ),
     options=SolidOptions,

@@ -57,7 +57,7 @@ class Records:
 
     Attributes:
         table: its name.
-        layouts: its layouts.
+        layouts: its layouts; without any there are no records.
         encoding: how rows become DATA; its fields are those of `layouts`.
         key: places of the key's columns.
         length: bytes of a LOGADDR.
@@ -75,7 +75,7 @@ class Records:
         """The records of a task's changes; a B at the end of a batch waits for its U."""
         rest: list[pa.RecordBatch] = []
         for batch in batches:
-            if not batch.num_rows:
+            if not batch.num_rows or not self.layouts:
                 continue
             rows = pa.Table.from_batches([*rest, batch]).combine_chunks().to_batches()[0]
             ends = rows.num_rows

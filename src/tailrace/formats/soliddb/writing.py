@@ -39,7 +39,7 @@ _BILLION = 1_000_000_000
 def write(changes: Mapping[str, ChangeTable], options: SolidOptions) -> dict[str, DataFrame]:
     """The vendor's tables. System tables and records of other kinds that came from solidDB are written
     unchanged (the system tables are collected: they are small); rows are generated for tables that they do
-    not name."""
+    not name. Of tables without columns nothing is written."""
     from pyspark.sql import functions as F
 
     mine = {n: ct for n, ct in changes.items() if n not in (RECORDS, TABLES, FIELDS)}
@@ -50,7 +50,7 @@ def write(changes: Mapping[str, ChangeTable], options: SolidOptions) -> dict[str
     known = layouts(carried[0], carried[1], {})
     there = {x.table for x in known}
     first = max([FIRST_RELID - 1, *(r["ID"] for r in carried[0])]) + 1
-    made = made_up([spec_of(n, ct) for n, ct in mine.items() if n not in there], first)
+    made = made_up([spec_of(n, ct) for n, ct in mine.items() if ct.columns and n not in there], first)
     made_layouts = layouts(made[0], made[1], {})
     session = next((ct.df.sparkSession for ct in changes.values()), None)
     parts, unmarked = [], []
@@ -60,7 +60,8 @@ def write(changes: Mapping[str, ChangeTable], options: SolidOptions) -> dict[str
         taken, work = _taken(ct, own), records_of(ct, name, found, options, own=own)
         parts.append((neighbours(taken, SEQ, OPER) if work.key else taken).mapInArrow(work, SCHEMA))
         # Not from the encoded rows: Spark would encode them once more for it.
-        unmarked.append((taken.filter(~F.col(OWN)) if own else taken).select("TRXID", SEQ, OPER))
+        if found:
+            unmarked.append((taken.filter(~F.col(OWN)) if own else taken).select("TRXID", SEQ, OPER))
     if unmarked:
         parts.append(_marks(reduce(_union, unmarked), options.logaddr_bytes or LENGTHS[0]))
     if RECORDS in changes:
