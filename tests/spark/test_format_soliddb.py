@@ -16,6 +16,7 @@ from tailrace.formats import checks, convert, files, saving, shape
 from tailrace.formats.base import RAW, WHY, Options, Read
 from tailrace.formats.soliddb import log as soliddb_log
 from tailrace.formats.soliddb import place as soliddb_place
+from tailrace.formats.soliddb.pairs import NO_START
 from tailrace.formats.soliddb.reading import FIELDS, RECORDS, TABLES
 from tailrace.model import mask
 from tailrace.model.change import PREFIX
@@ -225,8 +226,11 @@ def test_overlapping_transactions_of_28_bytes_without_start(spark: SparkSession)
     log.record(1, item(3, "a", "1"), ITEM, TRXID=5, LOGADDR=at(4))
     for row in log.rows:
         row["LOGADDR"] += b"\0" * 8
-    found = read(spark, log)
+    found = read(spark, log, starts="optional")
     assert [r[1:3] for r in rows(found.changes["SHOP.ITEM"])] == [("5", 1), ("6", 2)]
+    assert [r["TRXID"] for r in found.pending["SYS_LOG"].collect()] == [5]
+    found = read(spark, log)
+    assert reasons(found.changes["SHOP.ITEM"]) == [NO_START]
     assert [r["TRXID"] for r in found.pending["SYS_LOG"].collect()] == [5]
 
 

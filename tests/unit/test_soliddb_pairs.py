@@ -15,7 +15,7 @@ from tailrace.formats.base import AGAIN, WHY
 from tailrace.formats.soliddb.codec import Decoding
 from tailrace.formats.soliddb.log import CAPTURE_OFF, COMMIT, DATA, RANK, ROWS, SEQ, START
 from tailrace.formats.soliddb.order import MADE, MARK, MOVES
-from tailrace.formats.soliddb.pairs import NO_COMMIT, OPER, OTHER_ROW, Pairs
+from tailrace.formats.soliddb.pairs import NO_COMMIT, NO_START, OPER, OTHER_ROW, Pairs
 from tailrace.wire import soliddb
 
 pytestmark = pytest.mark.unit
@@ -58,7 +58,7 @@ def log_of(transactions: Any) -> list[Record]:
     return made
 
 
-def model(log: list[Record], policy: str) -> list[tuple[Any, ...]]:
+def model(log: list[Record], policy: str, starts: str = "optional") -> list[tuple[Any, ...]]:
     """(place, operation, place that gives the change sequence, reason), record by record."""
     parts: list[list[int]] = []
     begun: dict[int | None, list[int]] = {}
@@ -83,34 +83,36 @@ def model(log: list[Record], policy: str) -> list[tuple[Any, ...]]:
         if policy == "skip-deletes" and off:
             inserting = {log[at].statement for at in rows if log[at].recid == 1}
             rows = [at for at in rows if log[at].recid != 4 or log[at].statement in inserting]
+        headless = starts == "required" and log[part[0]].recid != START
+        said = (*[NO_START] * headless, *[NO_COMMIT] * (not committed))
         for statement in {log[at].statement for at in rows}:
             mine = [at for at in rows if log[at].statement == statement]
-            found += updates(log, [at for at in mine if log[at].recid in (3, 5)], committed)
-            found += moves(log, [at for at in mine if log[at].recid in (1, 4)], committed)
+            found += updates(log, [at for at in mine if log[at].recid in (3, 5)], "; ".join(said))
+            found += moves(log, [at for at in mine if log[at].recid in (1, 4)], "; ".join(said))
     return sorted(found)
 
 
-def updates(log: list[Record], mine: list[int], committed: bool) -> list[tuple[Any, ...]]:
+def updates(log: list[Record], mine: list[int], said: str) -> list[tuple[Any, ...]]:
     made = []
     for n, at in enumerate(mine):
         then = mine[n + 1] if n + 1 < len(mine) and log[mine[n + 1]].recid == 3 else None
         pair = log[at].recid == 5 and then is not None
-        same = pair and (log[then].id == log[at].id or not committed)  # type: ignore[index]
-        why = NO_COMMIT if not committed else OTHER_ROW if pair and not same else None
+        same = pair and (log[then].id == log[at].id or said)  # type: ignore[index]
+        why = said or (OTHER_ROW if pair and not same else None)
         made.append((at, "B" if log[at].recid == 5 else "U", then if same else at, why))
     return made
 
 
-def moves(log: list[Record], mine: list[int], committed: bool) -> list[tuple[Any, ...]]:
+def moves(log: list[Record], mine: list[int], said: str) -> list[tuple[Any, ...]]:
     kinds = [log[at].recid for at in mine]
     strict = len(mine) % 2 == 0 and all(a != b for a, b in pairwise(kinds))
-    strict = strict and committed and bool(mine) and log[mine[0]].statement is not None
+    strict = strict and not said and bool(mine) and log[mine[0]].statement is not None
     made = []
     for n, at in enumerate(mine):
         other = mine[n ^ 1] if strict else at
         moved = strict and log[other].id != log[at].id
         oper = {1: "U" if moved else "I", 4: "B" if moved else "D"}[log[at].recid]
-        made.append((at, oper, max(at, other) if moved else at, None if committed else NO_COMMIT))
+        made.append((at, oper, max(at, other) if moved else at, said or None))
     return made
 
 
@@ -148,8 +150,13 @@ def batch_of(log: list[Record]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def found(batches: list[pa.RecordBatch], policy: str) -> list[tuple[Any, ...]]:
-    pairs = Pairs(Decoding((FIELDS,), (("id", "int"), ("note", "string")), STYLE), (0,), {}, policy)
+def pairs_of(policy: str, starts: str = "optional") -> Pairs:
+    decoding = Decoding((FIELDS,), (("id", "int"), ("note", "string")), STYLE)
+    return Pairs(decoding, (0,), {}, policy, starts)
+
+
+def found(batches: list[pa.RecordBatch], policy: str, starts: str = "optional") -> list[tuple[Any, ...]]:
+    pairs = pairs_of(policy, starts)
     rows = [r for made in pairs(iter(batches)) for r in made.to_pylist()]
     told = [(int.from_bytes(r["LOGADDR"][:12], "big"), r[OPER], int(r[SEQ]), r[WHY]) for r in rows]
     return sorted(told, key=lambda r: (r[0], r[3] or ""))
@@ -159,18 +166,19 @@ def found(batches: list[pa.RecordBatch], policy: str) -> list[tuple[Any, ...]]:
 @given(
     TRANSACTIONS,
     st.sampled_from(["keep", "skip-all", "skip-deletes"]),
+    st.sampled_from(["required", "optional"]),
     st.lists(st.integers(1, 4), max_size=40),
 )
-def test_as_the_model_has_it_in_batches_of_any_size(transactions, policy, sizes):
+def test_as_the_model_has_it_in_batches_of_any_size(transactions, policy, starts, sizes):
     log = log_of(transactions)
     whole = batch_of(log)
-    want = model(log, policy)
-    assert found([whole], policy) == want
+    want = model(log, policy, starts)
+    assert found([whole], policy, starts) == want
     batches, at = [], 0
     for size in sizes:
         batches.append(whole.slice(at, size))
         at += size
-    assert found([*batches, whole.slice(min(at, len(log)))], policy) == want
+    assert found([*batches, whole.slice(min(at, len(log)))], policy, starts) == want
 
 
 @settings(max_examples=100)
@@ -196,6 +204,13 @@ def test_a_record_that_comes_again_has_its_reason():
     assert [(at, oper, why) for at, oper, _, why in told] == [(1, "B", AGAIN)] * 2
 
 
+def test_the_end_of_a_transaction_that_begins_in_another_file_is_bad():
+    log = [Record(2, 1, 1, 3), Record(2, COMMIT, None), Record(3, START, None), Record(3, 1, 1, 4)]
+    log += [Record(3, COMMIT, None), Record(2, 4, 1, 5)]  # the last one waits
+    assert found([batch_of(log)], "keep", "required") == [(0, "I", 0, NO_START), (3, "I", 3, None)]
+    assert found([batch_of(log)], "keep") == [(0, "I", 0, None), (3, "I", 3, None)]
+
+
 def test_a_statement_of_many_rows_waits_for_none_of_them():
     """Rows of a load leave with the batch they came in; key changes by turns wait until their statement ends."""
     load = [Record(7, START, None), *(Record(7, 1, 1, n) for n in range(10)), Record(7, COMMIT, None)]
@@ -206,6 +221,5 @@ def test_a_statement_of_many_rows_waits_for_none_of_them():
     ]
     for log, sizes in ((load, [1, 4, 4, 1]), (turns, [10])):
         whole = batch_of(log)
-        pairs = Pairs(Decoding((FIELDS,), (("id", "int"), ("note", "string")), STYLE), (0,), {}, "keep")
-        made = pairs(whole.slice(at, 4) for at in range(0, 12, 4))
+        made = pairs_of("keep")(whole.slice(at, 4) for at in range(0, 12, 4))
         assert [m.num_rows for m in made] == sizes

@@ -44,7 +44,7 @@ def table_changes(
     columns = union(mine)
     decoding = Decoding(tuple(x.fields for x in mine), tuple(columns), options.style())
     key = tuple(i for i, (c, _) in enumerate(columns) if c in mine[-1].key)
-    pairs = Pairs(decoding, key, _RANK_OPERS, options.capture_off)
+    pairs = Pairs(decoding, key, _RANK_OPERS, options.capture_off, options.starts)
     df = log.changes(OfTable(tuple(mine), tuple(all), log.length), pairs)
     exact = F.when(F.col("RECID") == DDL, F.col("DATA") == truncate_body(name)).otherwise(F.col("_exact"))
     usual = (

@@ -1,6 +1,7 @@
 """Transactions in solidDB's log: what the marks among a task's records say of the others, in arrays.
 
-A transaction begins with TRX_START, or behind the COMMIT of the one before. Source: spec/soliddb.md §3.
+A transaction begins with TRX_START; where that is missing, behind the COMMIT of the one before.
+Source: spec/soliddb.md §3.
 """
 
 from __future__ import annotations
@@ -31,17 +32,19 @@ class Marks(NamedTuple):
 
 
 class Of(NamedTuple):
-    """Of each record: how many marks are before it, whether its transaction's COMMIT is there or may still
-    come, whether its TRX_START has CAPTURE_OFF."""
+    """Of each record: how many marks are before it, whether its transaction's TRX_START is there, whether its
+    COMMIT is there or may still come, whether its TRX_START has CAPTURE_OFF."""
 
     part: Ints
+    begun: Bools
     committed: Bools
     waits: Bools
     off: Bools
 
     def where(self, stays: Bools) -> Of:
         """Of some records."""
-        return Of(self.part[stays], self.committed[stays], self.waits[stays], self.off[stays])
+        some = (self.begun, self.committed, self.waits, self.off)
+        return Of(self.part[stays], *(values[stays] for values in some))
 
 
 def marks_of(batch: pa.RecordBatch, before: Marks | None) -> Marks:
@@ -92,10 +95,11 @@ def transactions_of(rows: pa.RecordBatch, marks: Marks) -> Of:
     most = len(marks.place) - 1
     if most < 0:
         no = np.zeros(len(part), np.bool_)
-        return Of(part, no, ~no, no)
+        return Of(part, no, no, ~no, no)
     behind, before = np.minimum(part, most), np.maximum(part - 1, 0)
     next_, last = (
         (part <= most) & (marks.transaction[behind] == transaction),
         (part > 0) & (marks.transaction[before] == transaction),
     )
-    return Of(part, next_ & (marks.recid[behind] == COMMIT), ~next_, last & marks.off[before])
+    begun = last & (marks.recid[before] == START)
+    return Of(part, begun, next_ & (marks.recid[behind] == COMMIT), ~next_, last & marks.off[before])

@@ -31,6 +31,11 @@ class SolidOptions(Options):
         "are not, or "
         "all are changes. Skipped records are kept among the other records.",
     )
+    starts: Literal["required", "optional"] = Field(
+        default="required",
+        description="Whether each transaction begins with a TRX_START record: if there is none, its changes "
+        "are bad rows (required), or are read (optional), as of an extract without such records.",
+    )
     char_encoding: Literal["utf-8", "latin-1"] = Field(
         default="utf-8", description="Encoding of CHAR and VARCHAR."
     )

@@ -36,6 +36,10 @@ from .order import MADE, MARK, MOVES
 OPER = "_oper"
 """Column with the operation that records leave with."""
 NO_COMMIT = "its transaction has no COMMIT, though its TRXID begins again"
+NO_START = (
+    "its transaction has no TRX_START: put the part of the log where it begins next to this one "
+    "(starts=optional, if the log has no TRX_START)"
+)
 OTHER_ROW = "before image of another row than the update's"
 _DROPPED = (MARK, MOVES, RANK, WHY, FINER)
 _LETTERS = [*dict.fromkeys(OPERS.values())]
@@ -46,7 +50,8 @@ class Pairs:
     """Turns a table's records in order (`order`) into its changes, with `OPER`, `SEQ` (B takes that of its
     U) and the columns of `decoding`; reasons in `WHY`.
 
-    A transaction begins with TRX_START, or behind the COMMIT of the one before. Neighbours among the records
+    A transaction begins with TRX_START, or, where `starts` is `optional`, behind the COMMIT of the one
+    before. Neighbours among the records
     of one statement: 5 with the 3 behind it is an update; inserts and deletes that strictly alternate, with
     different keys, are key changes (delete and insert in either order).
 
@@ -54,12 +59,14 @@ class Pairs:
         key: places of the key's columns.
         opers: rank of a made LOGADDR -> operation.
         capture_off: what transactions with CAPTURE_OFF mean, as the option says it.
+        starts: whether changes of transactions without TRX_START are bad, as the option says it.
     """
 
     decoding: Decoding
     key: tuple[int, ...]
     opers: dict[int, str]
     capture_off: str
+    starts: str
 
     def schema(self, kinds: Mapping[str, str]) -> str:
         """The Spark schema of the rows that come out, from that of those that come."""
@@ -134,10 +141,11 @@ class Pairs:
         """The first `ends` records as changes."""
         *values, exact, bad, finer = self.decoding.decode(rows["DATA"], rows["_layout"], rows["RECID"])
         n = len(recid)
+        headless = ~of.begun & (self.starts == "required")
         made, moves = (rows[c].to_numpy(zero_copy_only=False) for c in (MADE, MOVES))
         # np.append: behind the last record there is none.
         follows = np.append(group[1:] == group[:-1], False)
-        wrong = bad.is_valid().to_numpy(zero_copy_only=False) | ~of.committed
+        wrong = bad.is_valid().to_numpy(zero_copy_only=False) | ~of.committed | headless
         key = numbered([values[i] for i in self.key], n)
         behind = np.minimum(np.arange(n) + 1, n - 1)
         update = (recid == REC_BEFORE) & follows & (recid[behind] == REC_UPDATE)
@@ -156,7 +164,7 @@ class Pairs:
         for rank, oper in self.opers.items():
             letter[made & (ranks == rank)] = _LETTERS.index(oper)
         seq = _sequences(rows, update & ~made, moved & ~made, partner, behind)
-        why = _why(bad, ~of.committed, other_row)
+        why = _why(bad, {NO_START: headless, NO_COMMIT: ~of.committed, OTHER_ROW: other_row})
         names = [c for c in rows.schema.names if c not in _DROPPED]
         arrays = [
             *(rows[c] for c in names),
@@ -261,9 +269,9 @@ def _sequences(
     return seq if (at == np.arange(len(seq))).all() else seq.take(pa.array(at))
 
 
-def _why(bad: pa.Array, uncommitted: Bools, other_row: Bools) -> pa.Array:
+def _why(bad: pa.Array, reasons: Mapping[str, Bools]) -> pa.Array:
     made = bad
-    for condition, text in ((uncommitted, NO_COMMIT), (other_row, OTHER_ROW)):
+    for text, condition in reasons.items():
         if condition.any():
             reason = pc.if_else(pa.array(condition), pa.scalar(text), pa.scalar(None, pa.string()))
             made = pc.coalesce(pc.binary_join_element_wise(made, reason, "; "), made, reason)
