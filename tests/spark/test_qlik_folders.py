@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tailrace.errors import FormatError
 from tailrace.formats import checks
 from tailrace.formats.base import FILE, RAW, WHY
 from tailrace.formats.qlik.dfm import Dfm, DfmColumn, column
 from tailrace.formats.qlik.loading import Count, completeness
 from tailrace.formats.qlik.options import QlikOptions
+from tailrace.operate import vendor_apply
 from tailrace.testing.changes import literal, reasons
 
 from .test_format_qlik import QLIK, images, seq
@@ -156,6 +158,21 @@ def test_what_is_wrong_with_files_is_said(spark: SparkSession, tmp_path: Path) -
     assert read.notes == ("dbo.item__ct: dbo.item__ct/20260101-120000120.csv.gz: its DFM counts 2 errors",)
     found = completeness(spark, str(tmp_path), QlikOptions())
     assert found == [Count("dbo.item__ct/20260101-120000120.csv.gz", 7, 4)]
+
+
+def test_a_cut_off_file_is_not_applied(spark: SparkSession, tmp_path: Path) -> None:
+    columns = [*header_columns(), DfmColumn(5, "id", "INT4", key=1)]
+    lines = [f"{seq(n)},I,30,2026-01-01 12:00:00,{n}" for n in (1, 2)]
+    put(tmp_path / "in" / "dbo.item__ct", "20260101-120000120", lines, columns, records=5)
+    where = (str(tmp_path / "in"), "qlik", {}, str(tmp_path / "lake"))
+    said = "dbo.item__ct/20260101-120000120.csv.gz has 2 rows, its DFM says 5"
+    for dry_run in (True, False):
+        with pytest.raises(FormatError, match=said) as refused:
+            vendor_apply.run(spark, *where, dry_run=dry_run)
+        assert "--on-bad reject" in (refused.value.hint or "")
+    assert not (tmp_path / "lake" / "dbo.item").exists()
+    done = vendor_apply.run(spark, *where, fail=False)
+    assert (done["tables"][0]["inserted"], said in done["notes"]) == (2, True)
 
 
 def test_json_lines(spark: SparkSession, tmp_path: Path) -> None:

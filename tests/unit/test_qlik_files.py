@@ -215,6 +215,19 @@ def test_a_dfm_in_another_encoding(tmp_path: Path) -> None:
     assert refused.value.where == "dbo.item/LOAD00000001.dfm"
 
 
+def test_a_dfm_of_another_table_is_said(tmp_path: Path) -> None:
+    columns = [dfm.column(i, n, "string") for i, n in enumerate([*HEADS, "id"], 1)]
+    text = ",".join([*HEADS, "id"]) + "\n"
+    for n, (schema, table) in enumerate(
+        [("dbo", "ITEM"), ("dbo", "item__ct"), ("", "item"), ("dbo", "line"), ("hr", "item")], 1
+    ):
+        put(tmp_path / "dbo.item__ct", f"20260101-12000000{n}.csv", text, columns, schema=schema, table=table)
+    assert files.listing(str(tmp_path), PLAIN).notes == tuple(
+        f"dbo.item__ct/20260101-12000000{n}.csv: its DFM is that of {other}, it is read as one of dbo.item"
+        for n, other in ((4, "dbo.line"), (5, "hr.item"))
+    )
+
+
 def test_an_empty_file(tmp_path: Path) -> None:
     put(tmp_path / "a__ct", "20260101-120000001.csv", "")
     with pytest.raises(FormatError, match=r"a__ct/20260101-120000001\.csv is empty"):

@@ -22,7 +22,7 @@ from ..apply.transactions import transactions
 from ..config.table_settings import mode_of
 from ..config.tables_file import TablesFile
 from ..engine.rules import SOFT_COLUMN, Rules
-from ..errors import ApplyError, BaselineNeededError, ConfigError, UnsupportedError
+from ..errors import ApplyError, BaselineNeededError, ConfigError, FormatError, UnsupportedError
 from ..formats import checks, convert
 from ..formats.base import FINER
 from ..formats.counts import RowCount
@@ -106,7 +106,7 @@ def run(
 
     Raises:
         ConfigError: a mapping does not fit its table.
-        FormatError: a bad row, when `fail`; change sequences that cannot be followed.
+        FormatError: a bad row or an incomplete file, when `fail`; change sequences that cannot be followed.
         ApplyError: changes that cannot be applied, or that came late.
     """
     side = convert.side(form, changes, given)
@@ -122,6 +122,7 @@ def run(
     _refuse_types(good)
     place, target, root = apply_place.opened(spark, target, app_id, control, places)
     try:
+        cut = _incomplete(spark, side, fail=fail)
         for name in reversed(list(found.apart)):  # those first that tell how others are to be read
             watched[name][2].figures()  # their bad rows stop the call before anything is written
         reached = {n: _reached(place, n) for n in good}
@@ -156,8 +157,21 @@ def run(
         convert.keep_aside(spark, side, root, replace(found, pending={}), report)
     archive = ruling is not None and ruling.rules.mode == "archive"
     unkeyed = [n for n, ct in good.items() if not (ct.key or archive)]
-    notes = vendor_notes.notes(found, unkeyed, late, report, changes)
+    notes = [*cut, *vendor_notes.notes(found, unkeyed, late, report, changes)]
     return {"tables": applied, "bad": bad, "rejects": report.rejects, "notes": notes}
+
+
+def _incomplete(spark: SparkSession, side: convert.Side, *, fail: bool) -> list[str]:
+    """Notes of files whose number of rows is not the one that their metadata says.
+
+    Raises:
+        FormatError: there are some, when `fail`.
+    """
+    found = convert.odd_files(spark, side)
+    if found and fail:
+        hint = "bring the whole files; `--on-bad reject` applies the rows that are there"
+        raise FormatError("; ".join(found), where=side.path, hint=hint)
+    return found
 
 
 def _report(

@@ -97,6 +97,7 @@ class Dfm:
         format: `delimited`, `json` or `parquet`.
         options: delimiters of a delimited file.
         schema, table: what the rows belong to at the target.
+        source: the same at the source: schema and table (what is written has those of the target).
         version: rises with each DDL.
         columns: in order of their ordinals.
         task, server: who wrote it.
@@ -116,9 +117,22 @@ class Dfm:
     options: Mapping[str, Any] = field(default_factory=dict)
     schema: str = ""
     table: str = ""
+    source: tuple[str, str] = field(default=("", ""), compare=False)
     version: int = 0
     task: str = ""
     server: str = ""
+
+    def is_of(self, name: str) -> bool:
+        """Whether it may be that of a table of this name: it names none, or this one, at target or source.
+
+        >>> made = Dfm("f.csv", (), schema="dbo", table="item", source=("SHOP", "ITEM"))
+        >>> [made.is_of(n) for n in ("dbo.Item", "item", "shop.item", "dbo.other", "x.item")]
+        [True, True, True, False, False]
+        """
+        schema, _, table = name.lower().rpartition(".")
+        pairs = [(s.lower(), t.lower()) for s, t in ((self.schema, self.table), self.source) if t]
+        whole = any(name.lower() in (t, f"{s}.{t}") for s, t in pairs)
+        return not pairs or whole or any(t == table and not (s and schema) for s, t in pairs)
 
     def to_json(self) -> str:
         """The text of the DFM file."""
@@ -177,6 +191,7 @@ def parse(text: str, *, where: str) -> Dfm:
             options=dict(shape.get("options") or {}),
             schema=_words(data, "targetSchema") or _words(data, "sourceSchema") or "",
             table=_words(data, "targetTable") or _words(data, "sourceTable") or "",
+            source=(_words(data, "sourceSchema") or "", _words(data, "sourceTable") or ""),
             version=int(data.get("tableVersion") or 0),
             task=_words(task, "name") or "",
             server=_words(task, "replicationServer") or "",

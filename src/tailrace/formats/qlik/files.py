@@ -192,7 +192,7 @@ def _looked_at(made: Listing, names: Sequence[str], options: QlikOptions) -> Lis
     )
     files = [_placed(replace(f, meta=m), made.root, options) for f, m in zip(files, read, strict=True)]
     files = _each(lambda f: _with_columns(made, f, options), files)
-    odd = _odd(names, metas, own, files)
+    odd = _odd(names, metas, own, files) + [n for f in files if (n := _others(f, options))]
     return replace(made, files=tuple(f for f in files if f.names and _is_qlik(f)), notes=tuple(odd))
 
 
@@ -213,6 +213,15 @@ def _odd(
     if without and len(without) < len(files):
         said += [f"{n}: there is no DFM for it" for n in without]
     return said
+
+
+def _others(file: DataFile, options: QlikOptions) -> str | None:
+    """What to say of a file whose DFM is that of another table; None if it is not."""
+    meta, name = file.meta, options.source_of(file.folder) or file.folder
+    if meta is None or meta.is_of(name) or meta.is_of(file.folder):
+        return None
+    theirs = ".".join(filter(None, (meta.schema, meta.table)))
+    return f"{file.path}: its DFM is that of {theirs}, it is read as one of {name}"
 
 
 def _is_qlik(file: DataFile) -> bool:
