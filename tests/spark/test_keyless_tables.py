@@ -69,7 +69,8 @@ def test_a_qlik_table_without_key_and_its_key_log(spark: SparkSession, tmp_path:
         where = (f"{tmp_path}/in", "qlik", {}, f"{tmp_path}/out")
         made = incoming.run(spark, *where, ruling=chosen, **more)
         assert any(
-            "no key is known, so rows are identified by all of their values" in n for n in made["notes"]
+            "dbo.note: no DFM names a key, so rows are identified by all of their values" in n
+            for n in made["notes"]
         )
         told: dict[str, Any] = made["tables"][0]
         return told

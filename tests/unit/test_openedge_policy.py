@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tailrace.errors import FormatError
 from tailrace.formats.openedge.dumps import policies_of
 from tailrace.formats.openedge.made import policy_id, table_number
-from tailrace.formats.openedge.notes import unknown_tables
+from tailrace.formats.openedge.notes import keyless, notes, unknown_tables
 from tailrace.formats.openedge.options import OpenEdgeOptions
 from tailrace.formats.openedge.policy import FIELDS, FIELDS_OF, FILES, POLICIES, sources
 from tailrace.model import mask
@@ -164,3 +164,22 @@ def test_field_maps_hold_256_bytes(positions: set[int]) -> None:
     plain = {8 * byte + bit + 1 for byte, value in enumerate(made) for bit in range(8) if value & 1 << bit}
     assert plain == positions
     assert mask.decode_field_map(made + b"\0") == sorted(positions)
+
+
+def test_why_a_key_is_not_known() -> None:
+    some = {**METADATA, FIELDS_OF: [captured("now", 2), captured("now", 4)]}
+    named = {**some, POLICIES: [policy("now", **{"_Identifying-Fields": "yes"})]}
+    for metadata, why in (
+        (METADATA, {}),
+        (some, {"PUB.Item": "no identifying fields"}),
+        (named, {"PUB.Item": "identifying fields without names"}),
+        (
+            {n: rows for n, rows in named.items() if n not in (FILES, FIELDS)},
+            {"PUB.Item": "identifying fields without names (give _File and _Field)"},
+        ),
+    ):
+        found = sources(metadata, COLUMNS)
+        assert list(keyless(found, metadata).values()) == list(why.values())
+        assert [n for n in notes(found, metadata) if "recid" in n or "identif" in n] == []
+    bare = sources({**named, POLICIES: [policy("now", _Level=0, **{"_Change-Tablename": None})]}, {})
+    assert keyless(bare, named) == {}

@@ -137,6 +137,7 @@ class Read:
         control_tables: tables that hold no changes, by name; with `WHY` when they are declared.
         apart: change tables that no target takes (a log's own records, changes without values), and why;
             those that tell how others are to be read come last.
+        keyless: change tables whose key is not known, and why, if more is known than that.
     """
 
     changes: dict[str, ChangeTable]
@@ -144,6 +145,7 @@ class Read:
     notes: tuple[str, ...] = ()
     control_tables: dict[str, DataFrame] = field(default_factory=dict)
     apart: Mapping[str, str] = field(default_factory=dict)
+    keyless: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

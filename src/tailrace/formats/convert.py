@@ -62,6 +62,12 @@ def read(spark: SparkSession, side: Side, *, check: bool = True) -> Read:
     return replace(found, changes={n: checks.together(ct) for n, ct in found.changes.items()})
 
 
+def key_notes(found: Read, form: Format) -> list[str]:
+    """Notes of tables whose key is not known."""
+    option = next((n for n in ("key", "keys") if n in form.options.model_fields), "key")
+    return [f"{name}: {why}; name the key with the option {option}" for name, why in found.keyless.items()]
+
+
 def odd_files(spark: SparkSession, side: Side) -> list[str]:
     """Files whose number of rows differs from their metadata."""
     return side.form.complete(spark, side.path, side.options) if side.form.complete else []
@@ -155,7 +161,8 @@ def _convert(
     found = read(spark, source)
     if target.form.by_number is not None and target.form.by_number(target.options):
         found = replace(found, changes={n: checks.in_order(ct) for n, ct in found.changes.items()})
-    report = ConversionReport(notes=[*found.notes, *odd_files(spark, source), *_strangers(found, source)])
+    odd = [*key_notes(found, source.form), *odd_files(spark, source), *_strangers(found, source)]
+    report = ConversionReport(notes=[*found.notes, *odd])
     watched: dict[str, tuple[RowCount, list[Gap]]] = {}
     good: dict[str, ChangeTable] = {}
     for name, ct in found.changes.items():

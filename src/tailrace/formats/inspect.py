@@ -114,7 +114,8 @@ def inspect(
     whose = vendors.at(path, vendor, found)
     strangers = {n for n, v in whose.items() if v != found.name}
     waiting = convert.waiting_rows(read.pending)
-    notes = [*lenient, *read.notes, *convert.odd_files(spark, side), *waiting]
+    keyless = convert.key_notes(read, found)
+    notes = [*lenient, *read.notes, *keyless, *convert.odd_files(spark, side), *waiting]
     control_tables = {n: _rows(df, rows) for n, df in read.control_tables.items() if n not in strangers}
     notes += vendors.notes(whose, found)
     if not any(t.operations for t in shown) and not waiting and not any(control_tables.values()):

@@ -10,10 +10,7 @@ from ..formats import convert
 from ..formats.base import Read
 from ..formats.report import ConversionReport, again, nothing
 
-_NO_KEY = (
-    "no key is known, so rows are identified by all of their values; name the key, if there is one "
-    f"({NAME_KEY})"
-)
+_NO_KEY = f"so rows are identified by all of their values; name the key, if there is one ({NAME_KEY})"
 
 
 def notes(
@@ -33,7 +30,7 @@ def notes(
         path: where they were read.
     """
     made = [*found.notes]
-    made += [f"{name}: {_NO_KEY}" for name in sorted(unkeyed)]
+    made += [f"{n}: {found.keyless.get(n, 'no key is known')}, {_NO_KEY}" for n in sorted(unkeyed)]
     made += convert.waiting_rows(found.pending)
     made += [f"{text}: skipped" for text in late_changes.said(late)]
     made += [*again(report), *nothing(report, path)]

@@ -180,7 +180,8 @@ FORMAT = Format(
     tables=tables_.TABLES,
     operations=tables_.OPERATIONS,
     order=("_Source-Table-Number", "_Change-Sequence", "_Operation", "_Continuation-Position"),
-    row_key="identifying fields of the current policy; else `_Recid` with `_Partition-Id` and `_Tenant-Id`",
+    row_key="identifying fields of the current policy, or the option `keys`; `_Recid`, `_Partition-Id` and "
+    "`_Tenant-Id` are headers",
     images="creates and deletes carry every captured field, updates the changed and the identifying ones; "
     "before images of updates at level 3; levels 0 and 1 carry none",
     masks="updates: field map, bit n (from 1, lowest bit of the first byte first) is the user column at "

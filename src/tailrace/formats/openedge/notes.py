@@ -19,22 +19,26 @@ def notes(found: Sequence[CapturedTable], metadata: Mapping[str, Any]) -> tuple[
             said.append(
                 f"{source.name}: no policy is active; changes made without an active policy are not captured"
             )
-        wants = any(p.get("_Identifying-Fields") for p in policies)
-        if wants and not source.key:
-            need = (
-                "_File and _Field" if FILES not in metadata or FIELDS not in metadata else "the option keys"
-            )
-            said.append(f"{source.name}: identifying fields without names; give {need}")
         if source.counted and FIELDS in metadata:
             said.append(
                 f"{source.name}: _Field has no rows of {_counted(source)}: bits of field maps are counted in "
                 "order of its columns, which is wrong if there are gaps; give _Field of the change table"
             )
-        if source.columns and not source.key and not wants:
-            said.append(
-                f"{source.name}: no identifying fields; rows are identified by recid, or by the option keys"
-            )
     return tuple(said)
+
+
+def keyless(found: Sequence[CapturedTable], metadata: Mapping[str, Any]) -> dict[str, str]:
+    """The source tables with values whose key is not known, and why."""
+    made = {}
+    for source in found:
+        if source.columns and not source.key:
+            wants = any(p.get("_Identifying-Fields") for p in source.rows.get(POLICIES, ()))
+            lacks = " and ".join(
+                n for n, key in (("_File", FILES), ("_Field", FIELDS)) if key not in metadata
+            )
+            unnamed = f"identifying fields without names{f' (give {lacks})' if lacks else ''}"
+            made[source.name] = unnamed if wants else "no identifying fields"
+    return made
 
 
 def unknown_tables(options: OpenEdgeOptions, found: Sequence[CapturedTable]) -> list[str]:

@@ -20,7 +20,7 @@ from .both_rows import TrackedTable
 from .by_range import joined
 from .flat import spread
 from .images import TIME_ZONE, canonical_of
-from .notes import notes, unknown_tables
+from .notes import keyless, notes, unknown_tables
 from .options import OpenEdgeOptions, parse_numbers
 from .plain_names import by_plain_name, plain_name
 from .policy import DUMP, METADATA, CapturedTable, sources
@@ -138,7 +138,7 @@ def read(tables: Tables, options: OpenEdgeOptions) -> Read:
     rest = {n: df for n, df in tables.items() if n not in used and not n.endswith(DUMP)}
     bare = {s.name: why for s in place.sources if (why := _without_values(s))}
     said = (*unknown_tables(options, place.sources), *notes(place.sources, place.metadata))
-    return Read(changes, control, said, rest, bare)
+    return Read(changes, control, said, rest, bare, keyless(place.sources, place.metadata))
 
 
 def _without_values(source: CapturedTable) -> str | None:

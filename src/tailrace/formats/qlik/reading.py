@@ -55,7 +55,8 @@ def read(tables: Tables, options: QlikOptions) -> Read:
         changes[name], said = _canonical(df, prefix, name, options)
         notes += said
     notes += keys_of_none(options.key, found)
-    return Read(changes, pending, tuple(notes), control_tables)
+    keyless = {n: "no DFM names a key" for n, ct in changes.items() if ct.columns and not ct.key}
+    return Read(changes, pending, tuple(notes), control_tables, keyless=keyless)
 
 
 def _said(df: DataFrame) -> list[str]:
@@ -159,8 +160,6 @@ def _canonical(df: DataFrame, prefix: str, name: str, options: QlikOptions) -> t
     key = key_of(options.key, name) or lay.key_of([lay.layout_of(df)])
     data = [n for n in names if n not in heads.values() and n not in natives.values()]
     little, notes = _byte_order(df, prefix, name, options)
-    if not key:
-        notes.append(f"{name}: the row key is not known (no DFM): name it with the option key")
     refuse_columns("key", name, key, data, hint="see the options key and, for text files, delimiter")
     for native in natives.values():
         df = df.withMetadata(native, {QLIK: native})

@@ -71,7 +71,8 @@ def read(tables: Tables, options: SolidOptions) -> Read:
             if kind.name in one:
                 made[name] = _system(one[kind.name], kind, name, None)
     apart = {n: "the log's own records" if n == RECORDS else "a system table" for n in made if n in _SYSTEM}
-    return Read(made, pending, (*unknown, *_notes(one, by_table, tables)), apart=apart)
+    keyless = {n: "SYS_COLUMNS names no key" for n, x in by_table.items() if not x[-1].key}
+    return Read(made, pending, (*unknown, *_notes(one, tables)), apart=apart, keyless=keyless)
 
 
 def kind_of(columns: Iterable[str]) -> VendorTable | None:
@@ -113,9 +114,7 @@ def _implied(rows: Sequence[Sequence[Row]], by_table: dict[str, list[SolidLayout
     return same(rows[0], made[0], SYS_TABLES) and same(rows[1], made[1], SYS_COLUMNS)
 
 
-def _notes(
-    one: dict[str, DataFrame], by_table: dict[str, list[SolidLayout]], tables: Tables
-) -> tuple[str, ...]:
+def _notes(one: dict[str, DataFrame], tables: Tables) -> tuple[str, ...]:
     notes = [
         f"{n} is not one of solidDB's tables: not read"
         for n, df in tables.items()
@@ -125,7 +124,6 @@ def _notes(
         notes.append(
             "rows cannot be read without SYS_TABLES and SYS_COLUMNS: put extracts of both next to SYS_LOG"
         )
-    notes += [f"{n} has no key: name it with the option keys" for n, x in by_table.items() if not x[-1].key]
     return tuple(notes)
 
 

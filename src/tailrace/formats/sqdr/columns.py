@@ -38,10 +38,11 @@ class SqdrTable:
 
 @dataclass(frozen=True)
 class Sources:
-    """The source tables of a key log, and what is odd about them."""
+    """The source tables of a key log, what is odd about them, and why the keys of some are not known."""
 
     sources: tuple[SqdrTable, ...]
     notes: tuple[str, ...]
+    keyless: dict[str, str]
 
 
 def sources_of(log: DataFrame, tables: Tables, options: SqdrOptions) -> Sources:
@@ -68,8 +69,10 @@ def sources_of(log: DataFrame, tables: Tables, options: SqdrOptions) -> Sources:
         sources.append(SqdrTable(subscription, table, *_as_opted(table, *layout, options)))
     notes += _strange(sources, options, declared=not missing)
     notes += keys_of_none(options.key, [one.table for one in sources])
-    notes += _keys(sources, seen, options, known=whole)
-    return Sources(tuple(sources), tuple(notes))
+    notes += _keys(sources, options, known=whole)
+    why = "no key is known, or it has all columns"
+    keyless = {s.table: why for s in sources if s.subscription in seen and s.fields and not s.key}
+    return Sources(tuple(sources), tuple(notes), keyless)
 
 
 def _strange(sources: Sequence[SqdrTable], options: SqdrOptions, *, declared: bool) -> list[str]:
@@ -91,11 +94,9 @@ def _strange(sources: Sequence[SqdrTable], options: SqdrOptions, *, declared: bo
     return notes
 
 
-def _keys(
-    sources: Sequence[SqdrTable], seen: Collection[str | None], options: SqdrOptions, *, known: bool
-) -> Iterator[str]:
-    """Notes about keys that are not those that the option names, and tables without one; `known`: an image of
-    each table that is not declared was seen, and images have the key's columns.
+def _keys(sources: Sequence[SqdrTable], options: SqdrOptions, *, known: bool) -> Iterator[str]:
+    """Notes about keys that are not those that the option names; `known`: an image of each table that is not
+    declared was seen, and images have the key's columns.
 
     Raises:
         FormatError: the one table, or one that is named with its key, lacks a column of it.
@@ -111,9 +112,6 @@ def _keys(
                 f"{source.table} has no column {', '.join(lacks)} (option key): its key stays {key}; tables "
                 f"have keys of their own with `key={source.table}=COLUMNS; TABLE=COLUMNS`"
             )
-        elif source.subscription in seen and not source.key:
-            what = "no key is known, or it has all columns: rows are identified by all of their values"
-            yield f"{source.table}: {what}; name a key with the option key"
 
 
 def _as_opted(

@@ -60,7 +60,7 @@ def read(tables: Tables, options: SqdrOptions) -> Read:
     words = F.create_map(*[F.lit(x) for code, said in SIGNALS.items() for x in (code, f"{code}: {said}")])
     said = F.coalesce(F.col(WHY), F.element_at(words, F.col("change_row_type")))
     waits = log.filter(signal).select(*aside).withColumn(WHY, said)
-    return Read(made, {KEYLOG: waits}, found.notes, rest)
+    return Read(made, {KEYLOG: waits}, found.notes, rest, keyless=found.keyless)
 
 
 def is_keylog(columns: Sequence[str]) -> bool:
