@@ -162,7 +162,7 @@ def test_what_is_wrong_with_files_is_said(spark: SparkSession, tmp_path: Path) -
 
 def test_a_cut_off_file_is_not_applied(spark: SparkSession, tmp_path: Path) -> None:
     columns = [*header_columns(), DfmColumn(5, "id", "INT4", key=1)]
-    lines = [f"{seq(n)},I,30,2026-01-01 12:00:00,{n}" for n in (1, 2)]
+    lines = [f"{seq(n)},I,10,2026-01-01 12:00:00,{n}" for n in (1, 2)]
     put(tmp_path / "in" / "dbo.item__ct", "20260101-120000120", lines, columns, records=5)
     where = (str(tmp_path / "in"), "qlik", {}, str(tmp_path / "lake"))
     said = "dbo.item__ct/20260101-120000120.csv.gz has 2 rows, its DFM says 5"
