@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.capture.stream import Streams
+from tailrace.capture.stream import ALTERED, MISSING, Streams
 
 from .test_renaming import task
 
@@ -17,8 +17,9 @@ pytestmark = pytest.mark.unit
 
 def source_of(published: dict[str, str]) -> Any:
     """A source whose tables are published like that."""
-    one: Any = SimpleNamespace(identity=lambda: {"slot": "s"}, prepare=lambda *_, **__: False)
+    one: Any = SimpleNamespace(identity=lambda: {"slot": "s"}, prepare=lambda *_, **__: MISSING)
     one.published = lambda tables: {t: published[t] for t in tables if t in published}
+    one.partitions = lambda *_: {}
     return one
 
 
@@ -29,7 +30,11 @@ def test_tables_that_are_missing_or_published_otherwise_are_lost(tmp_path: Path)
     now |= {"s.a": "2"}
     del now["s.b"]
     later = Streams(one)  # in another process
-    assert later.lost(source, ["s.a", "s.b", "s.c", "s.new"]) == {"s.a": True, "s.b": False, "s.new": False}
+    assert later.lost(source, ["s.a", "s.b", "s.c", "s.new"]) == {
+        "s.a": ALTERED,
+        "s.b": MISSING,
+        "s.new": MISSING,
+    }
 
 
 def test_what_was_handled_is_lost_no_longer(tmp_path: Path) -> None:
@@ -37,16 +42,16 @@ def test_what_was_handled_is_lost_no_longer(tmp_path: Path) -> None:
     source, mine = source_of(now), Streams(task(tmp_path))
     mine.prepare(source, list(now))
     now |= {"s.a": "2", "s.b": "2"}
-    assert mine.lost(source, ["s.a", "s.b"]) == {"s.a": True, "s.b": True}
+    assert mine.lost(source, ["s.a", "s.b"]) == {"s.a": ALTERED, "s.b": ALTERED}
     mine.prepare(source, ["s.a"])  # s.b waits for somebody
-    assert mine.lost(source, ["s.a", "s.b"]) == {"s.b": True}
+    assert mine.lost(source, ["s.a", "s.b"]) == {"s.b": ALTERED}
 
 
 def test_what_is_altered_between_the_look_and_the_record_is_seen_by_the_next_look(tmp_path: Path) -> None:
     now = {"s.a": "1"}
     source, mine = source_of(now), Streams(task(tmp_path))
     mine.prepare(source, ["s.a"])
-    assert mine.lost(source, ["s.a", "s.new"]) == {"s.new": False}
+    assert mine.lost(source, ["s.a", "s.new"]) == {"s.new": MISSING}
     now |= {"s.a": "2", "s.new": "1"}
     mine.prepare(source, ["s.a", "s.new"])
-    assert mine.lost(source, ["s.a", "s.new"]) == {"s.a": True}
+    assert mine.lost(source, ["s.a", "s.new"]) == {"s.a": ALTERED}

@@ -21,14 +21,13 @@ from ..state import orders
 from ..state.orders import TableControl
 from .added_tables import AddedTables
 from .ddl_watch import Watch, recreated
+from .stream import MISSING
 from .table_selection import Known, Moved, drop_targets, members
 from .target_rename import Renaming
 from .unlisted_tables import come_back, leave, left_out, warn_of_archives
 
 logger = logging.getLogger("tailrace.capture")
 
-_MISSING = "it was dropped and created again, or removed from the publication"
-ALTERED = "somebody altered the publication, and changes may be missing: a new baseline has them"
 Findings: TypeAlias = Callable[[LogSource, Sequence[str]], list[Finding]]
 """What keeps tables from being captured."""
 
@@ -39,8 +38,8 @@ class Stream(Protocol):
     def prepare(self, source: LogSource, tables: Sequence[str]) -> bool:
         """`LogSource.prepare` as the stream's state allows it."""
 
-    def lost(self, source: LogSource, tables: Sequence[str]) -> dict[str, bool]:
-        """The tables of which changes may be missing; whether they are in the stream, but in another way."""
+    def lost(self, source: LogSource, tables: Sequence[str]) -> dict[str, str]:
+        """The tables of which changes may be missing, and why."""
 
 
 class BaselineWork(Protocol):
@@ -174,21 +173,22 @@ class FollowedTables:
         return members(source, self.task, self.known.states, self._moved)
 
     def _made_again(self, source: LogSource, stream: Stream, busy: set[str]) -> set[str]:
-        """Handles tables that have lost changes, because they were created again or published otherwise: only
+        """Handles tables that have lost changes, because they were created again, published otherwise, or
+        got partitions with rows: only
         a baseline helps that begins when they are published again. Returns those that must not be captured
         before one is requested."""
         waiting, path = set(), self.task.orders_path
-        for table, altered in stream.lost(source, self.tables).items():
+        for table, why in stream.lost(source, self.tables).items():
             state = self.known.states.get(table, TableControl(table))
             due = table not in self.known.baselines or state.gap
             if due and table not in busy:
                 continue
-            policy, why = recreated(self.task, table), ALTERED if altered else _MISSING
+            policy = recreated(self.task, table)
             asked = due or bool(state.wanted) or policy == APPLY
             if not asked:
                 waiting.add(table)
             # What is being read is of before: apply is to wait for the baseline that is asked for.
-            stale = (asked and table in busy) or (not state.wanted and (altered or policy != STOP))
+            stale = (asked and table in busy) or (not state.wanted and (why != MISSING or policy != STOP))
             if stale and state.held != orders.SUSPENDED:
                 logger.warning("%s: %s; its policy is `%s`", table, why, policy, extra={"table": table})
                 orders.suspend(path, table, why, who="capture")

@@ -12,14 +12,19 @@ from ..lake import log
 from ..sources.base import LogSource
 from ..state import streams
 from ..state.streams import ANEW, MADE, MAKING, PUBLISHED, UNMADE
+from .partitions import Partitions
+
+MISSING = "it was dropped and created again, or removed from the publication"
+ALTERED = "somebody altered the publication, and changes may be missing: a new baseline has them"
 
 
 class Streams:
-    """The stream in one run of capture."""
+    """The stream in one run of capture; without `notes`, one that only looks at it."""
 
-    def __init__(self, task: Task) -> None:
-        self._task, self.now = task, streams.newest(task)
-        self._lost: dict[str, bool] = {}
+    def __init__(self, task: Task, *, notes: bool = True) -> None:
+        self._task, self.now, self._notes = task, streams.newest(task), notes
+        self.partitions = Partitions(task)
+        self._lost: dict[str, str] = {}
 
     @property
     def anew(self) -> bool:
@@ -56,9 +61,10 @@ class Streams:
         self._note(source, tables)
         return fresh
 
-    def lost(self, source: LogSource, tables: Sequence[str]) -> dict[str, bool]:
-        """Those of the tables of which changes may be missing: given to `prepare`, they are not in the stream
-        (False), or in it in another way than then (True). Empty before the first `prepare`.
+    def lost(self, source: LogSource, tables: Sequence[str]) -> dict[str, str]:
+        """Those of the tables of which changes may be missing, given to `prepare`, and why: they are not in
+        the stream (`MISSING`), or in it in another way than then, or they got rows that were never in it.
+        Empty before the first `prepare`.
 
         Raises:
             SourceError: the source leaves out kinds of changes.
@@ -66,13 +72,15 @@ class Streams:
         there, then = source.published(tables), self.now.published
         if there is None:
             return {}
-        lost = (t for t in tables if t not in there or then.get(t, there[t]) != there[t])
-        self._lost = {t: t in there for t in lost}
+        lost = {t: ALTERED for t in tables if t in there and then.get(t, there[t]) != there[t]}
+        lost |= {t: MISSING for t in tables if t not in there}
+        self._lost = self.partitions.filled(source, tables, notes=self._notes) | lost
         return self._lost
 
     def _note(self, source: LogSource, tables: Sequence[str]) -> None:
         """Records how tables are in the stream now: new ones, and those that were found lost, of which a new
         baseline has what is missing. What became of others since is for the next look."""
+        self.partitions.settled([t for t in tables if t in self._lost])
         then = self.now.published
         new = [t for t in tables if t not in then or t in self._lost]
         found = then | (source.published(new) or {} if new else {})

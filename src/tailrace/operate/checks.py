@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -17,10 +17,10 @@ from ..apply.needs import Needs
 from ..apply.reach import GONE, GONE_HINT
 from ..apply.target_checks import target_findings
 from ..capture.ddl_watch import moved_of
-from ..capture.followed_tables import ALTERED
 from ..capture.identities import identity_findings
+from ..capture.partitions import CURE
 from ..capture.process import report
-from ..capture.stream import Streams
+from ..capture.stream import MISSING, Streams
 from ..capture.table_selection import members
 from ..config.task import Task
 from ..errors import ApplyError, ConfigError, ConnectionLostError, SourceError
@@ -29,6 +29,7 @@ from ..model.change import Relation
 from ..sources import open_source
 from ..sources.base import Finding, LogSource
 from ..state import ledger, live
+from ..state.ledger import Baseline
 from ..state.orders import of_task
 from ..state.streams import ANEW, MAKING, newest
 from .consumers import consumers_said
@@ -70,7 +71,7 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
     stream = newest(task)
     settled = stream.state not in (ANEW, MAKING) and not live.locked(task.run_path, "capture")
     found += source.check(tables, state(task.log_path).position, stream.stored, settled=settled)
-    found += altered_findings(task, source, tables)
+    found += altered_findings(task, source, tables, baselines)
     found += column_findings(task, source, tables)
     found += keyless_findings(task, source, tables)
     found += identity_findings(task, tables, baselines)
@@ -94,16 +95,27 @@ def before_run(task: Task, spark: Callable[[], SparkSession]) -> None:
         report(check(task, spark))
 
 
-def altered_findings(task: Task, source: LogSource, tables: Sequence[str]) -> list[Finding]:
-    """Tables that somebody has published otherwise: capture acts on that when it looks next."""
+def altered_findings(
+    task: Task, source: LogSource, tables: Sequence[str], baselines: Mapping[str, Baseline]
+) -> list[Finding]:
+    """Tables that somebody has published otherwise, or that got partitions with rows: capture acts on that
+    when it looks next. And those of which it cannot tell, until they have a later baseline."""
+    stream = Streams(task, notes=False)
     try:
-        lost = Streams(task).lost(source, tables)
+        lost = {t: why for t, why in stream.lost(source, tables).items() if why != MISSING}
     except ConnectionLostError:
         raise
     except SourceError:  # kinds of changes are left out, which the source's own checks say
-        return []
-    cure = "`tailrace resync TASK {}` takes a new baseline of it"
-    return [Finding("warning", ALTERED, t, cure.format(t)) for t, altered in lost.items() if altered]
+        lost = {}
+    for table, (why, since) in stream.partitions.unsure().items():
+        if (
+            table in tables
+            and table not in lost
+            and table in baselines
+            and baselines[table].finished_at < since
+        ):
+            lost[table] = why
+    return [Finding("warning", why, t, CURE.format(t)) for t, why in lost.items()]
 
 
 def gone_findings(task: Task, tables: Sequence[str]) -> list[Finding]:

@@ -8,7 +8,7 @@ the methods of `LogSource`; nothing else changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
@@ -106,6 +106,16 @@ class BaselinePart:
     rows: int
 
 
+class Partitions(NamedTuple):
+    """The partitions of a table, on all levels: names by a key that another attachment of the same partition
+    does not have; those that are new and came with rows that are not in the stream (`filled`), and those of
+    which nobody may look whether they did (`unsure`)."""
+
+    there: Mapping[str, str]
+    filled: Sequence[str] = ()
+    unsure: Sequence[str] = ()
+
+
 class Renamed(NamedTuple):
     """A renamed table: its relation id, the name under which it is `known`, and its current name (`now`)."""
 
@@ -196,6 +206,12 @@ class LogSource(Protocol):
         Raises:
             SourceError: kinds of changes are left out.
         """
+
+    def partitions(
+        self, tables: Sequence[str], known: Mapping[str, Collection[str]]
+    ) -> Mapping[str, Partitions]:
+        """The partitions of those of the tables that have some, or could; new are those whose keys are not
+        among the `known` ones of their table, none if it is not in there."""
 
     @property
     def exact(self) -> bool:

@@ -4,8 +4,8 @@ There are three ways to lose changes, and each ends with a new baseline, which h
 
 - the task's stream was lost, and an operator began a new one (`streams`: where LOG ended, where it begins);
 - the table was removed, and added again (`orders`, and the baseline that answers `add`);
-- the table was dropped and created again, or somebody altered the publication (`orders`: capture asks
-  for a baseline itself).
+- the table was dropped and created again, somebody altered the publication, or attached a partition with
+  rows (`orders`: capture asks for a baseline itself).
 
 A baseline that an operator asks for (`resync`) is none: changes go on into the change table meanwhile.
 """
@@ -27,7 +27,7 @@ SEQ, POSITION, NUMBER = "change_seq", "stream_position", "number"
 _LAST = 10**sequence.NUMBER_DIGITS - 1
 NEW_STREAM = "its stream was lost, and `tailrace resync --new-stream` began a new one"
 ADDED_AGAIN = "it was removed, and added again"
-MADE_AGAIN = "it was dropped and created again, or the publication was altered"
+MADE_AGAIN = "it was dropped and created again, the publication was altered, or it got partitions with rows"
 
 
 @dataclass(frozen=True)

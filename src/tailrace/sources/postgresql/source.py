@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,8 +21,18 @@ from ...model.change import Relation
 from ...state.streams import newest
 from ...wire.pgmessages import RelationMessage
 from ...wire.records import Chunk
-from ..base import BaselineBatch, BaselinePart, Finding, Lag, Renamed, Resent, Snapshot, SourceObject
-from . import baseline, catalog, checks, leaving, resent
+from ..base import (
+    BaselineBatch,
+    BaselinePart,
+    Finding,
+    Lag,
+    Partitions,
+    Renamed,
+    Resent,
+    Snapshot,
+    SourceObject,
+)
+from . import baseline, catalog, checks, leaving, partitions, resent
 from . import slot as pg_slot
 from . import snapshot as pg_snapshot
 from .address import address
@@ -188,6 +198,13 @@ class PostgresSource:
         names = {t: self._now(t) for t in tables}
         self._lacking = None if there is None else {now for now in names.values() if now not in there}
         return None if there is None else {t: there[now] for t, now in names.items() if now in there}
+
+    def partitions(
+        self, tables: Sequence[str], known: Mapping[str, Collection[str]]
+    ) -> dict[str, Partitions]:
+        """The partitions of partitioned tables, see `partitions.look`."""
+        with asking(self.where):
+            return partitions.look(self._session(), {t: self._now(t) for t in tables}, known)
 
     @property
     def exact(self) -> bool:

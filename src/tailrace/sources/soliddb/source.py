@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from ...formats.soliddb.options import SolidOptions
 from ...model.change import Relation
 from ...wire.records import Chunk
 from ...wire.soliddb_address import behind, short
-from ..base import BaselineBatch, BaselinePart, Finding, Lag, Renamed, Snapshot, SourceObject
+from ..base import BaselineBatch, BaselinePart, Finding, Lag, Partitions, Renamed, Snapshot, SourceObject
 from .baseline import SolidPartReader, lock, quoted
 from .catalog import chosen, names, relation
 from .connect import Connection, Server, asking, let_go
@@ -164,6 +164,12 @@ class SolidSource:
         """All but those whose current id differs from the one their changes are read by."""
         read = self._stream.tables
         return {t: "" for t in tables if t not in read.values() or self._id(t) in read}
+
+    def partitions(
+        self, tables: Sequence[str], known: Mapping[str, Collection[str]]
+    ) -> dict[str, Partitions]:
+        """None: tables have no partitions."""
+        return {}
 
     @property
     def exact(self) -> bool:

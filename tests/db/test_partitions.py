@@ -1,0 +1,248 @@
+"""Partitions that come with rows, or go with them: the stream of their root has neither."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tailrace.capture.partitions import UNSURE
+from tailrace.operate.checks import check
+from tailrace.state import orders
+
+from .reading import Make
+from .test_control import Shop, task_file
+from .test_model import drain
+from .test_publication import capturing
+from .test_running import wait_for
+
+pytestmark = pytest.mark.db
+
+ROOT = (
+    "create table p (id int primary key, v text default 'x') partition by range (id);"
+    " create table p1 partition of p for values from (0) to (10); insert into p values (1)"
+)
+SIDE = "create table side (like p including all)"
+ATTACH = "alter table p attach partition side for values from (10) to (20)"
+IN_ONE = "begin; {}; commit"
+
+
+@pytest.mark.parametrize(
+    ("statements", "filled"),
+    [
+        pytest.param([SIDE, "insert into side values (11)", ATTACH], ["public.side"], id="rows"),
+        pytest.param(
+            [IN_ONE.format(f"{SIDE}; insert into side values (11); {ATTACH}; insert into p values (12)")],
+            ["public.side"],
+            id="rows, in one transaction",
+        ),
+        pytest.param(
+            [SIDE, IN_ONE.format(f"insert into side values (11); {ATTACH}")], ["public.side"], id="rows, then"
+        ),
+        pytest.param(
+            [
+                "create table side (like p including all) partition by range (id)",
+                "create table leaf partition of side for values from (10) to (15)",
+                "insert into side values (11)",
+                ATTACH,
+            ],
+            ["public.side"],
+            id="rows of a tree",
+        ),
+        pytest.param(
+            [
+                "alter table p detach partition p1",
+                "alter table p attach partition p1 for values from (0) to (9)",
+            ],
+            ["public.p1"],
+            id="again",
+        ),
+        pytest.param([SIDE, ATTACH, "insert into p values (11)"], [], id="empty"),
+        pytest.param([IN_ONE.format(f"{SIDE}; {ATTACH}; insert into p values (11)")], [], id="empty, in one"),
+        pytest.param(
+            ["create table q partition of p for values from (10) to (20)", "insert into p values (11), (12)"],
+            [],
+            id="made",
+        ),
+        pytest.param(
+            [
+                IN_ONE.format(
+                    "create table q partition of p for values from (10) to (20); insert into p values (11)"
+                ),
+                "begin; select from p where id = 11 for update; rollback",
+                "alter table q alter id set statistics 9, alter v set statistics 9",
+            ],
+            [],
+            id="made, and filled in one",
+        ),
+        pytest.param(
+            [
+                "create table q partition of p for values from (10) to (20) partition by range (id)",
+                "create table leaf partition of q for values from (10) to (15)",
+                "insert into p values (11)",
+            ],
+            [],
+            id="made tree",
+        ),
+    ],
+)
+def test_partitions_that_came_with_rows(
+    db: psycopg.Connection, make: Make, statements: list[str], filled: list[str]
+) -> None:
+    db.execute(ROOT)
+    db.execute("create table plain (id int primary key)")
+    source = make()
+    first = source.partitions(["public.p", "public.plain"], {})
+    assert [(t, list(one.there.values()), one.filled) for t, one in first.items()] == [
+        ("public.p", ["public.p1"], [])
+    ]
+    for statement in statements:
+        db.execute(statement.encode())
+    known = {"public.p": first["public.p"].there}
+    now = source.partitions(["public.p"], known)["public.p"]
+    assert (now.filled, now.unsure) == (filled, [])
+    assert set(filled) <= set(now.there.values())
+    settled = source.partitions(["public.p"], {"public.p": now.there})["public.p"]
+    assert (settled.there, settled.filled) == (now.there, [])
+
+
+def test_rows_of_a_transaction_that_began_before_the_partition_was_made(
+    database: str, db: psycopg.Connection, make: Make
+) -> None:
+    db.execute(ROOT)
+    source = make()
+    known = {"public.p": source.partitions(["public.p"], {})["public.p"].there}
+    with psycopg.connect(database) as long:
+        long.execute("create table other (id int)")  # it has an id from now on
+        db.execute("create table q partition of p for values from (10) to (20)")
+        long.execute("insert into p values (11)")
+    assert source.partitions(["public.p"], known)["public.p"].filled == []
+
+
+def test_one_whose_rows_may_not_be_read_is_named(database: str, db: psycopg.Connection, make: Make) -> None:
+    db.execute(ROOT)
+    known = {"public.p": make().partitions(["public.p"], {})["public.p"].there}
+    db.execute(f"{SIDE}; insert into side values (11); {ATTACH}".encode())
+    db.execute(
+        "drop role if exists tailrace_blind; create role tailrace_blind login; grant select on p to tailrace_blind"
+    )
+    source = type(make())(database.replace("postgres@", "tailrace_blind@"), "test")
+    try:
+        now = source.partitions(["public.p"], known)["public.p"]
+        assert (now.filled, now.unsure) == ([], ["public.side"])
+    finally:
+        source.close()
+        db.execute("drop owned by tailrace_blind; drop role tailrace_blind")
+
+
+def test_one_that_is_locked_is_looked_at_later(database: str, db: psycopg.Connection, make: Make) -> None:
+    db.execute(ROOT)
+    source = make()
+    known = {"public.p": source.partitions(["public.p"], {})["public.p"].there}
+    db.execute(f"{SIDE}; insert into side values (11)".encode())
+    db.execute(ATTACH)
+    with psycopg.connect(database) as other:
+        other.execute("lock table side in access exclusive mode")
+        now = source.partitions(["public.p"], known)["public.p"]
+        assert (list(now.there.values()), now.filled, now.unsure) == (["public.p1"], [], [])
+    assert source.partitions(["public.p"], known)["public.p"].filled == ["public.side"]
+
+
+def shop_of(folder: Path, url: str, db: psycopg.Connection, more: str = "") -> Shop:
+    db.execute("create schema s; create table s.p (id int primary key, v int) partition by range (id)")
+    db.execute("create table s.p1 partition of s.p for values from (0) to (10); insert into s.p values (1)")
+    shop = Shop(task_file(folder, url, tables="s.p", more=more), db)
+    drain(shop.task, None)
+    return shop
+
+
+def attach(db: psycopg.Connection, name: str, begin: int, rows: str = "") -> None:
+    db.execute(f"create table s.{name} (like s.p including all)".encode())
+    if rows:
+        db.execute(f"insert into s.{name} values {rows}".encode())
+    db.execute(
+        f"alter table s.p attach partition s.{name} for values from ({begin}) to ({begin + 10})".encode()
+    )
+
+
+LOST = "it got partitions with rows that were never sent (s.side): a new baseline has them"
+
+
+def test_rows_of_one_that_was_attached_while_nobody_captured(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    shop = shop_of(tmp_path, database, db)
+    attach(db, "empty", 10)
+    attach(db, "side", 20, "(21), (22)")
+    db.execute("insert into s.p values (11), (23)")
+    found = check(shop.task, lambda: None)  # type: ignore[arg-type, return-value]
+    assert [(one.where, one.cure) for one in found if one.what == LOST] == [
+        ("s.p", "`tailrace resync TASK s.p` takes a new baseline of it")
+    ]
+    drain(shop.task, None)
+    assert shop.state("s.p") == ("suspended", LOST)
+    orders.resync(shop.task.orders_path, "s.p", "asked for")
+    for _ in range(2):  # once settled, it is settled
+        drain(shop.task, None)
+        assert shop.equal("s.p") and shop.state("s.p") == ("stopped", None)
+
+
+def test_a_group_with_automatic_baselines_reads_them(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    shop = shop_of(tmp_path, database, db, "groups: {all: {tables: [s.*], automatic_baseline: true}}\n")
+    attach(db, "side", 20, "(21)")
+    drain(shop.task, None)
+    assert shop.equal("s.p") and shop.state("s.p") == ("stopped", None)
+
+
+def test_it_is_noticed_while_capture_runs(
+    tmp_path: Path, database: str, db: psycopg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop = shop_of(tmp_path, database, db)
+    with capturing(shop):
+        attach(db, "empty", 10)
+        db.execute(
+            "create table s.q partition of s.p for values from (30) to (40); insert into s.p values (31), (11)"
+        )
+        db.execute("drop table s.p1")
+        wait_for(lambda: "partitions were detached or dropped (s.p1)" in caplog.text, 20)
+        assert shop.state("s.p")[1] is None
+        attach(db, "side", 20, "(21)")
+        wait_for(lambda: shop.state("s.p") == ("suspended", LOST), 20)
+    assert caplog.text.count("detached or dropped") == caplog.text.count("never sent") == 1
+
+
+def test_partitions_of_a_task_of_an_earlier_release_are_noted_as_they_are(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    shop = shop_of(tmp_path, database, db)
+    Path(shop.task.home, "control", "partitions.json").unlink()
+    attach(db, "side", 20, "(21)")
+    drain(shop.task, None)
+    assert shop.state("s.p") == ("stopped", None)
+
+
+def test_what_may_not_be_read_is_a_warning_until_there_is_a_new_baseline(
+    tmp_path: Path,
+    database: str,
+    db: psycopg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    shop = shop_of(tmp_path, database, db)
+    attach(db, "side", 20, "(21)")
+    monkeypatch.setattr("tailrace.sources.postgresql.partitions._has_older_rows", lambda *_: None)
+    said = UNSURE.format("s.side")
+    time.sleep(1)
+    for _ in range(2):
+        drain(shop.task, None)
+        found = check(shop.task, lambda: None)  # type: ignore[arg-type, return-value]
+        assert [one.where for one in found if one.what == said] == ["s.p"]
+    assert caplog.text.count(said) == 1
+    time.sleep(1)
+    orders.resync(shop.task.orders_path, "s.p", "asked for")
+    drain(shop.task, None)
+    assert not [one for one in check(shop.task, lambda: None) if one.what == said]  # type: ignore[arg-type, return-value]
