@@ -154,3 +154,13 @@ def test_processes_that_give_one_order_or_several_never_share_a_number(tmp_path:
         assert [o.why for o in mine] == [str(turn) for turn in range(6) for _ in range(many)]
         starts = [o.number for o in mine][::many]
         assert [o.number for o in mine] == [n + k for n in starts for k in range(many)]  # not torn apart
+
+
+def test_commands_that_come_after_a_removal_leave_its_reason_and_time() -> None:
+    """Given at the same moment, they may be recorded in any order."""
+    removed = after("remove")
+    for late in ("pause", "suspend", "resume", "resync", "resync_exact", "anew"):
+        assert after("remove", late) == removed
+        assert after("remove", late, taken=Taken(order=2)) == removed
+    added = after("remove", "pause", "add", "resync")
+    assert (added.member, added.held, added.wanted) == ("added", "", 4)

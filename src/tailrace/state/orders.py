@@ -39,6 +39,8 @@ PAUSE, SUSPEND, RESUME, RESYNC, ADD, REMOVE = "pause", "suspend", "resume", "res
 RESYNC_EXACT, DROP, DROPPED, LAND = "resync_exact", "drop", "dropped", "land"
 RENAME, RENAMED, ANEW = "rename", "renamed", "anew"
 PAUSED, SUSPENDED = "paused", "suspended"
+_WHILE_FOLLOWED = (PAUSE, SUSPEND, RESUME, RESYNC, RESYNC_EXACT, ANEW)
+"""Actions that are nothing to a table that was removed, perhaps by a command at the same moment."""
 CAPTURE = "capture"
 """Who gave an order: the capture process."""
 TASK_FILE = "the task file"
@@ -94,7 +96,7 @@ class TableControl:
         member: `file` (as the task file says), `added` or `removed`.
         unlisted: it was removed because the task file selects it no longer: it comes back with the file.
         held: `paused`, `suspended` or, when nobody told apply to leave its changes alone, empty.
-        why, who, since: of what holds it, or of the order that asks for a baseline.
+        why, who, since: of what holds it, of its removal, or of the order that asks for a baseline.
         wanted: number of the newest order that asks for a baseline and has none yet; 0: none does.
         exact: that baseline is to be read in an exact window.
         landing: number of the baseline that is about to replace the target; 0: none is.
@@ -270,6 +272,8 @@ def target_names(states: Mapping[str, TableControl]) -> dict[str, str]:
 def followed(state: TableControl, one: Order, taken: Answered | None) -> TableControl:
     """The state of a table after an order, given its newest baseline."""
     said: dict[str, Any] = {"why": one.why, "who": one.who, "since": one.at}
+    if state.member == "removed" and one.action in _WHILE_FOLLOWED:
+        return state
     if one.action in (PAUSE, SUSPEND):
         stays = one.action == PAUSE and state.held == SUSPENDED
         return state if stays else replace(state, **said, held=_HELD[one.action])
