@@ -20,7 +20,7 @@ from deltalake.transaction import AddAction
 
 from ..errors import ConcurrentCommitError, OvertakenError, UnsupportedError, room
 from ..model.types import plain_schema
-from . import guards, retrying
+from . import guards, removed, retrying
 from .failpoints import reach
 from .opened import opened, reached
 from .parts import ROW_GROUP, AddedFile, Part, filesystem
@@ -260,6 +260,12 @@ def _commit(
         return retried(once)
 
 
+AT_WORK = (
+    "another process of the task is at work, such as `run`, `apply` or `validate --repair`: once it has "
+    "ended, run this one again; what it has not written is done then"
+)
+
+
 def admits(
     table: str,
     reached: Mapping[str, int],
@@ -286,6 +292,7 @@ def admits(
             raise OvertakenError(
                 f"another process has written in the meantime: {app} is at {found}, no longer at {there}",
                 where=table,
+                hint=AT_WORK,
             )
     if progress and not begin and all(reached.get(k, -1) >= v for k, v in progress.items()):
         return False
@@ -323,8 +330,12 @@ def append(
 
 
 def read(table: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """A small table, as a whole (control tables, relation history)."""
-    with opened(table) as delta:
+    """A small table, as a whole (control tables, relation history).
+
+    Raises:
+        TailraceError: files of it have been removed meanwhile.
+    """
+    with opened(table) as delta, removed.told(table):
         return dataset(delta).to_table(columns=list(columns) if columns else None)
 
 

@@ -22,7 +22,7 @@ A table that asks for a baseline gets one: the `baselines` record names the orde
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -31,7 +31,7 @@ from deltalake.exceptions import CommitFailedError
 
 from ..errors import OvertakenError, TailraceError
 from ..lake import delta as lake
-from ..lake import json_files
+from ..lake import json_files, removed
 from ..lake.failpoints import reach
 from . import live
 
@@ -162,7 +162,7 @@ def give(
     """Writes an order for each table, all at once; returns the number of the last one.
 
     Raises:
-        TailraceError: others give orders without a pause.
+        TailraceError: others give orders without a pause, or the task is dropped meanwhile.
     """
     wanted = list(tables)
     for _ in range(_TRIES if wanted else 0):
@@ -174,11 +174,8 @@ def give(
         ]  # fmt: skip
         upto = max(there, 0) + len(orders)
         try:
-            reach("orders.give")
-            if lake.exists(path):  # perhaps created by an earlier release
-                lake.add_columns(path, list(SCHEMA))
-            rows = pa.Table.from_pylist(orders, SCHEMA)
-            lake.append(path, rows, progress={APP: upto}, after={APP: there})
+            with removed.told(path):
+                _write(path, orders, there, upto)
             return upto
         except (
             OvertakenError,
@@ -190,6 +187,13 @@ def give(
             "other orders come faster than this one can be written", where=path, hint="run the command again"
         )
     return newest(path)
+
+
+def _write(path: str, orders: Sequence[Mapping[str, Any]], there: int, upto: int) -> None:
+    reach("orders.give")
+    if lake.exists(path):  # perhaps created by an earlier release
+        lake.add_columns(path, list(SCHEMA))
+    lake.append(path, pa.Table.from_pylist(orders, SCHEMA), progress={APP: upto}, after={APP: there})
 
 
 def suspend(path: str, table: str, why: str, *, who: str = "apply") -> int:
@@ -220,7 +224,8 @@ def read(path: str) -> list[Order]:
     """All orders, in order; empty if there are none."""
     if not lake.exists(path):
         return []
-    return parsed(lake.read(path))
+    with removed.told(path):
+        return parsed(lake.read(path))
 
 
 def parsed(rows: pa.Table) -> list[Order]:

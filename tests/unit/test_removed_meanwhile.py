@@ -1,0 +1,50 @@
+"""A command beside `drop`: files go between two steps of it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tailrace.errors import TailraceError
+from tailrace.lake import delta as lake
+from tailrace.lake.removed import GONE
+from tailrace.state import orders
+
+pytestmark = pytest.mark.unit
+
+
+def given(folder: Path) -> Path:
+    path = folder / "orders"
+    orders.give(str(path), orders.PAUSE, ["s.a"], why="", who="me")
+    return path
+
+
+def test_orders_whose_rows_are_gone(tmp_path: Path) -> None:
+    path = given(tmp_path)
+    for part in path.glob("*.parquet"):
+        part.unlink()
+    with pytest.raises(TailraceError) as caught:
+        orders.read(str(path))
+    assert str(caught.value).splitlines() == [
+        GONE,
+        f"  where: {path}",
+        "  hint: if it was dropped, there is nothing left to do; otherwise put the files back. "
+        "`tailrace status` tells what there is",
+    ]
+
+
+@pytest.mark.parametrize("step", ["add_columns", "commit"])
+def test_orders_that_go_while_one_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    path, does = given(tmp_path), getattr(lake, step)
+
+    def late(*words: object, **more: object) -> object:
+        shutil.rmtree(path)
+        return does(*words, **more)
+
+    monkeypatch.setattr(lake, step, late)
+    with pytest.raises(TailraceError, match=GONE):
+        orders.give(str(path), orders.RESYNC, ["s.a"], why="", who="me")
