@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 ADDED = (
     "file row why raw finer line from first pieces place at copy repeated hash number second most lost0 "
-    "partition tailrace_operation flagged epoch base truncates reset usable split half there carried zone stays"
+    "partition tailrace_operation flagged epoch base truncates reset usable split half there carried zone "
+    "stays"
 )
 """Names of columns that are added to a vendor's, without their prefix."""
 
