@@ -300,6 +300,29 @@ def test_a_name_that_came_to_another_table_is_noticed(db: psycopg.Connection, ma
                 list(source.read_part(one, relation, part))
 
 
+def test_an_error_in_mid_copy_is_no_lost_connection(
+    db: psycopg.Connection, database: str, make: Make
+) -> None:
+    """It would come again with every new connection."""
+    db.execute("create table a (id int primary key); insert into a values (1), (2)")
+    with one_part(make(), "public.a") as (_, snapshot, relation, part):
+        read = PgPartReader(database, only="1 / (2 - id) > 0")
+        with pytest.raises(SourceError, match="division by zero") as caught:
+            list(read(snapshot, relation, part))
+    assert not isinstance(caught.value, ConnectionLostError)
+    assert "public.a" in (caught.value.where or "")
+
+
+def test_a_connection_that_ends_in_mid_copy_is_lost(
+    db: psycopg.Connection, database: str, make: Make
+) -> None:
+    db.execute("create table a (id int primary key); insert into a values (1)")
+    with one_part(make(), "public.a") as (_, snapshot, relation, part):
+        read = PgPartReader(database, only="pg_terminate_backend(pg_backend_pid())")
+        with pytest.raises(ConnectionLostError, match="terminating connection"):
+            list(read(snapshot, relation, part))
+
+
 def test_standard_conforming_strings_off_on_the_server(
     db: psycopg.Connection, database: str, make: Make
 ) -> None:

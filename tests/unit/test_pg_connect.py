@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 from tailrace.config.task import Task, read
-from tailrace.errors import ConfigError, ConnectionLostError, SourceError, TailraceError, UnreachableError
+from tailrace.errors import (
+    ConfigError,
+    ConnectionLostError,
+    PositionError,
+    SourceError,
+    TailraceError,
+    UnreachableError,
+)
 from tailrace.sources import opener
 from tailrace.sources.postgresql import connect
 from tailrace.sources.postgresql.address import address
@@ -43,6 +51,25 @@ AT = 'connection to server at "127.0.0.1", port 5432 failed: '
 )
 def test_what_another_try_may_cure(said: str, kind: type[TailraceError]) -> None:
     assert connect._why(AT + said)[0] is kind
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (psycopg.OperationalError("the connection is closed"), ConnectionLostError),
+        (psycopg.errors.AdminShutdown("terminating connection"), ConnectionLostError),
+        (psycopg.errors.UndefinedObject("no such slot"), PositionError),
+        (psycopg.errors.DivisionByZero("division by zero"), SourceError),
+        (psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes"), SourceError),
+    ],
+)
+def test_only_an_error_that_ends_the_connection_is_tried_again(
+    error: psycopg.Error, kind: type[TailraceError]
+) -> None:
+    """What psycopg itself refuses has no SQLSTATE either."""
+    with pytest.raises(SourceError) as caught, connect.asking("here"):
+        raise error
+    assert type(caught.value) is kind
 
 
 MALFORMED = [

@@ -18,7 +18,7 @@ from ...model.change import Column, Relation
 from ...wire import pgcopy
 from ..base import BadValue, BaselineBatch, BaselinePart, Snapshot
 from .address import address
-from .connect import Session, connect, literal, quoted, refused
+from .connect import Session, asking, connect, failure, literal, quoted, refused
 
 BATCH_BYTES = 16 << 20
 _LEAVES = """
@@ -76,9 +76,10 @@ or {relid} not in (select {leaf}::regclass::oid
 """
 """COPY takes the table and its columns by the names that they have when it begins, whatever the snapshot: a
 name may belong to another one by then. pg_attribute is read in the snapshot, the functions are not."""
-_GONE = (b"42P01", b"42703")
+_GONE = ("42P01", "42703")
 """No such table; no such column."""
 _IMPORT = "SET TRANSACTION SNAPSHOT"
+_DONE = (ExecStatus.COMMAND_OK, ExecStatus.COPY_OUT, ExecStatus.TUPLES_OK)
 
 
 def read_part(
@@ -112,27 +113,25 @@ def read_part(
         renamed = [_renamed(relation.relid, part.leaf, known)] if known else []
         for statement in [*_beginning(snapshot, part), *renamed, _copy(relation, part, only)]:
             result = pg.exec_(statement.encode())
-            state = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE)
+            error = None if result.status in _DONE else failure(pg, result)
             gone = result.status == ExecStatus.TUPLES_OK and result.get_value(0, 0) != b"f"
-            if gone or state in _GONE:
+            if gone or (error and error.sqlstate in _GONE):
                 raise TableMovedError(
                     f"{part.leaf} was truncated, rewritten, dropped or altered since its baseline began",
                     where=where,
                     hint="it is read again; if this goes on, stop such statements for a while",
                 )
-            if state is not None and statement.startswith(_IMPORT):
+            if error and error.sqlstate and statement.startswith(_IMPORT):
                 raise ConnectionLostError(
                     f"the snapshot {snapshot} of the baseline is gone: the session that held it has ended",
                     where=where,
                     hint="it is read again, in a new snapshot",
                 )
-            if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.COPY_OUT, ExecStatus.TUPLES_OK):
-                raise refused(pg.get_error_message(), state.decode() if state else None, where)
-        try:
+            if error:
+                raise refused(error, where)
+        with asking(where):
             for data, count in _texts(pg):
                 yield _typed(relation, data, count)
-        except psycopg.Error as error:
-            raise refused(str(error), error.sqlstate, where) from error
 
 
 def _beginning(snapshot: str, part: BaselinePart) -> list[str]:
@@ -191,6 +190,6 @@ def _texts(pg: psycopg.pq.abc.PGconn) -> Iterator[tuple[bytes, int]]:
             size = 0
     result = pg.get_result()
     if result is not None and result.status == ExecStatus.FATAL_ERROR:
-        raise psycopg.OperationalError(pg.get_error_message())
+        raise failure(pg, result)
     if rows:
         yield b"".join(rows), len(rows)

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import sql
+from psycopg.pq import DiagnosticField
+from psycopg.pq.abc import PGconn, PGresult
 
 from ...errors import ConnectionLostError, PositionError, SourceError, UnreachableError
 from .address import address, parsed, secrets
@@ -98,21 +100,32 @@ def _why(said: str) -> tuple[type[SourceError], str]:
     return UnreachableError, "check the address's host and port, and that the server runs"
 
 
-def is_lost(sqlstate: str | None) -> bool:
+def is_lost(error: psycopg.Error) -> bool:
     """Whether an error ended the connection: the server went away, or is starting or stopping.
 
-    >>> is_lost(None), is_lost("57P01"), is_lost("23505")
-    (True, True, False)
+    >>> is_lost(psycopg.errors.AdminShutdown()), is_lost(psycopg.errors.UniqueViolation())
+    (True, False)
     """
-    return not sqlstate or sqlstate.startswith(_LOST)
+    if error.sqlstate:
+        return error.sqlstate.startswith(_LOST)
+    return isinstance(error, psycopg.OperationalError)  # others are psycopg's own: it refused an argument
 
 
-def refused(what: str, sqlstate: str | None, where: str) -> SourceError:
-    """The error for a server message: PositionError if the slot or its log is gone."""
-    if not sqlstate or is_lost(sqlstate):
-        return ConnectionLostError(what.strip(), where=where, hint="it will be retried; see the server's log")
-    kind = PositionError if sqlstate in _GONE else SourceError
-    return kind(what.strip(), where=where, hint=_HINTS.get(sqlstate, "see the server's log"))
+def failure(pg: PGconn, result: PGresult | None) -> psycopg.Error:
+    """The error that a call of libpq's own functions came to; one that the server does not name is a lost
+    connection."""
+    if result is not None and result.error_field(DiagnosticField.SQLSTATE):
+        return psycopg.errors.error_from_result(result)
+    return psycopg.OperationalError(pg.get_error_message())
+
+
+def refused(error: psycopg.Error, where: str) -> SourceError:
+    """What tailrace raises for an error of psycopg: PositionError if the slot or its log is gone."""
+    what, state = str(error).strip(), error.sqlstate or ""
+    if is_lost(error):
+        return ConnectionLostError(what, where=where, hint="it will be retried; see the server's log")
+    kind = PositionError if state in _GONE else SourceError
+    return kind(what, where=where, hint=_HINTS.get(state, "see the server's log"))
 
 
 @contextmanager
@@ -121,7 +134,7 @@ def asking(where: str) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        raise refused(str(error), error.sqlstate, where) from error
+        raise refused(error, where) from error
 
 
 def lsn(text: str) -> int:

@@ -21,7 +21,18 @@ from ...wire.pgmessages import RelationMessage
 from ...wire.pgoutput import EPOCH_US
 from ...wire.records import Chunk
 from .address import address
-from .connect import Session, asking, connect, literal, lsn_of, lsn_text, position_at, quoted, refused
+from .connect import (
+    Session,
+    asking,
+    connect,
+    failure,
+    literal,
+    lsn_of,
+    lsn_text,
+    position_at,
+    quoted,
+    refused,
+)
 from .evidence import Moment
 from .records import EMPTY, HEADER, Built, RecordBuilder
 from .slot import IN_USE, IN_USE_S
@@ -95,10 +106,9 @@ class SlotStream:
                 result = self._pg.exec_(command)
             if result.status == ExecStatus.COPY_BOTH:
                 return
-            found = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE)
-            state = found.decode() if found else None
-            if state != IN_USE or time.monotonic() > end:
-                raise refused(self._pg.get_error_message(), state, self.where)
+            error = failure(self._pg, result)
+            if error.sqlstate != IN_USE or time.monotonic() > end:
+                raise refused(error, self.where)
             time.sleep(0.05)
 
     def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
@@ -112,7 +122,7 @@ class SlotStream:
             parts = self._gather(min(limit_bytes, MOST_BYTES), time.monotonic() + wait_s)
         except psycopg.Error as error:
             self.close()
-            raise refused(str(error), error.sqlstate, self.where) from error
+            raise refused(error, self.where) from error
         if time.monotonic() - self._status_at >= self._status_s:
             self._send_status()
         if not parts:
@@ -171,11 +181,11 @@ class SlotStream:
             self._send_status()
 
     def _ended(self) -> None:
-        result = self._pg.get_result()
-        state = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) if result else None
-        said = self._pg.get_error_message() if result and state else "the server ended the stream"
+        error = failure(self._pg, self._pg.get_result())
         self.close()
-        raise refused(said, state.decode() if state else None, self.where)
+        if not error.sqlstate:
+            error = psycopg.OperationalError("the server ended the stream")
+        raise refused(error, self.where)
 
     def _idle(self) -> Chunk | None:
         """Nothing arrived. If the server is past what was read, everything before it concerns other tables:
@@ -235,7 +245,7 @@ class SlotStream:
                 self._pg.consume_input()  # a server that waits for us to read does not read either
         except psycopg.Error as error:
             self.close()
-            raise refused(str(error), error.sqlstate, self.where) from error
+            raise refused(error, self.where) from error
         self._status_at = time.monotonic()
 
     @property

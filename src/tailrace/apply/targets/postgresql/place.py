@@ -142,7 +142,7 @@ def asking(where: str) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        if isinstance(error, psycopg.OperationalError) and is_lost(error.sqlstate):
+        if is_lost(error):
             said = f"the target does not answer: {str(error).strip()}"
             raise TargetLostError(said, where=where, hint="see the target server's log") from error
         hint = _HINTS.get(error.sqlstate or "", "see the target server's log")
