@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.errors import SourceError
 from tailrace.lake import json_files
+from tailrace.sources.postgresql.connect import connect
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres, free_port
 from tailrace.state import capture_state, ledger
 
@@ -95,6 +97,34 @@ def test_a_password_in_the_address_works_in_every_process(server: EmbeddedPostgr
     made = task(tmp_path, f"postgresql://guest:{ESCAPED}@127.0.0.1:{server.port}/postgres")
     Capture(made, once=True).run()
     assert ledger.read_baselines(made.control_path("baselines"))["public.a"].rows == 1
+
+
+@pytest.mark.parametrize("more", [{}, {"replication": "database"}], ids=["SQL", "stream"])
+def test_what_a_database_sets_for_its_sessions_is_not_for_ours(
+    db: psycopg.Connection, database: str, more: dict[str, str]
+) -> None:
+    theirs = {
+        "statement_timeout": "1s",
+        "lock_timeout": "1s",
+        "idle_in_transaction_session_timeout": "1s",
+        "idle_session_timeout": "1s",
+        "transaction_timeout": "1s",
+        "default_transaction_read_only": "on",
+    }
+    if db.info.server_version < 170000:
+        del theirs["transaction_timeout"]
+    for name, value in theirs.items():
+        db.execute(f"alter database {db.info.dbname} set {name} = '{value}'")  # type: ignore[arg-type]
+    with closing(psycopg.connect(database, **more)) as other:  # type: ignore[arg-type]
+        assert _settings(other, theirs) == theirs
+    with closing(connect(database, **more)) as ours:
+        off = dict.fromkeys(theirs, "0") | {"default_transaction_read_only": "off"}
+        assert _settings(ours, theirs) == off
+        ours.execute("create table public.made (id int)")
+
+
+def _settings(session: psycopg.Connection, names: Iterable[str]) -> dict[str, str]:
+    return {name: session.execute(f"show {name}").fetchone()[0] for name in names}  # type: ignore
 
 
 @pytest.mark.slow

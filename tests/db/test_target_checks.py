@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
+from tailrace.apply.targets.postgresql.place import Place, session
 from tailrace.capture import process
 from tailrace.capture.process import Capture
 from tailrace.cli.main import app
@@ -185,6 +186,24 @@ def test_a_target_database_that_lacks_characters_is_a_warning(
         "the target's database has the encoding LATIN1",
     )
     assert one.cure == "use a target database that was made with ENCODING 'UTF8'"
+
+
+@pytest.mark.slow
+def test_a_target_that_takes_no_writes_is_a_finding(
+    tmp_path: Path, pg: EmbeddedPostgres, database: str
+) -> None:
+    """A standby: nothing that a session sets helps."""
+    with EmbeddedPostgres(tmp_path / "target", port=free_port(), binaries=pg.binaries) as server:
+        task = shop(tmp_path, database, server.tcp_url())
+        assert found(task) == []
+        server.stop()
+        (server.folder / "standby.signal").touch()
+        server.start()
+        assert found(task) == [("postgres", "the target's server is a standby: it takes no writes")]
+        place = Place.of(task.target.database)
+        with pytest.raises(ApplyError) as caught, session(place, place.label) as mine:
+            mine.execute("create schema s")
+        assert caught.value.hint == "the server takes no writes, as a standby does: use the primary's address"
 
 
 GENERATED = "create table {}.a (id int primary key, n int, twice int generated always as (n * 2) stored)"

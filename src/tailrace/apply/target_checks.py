@@ -33,13 +33,16 @@ _ELSE = (
 
 
 def target_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
-    """Findings about the database that some tables are replicated to: it cannot be asked, what is written to
-    it would be captured again, or the role lacks rights. None for Delta targets."""
+    """Findings about the database that some tables are replicated to: it cannot be asked, or written to, what
+    is written to it would be captured again, or the role lacks rights. None for Delta targets."""
     if not task.target.database:
         return []
     place = Place.of(task.target.database)
     try:
         with session(place, place.label) as mine:
+            if mine.info.parameter_status("in_hot_standby") == "on":
+                what = "the target's server is a standby: it takes no writes"
+                return [Finding("error", what, place.label, "use the primary's address (`target.database`)")]
             if feeding := _feeding(task, place, mine, tables):
                 return feeding  # the targets have to go elsewhere
             targets = [place.split(at.target) for at in applied_places(task, tables).values()]

@@ -30,8 +30,13 @@ PINNED = {
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
+    "default_transaction_read_only": "off",
 }
-"""Session settings: the same text for the same value in the stream, in baselines and from the catalog."""
+"""Session settings: the same text for the same value in the stream, in baselines and from the catalog;
+nothing that a database or a role has for people's sessions ends or hinders ours."""
+_SINCE = {"idle_session_timeout": 140000, "transaction_timeout": 170000}
+"""Timeouts that end a session -> the first server that knows them: others refuse a connection that names
+them."""
 
 ANEW = "`tailrace resync TASK --new-stream` creates a new slot and takes new baselines of all tables"
 """The remedy when changes are lost."""
@@ -42,6 +47,7 @@ _HINTS = {
     "55006": "another process reads this slot: stop it, or SELECT pg_terminate_backend(active_pid) FROM "
     "pg_replication_slots",
     "55000": f"the server removed the slot's log (max_slot_wal_keep_size, invalidation): {ANEW}",
+    "25006": "the server takes no writes, as a standby does: use the primary's address",
     "42501": "grant the role the missing rights; `tailrace check` names the statements",
     "53300": "raise max_connections, max_wal_senders or the role's connection limit",
     "53400": "raise max_replication_slots",
@@ -78,7 +84,10 @@ def connect(url: str, **more: str) -> Session:
     options = f"{given.get('options') or ''} {pinned}".strip()
     merged = {"application_name": "tailrace", "connect_timeout": "30", **given, **more, "options": options}
     try:
-        return psycopg.connect(**merged, autocommit=True)  # type: ignore[arg-type]
+        made = psycopg.connect(**merged, autocommit=True)  # type: ignore[arg-type]
+        known = [name for name, since in _SINCE.items() if made.info.server_version >= since]
+        made.execute("; ".join(f"SET {name} = 0" for name in known).encode())
+        return made
     except psycopg.Error as error:
         said = str(error).strip()
         for secret in secrets(url):

@@ -37,6 +37,7 @@ _answered = set[str]()
 UNICODE = "use a target database that was made with ENCODING 'UTF8'"
 _HINTS = {
     "22P05": f"{UNICODE}, or correct the value at the source and `tailrace resync` the table",
+    "25006": "the server takes no writes, as a standby does: use the primary's address",
     "42501": "grant the role what it lacks: CREATE on the database or its schemas, and the tables' ownership",
     "55P03": "something else holds a lock on it: see pg_locks, pg_stat_activity",
     "0A000": "take off what others made of the target (views, foreign keys), then apply again",
@@ -192,7 +193,6 @@ def locked(place: Place, task: str, table: str) -> Iterator[Session]:
             ) from error
         guards.check()  # whoever takes over waits for this lock, so it is asked while we have it
         made.execute("SET lock_timeout = 0")
-        made.execute("SET idle_session_timeout = 0")  # it waits while Spark works
         yield made
 
 
