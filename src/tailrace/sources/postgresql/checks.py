@@ -77,6 +77,13 @@ def _server(q: Question) -> Iterator[Finding]:
             q.server,
             "ALTER SYSTEM SET wal_level = logical; then restart the server",
         )
+    if q.value("show server_encoding") == "SQL_ASCII":
+        yield warning(
+            "the database's encoding is SQL_ASCII: it takes any bytes as text, and a value that is not UTF-8 "
+            "ends capture",
+            q.server,
+            "find such values, and correct them: docs/operating.md, Text that is not UTF-8",
+        )
     used, most = q.value("select count(*) from pg_stat_replication"), int(q.value("show max_wal_senders"))
     if used >= most and q.settled:
         yield error(

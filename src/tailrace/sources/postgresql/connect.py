@@ -40,8 +40,13 @@ them."""
 
 ANEW = "`tailrace resync TASK --new-stream` creates a new slot and takes new baselines of all tables"
 """The remedy when changes are lost."""
-
+_ODD_TEXT = (
+    "find the rows with such text, and correct them (docs/operating.md, Text that is not UTF-8); if a change "
+    "has it, not a baseline, `tailrace resync TASK --new-stream` leaves out the log that has it"
+)
 _HINTS = {
+    "22021": _ODD_TEXT,
+    "22P05": _ODD_TEXT,
     "42704": ANEW,
     "42710": "another task of this name has just created it: give one of them another name",
     "55006": "another process reads this slot: stop it, or SELECT pg_terminate_backend(active_pid) FROM "
