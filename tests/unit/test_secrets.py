@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from tailrace.cli.main import app
 from tailrace.config.task import Task, load, read
 from tailrace.config.task_text import dump
 from tailrace.errors import ConfigError
@@ -113,3 +115,40 @@ def test_init_takes_such_an_address_and_writes_it_as_it_is(
     with pytest.raises(ConfigError, match="the file no cannot be read"):
         setup.draft("postgresql://me:${file:no}@db/shop", output=tmp_path / "other.yaml")
     assert "p%40ss" not in dump(load(made.path), url=address)
+
+
+@pytest.mark.parametrize(
+    ("said", "seen"),
+    [
+        ("postgresql://me:${NO_SUCH_PW}@db/shop", "postgresql://me:@db/shop"),
+        ("postgresql://me:${file:/no/such/pw}@db/shop", "postgresql://me:@db/shop"),
+        ("${NO_SUCH_URL}", "postgresql://"),
+        ("${file:${NO_SUCH_FOLDER}/url}", "postgresql://"),
+    ],
+)
+def test_what_connects_to_nothing_needs_no_secrets(tmp_path: Path, said: str, seen: str) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(f"name: shop\nsource: {{url: '{said}'}}\ntarget: {{database: '{said}'}}\n")
+    with pytest.raises(ConfigError, match="2 mistakes"):
+        load(file)
+    found = load(file, connects=False)
+    assert (found.source.url, found.target.database, found.target.type) == (seen, seen, "postgresql")
+    for asked, answer in {
+        ("status", str(file)): None,
+        ("status", str(file), "--json"): None,
+        ("export-status", str(file), str(tmp_path / "out")): None,
+        ("export-log", str(file), str(tmp_path / "log")): "there is no LOG yet",
+        ("keylog", str(file), "tables"): "there is no key log",
+        ("query", "chain", str(file), "public.a", "--key", "id=1"): "no table of the task matches",
+        ("sql", str(file), "select * from public.a"): "public.a",
+        ("check", str(file)): "2 mistakes",
+    }.items():
+        ran = CliRunner().invoke(app, asked)
+        assert (ran.exit_code == 0) if answer is None else (answer in str(ran.exception)), asked
+
+
+def test_other_mistakes_are_mistakes_without_secrets_too(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text("name: shop\nsource: {url: 'postgesql://me:${NO_SUCH_PW}@db/shop'}\n")
+    with pytest.raises(ConfigError, match="no source supports postgesql"):
+        load(file, connects=False)

@@ -34,7 +34,7 @@ def export_log(
     from .screen_spark import started
     from .screen_steps import bar
 
-    wanted, given = load(task), dict(pair(o) for o in option or [])
+    wanted, given = load(task, connects=False), dict(pair(o) for o in option or [])
     refuse(wanted.log_path, target, files, given)
     paths = (wanted.log_path, wanted.relations_path, target)
     doing = "writing SYS_LOG"
@@ -68,7 +68,7 @@ def export_status(
     from ..config.task import load
     from ..operate.status_views import export
 
-    done = export(load(task), str(folder))
+    done = export(load(task, connects=False), str(folder))
     if as_json:
         print_json(done)
         return

@@ -78,7 +78,7 @@ def _log(text: str) -> _Log:
         return _Log(text)
     from ..config.task import load
 
-    task = load(text)
+    task = load(text, connects=False)
     return _Log(task.keylog_path, promised=task.keylog.mode != "off")
 
 

@@ -260,7 +260,7 @@ def status(
     from . import screen
 
     limit = None if fail_if_behind is None else seconds_of(fail_if_behind)
-    found = status_of(load(task))
+    found = status_of(load(task, connects=False))
     reasons = [] if limit is None else late(found, limit)
     if as_json:
         print_json(found.as_dict() | ({} if limit is None else {"late": reasons}))

@@ -78,7 +78,7 @@ def _reading() -> Iterator[None]:
 def _table(task: Path, name: str) -> TaskTable:
     from ..library.open_task import OpenTask
 
-    return OpenTask(task).table(name)
+    return OpenTask(task, connects=False).table(name)
 
 
 @app.command("as-of")
@@ -201,7 +201,9 @@ def transactions(
     """Who changed what together, over all tables."""
     from ..library.open_task import OpenTask
 
-    print_result(OpenTask(task).transactions(start, end, tables or ()), where, columns, output, limit)
+    print_result(
+        OpenTask(task, connects=False).transactions(start, end, tables or ()), where, columns, output, limit
+    )
 
 
 def _names(text: str | None) -> list[str] | None:

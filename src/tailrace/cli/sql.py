@@ -44,7 +44,7 @@ def sql(
     from ..library.open_task import OpenTask
     from ..library.task_sql import words
 
-    opened = OpenTask(task)
+    opened = OpenTask(task, connects=False)
     with _session(opened, wanted=spark) as session:
         if statement is not None:
             print_result(opened.sql(statement, session), output=output, limit=limit)

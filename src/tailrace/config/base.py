@@ -40,12 +40,22 @@ def _column(value: str) -> str:
 
 
 def _address(url: str, info: ValidationInfo) -> str:
-    return secrets.expand(url, _start(info), address=True)
+    strict = _connects(info)
+    found = secrets.expand(url, _start(info), address=True, strict=strict)
+    return found if found or strict or not url else "postgresql://"
 
 
 def arguments_expanded(arguments: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
     """Keyword arguments, with variables and files in their texts replaced."""
-    return {k: secrets.expand(v, _start(info)) if isinstance(v, str) else v for k, v in arguments.items()}
+    start, strict = _start(info), _connects(info)
+    return {
+        k: secrets.expand(v, start, strict=strict) if isinstance(v, str) else v for k, v in arguments.items()
+    }
+
+
+def _connects(info: ValidationInfo) -> bool:
+    """Whether the task file is read by what may connect: it needs the secrets."""
+    return bool((info.context or {}).get("connects", True))
 
 
 def _start(info: ValidationInfo) -> Path:

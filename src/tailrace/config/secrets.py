@@ -14,7 +14,7 @@ _NAME = r"\$\{(\w+)\}"
 _PLACE = re.compile(rf"\$\{{file:(?P<file>(?:[^{{}}$]|{_NAME})+)\}}|\$\{{(?P<name>\w+)\}}")
 
 
-def expand(text: str, folder: Path, *, address: bool = False) -> str:
+def expand(text: str, folder: Path, *, address: bool = False, strict: bool = True) -> str:
     """The text with these references replaced.
 
     Args:
@@ -22,6 +22,7 @@ def expand(text: str, folder: Path, *, address: bool = False) -> str:
         folder: where relative paths start. A path may have `${NAME}` in it.
         address: what a file holds is percent-encoded, unless it is the whole address. (What a variable holds
             is not: it may be more than one part.)
+        strict: otherwise nothing stands for what is not there.
 
     Raises:
         ValueError: there is no such variable, or the file cannot be read, or is empty.
@@ -33,6 +34,14 @@ def expand(text: str, folder: Path, *, address: bool = False) -> str:
     whole = _PLACE.fullmatch(text) is not None
 
     def value(found: re.Match[str]) -> str:
+        try:
+            return held_by(found)
+        except ValueError:
+            if strict:
+                raise
+            return ""
+
+    def held_by(found: re.Match[str]) -> str:
         if found["name"]:
             return _variable(found["name"])
         held = _file(re.sub(_NAME, lambda inner: _variable(inner[1]), found["file"]), folder)

@@ -247,8 +247,12 @@ def file_of(path: Path) -> Path:
     return found[0]
 
 
-def load(path: str | Path) -> Task:
+def load(path: str | Path, *, connects: bool = True) -> Task:
     """The task described by a file; relative folders in it start at the file.
+
+    Args:
+        path: the file.
+        connects: otherwise its addresses are for show only, and secrets that are not there are no mistake.
 
     Raises:
         ConfigError: the file is not there, or wrong: every mistake with its line. Or the task's state is of a
@@ -271,7 +275,7 @@ def load(path: str | Path) -> Task:
             where=str(file),
             hint=writes if missing else "check the path, and this user's rights to it",
         ) from None
-    found = read(text, folder=file.resolve().parent)
+    found = read(text, folder=file.resolve().parent, connects=connects)
     if isinstance(found, Task):
         state_version.of(found.home)
         logs.about(task=found.name)
@@ -284,13 +288,14 @@ def load(path: str | Path) -> Task:
     )
 
 
-def read(text: str, folder: Path) -> Task | list[Mistake]:
-    """The task described by a text, or all mistakes in it, in the order of its lines."""
+def read(text: str, folder: Path, *, connects: bool = True) -> Task | list[Mistake]:
+    """The task described by a text, or all mistakes in it, in the order of its lines (`connects`: see
+    `load`)."""
     document = yaml_lines.parse(text)
     mistakes = list(document.mistakes)
     if isinstance(document.data, dict):
         try:
-            task = Task.model_validate(document.data, context={"folder": folder})
+            task = Task.model_validate(document.data, context={"folder": folder, "connects": connects})
             if not mistakes:
                 return task
         except ValidationError as error:

@@ -30,11 +30,15 @@ class OpenTask:
     Attributes:
         file: its task file.
         task: what the file says (`config.task.Task`).
+
+    Args:
+        path: the task file, or its folder.
+        connects: as in `config.task.load`; otherwise it is for questions only.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, connects: bool = True) -> None:
         self.file = file_of(Path(path))
-        self.task: Task = load(self.file)
+        self.task: Task = load(self.file, connects=connects)
 
     def __repr__(self) -> str:
         return f"OpenTask({str(self.file)!r})"
