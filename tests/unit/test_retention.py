@@ -338,7 +338,8 @@ def test_the_commands_say_what_went_and_who_holds_the_rest(tmp_path: Path) -> No
     home, run = Home(tmp_path), CliRunner()
     home.applied(NOTE, 12)
     file = str(home.file)
-    assert run.invoke(app, ["consumer", file, "add", "lake", "--table", ITEM]).exit_code == 0
+    first = run.invoke(app, ["consumer", file, "add", "lake", "--table", ITEM])
+    assert first.exit_code == 0 and "removed" not in first.output
     assert run.invoke(app, ["consumer", file, "ack", "lake", seq(20, 20)]).exit_code == 0
     (one,) = json.loads(run.invoke(app, ["consumer", file, "list", "--json"]).output)
     assert (one["name"], one["acknowledged"], one["tables"]) == ("lake", 20, [ITEM])
@@ -354,7 +355,12 @@ def test_the_commands_say_what_went_and_who_holds_the_rest(tmp_path: Path) -> No
     assert run.invoke(app, ["consumer", file, "remove", "lake"]).exit_code == 0
     for words in (["purge", file, "--table", f"{ITEM}s"], ["consumer", file, "add", "x", "-t", f"{ITEM}s"]):
         assert f"did you mean {ITEM}" in str(run.invoke(app, words).exception)
-    assert run.invoke(app, ["consumer", file, "add", "x", "-t", "later.*"]).exit_code == 0
+    late = run.invoke(app, ["consumer", file, "add", "x", "-t", "later.*"])
+    assert late.exit_code == 0
+    assert (
+        "x: changes up to number 20 have been removed, or are about to be: it can read those after"
+        in late.output
+    )
     assert run.invoke(app, ["consumer", file, "add", "y", "-t", ITEM, "-t", "later.*"]).exit_code == 0
     assert f"reads {ITEM}, later.*" in " ".join(run.invoke(app, ["consumer", file, "list"]).output.split())
     said = str(run.invoke(app, ["consumer", file, "add", "z", "-t", f"{ITEM},later.*"]).exception)

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from .formats import Json
-from .out import out, print_json
+from .out import err, out, print_json
 from .process import given, pair, seconds_of
 from .task_file import TaskFile
 
@@ -229,7 +229,11 @@ def add_consumer(
     # Patterns may match future tables; one with a comma is more likely to be two.
     named = [t for t in tables or () if not set(t) & set("*?[") or "," in t]
     ordering.matching(ordering.tables_of(task), named, task.name)
-    consumers_of(task).add(name, tables=tables or None, log=log)
+    registered = consumers_of(task)
+    registered.add(name, tables=tables or None, log=log)
+    if (gone := registered.promised) >= 0:
+        said = f"{escape(name)}: changes up to number {gone:,} have been removed, or are about to be"
+        err.print(f"[yellow]{said}: it can read those after that[/]", soft_wrap=True)
     list_consumers(ctx, as_json)
 
 
