@@ -12,6 +12,7 @@ from tailrace.formats.base import FINER, WHY
 from tailrace.formats.sqdr import detail as sqdr_detail
 from tailrace.formats.sqdr import flags as sqdr_flags
 from tailrace.formats.sqdr.tables import COLUMNS_TABLE, KEYLOG_TABLE
+from tailrace.model.change import ChangeTable
 from tailrace.testing.changes import Image, change_table, literal, reasons
 from tailrace.testing.formats import FormatConformance, full
 
@@ -238,6 +239,18 @@ def test_a_subscription_that_only_deletes_and_one_destination_of_two(spark):
     assert sorted(map(tuple, again.select("subscription_id", "before_key", "after_image").collect()), key=str) == [
         ("S2", None, image('ID="1"')), ("S3", None, image('ID="2"')), ("S9", 'K="1" L="2"', None),
     ]  # fmt: skip
+
+
+def test_an_at_sign_in_a_table_name_is_part_of_it(spark):
+    """It is usual on AS/400; names that several subscriptions got come with their own `<Dest>`."""
+    changes = read({"ir_keylog": log(spark, row(1, "I", after_image=image('ID="1"')))}).changes["SHOP.ITEM"]
+    bare = changes.df.drop(*[c for c in changes.df.columns if "native" in c])
+    ct = ChangeTable(bare, ["ID"], ["ID"], name="SHOP.IT@S1")
+    (one,) = FORM.write({"SHOP.IT@S1": ct}, FORM.options())["ir_keylog"].collect()
+    assert (one["subscription_id"], one["after_image"]) == (
+        "SHOP.IT@S1",
+        image('ID="1"', '<Dest>"SHOP"."IT@S1"</Dest>'),
+    )
 
 
 def test_keys_of_all_columns_are_rows_of_a_table_without_key(spark):

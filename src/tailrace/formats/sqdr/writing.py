@@ -195,7 +195,7 @@ def _with_texts(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | Non
 
 def _dest(ct: ChangeTable) -> str:
     """What an image says of its destination."""
-    return sqdr_text.dest(ct.name.partition("@")[0])
+    return sqdr_text.dest(ct.name)
 
 
 def _native(ct: ChangeTable, name: str, other: Column) -> Column:
