@@ -15,6 +15,7 @@ from tailrace.formats.sqdr.tables import ACTIONS, CHANGES, COLUMNS_TABLE, KEYLOG
 pytestmark = pytest.mark.unit
 
 FORM = formats.get("sqdr")
+ITEM = sqdr_text.dest("SHOP.ITEM")
 
 
 def test_twenty_columns_ten_types_twelve_actions():
@@ -45,12 +46,43 @@ def test_a_destination_is_read_as_it_was_written(name):
 def test_no_table_has_two_subscriptions():
     notes: list[str] = []
     item, old = sqdr_text.dest("SHOP.ITEM"), sqdr_text.dest("SHOP.OLD")
-    found = names_of({"1": [old, item], "2": [item], "3": [], None: ["<Dest>odd</Dest>"]}, notes)
+    found = names_of({"1": [old, item], "2": [item], "3": [], None: ["<Dest>odd</Dest>"]}, notes, {})
     assert found == {"1": "SHOP.ITEM@1", "2": "SHOP.ITEM@2", "3": "3", None: "ir_keylog"}
     assert notes == [
         "subscription 1 wrote to SHOP.OLD, SHOP.ITEM",
         "several subscriptions wrote to SHOP.ITEM: each has a change table",
     ]
+
+
+@pytest.mark.parametrize(
+    ("given_names", "there", "names"),
+    [
+        ({"31": "SHOP.ITEM"}, {"31": []}, {"31": "SHOP.ITEM"}),
+        ({"31": "SHOP.ITEM@31", "32": "SHOP.ITEM@32"}, {"31": [ITEM]}, {"31": "SHOP.ITEM@31"}),
+        ({"31": "SHOP.ITEM"}, {"32": [ITEM]}, {"32": "SHOP.ITEM@32"}),
+        ({"31": "SHOP.ITEM@31"}, {"33": [ITEM]}, {"33": "SHOP.ITEM@33"}),
+        ({"31": "SHOP.ITEM"}, {"31": [ITEM], "32": [ITEM]}, {"31": "SHOP.ITEM", "32": "SHOP.ITEM@32"}),
+        ({"31": "SHOP.OLD"}, {"31": [ITEM], "32": [ITEM]}, {"31": "SHOP.OLD", "32": "SHOP.ITEM"}),
+    ],
+)
+def test_subscriptions_keep_the_names_that_they_are_given(given_names, there, names):
+    assert names_of(there, [], given_names) == names
+
+
+def test_a_given_name_and_another_destination_are_said():
+    notes: list[str] = []
+    names_of({"31": [ITEM], "32": [ITEM]}, notes, {"31": "SHOP.OLD", "32": "SHOP.ITEM@32"})
+    assert notes == [
+        "subscription 31 writes to SHOP.ITEM, but its changes go on as those of SHOP.OLD; the option "
+        "subscriptions gives it another name"
+    ]
+
+
+def test_given_names_of_subscriptions():
+    made = formats.options(FORM, {"subscriptions": "31=SHOP.ITEM; 32 = a=b;"})
+    assert made.subscriptions == {"31": "SHOP.ITEM", "32": "a=b"}  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r"31=SHOP\.ITEM; 32=SHOP\.LINE"):
+        formats.options(FORM, {"subscriptions": "SHOP.ITEM"})
 
 
 def test_types_without_a_text_are_refused():

@@ -97,6 +97,10 @@ class LateChanges:
         """The change number up to which changes are to be looked at, for `late`."""
         return self._known[table].upto if table in self._known else -1
 
+    def strange(self, tables: Mapping[str, str]) -> dict[str, str]:
+        """Those of `tables` that had no changes when others had; none if nothing was applied so far."""
+        return {t: said for t, said in tables.items() if self._known and t not in self._known}
+
     def late(self, found: Mapping[str, Files], reached: Mapping[str, int]) -> dict[str, int]:
         """How many changes have come late, at the most, by table, if any.
 

@@ -138,6 +138,11 @@ class Read:
         apart: change tables that no target takes (a log's own records, changes without values), and why;
             those that tell how others are to be read come last.
         keyless: change tables whose key is not known, and why, if more is known than that.
+        ids: the vendor's id of each change table that has its name from its rows: other rows may give it
+            another one (`Format.ids_option`).
+        unnamed: those of `ids` whose rows give none, and why.
+        partial: change tables that have the columns of their rows, because nothing else says which there
+            are: other rows may have more.
     """
 
     changes: dict[str, ChangeTable]
@@ -146,6 +151,9 @@ class Read:
     control_tables: dict[str, DataFrame] = field(default_factory=dict)
     apart: Mapping[str, str] = field(default_factory=dict)
     keyless: Mapping[str, str] = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
+    unnamed: Mapping[str, str] = field(default_factory=dict)
+    partial: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -184,6 +192,8 @@ class Format:
             `files.refuse_nothing`).
         samples: the first rows of the vendor's tables at a path, without Spark (None: `samples.samples`).
         glance: what they say, by source table, given the path, too (None: nothing without Spark).
+        ids_option: the option that gives the tables of the vendor's ids (`Read.ids`), id -> table (None: no
+            table has its name from its rows).
     """
 
     name: str
@@ -211,6 +221,7 @@ class Format:
     refuse: Callable[[str, Any], None] | None = None
     samples: Callable[[str, Any], dict[str, TableSample]] | None = None
     glance: Callable[[Mapping[str, TableSample], Any, str], list[Glance]] | None = None
+    ids_option: str | None = None
 
     def gaps(self, changes: ChangeTable) -> list[Gap]:
         """`cannot`, plus a gap for each header of a change table that this format does not hold."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..apply import effects, incoming, late_changes, numbering
+from ..apply import effects, incoming, kept_columns, late_changes, numbering
 from ..apply.apply_result import summed
 from ..apply.full_loads import Found, FullLoads
 from ..apply.images import refused
@@ -17,6 +17,7 @@ from ..apply.keylog.outbox import recover
 from ..apply.late_changes import LateChanges, Passed
 from ..apply.mapping.vendor_mapping import map_vendor_tables
 from ..apply.rules_apply import RulesApply
+from ..apply.table_names import TableNames, refuse_unnamed
 from ..apply.targets.base import Target
 from ..apply.transactions import transactions
 from ..config.table_settings import mode_of
@@ -24,7 +25,7 @@ from ..config.tables_file import TablesFile
 from ..engine.rules import SOFT_COLUMN, Rules
 from ..errors import ApplyError, BaselineNeededError, ConfigError, FormatError, UnsupportedError
 from ..formats import checks, convert
-from ..formats.base import FINER
+from ..formats.base import FINER, Read
 from ..formats.counts import RowCount
 from ..formats.report import ConversionReport, TableReport
 from ..model.change import ChangeTable
@@ -107,11 +108,12 @@ def run(
     Raises:
         ConfigError: a mapping does not fit its table.
         FormatError: a bad row or an incomplete file, when `fail`; change sequences that cannot be followed.
-        ApplyError: changes that cannot be applied, or that came late.
+        ApplyError: changes that cannot be applied, that came late, or whose target is not known.
     """
-    side = convert.side(form, changes, given)
-    found = convert.read(spark, side)
-    passed = LateChanges(apply_place.kept_in(target, control), app_id)
+    kept = apply_place.kept_in(target, control)
+    names, passed = TableNames(kept, app_id), LateChanges(kept, app_id)
+    side = _named(convert.side(form, changes, given), names)
+    found = _read(spark, side, passed)
     numbers = {n: numbering.look(ct, passed.upto(n)) for n, ct in found.changes.items()}
     read = found.changes
     ordered = {n: checks.in_order(ct) if numbers[n].unclear else ct for n, ct in found.changes.items()}
@@ -129,7 +131,8 @@ def run(
         loads = {n: (numbers[n].load, reached[n]) for n in good}
         full = FullLoads(root, app_id)
         full.check(loads)
-        good = {n: _followed(ct, numbers[n], reached[n]) for n, ct in good.items()}
+        followed = {n: _followed(ct, numbers[n], reached[n]) for n, ct in good.items()}
+        good = _with_kept(place, followed, found, ruling)
         late = passed.late({n: numbers[n].passed for n in good}, reached)
         late_changes.refuse({} if skip_late else late, changes)
         held = Suspensions(root, app_id)
@@ -142,7 +145,7 @@ def run(
             try:
                 applied.extend(_each(applier, place, held, good, ruling, dry_run=dry_run))
             finally:
-                _note(full, place, {} if dry_run else loads)
+                _note(full, names, place, {} if dry_run else loads, found)
             if not dry_run:
                 passed.note({n: _passed(place, n, read[n], numbers[n]) for n in good}, reached)
     except BaselineNeededError as error:  # no task is there that would take one
@@ -159,6 +162,31 @@ def run(
     unkeyed = [n for n, ct in good.items() if not (ct.key or archive)]
     notes = [*cut, *vendor_notes.notes(found, unkeyed, late, report, changes)]
     return {"tables": applied, "bad": bad, "rejects": report.rejects, "notes": notes}
+
+
+def _named(side: convert.Side, names: TableNames) -> convert.Side:
+    """A side whose tables keep the names that they had before."""
+    if (option := side.form.ids_option) is None:
+        return side
+    known = names.of(getattr(side.options, option))
+    return replace(side, options=side.options.model_copy(update={option: known}))
+
+
+def _read(spark: SparkSession, side: convert.Side, passed: LateChanges) -> Read:
+    """What is read; refused if it is not known which target's changes some of them are."""
+    found = convert.read(spark, side)
+    refuse_unnamed(passed.strange(found.unnamed), side.form.ids_option, side.path)
+    return found
+
+
+def _with_kept(
+    target: Target, changes: Mapping[str, ChangeTable], found: Read, ruling: Ruling | None
+) -> dict[str, ChangeTable]:
+    """The change tables, with the columns that stay in their targets."""
+    rules = Rules() if ruling is None else ruling.rules
+    return {
+        n: kept_columns.kept(target, n, ct, rules) if n in found.partial else ct for n, ct in changes.items()
+    }
 
 
 def _incomplete(spark: SparkSession, side: convert.Side, *, fail: bool) -> list[str]:
@@ -229,9 +257,13 @@ def _refuse_types(changes: Mapping[str, ChangeTable]) -> None:
         )
 
 
-def _note(full: FullLoads, target: Target, loads: Found) -> None:
-    """Notes the full loads of the tables that have a target now."""
-    full.note({n: load for n, load in loads.items() if _reached(target, n) >= 0})
+def _note(full: FullLoads, names: TableNames, target: Target, loads: Found, found: Read) -> None:
+    """Notes the full loads and the vendor's ids of the tables that have a target now."""
+    there = {n: load for n, load in loads.items() if _reached(target, n) >= 0}
+    full.note(there)
+    # Of one without a name whose target was there before, earlier changes are perhaps elsewhere.
+    sure = [n for n, (_, reached) in there.items() if n not in found.unnamed or reached < 0]
+    names.note({n: found.ids[n] for n in sure if n in found.ids})
 
 
 def skips_late(on_late: str) -> bool:

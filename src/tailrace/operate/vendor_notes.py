@@ -30,6 +30,7 @@ def notes(
         path: where they were read.
     """
     made = [*found.notes]
+    made += [f"{name} is called by its id: {why}" for name, why in sorted(found.unnamed.items())]
     made += [f"{n}: {found.keyless.get(n, 'no key is known')}, {_NO_KEY}" for n in sorted(unkeyed)]
     made += convert.waiting_rows(found.pending)
     made += [f"{text}: skipped" for text in late_changes.said(late)]

@@ -156,4 +156,5 @@ FORMAT = Format(
     control_table=control.control_table,
     samples=samples,
     glance=glance,
+    ids_option="subscriptions",
 )

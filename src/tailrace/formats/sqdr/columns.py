@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,13 @@ class Sources:
     sources: tuple[SqdrTable, ...]
     notes: tuple[str, ...]
     keyless: dict[str, str]
+    """Tables whose key is not known, and why."""
+    ids: dict[str, str]
+    """The subscriptions of those that have rows, by table."""
+    partial: frozenset[str]
+    """Tables whose columns are those that occur in the texts: there may be others."""
+    unnamed: tuple[str, ...]
+    """Tables that are called by their subscription's id because nothing gives them a name."""
 
 
 def sources_of(log: DataFrame, tables: Tables, options: SqdrOptions) -> Sources:
@@ -50,12 +57,18 @@ def sources_of(log: DataFrame, tables: Tables, options: SqdrOptions) -> Sources:
     declared = _declared(tables)
     dests = _dests(log)
     notes: list[str] = []
-    table_of = names_of(dests, notes)
+    given = options.subscriptions
+    table_of = names_of(dests, notes, given)
     rows_of: dict[str | None, str] = {}
     for subscription, table in table_of.items():
-        table_of[subscription], known_as = declared_as(table, subscription, declared)
+        table_of[subscription], known_as = declared_as(table, subscription, declared, given)
         if known_as is not None:
             rows_of[subscription] = known_as
+    _refuse_one_name([*table_of.items(), *((s, n) for s, n in given.items() if s not in table_of)])
+    ids = {table: s for s, table in table_of.items() if s is not None}
+    unnamed = [
+        t for t, s in ids.items() if s not in rows_of and s not in given and not any(map(_name_in, dests[s]))
+    ]
     missing = [s for s in table_of if s not in rows_of]
     seen, whole = _seen(log, missing) if missing else ({}, True)
     # A declared table may have no changes yet; then its subscription has its name.
@@ -72,7 +85,8 @@ def sources_of(log: DataFrame, tables: Tables, options: SqdrOptions) -> Sources:
     notes += _keys(sources, options, known=whole)
     why = "no key is known, or it has all columns"
     keyless = {s.table: why for s in sources if s.subscription in seen and s.fields and not s.key}
-    return Sources(tuple(sources), tuple(notes), keyless)
+    partial = frozenset(table_of[s] for s in missing)
+    return Sources(tuple(sources), tuple(notes), keyless, ids, partial, tuple(unnamed))
 
 
 def _strange(sources: Sequence[SqdrTable], options: SqdrOptions, *, declared: bool) -> list[str]:
@@ -158,10 +172,12 @@ def _declared(tables: Tables) -> _Declared:
     return found
 
 
-def declared_as(table: str, subscription: str | None, declared: Collection[str]) -> tuple[str, str | None]:
+def declared_as(
+    table: str, subscription: str | None, declared: Collection[str], given: Collection[str | None] = ()
+) -> tuple[str, str | None]:
     """A subscription's table, and the name under which `tailrace_columns` declares it (None: it does not):
     its own, or its destination's. Where several subscriptions are declared to write there, and the log has
-    rows of one, it is the declared name.
+    rows of one, it is the declared name, unless the subscription is `given` its name.
 
     >>> declared_as("shop.item@31", "31", ["shop.item"]), declared_as("shop.item", "31", ["shop.item@31"])
     (('shop.item@31', 'shop.item'), ('shop.item@31', 'shop.item@31'))
@@ -170,7 +186,7 @@ def declared_as(table: str, subscription: str | None, declared: Collection[str])
     if (found := next((n for n in names if n in declared), None)) is not None:
         return table, found
     own = f"{table}@{subscription}"
-    return (own, own) if own in declared else (table, None)
+    return (table if subscription in given else own, own) if own in declared else (table, None)
 
 
 def layout_of(rows: list[dict[str, object]]) -> tuple[list[KeyLogField], list[str]]:
@@ -199,19 +215,41 @@ def _dests(log: DataFrame) -> dict[str | None, list[str]]:
     return found
 
 
-def names_of(dests: dict[str | None, list[str]], notes: list[str]) -> dict[str | None, str]:
-    """A name for each subscription: its latest destination's, otherwise its id; unique."""
-    names: dict[str | None, str] = {}
+def names_of(
+    dests: dict[str | None, list[str]], notes: list[str], given: Mapping[str, str]
+) -> dict[str | None, str]:
+    """A name for each subscription: the one that it is given, otherwise its latest destination's, with its id
+    if others write there (those that are given their names, too); otherwise its id."""
+    names: dict[str | None, str] = {s: n.removesuffix(f"@{s}") for s, n in given.items()}
     for subscription, texts in dests.items():
         known = [n for d in texts if (n := _name_in(d))]
         # Lines that could not be read have no subscription: they belong to the key log itself.
-        names[subscription] = known[-1] if known else KEYLOG if subscription is None else subscription
+        latest = known[-1] if known else KEYLOG if subscription is None else subscription
+        if names.setdefault(subscription, latest) != latest and known:
+            its = given[str(subscription)]
+            notes.append(
+                f"subscription {subscription} writes to {latest}, but its changes go on as those of {its}; "
+                "the option subscriptions gives it another name"
+            )
         if len(set(known)) > 1:
             notes.append(f"subscription {subscription} wrote to {', '.join(dict.fromkeys(known))}")
     many = {n for n, times in Counter(names.values()).items() if times > 1}
-    for name in sorted(many):
+    for name in sorted(many & {names[s] for s in dests}):
         notes.append(f"several subscriptions wrote to {name}: each has a change table")
-    return {s: f"{n}@{s}" if n in many else n for s, n in names.items()}
+    made = {s: f"{names[s]}@{s}" if names[s] in many else names[s] for s in dests}
+    return made | {s: table for s, table in given.items() if s in made}
+
+
+def _refuse_one_name(names: Collection[tuple[str | None, str]]) -> None:
+    """Raises FormatError for subscriptions that would have one change table: each has an order of its own."""
+    for table, times in Counter(name for _, name in names).items():
+        if times > 1:
+            its = ", ".join(sorted(str(s) for s, name in names if name == table))
+            raise FormatError(
+                f"subscriptions {its} cannot all be {table}: each has an order of its own",
+                where=KEYLOG,
+                hint="give each a name of its own: `-o 'subscriptions=31=SHOP.ITEM; 32=SHOP.ITEM@32'`",
+            )
 
 
 def _name_in(dest: str) -> str | None:

@@ -37,9 +37,9 @@ def glance(tables: Mapping[str, TableSample], options: SqdrOptions, path: str) -
         name: [r for r in known if r["table_name"] == name] for name in {r["table_name"] for r in known}
     }
     made = []
-    for subscription, name in names_of(dests, []).items():
+    for subscription, name in names_of(dests, [], options.subscriptions).items():
         its = [r for r in rows if r["subscription_id"] == subscription]
-        table, known_as = declared_as(name, subscription, declared)
+        table, known_as = declared_as(name, subscription, declared, options.subscriptions)
         if known_as is not None:
             fields, key = layout_of(declared[known_as])
             columns = {f.name: f.type for f in fields}

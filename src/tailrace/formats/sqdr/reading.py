@@ -37,6 +37,7 @@ TIME_SHAPED = 10**15
 """A `resync_state` from here on is the time part of a change sequence that tailrace wrote (16 digits)."""
 _EXTRA = ("user_name", "recid", *(NATIVE + n for n in (*KEPT, DEST)))
 _OPER = "_oper"
+_NO_DEST = "its rows have no `<Dest>`, which names its table"
 
 
 def read(tables: Tables, options: SqdrOptions) -> Read:
@@ -60,7 +61,10 @@ def read(tables: Tables, options: SqdrOptions) -> Read:
     words = F.create_map(*[F.lit(x) for code, said in SIGNALS.items() for x in (code, f"{code}: {said}")])
     said = F.coalesce(F.col(WHY), F.element_at(words, F.col("change_row_type")))
     waits = log.filter(signal).select(*aside).withColumn(WHY, said)
-    return Read(made, {KEYLOG: waits}, found.notes, rest, keyless=found.keyless)
+    return Read(
+        made, {KEYLOG: waits}, found.notes, rest, keyless=found.keyless, ids=found.ids,
+        unnamed=dict.fromkeys(found.unnamed, _NO_DEST), partial=found.partial,
+    )  # fmt: skip
 
 
 def is_keylog(columns: Sequence[str]) -> bool:

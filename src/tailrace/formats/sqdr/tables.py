@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ...wire.keylog_values import IGNORED
 from ..base import Options, VendorColumn, VendorTable
@@ -114,7 +114,22 @@ class SqdrOptions(Options):
         description="Digits of `change_row_counter` in the 19 digits of a change number; the others are "
         "`resync_state`'s.",
     )
+    subscriptions: dict[str, str] = Field(
+        {},
+        description="The tables of subscriptions, each its own: `31=SHOP.ITEM; 32=SHOP.LINE`; otherwise "
+        "`<Dest>` in their rows tells (`tailrace apply` goes on with the names that it gave before).",
+    )
     check_flags: bool = Field(
         False,
         description="Whether rows whose `flagged_count` does not follow from the previous rows are bad.",
     )
+
+    @field_validator("subscriptions", mode="before")
+    @classmethod
+    def _names_of_subscriptions(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        parts = [p.partition("=") for p in value.split(";") if p.strip()]
+        if not all(own.strip() and table.strip() for own, _, table in parts):
+            raise ValueError("write `31=SHOP.ITEM; 32=SHOP.LINE`")
+        return {own.strip(): table.strip() for own, _, table in parts}

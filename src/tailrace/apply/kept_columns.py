@@ -1,0 +1,29 @@
+"""Columns of a target that its changes do not name: they stay where nothing says which columns there are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..engine.rules import Rules
+from ..model import mask
+from ..model.change import ChangeTable
+from .rule_columns import added_by
+from .targets.base import Target
+
+
+def kept(target: Target, table: str, changes: ChangeTable, rules: Rules) -> ChangeTable:
+    """The changes with the other columns that the target of `table` has (but those of `rules`): absent from
+    all images."""
+    from pyspark.sql import functions as F
+
+    if not target.exists(table):
+        return changes
+    own = {*changes.columns, *added_by(rules)}
+    more = {n: kind for n, kind in target.columns(table).items() if n not in own}
+    if not more:
+        return changes
+    images = changes.header("column_mask")
+    whole = F.lit(mask.encode(map(changes.ordinal, changes.columns)))
+    some = F.when(F.col(changes.header("change_oper")) != "T", F.coalesce(F.col(images), whole))
+    df = changes.df.withColumns({images: some, **{n: F.lit(None).cast(kind) for n, kind in more.items()}})
+    return replace(changes, df=df, columns=[*changes.columns, *more])
