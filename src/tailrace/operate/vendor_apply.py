@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..apply import effects, incoming, kept_columns, late_changes, numbering
+from ..apply import effects, incoming, late_changes, numbering
 from ..apply.apply_result import summed
 from ..apply.full_loads import Found, FullLoads
 from ..apply.images import refused
@@ -17,20 +17,20 @@ from ..apply.keylog.outbox import recover
 from ..apply.late_changes import LateChanges, Passed
 from ..apply.mapping.vendor_mapping import map_vendor_tables
 from ..apply.rules_apply import RulesApply
-from ..apply.table_names import TableNames, refuse_unnamed
+from ..apply.table_names import TableNames
 from ..apply.targets.base import Target
 from ..apply.transactions import transactions
 from ..config.table_settings import mode_of
 from ..config.tables_file import TablesFile
 from ..engine.rules import SOFT_COLUMN, Rules
-from ..errors import ApplyError, BaselineNeededError, ConfigError, FormatError, UnsupportedError
-from ..formats import checks, convert
+from ..errors import ApplyError, BaselineNeededError, ConfigError, UnsupportedError
+from ..formats import convert
 from ..formats.base import FINER, Read
 from ..formats.counts import RowCount
 from ..formats.report import ConversionReport, TableReport
 from ..model.change import ChangeTable
 from ..model.types import element_type, is_lake_type
-from . import apply_place, vendor_notes
+from . import apply_place, vendor_notes, vendor_reading
 from .runs import Group, Runs, Subscription
 
 if TYPE_CHECKING:
@@ -112,19 +112,15 @@ def run(
     """
     kept = apply_place.kept_in(target, control)
     names, passed = TableNames(kept, app_id), LateChanges(kept, app_id)
-    side = _named(convert.side(form, changes, given), names)
-    found = _read(spark, side, passed)
-    numbers = {n: numbering.look(ct, passed.upto(n)) for n, ct in found.changes.items()}
-    read = found.changes
-    ordered = {n: checks.in_order(ct) if numbers[n].unclear else ct for n, ct in found.changes.items()}
-    found = replace(found, changes=ordered)
+    side = vendor_reading.named(convert.side(form, changes, given), names)
+    read, found, numbers = vendor_reading.read(spark, side, passed)
     watched = {n: (ct, *convert.observed(ct, [], fail=fail)) for n, ct in found.changes.items()}
     good = {n: ct.with_df(df) for n, (ct, df, _) in watched.items() if n not in found.apart}
     good, places = map_vendor_tables(spark, good, tables.table if tables else None, app_id)
     _refuse_types(good)
     place, target, root = apply_place.opened(spark, target, app_id, control, places)
     try:
-        cut = _incomplete(spark, side, fail=fail)
+        cut = vendor_reading.incomplete(spark, side, fail=fail)
         for name in reversed(list(found.apart)):  # those first that tell how others are to be read
             watched[name][2].figures()  # their bad rows stop the call before anything is written
         reached = {n: _reached(place, n) for n in good}
@@ -132,7 +128,7 @@ def run(
         full = FullLoads(root, app_id)
         full.check(loads)
         followed = {n: _followed(ct, numbers[n], reached[n]) for n, ct in good.items()}
-        good = _with_kept(place, followed, found, ruling)
+        good = vendor_reading.with_kept(place, followed, found, ruling.rules if ruling else Rules())
         late = passed.late({n: numbers[n].passed for n in good}, reached)
         late_changes.refuse({} if skip_late else late, changes)
         held = Suspensions(root, app_id)
@@ -147,7 +143,7 @@ def run(
             finally:
                 _note(full, names, place, {} if dry_run else loads, found)
             if not dry_run:
-                passed.note({n: _passed(place, n, read[n], numbers[n]) for n in good}, reached)
+                passed.note({n: _passed(place, n, read.changes[n], numbers[n]) for n in good}, reached)
     except BaselineNeededError as error:  # no task is there that would take one
         raise ApplyError(error.what, where=error.where, hint=_ANEW) from error
     except Exception as error:
@@ -162,44 +158,6 @@ def run(
     unkeyed = [n for n, ct in good.items() if not (ct.key or archive)]
     notes = [*cut, *vendor_notes.notes(found, unkeyed, late, report, changes)]
     return {"tables": applied, "bad": bad, "rejects": report.rejects, "notes": notes}
-
-
-def _named(side: convert.Side, names: TableNames) -> convert.Side:
-    """A side whose tables keep the names that they had before."""
-    if (option := side.form.ids_option) is None:
-        return side
-    known = names.of(getattr(side.options, option))
-    return replace(side, options=side.options.model_copy(update={option: known}))
-
-
-def _read(spark: SparkSession, side: convert.Side, passed: LateChanges) -> Read:
-    """What is read; refused if it is not known which target's changes some of them are."""
-    found = convert.read(spark, side)
-    refuse_unnamed(passed.strange(found.unnamed), side.form.ids_option, side.path)
-    return found
-
-
-def _with_kept(
-    target: Target, changes: Mapping[str, ChangeTable], found: Read, ruling: Ruling | None
-) -> dict[str, ChangeTable]:
-    """The change tables, with the columns that stay in their targets."""
-    rules = Rules() if ruling is None else ruling.rules
-    return {
-        n: kept_columns.kept(target, n, ct, rules) if n in found.partial else ct for n, ct in changes.items()
-    }
-
-
-def _incomplete(spark: SparkSession, side: convert.Side, *, fail: bool) -> list[str]:
-    """Notes of files whose number of rows is not the one that their metadata says.
-
-    Raises:
-        FormatError: there are some, when `fail`.
-    """
-    found = convert.odd_files(spark, side)
-    if found and fail:
-        hint = "bring the whole files; `--on-bad reject` applies the rows that are there"
-        raise FormatError("; ".join(found), where=side.path, hint=hint)
-    return found
 
 
 def _report(

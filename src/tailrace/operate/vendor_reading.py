@@ -1,0 +1,66 @@
+"""How `apply` reads vendors' tables: under the names, and with the columns, that their targets have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..apply import kept_columns, numbering
+from ..apply.late_changes import LateChanges
+from ..apply.numbering import Numbers
+from ..apply.table_names import TableNames, refuse_unnamed
+from ..apply.targets.base import Target
+from ..engine.rules import Rules
+from ..errors import FormatError
+from ..formats import checks, convert
+from ..formats.base import Read
+from ..model.change import ChangeTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def named(side: convert.Side, names: TableNames) -> convert.Side:
+    """A side whose tables keep the names that they had before."""
+    if (option := side.form.ids_option) is None:
+        return side
+    known = names.of(getattr(side.options, option))
+    return replace(side, options=side.options.model_copy(update={option: known}))
+
+
+def read(
+    spark: SparkSession, side: convert.Side, passed: LateChanges
+) -> tuple[Read, Read, dict[str, Numbers]]:
+    """What is read, the same with change tables in order, and their change numbers.
+
+    Raises:
+        ApplyError: it is not known which target's changes some of them are.
+    """
+    found = convert.read(spark, side)
+    refuse_unnamed(passed.strange(found.unnamed), side.form.ids_option, side.path)
+    numbers = {n: numbering.look(ct, passed.upto(n)) for n, ct in found.changes.items()}
+    ordered = {n: checks.in_order(ct) if numbers[n].unclear else ct for n, ct in found.changes.items()}
+    return found, replace(found, changes=ordered), numbers
+
+
+def with_kept(
+    target: Target, changes: Mapping[str, ChangeTable], found: Read, rules: Rules
+) -> dict[str, ChangeTable]:
+    """The change tables, with the columns that stay in their targets."""
+    return {
+        n: kept_columns.kept(target, n, ct, rules) if n in found.partial else ct for n, ct in changes.items()
+    }
+
+
+def incomplete(spark: SparkSession, side: convert.Side, *, fail: bool) -> list[str]:
+    """Notes of files whose number of rows is not the one that their metadata says.
+
+    Raises:
+        FormatError: there are some, when `fail`.
+    """
+    found = convert.odd_files(spark, side)
+    if found and fail:
+        hint = "bring the whole files; `--on-bad reject` applies the rows that are there"
+        raise FormatError("; ".join(found), where=side.path, hint=hint)
+    return found
