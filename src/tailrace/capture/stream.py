@@ -81,6 +81,7 @@ class Streams:
         """Records how tables are in the stream now: new ones, and those that were found lost, of which a new
         baseline has what is missing. What became of others since is for the next look."""
         self.partitions.settled([t for t in tables if t in self._lost])
+        self.partitions.filled(source, tables)  # those of new tables are noted before a baseline is read
         then = self.now.published
         new = [t for t in tables if t not in then or t in self._lost]
         found = then | (source.published(new) or {} if new else {})
