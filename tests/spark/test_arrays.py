@@ -89,7 +89,10 @@ def test_arrays_of_openedge(spark, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "kind"), [("sqdr", "parquet"), ("tailrace", "csv"), ("openedge", "csv")])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("sqdr", "parquet"), ("tailrace", "csv"), ("openedge", "csv"), ("qlik", "csv"), ("qlik", "json")],
+)
 def test_there_and_back_as_text(spark, tmp_path, name, kind):
     form = formats.get(name)
     types = ", ".join(f"{c} {t}" for c, t in COLUMNS.items())

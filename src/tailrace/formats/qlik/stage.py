@@ -99,8 +99,10 @@ def _parts(place: str, rows: Mapping[str, Any]) -> list[StagedFile]:
 
 
 def as_text(df: DataFrame, heads: Mapping[str, str], options: QlikOptions) -> DataFrame:
-    """Values that CSV and JSON cannot represent, as text: bytes, times, floating-point numbers."""
+    """Values that CSV and JSON cannot represent, as text: bytes, arrays, times, floating-point numbers."""
     from pyspark.sql import functions as F
+
+    from ..openedge.arrays import join_array
 
     made: list[Column] = []
     for f in df.schema:
@@ -108,6 +110,8 @@ def as_text(df: DataFrame, heads: Mapping[str, str], options: QlikOptions) -> Da
         if kind == "binary":
             mask = f.name == heads.get("change_mask")
             value = bytes_as_text(value, base64=options.binary_text == "base64" and not mask)
+        elif kind.startswith("array"):
+            value = join_array(value)  # as `saving.as_text` has them: `as_type` reads them again
         elif kind in ("date", "timestamp", "timestamp_ntz", "float", "double"):
             value = value.cast("string")
         made.append(value.alias(f.name))
