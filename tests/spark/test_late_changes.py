@@ -285,9 +285,24 @@ def test_a_sequence_that_progress_has_no_number_for_is_refused(
 ) -> None:
     """Targets keep the last 19 digits of it, in 63 bits."""
     put(tmp_path, "20261102-081500500", f"{'0' * 34}1,I,1,1\n", f"{seq},I,2,2\n")
-    with pytest.raises(FormatError, match=f"sequence {seq} is beyond the 63 bits"):
+    with pytest.raises(FormatError, match=f"sequence {seq} is beyond the 63 bits") as told:
         apply(spark, tmp_path)
+    assert "solidDB" not in str(told.value)
     assert not (tmp_path / "lake" / "dbo.g").exists()
+
+
+@pytest.mark.parametrize(
+    ("time", "number"),
+    [("2026110208150060", 2**63 - 1), ("2026110208150060", 7 * 10**18), ("2199110208150060", 2)],
+)
+def test_numbers_that_rise_need_not_go_with_their_times(
+    spark: SparkSession, tmp_path: Path, time: str, number: int
+) -> None:
+    """A number made of both would have more than 63 bits."""
+    put(tmp_path, "20261102-081500500", FIRST, f"{time}{number:019d},I,2,2\n")
+    done = [apply(spark, tmp_path)["tables"][0] for _ in range(2)]
+    assert [one["up to"] for one in done] == [number] * 2
+    assert rows(tmp_path) == ["1", "2"]
 
 
 def test_a_sequence_without_a_time_comes_late_where_times_tell(spark: SparkSession, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def look(changes: ChangeTable, upto: int = -1) -> Numbers:
         raise FormatError(
             f"the change sequence {beyond} is beyond the 63 bits that a target's progress has",
             where=changes.name,
-            hint="of solidDB's log, positions from 2^31 on cannot be applied; `convert` takes them all",
+            hint="such changes cannot be applied; `convert` takes them all",
         )
     begun, most, made = (
         max((r[name] for r in rows if r[name] is not None), default=None)
@@ -136,7 +136,8 @@ def _by_file(times: DataFrame) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    load, most, at = F.col("time").isNull(), F.col("most"), _hundredths(F.col("time"))
+    load, most = F.col("time").isNull(), F.col("most")
+    made_of = _of_both(F.col("time"), most)
     # 16 digits, in their order; where they are none, nothing tells that numbers rise.
     place = F.when(load, F.lit(0)).otherwise(F.col("time").try_cast("bigint"))
     earlier = Window.partitionBy(load).orderBy("place").rangeBetween(Window.unboundedPreceding, -1)
@@ -154,10 +155,10 @@ def _by_file(times: DataFrame) -> DataFrame:
         .agg(
             F.max("falls").alias("falls"),
             F.max(F.when(~load, most)).alias("most"),
-            F.max(F.when(~load, at * PARTS + most)).alias("made"),
+            F.max(F.when(~load, made_of)).alias("made"),
             F.max(F.when(load, F.unix_micros("begun"))).alias("begun"),
             F.max("beyond").alias("beyond"),
-            (F.count_if(at.isNull() & ~load) > 0).alias("untimed"),
+            (F.count_if(made_of.isNull() & ~load) > 0).alias("untimed"),
             F.coalesce(F.sum(F.when(load, F.col("change_many"))), F.lit(0)).alias("loaded"),
             *sums,
         )
@@ -212,7 +213,15 @@ def _made(seq: Column) -> Column:
     """The number that is made of both parts of a change sequence; without a time its own."""
     from pyspark.sql import functions as F
 
-    return F.coalesce(_hundredths(F.substring(seq, 1, TIME_DIGITS)) * PARTS + _number(seq), _number(seq))
+    return F.coalesce(_of_both(F.substring(seq, 1, TIME_DIGITS), _number(seq)), _number(seq))
+
+
+def _of_both(time: Column, number: Column) -> Column:
+    """The number that is made of a time and a number; NULL when the digits are no time, or it is beyond 63
+    bits: of a number that is not below `PARTS`, or a time after 2144."""
+    from pyspark.sql import functions as F
+
+    return F.try_add(F.try_multiply(_hundredths(time), F.lit(PARTS)), number)
 
 
 def _hundredths(time: Column) -> Column:
