@@ -41,6 +41,21 @@ def test_soliddb_without_its_own_records(spark, tmp_path):
     assert any(n.startswith("_SYSTEM.SYS_LOG is not applied") for n in done["notes"])
 
 
+@pytest.mark.parametrize("vendor", ["qlik", "tailrace"])
+def test_a_table_without_columns(spark, tmp_path, vendor):
+    heads, lines = "header__change_seq,header__change_oper", [f"2026110208100000{n:019d},I" for n in (1, 2)]
+    for table, name, more in (("shop.bare", "", ("", "")), ("shop.item", ",id", (",1", ",2"))):
+        file = tmp_path / "changes" / f"{table}__ct" / "20261102-081000000.csv"
+        file.parent.mkdir(parents=True)
+        file.write_text("\n".join([heads + name, *map("".join, zip(lines, more, strict=True))]) + "\n")
+    done = incoming.run(spark, str(tmp_path / "changes"), vendor, {}, str(tmp_path / "lake"))
+    assert [t["table"] for t in done["tables"]] == ["shop.item"]
+    assert "shop.bare is not applied: it has no columns but headers" in done["notes"]
+    rows = spark.read.format("delta").load(str(tmp_path / "lake" / "shop.item"))
+    assert sorted(r["id"] for r in rows.collect()) == ["1", "2"]
+    assert not (tmp_path / "lake" / "shop.bare").exists()
+
+
 def test_types_that_no_target_has_are_named_before_anything_is_written(spark, tmp_path):
     row = "'0' || repeat('0', 34) as header__change_seq, 'I' as header__change_oper, 1 as id, map('a', 1) as odd"
     spark.sql(f"select {row}").write.parquet(str(tmp_path / "changes" / "shop.item__ct"))

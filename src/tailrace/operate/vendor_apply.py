@@ -117,6 +117,10 @@ def run(
     watched = {n: (ct, *convert.observed(ct, [], fail=fail)) for n, ct in found.changes.items()}
     good = {n: ct.with_df(df) for n, (ct, df, _) in watched.items() if n not in found.apart}
     good, places = map_vendor_tables(spark, good, tables.table if tables else None, app_id)
+    archive = ruling is not None and ruling.rules.mode == "archive"
+    found, good = (
+        (found, good) if archive else vendor_reading.with_columns(found, good)
+    )  # archives keep headers, too
     _refuse_types(good)
     place, target, root = apply_place.opened(spark, target, app_id, control, places)
     try:
@@ -154,7 +158,6 @@ def run(
     bad = sum(t.bad for t in report.tables.values())
     if bad and not dry_run:
         convert.keep_aside(spark, side, root, replace(found, pending={}), report)
-    archive = ruling is not None and ruling.rules.mode == "archive"
     unkeyed = [n for n, ct in good.items() if not (ct.key or archive)]
     notes = [*cut, *vendor_notes.notes(found, unkeyed, late, report, changes)]
     return {"tables": applied, "bad": bad, "rejects": report.rejects, "notes": notes}

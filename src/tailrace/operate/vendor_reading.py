@@ -64,3 +64,10 @@ def incomplete(spark: SparkSession, side: convert.Side, *, fail: bool) -> list[s
         hint = "bring the whole files; `--on-bad reject` applies the rows that are there"
         raise FormatError("; ".join(found), where=side.path, hint=hint)
     return found
+
+
+def with_columns(found: Read, good: Mapping[str, ChangeTable]) -> tuple[Read, dict[str, ChangeTable]]:
+    """What was read, with the tables without columns among those that no target takes; the other tables."""
+    bare = {n: "it has no columns but headers" for n, ct in good.items() if not ct.columns}
+    rest = {n: ct for n, ct in good.items() if n not in bare}
+    return replace(found, apart={**bare, **found.apart}), rest
