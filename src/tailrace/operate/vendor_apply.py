@@ -118,9 +118,8 @@ def run(
     good = {n: ct.with_df(df) for n, (ct, df, _) in watched.items() if n not in found.apart}
     good, places = map_vendor_tables(spark, good, tables.table if tables else None, app_id)
     archive = ruling is not None and ruling.rules.mode == "archive"
-    found, good = (
-        (found, good) if archive else vendor_reading.with_columns(found, good)
-    )  # archives keep headers, too
+    if not archive:  # which keeps headers, too
+        found, good = vendor_reading.with_columns(found, good)
     _refuse_types(good)
     place, target, root = apply_place.opened(spark, target, app_id, control, places)
     try:
