@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.db, pytest.mark.spark]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [None, "soft_delete"])
 def test_deletes_go_to_the_target_that_has_the_rows(
     spark: SparkSession, tmp_path: Path, database: str, mode: str | None

@@ -75,6 +75,7 @@ def test_columns_that_no_row_of_a_part_has_stay(spark: SparkSession, tmp_path: P
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["strict", "soft_delete", "archive"])
 def test_under_rules_too(spark: SparkSession, tmp_path: Path, mode: str) -> None:
     ruling = vendor_apply.ruling(mode, {}, None, f"{tmp_path}/log/ir_keylog", "all")
@@ -110,12 +111,14 @@ def test_a_second_subscription_gets_a_target_of_its_own(spark: SparkSession, tmp
     assert not [n for n in done["notes"] if "its id" in n]
 
 
+@pytest.mark.slow
 def test_what_a_dry_run_sees_is_not_kept(spark: SparkSession, tmp_path: Path) -> None:
     apply(spark, tmp_path, [insert("31", 1, 1, "a"), insert("32", 2, 1, "s")], dry_run=True)
     apply(spark, tmp_path, [insert("31", 1, 1, "a")])
     assert rows(tmp_path) == {"SHOP.ITEM": [("1", "a")]}
 
 
+@pytest.mark.slow
 def test_deletes_of_an_unknown_subscription(spark: SparkSession, tmp_path: Path) -> None:
     """At first there is no target that could have its rows; later one may be there, from an earlier version or
     under another subscription."""
