@@ -104,11 +104,11 @@ def test_what_a_database_sets_for_its_sessions_is_not_for_ours(
     db: psycopg.Connection, database: str, more: dict[str, str]
 ) -> None:
     theirs = {
-        "statement_timeout": "1s",
-        "lock_timeout": "1s",
-        "idle_in_transaction_session_timeout": "1s",
-        "idle_session_timeout": "1s",
-        "transaction_timeout": "1s",
+        "statement_timeout": "1h",
+        "lock_timeout": "1h",
+        "idle_in_transaction_session_timeout": "1h",
+        "idle_session_timeout": "1h",
+        "transaction_timeout": "1h",
         "default_transaction_read_only": "on",
     }
     if db.info.server_version < 170000:

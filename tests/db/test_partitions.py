@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from tailrace.capture.partitions import UNSURE
+from tailrace.lake import delta as lake
 from tailrace.operate.checks import check
 from tailrace.state import orders
 
@@ -187,6 +188,23 @@ def test_rows_of_one_that_was_attached_while_nobody_captured(
     for _ in range(2):  # once settled, it is settled
         drain(shop.task, None)
         assert shop.equal("s.p") and shop.state("s.p") == ("stopped", None)
+
+
+def test_a_table_with_such_a_partition_may_be_resumed_as_it_is(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    """Somebody knows better, or does not need its rows: the stream has all that came since."""
+    shop = shop_of(tmp_path, database, db)
+    attach(db, "side", 20, "(21)")
+    drain(shop.task, None)
+    assert shop.state("s.p") == ("suspended", LOST)
+    orders.give(shop.task.orders_path, orders.RESUME, ["s.p"], why="", who="root")
+    for row in (22, 23):
+        db.execute("insert into s.p values (%s)", (row,))
+        drain(shop.task, None)
+        assert shop.state("s.p") == ("stopped", None)
+    found = lake.read(shop.task.target_path("s.p"))["id"].to_pylist()
+    assert 21 not in found and {22, 23} < {*found}
 
 
 def test_a_group_with_automatic_baselines_reads_them(

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tailrace.apply import numbering
+from tailrace.apply.numbering import PARTS
 from tailrace.errors import ApplyError, FormatError
 from tailrace.formats.shape import few_rows
 from tailrace.lake import delta as lake
@@ -303,6 +304,31 @@ def test_numbers_that_rise_need_not_go_with_their_times(
     done = [apply(spark, tmp_path)["tables"][0] for _ in range(2)]
     assert [one["up to"] for one in done] == [number] * 2
     assert rows(tmp_path) == ["1", "2"]
+
+
+def test_great_numbers_come_late_as_others_do(spark: SparkSession, tmp_path: Path) -> None:
+    """From 2^52 on they are as great as those that are made of a time and a number."""
+    time = "2026110208150060"
+    put(tmp_path, "20261102-081500500", FIRST, f"{time}{5 * 10**18:019d},I,2,2\n")
+    apply(spark, tmp_path)
+    assert apply(spark, tmp_path)["tables"][0]["up to"] == 5 * 10**18
+    put(tmp_path, "20261102-081500501", f"{time}{49 * 10**17:019d},I,3,3\n")
+    with pytest.raises(ApplyError, match="1 change came late"):
+        apply(spark, tmp_path)
+    assert rows(tmp_path) == ["1", "2"]
+
+
+def test_numbers_that_do_not_go_with_times_are_refused_where_times_tell(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """They would be taken for numbers from long before the target's progress."""
+    put(tmp_path, "20261102-081500500", *(f"20261102081500{n}{1:019d},I,{n},{n}\n" for n in (50, 60)))
+    apply(spark, tmp_path)
+    (tmp_path / "changes" / "dbo.g__ct" / "20261102-081500500.csv").unlink()
+    put(tmp_path, "20261102-081500501", f"2026110208150070{PARTS + 5:019d},I,70,70\n")
+    with pytest.raises(FormatError, match="16,777,216 on cannot be put together with their times"):
+        apply(spark, tmp_path)
+    assert rows(tmp_path) == ["50", "60"]
 
 
 def test_a_sequence_without_a_time_comes_late_where_times_tell(spark: SparkSession, tmp_path: Path) -> None:

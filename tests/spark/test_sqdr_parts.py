@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.errors import ApplyError, FormatError
+from tailrace.formats import convert
 from tailrace.lake import delta as lake
 from tailrace.operate import vendor_apply
 
@@ -94,6 +95,35 @@ def test_under_rules_too(spark: SparkSession, tmp_path: Path, mode: str) -> None
             "archive": {("1", "a", "I"), ("2", "b", "I"), ("1", None, "D")},
         }[mode]
     )
+
+
+def test_a_part_of_truncates_alone_waits_for_what_says_its_columns(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    gone = ("31", 2, "T", None, None)
+    apply(spark, tmp_path, [insert("31", 1, 1, "a")])
+    with pytest.raises(ApplyError, match=r"SHOP.ITEM: nothing says which columns"):
+        apply(spark, tmp_path, [gone])
+    assert rows(tmp_path) == {"SHOP.ITEM": [("1", "a")]}
+    apply(spark, tmp_path, [gone, insert("31", 3, 2, "b")])
+    assert rows(tmp_path) == {"SHOP.ITEM": [("2", "b")]}
+    done = apply(spark, tmp_path, [gone])
+    assert "SHOP.ITEM is not applied: it has no columns but headers" in done["notes"]
+
+
+def test_a_table_that_had_a_name_before_it_was_declared_has_the_declared_types(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    old = [insert("31", 1, 1, "a", table="OLD")]
+    apply(spark, tmp_path, old)
+    given = {"subscriptions": {"31": "SHOP.OLD"}, "key": "ID"}
+    part = tmp_path / "part"
+    (part / "tailrace_columns.csv").write_text(COLUMNS)
+    ct = convert.read(spark, convert.side("sqdr", str(part), given)).changes["SHOP.OLD"]
+    assert dict(ct.df.dtypes)["ID"] == "string"  # nothing says that it is SHOP.ITEM
+    (part / "ir_keylog.json").write_text((part / "ir_keylog.json").read_text().replace("OLD", "ITEM"))
+    ct = convert.read(spark, convert.side("sqdr", str(part), given)).changes["SHOP.OLD"]
+    assert dict(ct.df.dtypes)["ID"] == "int"
 
 
 def test_one_of_two_subscriptions_goes_on_alone(spark: SparkSession, tmp_path: Path) -> None:

@@ -114,6 +114,15 @@ class TaskHome:
         stored = Stored(last, seq(last), position(last), at(last), counts)
         ledger.write_stored(self.task.control_path("stored"), stored, {ITEM: 1})
 
+    def captured(self, at: int, number: int) -> None:
+        """LOG ends at a position, with a change number."""
+        raw = bytes.fromhex(position(at)).ljust(21, b"\0")
+        words = [int.from_bytes(raw[k : k + 7], "big") for k in (0, 7, 14)]
+        progress = {f"tailrace/position/{k}": word for k, word in enumerate(words)}
+        lake.create(self.task.log_path, pa.schema([("n", pa.int64())]))
+        progress |= {"tailrace/number": number, "tailrace/time": 0}
+        lake.commit(self.task.log_path, [], progress=progress, begin=True)
+
     def forget(self, number: int) -> None:
         """Retention has taken changes up to a number."""
         lake.commit(self.task.changes_path(ITEM), [], progress={KEPT_APP: number})

@@ -97,6 +97,11 @@ def test_a_place_before_a_change_that_the_baseline_has_is_refused_whatever_the_h
                 ask(place)
     with pytest.raises(PositionError, match="before the baseline"):
         table.as_of(11)  # there may be a change between it and the baseline that is not stored yet
+    made.captured(13, 12)
+    with pytest.raises(PositionError, match="before the baseline"):
+        table.as_of(11)
+    made.captured(13, 11)  # LOG is past the baseline, and all that it has is stored
+    assert rows(table.as_of(11)) == [(1, "d")]
     made.store((12, "U", item(1, "e")))
     table = tailrace.open(made.file).table(ITEM)
     for place in (at(11), 11, seq(11)):

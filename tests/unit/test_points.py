@@ -71,6 +71,7 @@ def stream(at: Path) -> tuple[Life, State]:
     one = task(at)
     source: Any = SimpleNamespace(renew=lambda: None, identity=lambda: {"slot": "s"})
     source.prepare, source.published = lambda _: True, lambda tables: dict.fromkeys(tables, "1")
+    source.partitions = lambda *_: {}
 
     def life() -> None:
         mine = Streams(one)

@@ -124,6 +124,8 @@ def test_init_takes_such_an_address_and_writes_it_as_it_is(
         ("postgresql://me:${file:/no/such/pw}@db/shop", "postgresql://me:@db/shop"),
         ("${NO_SUCH_URL}", "postgresql://"),
         ("${file:${NO_SUCH_FOLDER}/url}", "postgresql://"),
+        ("${NO_SUCH_URL}?schema=sales", "postgresql://"),
+        ("${NO_SUCH_URL}/shop", "postgresql://"),
     ],
 )
 def test_what_connects_to_nothing_needs_no_secrets(tmp_path: Path, said: str, seen: str) -> None:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.unit
 
 def source_of(published: dict[str, str]) -> Any:
     """A source whose tables are published like that."""
-    one: Any = SimpleNamespace(identity=lambda: {"slot": "s"}, prepare=lambda *_, **__: MISSING)
+    one: Any = SimpleNamespace(identity=lambda: {"slot": "s"}, prepare=lambda *_, **__: False)
     one.published = lambda tables: {t: published[t] for t in tables if t in published}
     one.partitions = lambda *_: {}
     return one

@@ -8,7 +8,7 @@ since 1970, and the vendor's number, which must be below `PARTS`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -58,17 +58,20 @@ class Numbers:
 
     def end_at(self, number: int) -> bool:
         """Whether none is beyond a target's progress."""
-        return number >= (self.made if number >= MADE else self.most)
+        return number >= (self.made if number >= MADE and self.fit else self.most)
 
 
 def look(changes: ChangeTable, upto: int = -1) -> Numbers:
     """Reads the sequences of a change table: one small job. Sequences that are none are skipped; rows of a
-    full load, which have no time, are counted for themselves. `upto`: a target's progress, see `passed`.
+    full load, which have no time, are counted for themselves. `upto`: a target's progress, see `passed`; it
+    is made of both parts if it is as great as such a number is, and these numbers could be part of one.
 
     Raises:
         FormatError: a sequence that progress has no number for.
     """
-    rows = _by_file(_by_time(changes, upto)).collect()  # one a file
+    # Sums of all changes, of those with numbers up to one, of those with numbers made of both parts up to it.
+    kinds = ("change", "passed", *(["made_passed"] if upto >= MADE else []))
+    rows = _by_file(_by_time(changes, upto, kinds), kinds).collect()  # one a file
     if beyond := next((r["beyond"] for r in rows if r["beyond"]), None):
         raise FormatError(
             f"the change sequence {beyond} is beyond the 63 bits that a target's progress has",
@@ -84,7 +87,8 @@ def look(changes: ChangeTable, upto: int = -1) -> Numbers:
     most, made = (-1 if n is None else n for n in (most, made))
     fit = most < PARTS and not any(r["untimed"] for r in rows)
     rise = not any(r["falls"] for r in rows)
-    return Numbers(rise, fit, load, _parts(rows, "change"), _parts(rows, "passed"), most, made)
+    passed = _parts(rows, "made_passed" if fit and upto >= MADE else "passed")
+    return Numbers(rise, fit, load, _parts(rows, "change"), passed, most, made)
 
 
 def _parts(rows: Iterable[Row], which: str) -> Files:
@@ -96,7 +100,7 @@ def _parts(rows: Iterable[Row], which: str) -> Files:
     }
 
 
-def _by_time(changes: ChangeTable, upto: int) -> DataFrame:
+def _by_time(changes: ChangeTable, upto: int, kinds: Sequence[str]) -> DataFrame:
     """What the changes of one time in one file are together; rows of a full load have no time."""
     from pyspark.sql import functions as F
 
@@ -108,11 +112,10 @@ def _by_time(changes: ChangeTable, upto: int) -> DataFrame:
         begun = F.when(loaded, F.col(changes.header("timestamp")).cast("timestamp"))
     time, number = F.substring(seq, 1, TIME_DIGITS), _number(seq)
     change = oper != BEFORE
-    progress = _made(seq) if upto >= MADE else number
     beyond = seq.rlike("^[0-9]+$") & (number.isNull() | (time.startswith("0") & (time != _NONE)))
     sums = [
         made.alias(f"{which}_{name}")
-        for which in ("change", "passed")
+        for which in kinds
         for name, made in (
             ("many", F.count_if(which)),
             ("sum", F.sum(F.when(F.col(which), F.col("hash")))),
@@ -123,7 +126,9 @@ def _by_time(changes: ChangeTable, upto: int) -> DataFrame:
         changes.df.filter(good & (_usual(seq) | loaded))
         .select(F.when(~loaded, time).alias("time"), F.coalesce(file, F.lit("")).alias("file"),
                 number.alias("number"), begun.alias("begun"), change.alias("change"),
-                ((progress <= upto) & change).alias("passed"), F.when(~loaded & beyond, seq).alias("beyond"),
+                ((number <= upto) & change).alias("passed"),
+                ((_made(seq) <= upto) & change).alias("made_passed"),
+                F.when(~loaded & beyond, seq).alias("beyond"),
                 F.xxhash64(seq, oper).bitwiseAND(_HASH).alias("hash"))
         .groupBy("time", "file")
         .agg(F.min("number").alias("least"), F.max("number").alias("most"), F.max("begun").alias("begun"),
@@ -131,7 +136,7 @@ def _by_time(changes: ChangeTable, upto: int) -> DataFrame:
     )  # fmt: skip
 
 
-def _by_file(times: DataFrame) -> DataFrame:
+def _by_file(times: DataFrame, kinds: Sequence[str]) -> DataFrame:
     """What the changes of one file are together, given those of each of its times."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -143,7 +148,7 @@ def _by_file(times: DataFrame) -> DataFrame:
     earlier = Window.partitionBy(load).orderBy("place").rangeBetween(Window.unboundedPreceding, -1)
     falls = F.col("place").isNull() | F.coalesce(F.col("least") <= F.max("most").over(earlier), F.lit(False))
     sums = []
-    for which in ("change", "passed"):
+    for which in kinds:
         many, checksum, last = (F.when(~load, F.col(f"{which}_{n}")) for n in ("many", "sum", "last"))
         whole = F.concat(F.col("time"), F.lpad(last.cast("string"), NUMBER_DIGITS, "0"))
         made = {"many": F.coalesce(F.sum(many), F.lit(0)), "sum": F.sum(checksum), "last": F.max(whole)}
@@ -173,6 +178,13 @@ def followed(changes: ChangeTable, numbers: Numbers, reached: int) -> ChangeTabl
     """
     from pyspark.sql import functions as F
 
+    if reached >= MADE > numbers.most and numbers.made > reached and not numbers.fit:
+        raise FormatError(
+            f"change numbers from {PARTS:,} on cannot be put together with their times, by which the target "
+            "keeps its progress",
+            where=changes.name,
+            hint="apply what came since as a folder of its own, with another `--name`",
+        )
     if numbers.rise and not (reached >= MADE and numbers.fit):
         return changes
     if 0 <= reached < MADE:

@@ -21,9 +21,8 @@ class TableNames:
 
     def __init__(self, root: str, task: str) -> None:
         self._notes = TableNotes(f"{root.rstrip('/')}/{NAMES}", task, _VALUES)
-        self._known: dict[str, str] = {}
-        for table, values in self._notes.rows():  # a table whose id changed has its newest one
-            self._known = {i: t for i, t in self._known.items() if t != table} | {values["id"]: table}
+        ids = {table: values["id"] for table, values in self._notes.rows()}  # the newest one of each
+        self._known = {i: table for table, i in ids.items()}
 
     def of(self, given: Mapping[str, str]) -> dict[str, str]:
         """The names by the vendor's id; `given` ones come first, and a name is that of one table."""
@@ -46,5 +45,6 @@ def refuse_unnamed(unnamed: Mapping[str, str], option: str | None, where: str) -
     raise ApplyError(
         f"which target these changes belong to is not known: {said}",
         where=where,
-        hint=f"name it: `-o '{option}={example}'`; or apply them with earlier or later files that do",
+        hint=f"name it: `-o '{option}={example}'` (its id is a name, too); or apply them with earlier or "
+        "later files that do",
     )

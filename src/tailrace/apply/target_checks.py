@@ -40,7 +40,7 @@ def target_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
     place = Place.of(task.target.database)
     try:
         with session(place, place.label) as mine:
-            if mine.info.parameter_status("in_hot_standby") == "on":
+            if mine.execute("select pg_is_in_recovery()").fetchone() == (True,):
                 what = "the target's server is a standby: it takes no writes"
                 return [Finding("error", what, place.label, "use the primary's address (`target.database`)")]
             if feeding := _feeding(task, place, mine, tables):
@@ -57,7 +57,7 @@ def target_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
 
 def _encoding(on: Session, place: Place) -> Iterator[Finding]:
     """Of a database that lacks characters: only when a batch is written is it known that one has them."""
-    encoding = on.info.parameter_status("server_encoding")
+    (encoding,) = on.execute("show server_encoding").fetchone() or ("",)
     if encoding not in ("UTF8", "SQL_ASCII"):
         yield Finding(
             "warning",

@@ -21,7 +21,7 @@ from ..state import orders
 from ..state.orders import TableControl
 from .added_tables import AddedTables
 from .ddl_watch import Watch, recreated
-from .stream import MISSING
+from .stream import ALTERED, MISSING
 from .table_selection import Known, Moved, drop_targets, members
 from .target_rename import Renaming
 from .unlisted_tables import come_back, leave, left_out, warn_of_archives
@@ -173,10 +173,10 @@ class FollowedTables:
         return members(source, self.task, self.known.states, self._moved)
 
     def _made_again(self, source: LogSource, stream: Stream, busy: set[str]) -> set[str]:
-        """Handles tables that have lost changes, because they were created again, published otherwise, or
-        got partitions with rows: only
-        a baseline helps that begins when they are published again. Returns those that must not be captured
-        before one is requested."""
+        """Handles tables that have lost changes, because they were created again, published otherwise, or got
+        partitions with rows: only a baseline helps that begins when they are published again. Returns those
+        that must not be captured before one is requested: not those with new partitions, whose stream has
+        all that comes."""
         waiting, path = set(), self.task.orders_path
         for table, why in stream.lost(source, self.tables).items():
             state = self.known.states.get(table, TableControl(table))
@@ -185,7 +185,7 @@ class FollowedTables:
                 continue
             policy = recreated(self.task, table)
             asked = due or bool(state.wanted) or policy == APPLY
-            if not asked:
+            if not asked and why in (MISSING, ALTERED):
                 waiting.add(table)
             # What is being read is of before: apply is to wait for the baseline that is asked for.
             stale = (asked and table in busy) or (not state.wanted and (why != MISSING or policy != STOP))

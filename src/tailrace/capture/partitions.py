@@ -71,12 +71,14 @@ class Partitions:
 
 def _after(before: Mapping[str, Any] | None, now: base.Partitions) -> dict[str, Any]:
     known = before or {"filled": [], "unsure": {}}
-    at = dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")
+    at = dt.datetime.now(dt.timezone.utc).isoformat()
+    there = set(now.there.values())
     filled = [*known["filled"], *(n for n in now.filled if n not in known["filled"])]
     return {
         "there": dict(now.there),
         "filled": filled,
-        "unsure": known["unsure"] | dict.fromkeys(now.unsure, at),
+        "unsure": {n: since for n, since in known["unsure"].items() if n in there}
+        | dict.fromkeys(now.unsure, at),
     }
 
 

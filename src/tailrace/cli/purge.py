@@ -231,7 +231,7 @@ def add_consumer(
     ordering.matching(ordering.tables_of(task), named, task.name)
     registered = consumers_of(task)
     registered.add(name, tables=tables or None, log=log)
-    if (gone := registered.promised) >= 0:
+    if (gone := registered.promised) > 0:
         said = f"{escape(name)}: changes up to number {gone:,} have been removed, or are about to be"
         err.print(f"[yellow]{said}: it can read those after that[/]", soft_wrap=True)
     list_consumers(ctx, as_json)

@@ -42,7 +42,7 @@ def _column(value: str) -> str:
 def _address(url: str, info: ValidationInfo) -> str:
     strict = _connects(info)
     found = secrets.expand(url, _start(info), address=True, strict=strict)
-    return found if found or strict or not url else "postgresql://"
+    return found if "://" in found or strict or not url else "postgresql://"
 
 
 def arguments_expanded(arguments: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:

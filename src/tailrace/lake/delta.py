@@ -335,7 +335,7 @@ def read(table: str, columns: Sequence[str] | None = None) -> pa.Table:
     Raises:
         TailraceError: files of it have been removed meanwhile.
     """
-    with opened(table) as delta, removed.told(table):
+    with removed.told(table), opened(table) as delta:
         return dataset(delta).to_table(columns=list(columns) if columns else None)
 
 

@@ -6,21 +6,24 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ..errors import PositionError
+from ..lake.log import LogState
 from ..model import sequence
 from ..query.change_files import POSITION, SEQ, ChangeFiles
 from ..query.points import Point
 from ..state.ledger import Baseline, Stored
 
 
-def refuse_older(files: ChangeFiles, point: Point, taken: Baseline, stored: Stored | None) -> None:
-    """Raises PositionError when a place is not known to be after a baseline.
+def refuse_older(
+    files: ChangeFiles, point: Point, taken: Baseline, stored: Stored | None, captured: LogState
+) -> None:
+    """Raises PositionError when a place is not known to be after a baseline; `captured`: the end of LOG.
 
     A baseline may be ahead of what LOG had when it began, and of this host's clock when it was finished:
     the changes before its position are in its rows, whatever their numbers and times.
     """
     last = files.last(pc.field(POSITION) < taken.position)
     has = max(taken.after, -1 if last is None else sequence.number_of(last[0]))
-    if stored is not None and stored.position < taken.position:
+    if stored is not None and not _all_stored(stored, captured, taken.position):
         has = max(has, stored.upto + 1)  # what it has after that is not known yet
     finished = sequence.make(sequence.time_part(taken.finished_at), 0)
     known = f"change number {has}, finished at {taken.finished_at:%Y-%m-%dT%H:%M:%SZ}"
@@ -39,6 +42,14 @@ def refuse_older(files: ChangeFiles, point: Point, taken: Baseline, stored: Stor
             where=files.path,
             hint="ask for a later place",
         )
+
+
+def _all_stored(stored: Stored, captured: LogState, position: str) -> bool:
+    """Whether all changes before a stream position are stored."""
+    if stored.position >= position:
+        return True
+    end = (captured.position or b"").hex().upper()
+    return end >= position and captured.number <= stored.upto
 
 
 def refuse_later(point: Point, stored: Stored | None, task: str) -> None:

@@ -100,17 +100,16 @@ class TaskTable(TableChanges):
                 where=task.name,
                 hint="`tailrace status` shows when it has",
             )
-        # The target first, then its changes: all that it has is among them.
-        versions = Versions.of(task, taken)
-        return TaskTable.of(task, self.name)._upto(at, versions, taken)
+        # The target and the record first, then the changes: all that those have is among them.
+        versions, stored = Versions.of(task, taken), last_stored(task.control_path("stored"))
+        return TaskTable.of(task, self.name)._upto(at, versions, taken, stored)
 
-    def _upto(self, at: Place | None, versions: Versions, taken: Baseline) -> _Rows:
+    def _upto(self, at: Place | None, versions: Versions, taken: Baseline, stored: Stored | None) -> _Rows:
         point = None if at is None else Point.of(at)
         upto = None if point is None else point.upto()
         if point is not None:
             self.files.refuse_gone(None, point)
-            stored = self._stored()
-            refuse_older(self.files, point, taken, stored)
+            refuse_older(self.files, point, taken, stored, log.state(self._task.log_path))
             refuse_later(point, stored, self._task.name)
         self.files.refuse_gaps(Point.of(taken.position), point)
         later = None if upto is None else self.files.first(~upto)
@@ -130,7 +129,7 @@ class TaskTable(TableChanges):
         )
         self.files.refuse_gone(lacks, None, needs)
         rows = self.files.rows_where(both(since, upto), self._wanted(STATE))
-        return self._laid_over(version, taken, rows)
+        return replace(self._laid_over(version, taken, rows), stored=stored)
 
     def diff(self, start: Place, end: Place | None = None) -> Result:
         """The rows that differ between two places: those of `as_of(start)` and those of `as_of(end)` (None:
@@ -146,20 +145,20 @@ class TaskTable(TableChanges):
         now = known.table
         now.files.refuse_gone(None, last)
         if last is not None:
-            refuse_later(last, now._stored(), now._task.name)
+            refuse_later(last, known.stored, now._task.name)
         rows = now.files.rows_where(both(~first.upto(), last and last.upto()), now._wanted(ORDER))
         if last is not None and not rows.num_rows:
-            now._refuse_reversed(first, last, known.taken)
+            now._refuse_reversed(first, last, known)
         changes, schema = now._range(rows, before.schema, known.layouts, self.name)
         base = Result(schema, lambda: (fitted(batch, schema) for batch in before.batches()))
         return Result.of(different(changes, base), changes.aside)
 
-    def _refuse_reversed(self, first: Point, last: Point, taken: Baseline) -> None:
+    def _refuse_reversed(self, first: Point, last: Point, known: _Rows) -> None:
         """Raises an error when it is known that the rows as of `last` are older than those as of `first`."""
         refuse_reversed(self.files, first, last)
         if self.files.first(first.upto() & ~last.upto()):
             raise reversed_places(first, last)
-        refuse_older(self.files, last, taken, self._stored())
+        refuse_older(self.files, last, known.taken, known.stored, log.state(self._task.log_path))
 
     def _wanted(self, headers: tuple[str, ...]) -> list[str]:
         """The data columns of the change table, and some of its headers."""
@@ -193,9 +192,6 @@ class TaskTable(TableChanges):
     def _task(self) -> Task:
         assert self.task is not None  # noqa: S101 - `of` gives it
         return self.task
-
-    def _stored(self) -> Stored | None:
-        return last_stored(self._task.control_path("stored"))
 
     def _laid_over(self, version: Version, taken: Baseline, rows: pa.Table) -> _Rows:
         from ..validate.versions import mark_of
@@ -249,9 +245,10 @@ class TaskTable(TableChanges):
 @dataclass(frozen=True)
 class _Rows:
     """Rows as of a place: the table when they were read, the layout that they have, with later ones, and the
-    baseline that they begin with."""
+    baseline that they begin with, the record of what was stored before they were read."""
 
     table: TaskTable
     answer: Result
     layouts: list[Layout]
     taken: Baseline
+    stored: Stored | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -111,8 +112,8 @@ def altered_findings(
         if (
             table in tables
             and table not in lost
-            and table in baselines
-            and baselines[table].finished_at < since
+            and (taken := baselines.get(table))
+            and taken.finished_at - dt.timedelta(seconds=taken.seconds) <= since
         ):
             lost[table] = why
     return [Finding("warning", why, t, CURE.format(t)) for t, why in lost.items()]

@@ -113,38 +113,37 @@ def run(
     kept = apply_place.kept_in(target, control)
     names, passed = TableNames(kept, app_id), LateChanges(kept, app_id)
     side = vendor_reading.named(convert.side(form, changes, given), names)
+    # First: a file that is whole now is whole when it is read.
+    cut = vendor_reading.incomplete(spark, side, fail=fail)
     read, found, numbers = vendor_reading.read(spark, side, passed)
     watched = {n: (ct, *convert.observed(ct, [], fail=fail)) for n, ct in found.changes.items()}
     good = {n: ct.with_df(df) for n, (ct, df, _) in watched.items() if n not in found.apart}
     good, places = map_vendor_tables(spark, good, tables.table if tables else None, app_id)
     archive = ruling is not None and ruling.rules.mode == "archive"
-    if not archive:  # which keeps headers, too
-        found, good = vendor_reading.with_columns(found, good)
     _refuse_types(good)
     place, target, root = apply_place.opened(spark, target, app_id, control, places)
     try:
-        cut = vendor_reading.incomplete(spark, side, fail=fail)
+        good = vendor_reading.with_kept(place, good, found, ruling.rules if ruling else Rules())
+        reached = {n: _reached(place, n) for n in good}
+        if not archive:  # which keeps headers, too
+            new = {n for n in good if reached[n] >= 0 and not numbers[n].end_at(reached[n])}
+            found, good = vendor_reading.with_columns(found, good, new)
         for name in reversed(list(found.apart)):  # those first that tell how others are to be read
             watched[name][2].figures()  # their bad rows stop the call before anything is written
-        reached = {n: _reached(place, n) for n in good}
         loads = {n: (numbers[n].load, reached[n]) for n in good}
         full = FullLoads(root, app_id)
         full.check(loads)
-        followed = {n: _followed(ct, numbers[n], reached[n]) for n, ct in good.items()}
-        good = vendor_reading.with_kept(place, followed, found, ruling.rules if ruling else Rules())
+        good = {n: _followed(ct, numbers[n], reached[n]) for n, ct in good.items()}
         late = passed.late({n: numbers[n].passed for n in good}, reached)
         late_changes.refuse({} if skip_late else late, changes)
-        held = Suspensions(root, app_id)
+        held = _suspensions(root, app_id, good if resume and not dry_run else ())
         applied: list[dict[str, Any]] = []
-        if resume and not dry_run:
-            for table in good:
-                held.resume(table)
         with _running(ruling, app_id, changes, target, root, good, dry_run=dry_run) as log:
             applier = None if ruling is None else _applier(spark, place, root, app_id, ruling, log)
             try:
                 applied.extend(_each(applier, place, held, good, ruling, dry_run=dry_run))
             finally:
-                _note(full, names, place, {} if dry_run else loads, found)
+                _note(full, names, place, {} if dry_run else loads, found, applied)
             if not dry_run:
                 passed.note({n: _passed(place, n, read.changes[n], numbers[n]) for n in good}, reached)
     except BaselineNeededError as error:  # no task is there that would take one
@@ -217,12 +216,29 @@ def _refuse_types(changes: Mapping[str, ChangeTable]) -> None:
         )
 
 
-def _note(full: FullLoads, names: TableNames, target: Target, loads: Found, found: Read) -> None:
+def _suspensions(root: str, app_id: str, resumed: Iterable[str]) -> Suspensions:
+    """The suspended tables, without those that are resumed."""
+    held = Suspensions(root, app_id)
+    for table in resumed:
+        held.resume(table)
+    return held
+
+
+def _note(
+    full: FullLoads,
+    names: TableNames,
+    target: Target,
+    loads: Found,
+    found: Read,
+    applied: Iterable[Mapping[str, Any]],
+) -> None:
     """Notes the full loads and the vendor's ids of the tables that have a target now."""
     there = {n: load for n, load in loads.items() if _reached(target, n) >= 0}
     full.note(there)
-    # Of one without a name whose target was there before, earlier changes are perhaps elsewhere.
-    sure = [n for n, (_, reached) in there.items() if n not in found.unnamed or reached < 0]
+    # Of one without a name whose target was there before, earlier changes are perhaps elsewhere; where
+    # nothing was inserted, its first name may come yet.
+    filled = {one["table"] for one in applied if one.get("inserted")}
+    sure = [n for n, (_, reached) in there.items() if n not in found.unnamed or (reached < 0 and n in filled)]
     names.note({n: found.ids[n] for n in sure if n in found.ids})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from ..apply.numbering import Numbers
 from ..apply.table_names import TableNames, refuse_unnamed
 from ..apply.targets.base import Target
 from ..engine.rules import Rules
-from ..errors import FormatError
+from ..errors import ApplyError, FormatError
 from ..formats import checks, convert
 from ..formats.base import Read
 from ..model.change import ChangeTable
@@ -66,8 +66,25 @@ def incomplete(spark: SparkSession, side: convert.Side, *, fail: bool) -> list[s
     return found
 
 
-def with_columns(found: Read, good: Mapping[str, ChangeTable]) -> tuple[Read, dict[str, ChangeTable]]:
-    """What was read, with the tables without columns among those that no target takes; the other tables."""
+def with_columns(
+    found: Read, good: Mapping[str, ChangeTable], new: Collection[str]
+) -> tuple[Read, dict[str, ChangeTable]]:
+    """What was read, with the tables without columns among those that no target takes; the other tables.
+
+    Args:
+        found: what was read.
+        good: its change tables.
+        new: those that have changes which their targets lack.
+
+    Raises:
+        ApplyError: rows, truncates alone, do not say which columns a table has that has a target.
+    """
     bare = {n: "it has no columns but headers" for n, ct in good.items() if not ct.columns}
+    if odd := sorted(bare.keys() & found.partial & set(new)):
+        raise ApplyError(
+            f"{', '.join(odd)}: nothing says which columns and which key the changes are of",
+            where=odd[0],
+            hint="apply them together with the files after them, or with `tailrace_columns`",
+        )
     rest = {n: ct for n, ct in good.items() if n not in bare}
     return replace(found, apart={**bare, **found.apart}), rest

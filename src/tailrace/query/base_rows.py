@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..errors import ConfigError, UnsupportedError
 from ..lake import log
@@ -138,19 +139,63 @@ def whole(base: pa.Table, columns: Sequence[str], table: str) -> pa.Table:
 
 def _typed(rows: pa.Table, schema: pa.Schema, table: str) -> pa.Table:
     """Rows whose columns have the types of a schema, where it has them."""
+    wanted = {f.name: f.type for f in schema}
     for place, field in enumerate(rows.schema):
-        wanted = schema.field(field.name).type if field.name in schema.names else field.type
-        if field.type != wanted:
-            try:
-                values = rows.column(place).cast(wanted)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        kind = wanted.get(field.name, field.type)
+        if field.type != kind:
+            values, why = _cast(rows.column(place), kind)
+            if why is not None:
                 raise ConfigError(
-                    f"base has {field.name} as {field.type}: its values cannot be {wanted} ({error})",
+                    f"base has {field.name} as {field.type}: its values cannot be {kind} ({why})",
                     where=table,
-                    hint=f"give {field.name} as {wanted}",
-                ) from error
-            rows = rows.set_column(place, field.with_type(wanted), values)
+                    hint=f"give {field.name} as {kind}",
+                )
+            rows = rows.set_column(place, field.with_type(kind), values)
     return rows
+
+
+def _cast(values: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.ChunkedArray, str | None]:
+    """Values of a type, and why they cannot be; None: they are the same in it."""
+    if not pa.types.is_null(values.type) and _family(values.type) != _family(kind):
+        return values, "another kind of values"
+    try:
+        made = values.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        return values, str(error)
+    if pa.types.is_floating(kind) and pa.types.is_floating(values.type):  # which are cut without a word
+        back, same = made.cast(values.type), pc.equal(made.cast(values.type), values)
+        same = pc.or_kleene(same, pc.and_(pc.is_nan(back), pc.is_nan(values)))
+        if not pc.all(same).as_py():
+            return values, "some are not exact in it"
+    return made, None
+
+
+def _family(kind: pa.DataType) -> str:
+    """Types of one family have values in common: what a cast between others makes is another value."""
+    if pa.types.is_dictionary(kind):
+        return _family(kind.value_type)
+    if pa.types.is_timestamp(kind):
+        return "time" if kind.tz is None else "time with a zone"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"list of {_family(kind.value_type)}"
+    for name, of in _FAMILIES.items():
+        if any(one(kind) for one in of):
+            return name
+    return str(kind)
+
+
+_FAMILIES = {
+    "number": (pa.types.is_integer, pa.types.is_decimal),
+    "float": (pa.types.is_floating,),
+    "text": (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    "bytes": (
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_binary_view,
+        pa.types.is_fixed_size_binary,
+    ),
+    "date": (pa.types.is_date,),
+}
 
 
 def _all_told(base: pa.Table, layouts: Sequence[Layout]) -> list[_Told | None]:

@@ -13,7 +13,7 @@ from ..engine import chains, pairs, rebuild, sql_server, transactions
 from ..engine import history as versions
 from ..engine import net as netted
 from ..engine.bag_changes import as_keyed, net_of_bag
-from ..engine.change_arrays import ChangeArrays
+from ..engine.change_arrays import ChangeArrays, with_reasons
 from ..engine.net import Deduplication
 from ..engine.sql_server import Style
 from ..errors import BaselineNeededError, ConfigError
@@ -319,5 +319,9 @@ class TableChanges:
 
 
 def _together(aside: pa.Table, bad: pa.Table) -> pa.Table:
-    names = [n for n in aside.column_names if n in bad.column_names]
-    return pa.concat_tables([aside.select(names), bad.select(names).cast(aside.select(names).schema)])
+    """Rows that were set aside, and bad ones, with the columns of both; the last is the reasons."""
+    mine, theirs = aside.column_names[:-1], {*bad.column_names[:-1]}
+    rows = aside.select([n for n in mine if n in theirs])
+    both = pa.concat_tables([rows, bad.select(rows.column_names).cast(rows.schema)])
+    reasons = pa.chunked_array([*aside.columns[-1].chunks, *bad.columns[-1].chunks], pa.string())
+    return with_reasons(both, reasons)

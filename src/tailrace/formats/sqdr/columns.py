@@ -61,7 +61,8 @@ def sources_of(log: DataFrame, tables: Tables, options: SqdrOptions) -> Sources:
     table_of = names_of(dests, notes, given)
     rows_of: dict[str | None, str] = {}
     for subscription, table in table_of.items():
-        table_of[subscription], known_as = declared_as(table, subscription, declared, given)
+        dest = latest(dests.get(subscription, ()))
+        table_of[subscription], known_as = declared_as(table, subscription, declared, given, dest)
         if known_as is not None:
             rows_of[subscription] = known_as
     _refuse_one_name([*table_of.items(), *((s, n) for s, n in given.items() if s not in table_of)])
@@ -173,11 +174,16 @@ def _declared(tables: Tables) -> _Declared:
 
 
 def declared_as(
-    table: str, subscription: str | None, declared: Collection[str], given: Collection[str | None] = ()
+    table: str,
+    subscription: str | None,
+    declared: Collection[str],
+    given: Collection[str | None] = (),
+    dest: str | None = None,
 ) -> tuple[str, str | None]:
     """A subscription's table, and the name under which `tailrace_columns` declares it (None: it does not):
-    its own, or its destination's. Where several subscriptions are declared to write there, and the log has
-    rows of one, it is the declared name, unless the subscription is `given` its name.
+    its own, or its destination's (`dest`: its latest one, when it is known under another name). Where several
+    subscriptions are declared to write there, and the log has rows of one, it is the declared name, unless
+    the subscription is `given` its name.
 
     >>> declared_as("shop.item@31", "31", ["shop.item"]), declared_as("shop.item", "31", ["shop.item@31"])
     (('shop.item@31', 'shop.item'), ('shop.item@31', 'shop.item@31'))
@@ -186,7 +192,10 @@ def declared_as(
     if (found := next((n for n in names if n in declared), None)) is not None:
         return table, found
     own = f"{table}@{subscription}"
-    return (table if subscription in given else own, own) if own in declared else (table, None)
+    if own in declared:
+        return table if subscription in given else own, own
+    theirs = (f"{dest}@{subscription}", dest) if subscription in given else ()
+    return table, next((n for n in theirs if n in declared), None)
 
 
 def layout_of(rows: list[dict[str, object]]) -> tuple[list[KeyLogField], list[str]]:
@@ -225,8 +234,8 @@ def names_of(
         known = [n for d in texts if (n := _name_in(d))]
         # Lines that could not be read have no subscription: they belong to the key log itself.
         latest = known[-1] if known else KEYLOG if subscription is None else subscription
-        if names.setdefault(subscription, latest) != latest and known:
-            its = given[str(subscription)]
+        its = given.get(str(subscription), latest)
+        if names.setdefault(subscription, latest) != latest and its != latest and known:
             notes.append(
                 f"subscription {subscription} writes to {latest}, but its changes go on as those of {its}; "
                 "the option subscriptions gives it another name"
@@ -238,6 +247,11 @@ def names_of(
         notes.append(f"several subscriptions wrote to {name}: each has a change table")
     made = {s: f"{names[s]}@{s}" if names[s] in many else names[s] for s in dests}
     return made | {s: table for s, table in given.items() if s in made}
+
+
+def latest(dests: Sequence[str]) -> str | None:
+    """The name of the latest destination, if there is one."""
+    return next((n for d in reversed(dests) if (n := _name_in(d))), None)
 
 
 def _refuse_one_name(names: Collection[tuple[str | None, str]]) -> None:

@@ -12,7 +12,7 @@ from ..first_rows import Glance, TableSample
 from ..glances import plain_rows
 from ..samples import samples as taken
 from ..tailrace import types_of
-from .columns import declared_as, key_of, layout_of, names_of
+from .columns import declared_as, key_of, latest, layout_of, names_of
 from .reading import TIME_SHAPED, is_keylog
 from .tables import CHANGES, COLUMNS, COLUMNS_TABLE, KEYLOG_TABLE, SqdrOptions
 from .text import DEST_END
@@ -39,7 +39,8 @@ def glance(tables: Mapping[str, TableSample], options: SqdrOptions, path: str) -
     made = []
     for subscription, name in names_of(dests, [], options.subscriptions).items():
         its = [r for r in rows if r["subscription_id"] == subscription]
-        table, known_as = declared_as(name, subscription, declared, options.subscriptions)
+        dest = latest(dests[subscription])
+        table, known_as = declared_as(name, subscription, declared, options.subscriptions, dest)
         if known_as is not None:
             fields, key = layout_of(declared[known_as])
             columns = {f.name: f.type for f in fields}

@@ -91,7 +91,12 @@ def connect(url: str, **more: str) -> Session:
     try:
         made = psycopg.connect(**merged, autocommit=True)  # type: ignore[arg-type]
         known = [name for name, since in _SINCE.items() if made.info.server_version >= since]
-        made.execute("; ".join(f"SET {name} = 0" for name in known).encode())
+        try:
+            if known:
+                made.execute("; ".join(f"SET {name} = 0" for name in known).encode())
+        except psycopg.Error:
+            made.close()
+            raise
         return made
     except psycopg.Error as error:
         said = str(error).strip()
@@ -122,7 +127,8 @@ def is_lost(error: psycopg.Error) -> bool:
     """
     if error.sqlstate:
         return error.sqlstate.startswith(_LOST)
-    return isinstance(error, psycopg.OperationalError)  # others are psycopg's own: it refused an argument
+    # A message that makes no sense is a plain one; others are psycopg's own: it refused an argument.
+    return isinstance(error, psycopg.OperationalError) or type(error) is psycopg.DatabaseError
 
 
 def failure(pg: PGconn, result: PGresult | None) -> psycopg.Error:
