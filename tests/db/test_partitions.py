@@ -207,6 +207,19 @@ def test_a_table_with_such_a_partition_may_be_resumed_as_it_is(
     assert 21 not in found and {22, 23} < {*found}
 
 
+def test_a_table_that_was_suspended_for_something_else_is_so_for_a_partition_when_it_is_resumed(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    shop = shop_of(tmp_path, database, db)
+    orders.suspend(shop.task.orders_path, "s.p", "a conflict")
+    attach(db, "side", 20, "(21)")
+    drain(shop.task, None)
+    assert shop.state("s.p") == ("suspended", "a conflict")
+    orders.give(shop.task.orders_path, orders.RESUME, ["s.p"], why="", who="root")
+    drain(shop.task, None)
+    assert shop.state("s.p") == ("suspended", LOST)
+
+
 def test_a_group_with_automatic_baselines_reads_them(
     tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:

@@ -154,3 +154,6 @@ def test_other_mistakes_are_mistakes_without_secrets_too(tmp_path: Path) -> None
     file.write_text("name: shop\nsource: {url: 'postgesql://me:${NO_SUCH_PW}@db/shop'}\n")
     with pytest.raises(ConfigError, match="no source supports postgesql"):
         load(file, connects=False)
+    file.write_text("name: shop\nsource: {url: 'localhost:5432/shop'}\n")
+    with pytest.raises(ConfigError, match="there is no :// in the address"):
+        load(file, connects=False)

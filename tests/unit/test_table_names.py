@@ -43,3 +43,9 @@ def test_they_are_refused(tmp_path: Path) -> None:
         ApplyError, match=r"31: its rows have no name(.|\n)*where: part(.|\n)*-o 'ids=31=TABLE'"
     ):
         refuse_unnamed({"31": "its rows have no name"}, "ids", "part")
+
+
+def test_an_id_that_goes_back_to_a_table_is_of_that_table(tmp_path: Path) -> None:
+    for table in ("A", "B", "A"):
+        TableNames(str(tmp_path), "apply").note({table: "31"})
+    assert TableNames(str(tmp_path), "apply").of({}) == {"31": "A"}

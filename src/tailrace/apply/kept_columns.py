@@ -16,7 +16,7 @@ def kept(target: Target, table: str, changes: ChangeTable, rules: Rules) -> Chan
     all images."""
     from pyspark.sql import functions as F
 
-    if not (changes.key and target.exists(table)):  # without a key, all values tell a row
+    if not (changes.columns and target.exists(table)):
         return changes
     own = {*changes.columns, *added_by(rules)}
     more = {n: kind for n, kind in target.columns(table).items() if n not in own}

@@ -21,7 +21,10 @@ class TableNames:
 
     def __init__(self, root: str, task: str) -> None:
         self._notes = TableNotes(f"{root.rstrip('/')}/{NAMES}", task, _VALUES)
-        ids = {table: values["id"] for table, values in self._notes.rows()}  # the newest one of each
+        ids: dict[str, str] = {}
+        for table, values in self._notes.rows():
+            ids.pop(table, None)  # the newest comes last
+            ids[table] = values["id"]
         self._known = {i: table for table, i in ids.items()}
 
     def of(self, given: Mapping[str, str]) -> dict[str, str]:

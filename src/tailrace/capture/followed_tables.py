@@ -185,8 +185,9 @@ class FollowedTables:
                 continue
             policy = recreated(self.task, table)
             asked = due or bool(state.wanted) or policy == APPLY
-            if not asked and why in (MISSING, ALTERED):
-                waiting.add(table)
+            told = state.held != orders.SUSPENDED or state.why == why
+            if not asked and (why in (MISSING, ALTERED) or not told):
+                waiting.add(table)  # suspended for something else, it is to be so for this once it is resumed
             # What is being read is of before: apply is to wait for the baseline that is asked for.
             stale = (asked and table in busy) or (not state.wanted and (why != MISSING or policy != STOP))
             if stale and state.held != orders.SUSPENDED:

@@ -72,13 +72,13 @@ class Partitions:
 def _after(before: Mapping[str, Any] | None, now: base.Partitions) -> dict[str, Any]:
     known = before or {"filled": [], "unsure": {}}
     at = dt.datetime.now(dt.timezone.utc).isoformat()
-    there = set(now.there.values())
+    names = {} if before is None else {name: now.there.get(key) for key, name in before["there"].items()}
+    unsure = {new: since for name, since in known["unsure"].items() if (new := names.get(name))}
     filled = [*known["filled"], *(n for n in now.filled if n not in known["filled"])]
     return {
         "there": dict(now.there),
         "filled": filled,
-        "unsure": {n: since for n, since in known["unsure"].items() if n in there}
-        | dict.fromkeys(now.unsure, at),
+        "unsure": unsure | dict.fromkeys(now.unsure, at),
     }
 
 

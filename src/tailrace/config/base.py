@@ -42,7 +42,16 @@ def _column(value: str) -> str:
 def _address(url: str, info: ValidationInfo) -> str:
     strict = _connects(info)
     found = secrets.expand(url, _start(info), address=True, strict=strict)
-    return found if "://" in found or strict or not url else "postgresql://"
+    return "postgresql://" if not strict and "://" not in found and _lacks(url, _start(info)) else found
+
+
+def _lacks(url: str, folder: Path) -> bool:
+    """Whether something is not there that a text names."""
+    try:
+        secrets.expand(url, folder, address=True)
+    except ValueError:
+        return True
+    return False
 
 
 def arguments_expanded(arguments: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:

@@ -113,9 +113,9 @@ def run(
     kept = apply_place.kept_in(target, control)
     names, passed = TableNames(kept, app_id), LateChanges(kept, app_id)
     side = vendor_reading.named(convert.side(form, changes, given), names)
-    # First: a file that is whole now is whole when it is read.
-    cut = vendor_reading.incomplete(spark, side, fail=fail)
+    files = vendor_reading.WholeFiles(spark, side, fail=fail)
     read, found, numbers = vendor_reading.read(spark, side, passed)
+    files.again()
     watched = {n: (ct, *convert.observed(ct, [], fail=fail)) for n, ct in found.changes.items()}
     good = {n: ct.with_df(df) for n, (ct, df, _) in watched.items() if n not in found.apart}
     good, places = map_vendor_tables(spark, good, tables.table if tables else None, app_id)
@@ -157,7 +157,7 @@ def run(
     if bad and not dry_run:
         convert.keep_aside(spark, side, root, replace(found, pending={}), report)
     unkeyed = [n for n, ct in good.items() if not (ct.key or archive)]
-    notes = [*cut, *vendor_notes.notes(found, unkeyed, late, report, changes)]
+    notes = [*files.notes, *vendor_notes.notes(found, unkeyed, late, report, changes)]
     return {"tables": applied, "bad": bad, "rejects": report.rejects, "notes": notes}
 
 

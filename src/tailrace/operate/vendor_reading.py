@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow.fs
+
 from ..apply import kept_columns, numbering
 from ..apply.late_changes import LateChanges
 from ..apply.numbering import Numbers
@@ -15,6 +17,7 @@ from ..engine.rules import Rules
 from ..errors import ApplyError, FormatError
 from ..formats import checks, convert
 from ..formats.base import Read
+from ..lake.parts import filesystem
 from ..model.change import ChangeTable
 
 if TYPE_CHECKING:
@@ -53,17 +56,37 @@ def with_kept(
     }
 
 
-def incomplete(spark: SparkSession, side: convert.Side, *, fail: bool) -> list[str]:
-    """Notes of files whose number of rows is not the one that their metadata says.
+class WholeFiles:
+    """The files of a side: whether each has as many rows as its metadata says. They are looked at before they
+    are read, because one that is whole then is whole when it is read; once more if others have come since."""
 
-    Raises:
-        FormatError: there are some, when `fail`.
-    """
-    found = convert.odd_files(spark, side)
-    if found and fail:
-        hint = "bring the whole files; `--on-bad reject` applies the rows that are there"
-        raise FormatError("; ".join(found), where=side.path, hint=hint)
-    return found
+    def __init__(self, spark: SparkSession, side: convert.Side, *, fail: bool) -> None:
+        self._spark, self._side, self._fail = spark, side, fail
+        self._there = self._names()
+        self.notes = self._odd()
+
+    def again(self) -> None:
+        """To be called when they were read.
+
+        Raises:
+            FormatError: some are not whole, if that is a failure.
+        """
+        if self._names() != self._there:
+            self.notes = self._odd()
+
+    def _names(self) -> set[str]:
+        if self._side.form.complete is None:
+            return set()
+        fs, root = filesystem(self._side.path)
+        found = fs.get_file_info(pyarrow.fs.FileSelector(root, recursive=True, allow_not_found=True))
+        return {one.path for one in found if one.is_file}
+
+    def _odd(self) -> list[str]:
+        found = convert.odd_files(self._spark, self._side)
+        if found and self._fail:
+            hint = "bring the whole files; `--on-bad reject` applies the rows that are there"
+            raise FormatError("; ".join(found), where=self._side.path, hint=hint)
+        return found
 
 
 def with_columns(
