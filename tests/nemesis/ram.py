@@ -23,7 +23,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import acero
 
 from tailrace.lake import delta as lake
-from tailrace.lake import log, log_retention
+from tailrace.lake import log, log_retention, removed
 from tailrace.lake.delta import admits
 from tailrace.state import ledger, orders, rolling, upkeep
 
@@ -174,8 +174,9 @@ class RamLake:
 
     def read(self, path: str, columns: Sequence[str] | None = None) -> pa.Table:
         self.at("read", path)
-        if path not in self.tables:
-            raise TableNotFoundError(path)
+        with removed.told(path):
+            if path not in self.tables:
+                raise TableNotFoundError(path)
         rows = self.rows(path)
         return rows.select(list(columns)) if columns else rows
 
