@@ -26,6 +26,17 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK)
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK)
 
 
+LONG = {"test_names_like_those_that_are_added", "test_outcomes_are_the_same_without_what_it_declares"}
+"""Tests of the conformance kits, which know no marks, that are slow ones here."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.name.partition("[")[0] in LONG:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     from tailrace.runtime.session import session

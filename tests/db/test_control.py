@@ -342,7 +342,9 @@ def test_orders_that_cannot_be_meant_are_refused(
     ]
 
 
-@pytest.mark.parametrize("database_too", [False, True], ids=["delta", "postgresql"])
+@pytest.mark.parametrize(
+    "database_too", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["delta", "postgresql"]
+)
 def test_a_target_that_goes_while_a_pipeline_runs_is_not_made_again(
     tmp_path: Path, database: str, db: psycopg.Connection, spark: Any, database_too: bool
 ) -> None:

@@ -79,6 +79,7 @@ def test_a_target_that_comes_back_gets_its_changes(
         assert [(t.state, t.behind, t.errors) for t in status(task).tables] == [("stopped", 0, 0)] * 2
 
 
+@pytest.mark.slow
 def test_a_baseline_waits_for_a_target_that_comes_back(
     tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

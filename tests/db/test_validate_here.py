@@ -227,7 +227,7 @@ def test_nothing_is_compared_here_above_the_limit(
 SUSPENDS = "groups: {g: {tables: [s.u], retries: 1}}\ntables: {s.u: {ddl: {drop: ignore}}}\n"
 
 
-@pytest.mark.parametrize("kind", ["delta", "postgresql"])
+@pytest.mark.parametrize("kind", ["delta", pytest.param("postgresql", marks=pytest.mark.slow)])
 def test_a_table_that_cannot_be_compared_keeps_no_other_from_it(
     tmp_path: Path, database: str, db: psycopg.Connection, kind: str
 ) -> None:
@@ -276,7 +276,7 @@ def test_a_target_that_is_gone_keeps_no_other_table_from_being_compared(
     assert gone.not_compared is not None and gone.not_compared.startswith("s.t is not in the target")
 
 
-@pytest.mark.parametrize("kind", ["delta", "postgresql"])
+@pytest.mark.parametrize("kind", ["delta", pytest.param("postgresql", marks=pytest.mark.slow)])
 def test_values_that_no_type_of_the_lake_holds_are_counted(
     tmp_path: Path, database: str, db: psycopg.Connection, kind: str
 ) -> None:

@@ -73,7 +73,7 @@ KINDS = {
     "mapped, transactional": f"apply: {{transactional: true}}\n{MAPPED}",
     "transactional, postgresql": "target: '{url}'\napply: {{transactional: true}}\n",
 }
-QUICK = ("rules and key log", "postgresql", "mapped")
+QUICK = ("rules and key log", "postgresql")
 """Those that newcomers run."""
 
 
@@ -136,7 +136,10 @@ def test_a_pipeline_on_one_machine_starts_no_jvm(
         assert len(source) == 878
 
 
-@pytest.mark.parametrize("kind", ["delta", "rules and key log", "postgresql"])
+@pytest.mark.parametrize(
+    "kind",
+    ["rules and key log", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("delta", "postgresql"))],
+)
 def test_changes_of_an_open_window_start_no_jvm(
     tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

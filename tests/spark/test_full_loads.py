@@ -44,6 +44,7 @@ def rows(root: Path) -> list[str]:
     return sorted(r["s"] for r in lake.read(f"{root}/lake/dbo.g").to_pylist())
 
 
+@pytest.mark.slow
 def test_files_that_come_later_stop_it(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, "LOAD00000001", "id,s\n1,a\n")
     (tmp_path / "changes" / "dbo.g__ct").mkdir()

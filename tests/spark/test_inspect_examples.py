@@ -74,6 +74,7 @@ def test_soliddb(spark: SparkSession) -> None:
     assert "SYS_LOG" in found.vendor_tables
 
 
+@pytest.mark.slow
 def test_two_vendors_in_one_folder(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

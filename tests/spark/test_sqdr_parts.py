@@ -133,6 +133,7 @@ def test_one_of_two_subscriptions_goes_on_alone(spark: SparkSession, tmp_path: P
     assert rows(tmp_path) == {"SHOP.ITEM@31": [("2", "b")], "SHOP.ITEM@32": [("1", "s")]}
 
 
+@pytest.mark.slow
 def test_a_second_subscription_gets_a_target_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
     apply(spark, tmp_path, [insert("31", 1, 1, "a")])
     apply(spark, tmp_path, [insert("32", 2, 1, "s")])
