@@ -29,3 +29,5 @@ def test_files_that_come_while_others_are_looked_at_are_looked_at_too(tmp_path: 
         files.again()
     assert error.value.where == str(tmp_path)
     assert WholeFiles(spark, side, fail=False).notes == ["b.csv"]
+    side.path = str(tmp_path / "a.csv")  # one file
+    WholeFiles(spark, side, fail=False).again()

@@ -78,6 +78,8 @@ class WholeFiles:
         if self._side.form.complete is None:
             return set()
         fs, root = filesystem(self._side.path)
+        if fs.get_file_info(root).is_file:
+            return {root}
         found = fs.get_file_info(pyarrow.fs.FileSelector(root, recursive=True, allow_not_found=True))
         return {one.path for one in found if one.is_file}
 
