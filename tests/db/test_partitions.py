@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tailrace.capture.partitions import UNSURE
+from tailrace.capture.partition_notes import UNSURE
 from tailrace.lake import delta as lake
 from tailrace.operate.checks import check
 from tailrace.state import orders

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.capture.partitions import _after
+from tailrace.capture.partition_notes import _after
 from tailrace.sources.base import Partitions
 
 pytestmark = pytest.mark.unit

@@ -12,7 +12,7 @@ from ..lake import log
 from ..sources.base import LogSource
 from ..state import streams
 from ..state.streams import ANEW, MADE, MAKING, PUBLISHED, UNMADE
-from .partitions import Partitions
+from .partition_notes import PartitionNotes
 
 MISSING = "it was dropped and created again, or removed from the publication"
 ALTERED = "somebody altered the publication, and changes may be missing: a new baseline has them"
@@ -23,7 +23,7 @@ class Streams:
 
     def __init__(self, task: Task, *, notes: bool = True) -> None:
         self._task, self.now, self._notes = task, streams.newest(task), notes
-        self.partitions = Partitions(task)
+        self.partitions = PartitionNotes(task)
         self._lost: dict[str, str] = {}
 
     @property

@@ -19,7 +19,7 @@ from ..apply.reach import GONE, GONE_HINT
 from ..apply.target_checks import target_findings
 from ..capture.ddl_watch import moved_of
 from ..capture.identities import identity_findings
-from ..capture.partitions import CURE
+from ..capture.partition_notes import CURE
 from ..capture.process import report
 from ..capture.stream import MISSING, Streams
 from ..capture.table_selection import members

@@ -31,7 +31,7 @@ _NAMED = 3
 """How many partitions a message names."""
 
 
-class Partitions:
+class PartitionNotes:
     """The partitions of a task's tables, as they were noted last."""
 
     def __init__(self, task: Task) -> None:
