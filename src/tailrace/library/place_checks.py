@@ -21,6 +21,8 @@ def refuse_older(
     A baseline may be ahead of what LOG had when it began, and of this host's clock when it was finished:
     the changes before its position are in its rows, whatever their numbers and times.
     """
+    if point.column == "stream_position" and point.high >= taken.position:
+        return
     last = files.last(pc.field(POSITION) < taken.position)
     has = max(taken.after, -1 if last is None else sequence.number_of(last[0]))
     if stored is not None and not _all_stored(stored, captured, taken.position):
@@ -29,11 +31,10 @@ def refuse_older(
     known = f"change number {has}, finished at {taken.finished_at:%Y-%m-%dT%H:%M:%SZ}"
     if last is not None and last[0] > finished:
         finished, known = last[0], f"with the changes up to change_seq {last[0]}"
-    if point.column == "stream_position":
-        later = point.high >= taken.position
-    elif point.number is not None:
+    later = False
+    if point.number is not None:
         later = point.number >= has
-    else:
+    elif point.column != "stream_position":
         first = files.first((pc.field(POSITION) >= taken.position) & after(taken.after))
         later = point.high >= finished or (first is not None and point.high >= first[0])
     if not later:
