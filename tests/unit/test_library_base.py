@@ -13,7 +13,6 @@ from tailrace.errors import ConfigError
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column
 from tailrace.model.types import schema_of
-from tailrace.query.base_rows import _typed
 
 from .task_home import COLUMNS, ITEM, TaskHome, item, partly_applied
 
@@ -53,49 +52,6 @@ def test_a_base_has_the_types_of_the_table_or_values_that_fit(home: TaskHome, qu
         ask(*places, base=odd).table()
     assert error.value.where == ITEM
     assert error.value.hint == "give id as int32"
-
-
-UTC, NAIVE = pa.timestamp("us", "UTC"), pa.timestamp("us")
-
-
-@pytest.mark.parametrize(
-    ("values", "kind", "fits"),
-    [
-        (pa.array([1.5, None, float("nan")], pa.float64()), pa.float32(), True),
-        (pa.array([1.1], pa.float64()), pa.float32(), False),
-        (pa.array([1e300], pa.float64()), pa.float32(), False),
-        (pa.array([7, None], pa.int64()), pa.int32(), True),
-        (pa.array([7], pa.int16()), pa.decimal128(12, 2), True),
-        (pa.array([2**40], pa.int64()), pa.int32(), False),
-        (pa.array([7], pa.int64()), UTC, False),
-        (pa.array([7], NAIVE), UTC, False),
-        (pa.array([7], pa.timestamp("us", "America/New_York")), NAIVE, False),
-        (pa.array([7], pa.timestamp("us", "America/New_York")), UTC, True),
-        (pa.array([7], pa.timestamp("ns", "UTC")), UTC, False),
-        (pa.array(["a"]).dictionary_encode(), pa.string(), True),
-        (pa.array([b"a"]), pa.string(), False),
-        (pa.nulls(2), pa.int32(), True),
-        (pa.array([], pa.float64()), pa.float32(), True),
-        (pa.array([None], pa.float32()), pa.float64(), True),
-        (pa.array([1.0, None], pa.float64()), pa.int64(), True),
-        (pa.array([1.5], pa.float64()), pa.int64(), False),
-        (pa.array([2**53 + 1], pa.int64()), pa.float64(), False),
-        (pa.array([[1.1]], pa.list_(pa.float64())), pa.list_(pa.float32()), False),
-        (pa.array([[]], pa.list_(pa.null())), pa.list_(pa.int32()), True),
-        (pa.array([1.1]).dictionary_encode(), pa.float32(), False),
-    ],
-)  # fmt: skip
-def test_values_of_a_base_are_the_same_in_the_columns_type(
-    values: pa.Array, kind: pa.DataType, fits: bool
-) -> None:
-    rows, schema = pa.table({"v": values}), pa.schema([("v", kind)])
-    if fits:
-        found = _typed(rows, schema, ITEM)["v"]
-        assert found.type == kind
-        assert str(found.to_pylist()) == str(values.cast(kind).to_pylist())
-    else:
-        with pytest.raises(ConfigError, match=r"base has v as .*: its values cannot be"):
-            _typed(rows, schema, ITEM)
 
 
 def test_a_base_may_lack_a_column_that_was_added_on_the_way(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..errors import ConfigError, UnsupportedError
 from ..lake import log
 from ..lake.log import Layout
+from .exact_values import exactly
 from .layouts import before, in_force, layout_of, retyped
 from .points import Point
 
@@ -143,7 +143,7 @@ def _typed(rows: pa.Table, schema: pa.Schema, table: str) -> pa.Table:
     for place, field in enumerate(rows.schema):
         kind = wanted.get(field.name, field.type)
         if field.type != kind:
-            values, why = _cast(rows.column(place), kind)
+            values, why = exactly(rows.column(place), kind)
             if why is not None:
                 raise ConfigError(
                     f"base has {field.name} as {field.type}: its values cannot be {kind} ({why})",
@@ -152,63 +152,6 @@ def _typed(rows: pa.Table, schema: pa.Schema, table: str) -> pa.Table:
                 )
             rows = rows.set_column(place, field.with_type(kind), values)
     return rows
-
-
-def _cast(values: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.ChunkedArray, str | None]:
-    """Values of a type, and why they cannot be; None: they are the same in it."""
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    if not _akin(values.type, kind):
-        return values, "another kind of values"
-    try:
-        made = values.cast(kind)
-        cut = _cut(values, made)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        return values, str(error)
-    return made, "some are not exact in it" if cut else None
-
-
-def _akin(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether types have values in common: what a cast between others makes is another value."""
-    if pa.types.is_null(old):
-        return True
-    if all(any(one(kind) for one in _LISTS) for kind in (old, new)):
-        return _akin(old.value_type, new.value_type)
-    both = {_family(old), _family(new)}
-    return len(both) == 1 or both in ({"integer", "decimal"}, {"integer", "float"})
-
-
-def _cut(values: pa.ChunkedArray, made: pa.ChunkedArray) -> bool:
-    """Whether a cast between types of floating-point numbers, which says nothing, lost digits."""
-    if any(one(values.type) for one in _LISTS):
-        return _cut(pc.list_flatten(values), pc.list_flatten(made))
-    if not (pa.types.is_floating(values.type) and pa.types.is_floating(made.type)):
-        return False
-    old, new = values.cast(pa.float64()), made.cast(pa.float64())
-    same = pc.or_(pc.equal(old, new), pc.and_(pc.is_nan(old), pc.is_nan(new)))
-    return bool(pc.any(pc.invert(same), min_count=0).as_py())
-
-
-def _family(kind: pa.DataType) -> str:
-    if pa.types.is_timestamp(kind):
-        return "time" if kind.tz is None else "time with a zone"
-    return next((name for name, of in _FAMILIES.items() if any(one(kind) for one in of)), str(kind))
-
-
-_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-_FAMILIES = {
-    "integer": (pa.types.is_integer,),
-    "decimal": (pa.types.is_decimal,),
-    "float": (pa.types.is_floating,),
-    "text": (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
-    "bytes": (
-        pa.types.is_binary,
-        pa.types.is_large_binary,
-        pa.types.is_binary_view,
-        pa.types.is_fixed_size_binary,
-    ),
-    "date": (pa.types.is_date,),
-}
 
 
 def _all_told(base: pa.Table, layouts: Sequence[Layout]) -> list[_Told | None]:
