@@ -12,7 +12,6 @@ from tailrace.formats.base import FINER, WHY
 from tailrace.formats.sqdr import detail as sqdr_detail
 from tailrace.formats.sqdr import flags as sqdr_flags
 from tailrace.formats.sqdr.tables import COLUMNS_TABLE, KEYLOG_TABLE
-from tailrace.model.change import ChangeTable
 from tailrace.testing.changes import Image, change_table, literal, reasons
 from tailrace.testing.formats import FormatConformance, full
 
@@ -202,55 +201,6 @@ def test_action_taken_is_null_a_byte_0_or_a_code(spark):
     assert not reasons(found)
     actions = found.df.orderBy("header__change_seq").select("header__native_action_taken").collect()
     assert [a[0] for a in actions] == ["I", "\0", None]
-
-
-@pytest.mark.slow
-def test_columns_are_found_in_the_texts_when_nothing_tells_them(spark):
-    extra = good(spark)["ir_keylog"].withColumn("before_key_edited", F.lit("x"))
-    renamed = extra.withColumnsRenamed({c: c.upper() for c in extra.columns})
-    signals = log(
-        spark, row(9, "S"), row(10, "C", action_taken="#"), row(11, "A"), row(12, "R", action_taken=None)
-    )
-    found = read({"IR_KEYLOG": renamed, "ir_keylog_2": signals})
-    assert list(found.changes) == ["SHOP.ITEM"]
-    ct = found.changes["SHOP.ITEM"]
-    assert (ct.key, ct.columns) == (["ID"], ["ID", "NAME", "PIC"])
-    # Text, as nothing says that PIC is binary; what is no Unicode escape is named.
-    assert any("PIC is not valid as Unicode text" in why for why in reasons(ct))
-    typed = read({"ir_keylog": renamed}, columns="ID int, PIC binary").changes["SHOP.ITEM"]
-    assert not reasons(typed)
-    assert dict(typed.df.dtypes)["PIC"] == "binary"
-    # Rows that change no row are kept aside as they came.
-    assert sorted(r["change_row_type"] for r in found.pending["ir_keylog"].collect()) == ["A", "C", "R", "S"]
-
-
-@pytest.mark.slow
-def test_a_subscription_that_only_deletes_and_one_destination_of_two(spark):
-    rows = [
-        row(1, "D", before_key='K="1" L="2"', subscription_id="S9"),
-        row(2, "I", after_image=image('ID="1"'), subscription_id="S2"),
-        row(2, "I", after_image=image('ID="2"'), subscription_id="S3"),
-    ]
-    found = read({"ir_keylog": log(spark, *rows)})
-    assert sorted(found.changes) == ["S9", "SHOP.ITEM@S2", "SHOP.ITEM@S3"]
-    assert found.changes["S9"].key == ["K", "L"]
-    assert any("SHOP.ITEM" in note for note in found.notes)
-    again = FORM.write(found.changes, FORM.options())["ir_keylog"]
-    assert sorted(map(tuple, again.select("subscription_id", "before_key", "after_image").collect()), key=str) == [
-        ("S2", None, image('ID="1"')), ("S3", None, image('ID="2"')), ("S9", 'K="1" L="2"', None),
-    ]  # fmt: skip
-
-
-def test_an_at_sign_in_a_table_name_is_part_of_it(spark):
-    """It is usual on AS/400; names that several subscriptions got come with their own `<Dest>`."""
-    changes = read({"ir_keylog": log(spark, row(1, "I", after_image=image('ID="1"')))}).changes["SHOP.ITEM"]
-    bare = changes.df.drop(*[c for c in changes.df.columns if "native" in c])
-    ct = ChangeTable(bare, ["ID"], ["ID"], name="SHOP.IT@S1")
-    (one,) = FORM.write({"SHOP.IT@S1": ct}, FORM.options())["ir_keylog"].collect()
-    assert (one["subscription_id"], one["after_image"]) == (
-        "SHOP.IT@S1",
-        image('ID="1"', '<Dest>"SHOP"."IT@S1"</Dest>'),
-    )
 
 
 def test_keys_of_all_columns_are_rows_of_a_table_without_key(spark):

@@ -1,13 +1,16 @@
-"""SQDR's columns and keys: declared in `tailrace_columns`, or named by options."""
+"""SQDR's tables, columns and keys: declared in `tailrace_columns`, named by options, or found in the texts."""
 
 from __future__ import annotations
 
 import pytest
+from pyspark.sql import functions as F
 
 from tailrace.errors import FormatError
 from tailrace.formats.base import WHY
+from tailrace.model.change import ChangeTable
+from tailrace.testing.changes import reasons
 
-from .test_format_sqdr import columns, image, log, read, row
+from .test_format_sqdr import FORM, columns, good, image, log, read, row
 
 pytestmark = pytest.mark.spark
 
@@ -100,3 +103,52 @@ def test_keys_of_several_tables(spark):
     assert found.notes == ("option key: there is no table S.ELSE; did you mean S.LINE or S.ITEM?",)
     with pytest.raises(FormatError, match=r"S.LINE has no column LNE\n.*option key\n.*did you mean LINE"):
         read(two_tables(spark), key="S.LINE=ID,LNE")
+
+
+@pytest.mark.slow
+def test_columns_are_found_in_the_texts_when_nothing_tells_them(spark):
+    extra = good(spark)["ir_keylog"].withColumn("before_key_edited", F.lit("x"))
+    renamed = extra.withColumnsRenamed({c: c.upper() for c in extra.columns})
+    signals = log(
+        spark, row(9, "S"), row(10, "C", action_taken="#"), row(11, "A"), row(12, "R", action_taken=None)
+    )
+    found = read({"IR_KEYLOG": renamed, "ir_keylog_2": signals})
+    assert list(found.changes) == ["SHOP.ITEM"]
+    ct = found.changes["SHOP.ITEM"]
+    assert (ct.key, ct.columns) == (["ID"], ["ID", "NAME", "PIC"])
+    # Text, as nothing says that PIC is binary; what is no Unicode escape is named.
+    assert any("PIC is not valid as Unicode text" in why for why in reasons(ct))
+    typed = read({"ir_keylog": renamed}, columns="ID int, PIC binary").changes["SHOP.ITEM"]
+    assert not reasons(typed)
+    assert dict(typed.df.dtypes)["PIC"] == "binary"
+    # Rows that change no row are kept aside as they came.
+    assert sorted(r["change_row_type"] for r in found.pending["ir_keylog"].collect()) == ["A", "C", "R", "S"]
+
+
+@pytest.mark.slow
+def test_a_subscription_that_only_deletes_and_one_destination_of_two(spark):
+    rows = [
+        row(1, "D", before_key='K="1" L="2"', subscription_id="S9"),
+        row(2, "I", after_image=image('ID="1"'), subscription_id="S2"),
+        row(2, "I", after_image=image('ID="2"'), subscription_id="S3"),
+    ]
+    found = read({"ir_keylog": log(spark, *rows)})
+    assert sorted(found.changes) == ["S9", "SHOP.ITEM@S2", "SHOP.ITEM@S3"]
+    assert found.changes["S9"].key == ["K", "L"]
+    assert any("SHOP.ITEM" in note for note in found.notes)
+    again = FORM.write(found.changes, FORM.options())["ir_keylog"]
+    assert sorted(map(tuple, again.select("subscription_id", "before_key", "after_image").collect()), key=str) == [
+        ("S2", None, image('ID="1"')), ("S3", None, image('ID="2"')), ("S9", 'K="1" L="2"', None),
+    ]  # fmt: skip
+
+
+def test_an_at_sign_in_a_table_name_is_part_of_it(spark):
+    """It is usual on AS/400; names that several subscriptions got come with their own `<Dest>`."""
+    changes = read({"ir_keylog": log(spark, row(1, "I", after_image=image('ID="1"')))}).changes["SHOP.ITEM"]
+    bare = changes.df.drop(*[c for c in changes.df.columns if "native" in c])
+    ct = ChangeTable(bare, ["ID"], ["ID"], name="SHOP.IT@S1")
+    (one,) = FORM.write({"SHOP.IT@S1": ct}, FORM.options())["ir_keylog"].collect()
+    assert (one["subscription_id"], one["after_image"]) == (
+        "SHOP.IT@S1",
+        image('ID="1"', '<Dest>"SHOP"."IT@S1"</Dest>'),
+    )
