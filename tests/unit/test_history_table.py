@@ -251,6 +251,34 @@ def test_a_history_keeps_what_it_was_made_for(tmp_path: Path) -> None:
         make(tmp_path / "h").apply(table([]).append_column("more", pa.array([], pa.int64())))
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "why"),
+    [
+        ("name", pa.array([7], pa.int64()), "another kind of values"),
+        ("qty", pa.array([dt.date(2026, 1, 2)]), "another kind of values"),
+        ("__sequence", pa.array([dt.datetime(2026, 1, 2)]), "another kind of values"),
+        ("qty", pa.array([1.5]), "truncated"),
+    ],
+)
+def test_values_that_would_become_others_in_a_history_are_refused(
+    tmp_path: Path, name: str, given: pa.Array, why: str
+) -> None:
+    history = make(tmp_path / "h")
+    events = table([(1, "U", 1, "a", 1)])
+    place = events.column_names.index(name)
+    with pytest.raises(ConfigError, match=why):
+        history.apply(events.set_column(place, name, given))
+    assert rows(history) == []
+
+
+def test_values_that_are_the_same_in_another_type_are_taken(tmp_path: Path) -> None:
+    history = make(tmp_path / "h")
+    events = table([(1, "U", 1, "a", 1)])
+    place = events.column_names.index("qty")
+    history.apply(events.set_column(place, "qty", pa.array([3.0])))
+    assert rows(history) == [(1, "a", 3, 1, None)]
+
+
 def test_what_a_crash_kept_out_of_the_versions_is_done_by_the_next_batch(tmp_path: Path) -> None:
     history = make(tmp_path / "h")
     history.apply(table([(1, "U", 1, "a", 1)]), flow="f", batch=0)

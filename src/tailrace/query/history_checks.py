@@ -12,6 +12,7 @@ from ..engine.event_rows import CARRIES, TIME
 from ..engine.kept_history import SYSTEM_TO, HistoryRules
 from ..engine.own_names import refuse_taken
 from ..errors import ConfigError
+from .exact_values import exactly
 
 Kept = tuple[HistoryRules, pa.DataType]
 """What a history keeps, and the type of its sequence."""
@@ -71,7 +72,7 @@ def conformed(events: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
     """Events in the columns that a history stores, and `WHY` where they have it.
 
     Raises:
-        ConfigError: a column is missing, is not the history's, or has another type.
+        ConfigError: a column is missing, is not the history's, or has values that are not exact in its type.
     """
     there = events.column_names
     if missing := [n for n in schema.names if n not in (*there, CARRIES, TIME)]:
@@ -86,13 +87,12 @@ def conformed(events: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
         if field.name not in there:
             columns.append(pa.nulls(events.num_rows, field.type))
             continue
-        try:
-            columns.append(events[field.name].cast(field.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        values, why = exactly(events[field.name], field.type)
+        if why is not None:
             raise ConfigError(
-                f"{field.name} is {events[field.name].type}, in the history {field.type}: {error}",
-                where=where,
-            ) from None
+                f"{field.name} is {events[field.name].type}, in the history {field.type}: {why}", where=where
+            )
+        columns.append(values)
     rows = pa.table(columns, schema=schema)
     if WHY in there:
         rows = rows.append_column(WHY, events[WHY])
