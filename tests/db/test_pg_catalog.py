@@ -197,9 +197,8 @@ def test_full_identity_beside_a_generated_column_stays_writable(db: psycopg.Conn
     db.execute("delete from g")
 
 
+@pytest.mark.since(15)
 def test_column_lists_of_the_publication(db: psycopg.Connection, make: Make) -> None:
-    if db.info.server_version < 150000:
-        pytest.skip("column lists came with PostgreSQL 15")
     db.execute("create table c (id int primary key, secret text, v text)")
     db.execute(
         "create publication tailrace_test for table c (id, v) with (publish_via_partition_root = true)"

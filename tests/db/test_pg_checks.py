@@ -23,6 +23,9 @@ from .reading import Make
 
 pytestmark = pytest.mark.db
 
+SINCE_18 = pytest.mark.since(18)
+"""Generated columns can be in the log, or virtual."""
+
 A = ["public.a"]
 
 
@@ -144,22 +147,28 @@ def test_row_security(a: psycopg.Connection, role: tuple[str, PostgresSource]) -
             False,
         ),
         ("create table t (id int primary key)", False),
-        ("create table t (id int primary key, z int generated always as (id + 1) virtual)", False),
-        (
+        pytest.param(
+            "create table t (id int primary key, z int generated always as (id + 1) virtual)",
+            False,
+            marks=SINCE_18,
+        ),
+        pytest.param(
             "create table t (id int primary key, z int generated always as (id + 1) virtual);"
             " alter table t replica identity full",
             True,
+            marks=SINCE_18,
         ),
         (
             "create table t (id int primary key, z int generated always as (id + 1) stored);"
             " alter table t replica identity full",
             False,
         ),
-        (
+        pytest.param(
             "create table t (id int primary key, z int generated always as (id + 1) stored);"
             " alter table t replica identity full; create publication tailrace_test for table t"
             " with (publish_via_partition_root)",
             True,
+            marks=SINCE_18,
         ),
     ],
 )
@@ -206,12 +215,12 @@ def test_a_publication_that_was_there(a: psycopg.Connection, make: Make) -> None
     assert source.check(A, None) == []
 
 
-@pytest.mark.parametrize("of", ["all tables", "tables in schema public"])
+@pytest.mark.parametrize(
+    "of", ["all tables", pytest.param("tables in schema public", marks=pytest.mark.since(15))]
+)
 def test_tables_that_a_publication_does_not_name_cannot_be_dropped_from_it(
     a: psycopg.Connection, make: Make, of: str
 ) -> None:
-    if of != "all tables" and a.info.server_version < 150000:
-        pytest.skip("publications of schemas came with 15")
     a.execute("create table b (id int primary key)")
     a.execute(f"create publication tailrace_test for {of} with (publish_via_partition_root = true)")
     finding = one(make().check(A, None), "more tables than the task: public.b")

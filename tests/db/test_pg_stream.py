@@ -194,11 +194,13 @@ def test_acknowledging_moves_the_slot_and_idling_too(db: psycopg.Connection, mak
     end = source.end_position()
     deadline = time.monotonic() + 20
     idle = None
+    # Release 14 sends transactions without changes of these tables, too: their begin and their end.
+    unheard = {7, 12} if db.info.server_version < 150_000 else set()
     while time.monotonic() < deadline and (idle is None or idle < end):
         source.reached()
         chunk = source.read(1 << 20, 0.1)
         if chunk is not None:
-            assert chunk.records.num_rows == 0 and chunk.complete == 0 and chunk.relations == []
+            assert set(chunk.records["RECID"].to_pylist()) <= unheard and chunk.relations == []
             assert chunk.position is not None
             idle = chunk.position
     assert idle is not None and idle >= end

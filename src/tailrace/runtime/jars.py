@@ -63,7 +63,7 @@ def resolve_jars(say: bool = True) -> list[Path]:
         sys.stderr.write(
             line("INFO", f"tailrace: downloading {wanted} and its dependencies, once (about 90 MB)")
         )
-    jars = _ask_ivy(wanted)
+    jars = from_maven(wanted)
     sizes = {str(jar): jar.stat().st_size for jar in jars}
     draft = notes.with_suffix(f".{os.getpid()}")
     draft.write_text(json.dumps(sizes, indent=1))
@@ -78,8 +78,14 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else -1
 
 
-def _ask_ivy(wanted: str) -> list[Path]:
-    """Has Spark's own launcher resolve the coordinates; a JVM without a Spark context does it."""
+def from_maven(wanted: str) -> list[Path]:
+    """The jars of Maven coordinates and of what they depend on, downloaded by Ivy if they are not there yet.
+
+    Spark's own launcher does it, in a JVM without a Spark context.
+
+    Raises:
+        ConfigError: they cannot be downloaded.
+    """
     import pyspark
     from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
@@ -97,7 +103,7 @@ def _ask_ivy(wanted: str) -> list[Path]:
             lines = said.read().decode(errors="replace").splitlines()
             cause = next((line.strip() for line in lines if "Exception" in line), "no reason given")
             raise ConfigError(
-                f"Delta's jars could not be downloaded: {cause}",
+                f"jars could not be downloaded: {cause}",
                 where=wanted,
                 hint="check the connection to repo1.maven.org (proxy, certificates), or name local jars: "
                 "spark: {spark.jars: ...}",
