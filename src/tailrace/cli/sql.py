@@ -1,4 +1,4 @@
-"""The command `sql`: one statement, or a prompt."""
+"""The command `sql`: statements, given or read from a pipe, or a prompt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import TailraceError
+from ..errors import ConfigError, TailraceError
+from ..query.calls import statements
 from .out import err, out
 from .query import Limit, Output, print_result
 from .task_file import TaskFile
@@ -28,7 +29,11 @@ _KEPT = 1000
 def sql(
     task: TaskFile,
     statement: Annotated[
-        str | None, typer.Argument(help="SQL (DuckDB's); a prompt when it is not given.")
+        str | None,
+        typer.Argument(
+            help="SQL (DuckDB's), several with semicolons between. Not given: what comes through "
+            "a pipe; on a terminal, a prompt."
+        ),
     ] = None,
     output: Output = "table",
     limit: Limit = 100,
@@ -46,14 +51,19 @@ def sql(
 
     opened = OpenTask(task, connects=False)
     with _session(opened, wanted=spark) as session:
-        if statement is not None:
-            print_result(opened.sql(statement, session), output=output, limit=limit)
+
+        def answer(asked: str) -> None:
+            print_result(opened.sql(asked, session), output=output, limit=limit)
+
+        if statement is None and sys.stdin.isatty():
+            for asked in _typed(lambda: words(opened)):
+                try:
+                    answer(asked)
+                except TailraceError as error:
+                    err.print(str(error), markup=False, soft_wrap=True)
             return
-        for asked in _statements(lambda: words(opened)):
-            try:
-                print_result(opened.sql(asked, session), output=output, limit=limit)
-            except TailraceError as error:
-                err.print(str(error), markup=False, soft_wrap=True)
+        for asked in _given(sys.stdin.read() if statement is None else statement):
+            answer(asked)
 
 
 @contextmanager
@@ -71,12 +81,23 @@ def _session(opened: OpenTask, *, wanted: bool) -> Iterator[SparkSession | None]
     yield made
 
 
-def _statements(words: Callable[[], Sequence[str]]) -> Iterator[str]:
+def _given(text: str) -> list[str]:
+    """The statements of a text.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    found, last = statements(text)
+    if not found and not last:
+        raise ConfigError("there is no statement", hint="tailrace sql TASK 'SELECT ...'")
+    return [*found, last] if last else found
+
+
+def _typed(words: Callable[[], Sequence[str]]) -> Iterator[str]:
     """What is typed, up to each semicolon, until Ctrl-D; Tab completes words, and the lines of earlier
     prompts can be called back."""
-    if sys.stdin.isatty():
-        with suppress(ImportError):
-            _edited(words())
+    with suppress(ImportError):
+        _edited(words())
     said = ""
     while True:
         try:
@@ -84,11 +105,9 @@ def _statements(words: Callable[[], Sequence[str]]) -> Iterator[str]:
         except EOFError:
             out.print()
             return
-        if said.strip().endswith(";"):
-            yield said.strip().rstrip(";")
-            said = ""
-        elif not said.strip():
-            said = ""
+        found, said = statements(said)
+        yield from found
+        said += "\n" * bool(said)
 
 
 def _edited(words: Sequence[str]) -> None:

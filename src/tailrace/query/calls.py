@@ -16,7 +16,8 @@ QUESTIONS = (
 """What can be asked of a table, by the names of the library's methods."""
 
 _TOKEN = re.compile(
-    r"(?P<skip>\s+|--[^\n]*|/\*.*?\*/)|(?P<text>'(?:[^']|'')*')|(?P<quoted>\"(?:[^\"]|\"\")*\"|`[^`]*`)"
+    r"(?P<skip>\s+|--[^\n]*|/\*.*?\*/)|(?P<text>'(?:[^']|'')*')"
+    r"|(?P<dollar>\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)|(?P<quoted>\"(?:[^\"]|\"\")*\"|`[^`]*`)|(?P<open>['\"`]|/\*|\$\w*\$)"
     r"|(?P<number>\d+(?:\.\d+)?)|(?P<word>\w+)|(?P<sign>=>|:=|.)",
     re.DOTALL,
 )
@@ -32,6 +33,31 @@ class Call:
     end: int
     given: tuple[Any, ...]
     named: dict[str, Any] = field(default_factory=dict)
+
+
+def statements(text: str) -> tuple[list[str], str]:
+    r"""The statements of a text that end with a semicolon, and what follows the last one: nothing if that is
+    blank or a comment that ends.
+
+    >>> statements("SELECT ';' AS a; -- one; two\nSELECT 2")
+    (["SELECT ';' AS a"], '-- one; two\nSELECT 2')
+    >>> statements("SELECT 1;\n-- the end")
+    (['SELECT 1'], '')
+    >>> statements("SELECT 'a;\n")
+    ([], "SELECT 'a;")
+    """
+    found, begin, blank = [], 0, True
+    for token in _TOKEN.finditer(text):
+        if token.lastgroup == "open":
+            blank = False
+            break
+        if token[0] == ";":
+            if not blank:
+                found.append(text[begin : token.start()].strip())
+            begin, blank = token.end(), True
+        elif token.lastgroup != "skip":
+            blank = False
+    return found, "" if blank else text[begin:].strip()
 
 
 def calls(statement: str) -> list[Call]:
