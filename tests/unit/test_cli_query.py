@@ -41,8 +41,8 @@ def run(home: TaskHome, *words: str, typed: str | None = None) -> Any:
     return ran
 
 
-def rows(home: TaskHome, *words: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in run(home, *words, "-o", "json").stdout.splitlines()]
+def rows(home: TaskHome, *words: str, typed: str | None = None) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run(home, *words, "-o", "json", typed=typed).stdout.splitlines()]
 
 
 def test_each_question(home: TaskHome) -> None:
@@ -87,11 +87,8 @@ def test_sql(home: TaskHome) -> None:
     file = str(home.file)
     both = "select t.id, count(*) as changes from shop.item t join shop.item__ct c using (id) group by all"
     assert rows(home, "sql", file, both) == [{"id": 1, "changes": 2}]
-    typed = "select 1 as one;\nselect nope;\nselect id\nfrom shop.item;\n"
-    prompted = run(home, "sql", file, "-o", "json", typed=typed)
-    assert '{"one": 1}' in prompted.stdout
-    assert '{"id": 1}' in prompted.stdout
-    assert "the statement cannot be run" in prompted.stderr
+    typed = "select 1 as one;\nselect id\nfrom shop.item;\n"
+    assert rows(home, "sql", file, typed=typed) == [{"one": 1}, {"id": 1}]
     with pytest.raises(ConfigError, match="cannot be run"):
         run(home, "sql", file, "select * from nope")
     with pytest.raises(ConfigError, match="gives no rows"):

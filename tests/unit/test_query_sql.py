@@ -1,12 +1,19 @@
-"""SQL over answers, by DuckDB: the times of a condition are UTC, wherever the machine is."""
+"""SQL over answers, by DuckDB: the times of a condition are UTC, wherever the machine is; only questions are run."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
+
+from tailrace.errors import ConfigError
+from tailrace.query.duck import connected
+from tailrace.query.result import Result
+from tailrace.query.sql import asked
 
 pytestmark = pytest.mark.unit
 
@@ -29,3 +36,44 @@ def test_times_without_a_zone_are_utc_wherever_the_machine_is(zone: str) -> None
         [sys.executable, "-c", ASK], env=os.environ | {"TZ": zone}, capture_output=True, text=True, check=True
     )
     assert ran.stdout.split("\n") == ["[1]", "[2]", "1", ""]
+
+
+ITEMS = Result.of(pa.table({"id": [1, 2, 3]}))
+
+
+def test_a_subquery_of_a_condition_does_not_read_the_rows() -> None:
+    """They come once: it would take them away from the question."""
+    with pytest.raises(ConfigError, match="the condition cannot be read"):
+        ITEMS.where("id IN (SELECT id FROM rows WHERE id = 2)")
+
+
+def test_a_subquery_of_other_rows_is_one(tmp_path: Path) -> None:
+    (tmp_path / "wanted.csv").write_text("id\n2\n")
+    assert ITEMS.where(f"id IN (SELECT id FROM '{tmp_path}/wanted.csv')").rows() == [{"id": 2}]
+
+
+@pytest.mark.parametrize(
+    "statement, why",
+    [
+        ("COPY (SELECT 1) TO '{}'", "gives no rows, or does more"),
+        ("CREATE TABLE t (id INT)", "gives no rows, or does more"),
+        ("/* nothing */", "gives no rows, or does more"),
+        ("SELECT 1; SELECT 2", "several statements"),
+    ],
+)
+def test_only_questions_are_run(tmp_path: Path, statement: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        asked(connected(), statement.format(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "statement, rows",
+    [
+        ("SELECT 1 AS a;", [{"a": 1}]),
+        ("PIVOT (SELECT 'x' AS k, 1 AS n) ON k USING sum(n)", [{"x": 1}]),
+        ("FROM range(1)", [{"range": 0}]),
+    ],
+)
+def test_a_question_is_answered(statement: str, rows: list[dict[str, object]]) -> None:
+    assert asked(connected(), statement).rows() == rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -52,18 +53,20 @@ def filtered(
         ConfigError: the condition cannot be read.
     """
     db = optional("duckdb")
+    # Nobody else's name: the rows come once, so a subquery of the condition must not read them.
+    name = f"rows_{uuid.uuid4().hex}"
+    asked = f"SELECT * FROM {name} WHERE ({condition}\n)"
     try:
         connection = connected()
-        connection.register("rows", schema.empty_table())
-        connection.sql(f"SELECT * FROM rows WHERE ({condition}\n)").fetchall()
+        connection.register(name, schema.empty_table())
+        connection.sql(asked).fetchall()
     except db.Error as error:
         raise ConfigError(f"the condition cannot be read: {error}", where=condition) from None
 
     def batches() -> Iterator[pa.RecordBatch]:
         connection = connected()
-        connection.register("rows", rows())
-        found = connection.sql(f"SELECT * FROM rows WHERE ({condition}\n)")
-        for batch in reader_of(found):
+        connection.register(name, rows())
+        for batch in reader_of(connection.sql(asked)):
             yield batch.cast(schema) if batch.schema != schema else batch
 
     return batches

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ..errors import ConfigError, TailraceError
+from .calls import statements
 from .duck import optional, reader_of
 from .result import Result
 
@@ -25,20 +26,27 @@ def asked(
     that can be read once; `why`: what to say in place of an error of DuckDB's.
 
     Raises:
-        ConfigError: it cannot be run, or gives no rows.
+        ConfigError: it cannot be run, is several ones, or one that does more than give rows.
     """
     db = optional("duckdb")
+    found, last = statements(statement)
+    if len(found) + bool(last) > 1:
+        raise ConfigError("these are several statements", where=statement, hint="ask one after the other")
 
     def run() -> pa.RecordBatchReader:
         for name, rows in (given or {}).items():
             connection.register(name, rows())
         try:
-            found = connection.sql(statement)
-            if found is not None:
-                return reader_of(found)
+            *_, asked = db.extract_statements(statement) or [None]
+            if asked and asked.expected_result_type == [db.ExpectedResultType.QUERY_RESULT]:
+                return reader_of(connection.sql(statement))
         except db.Error as error:
             failed = ConfigError(f"the statement cannot be run: {error}", where=statement)
             raise why(error) or failed from None
-        raise ConfigError("the statement gives no rows", where=statement, hint="write a SELECT")
+        raise ConfigError(
+            "the statement is no question: it gives no rows, or does more",
+            where=statement,
+            hint="write a SELECT",
+        )
 
     return Result(run().schema, lambda: iter(run()))
