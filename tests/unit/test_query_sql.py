@@ -73,6 +73,7 @@ def test_only_questions_are_run(tmp_path: Path, statement: str, why: str) -> Non
         ("SELECT 1 AS a;", [{"a": 1}]),
         ("PIVOT (SELECT 'x' AS k, 1 AS n) ON k USING sum(n)", [{"x": 1}]),
         ("FROM range(1)", [{"range": 0}]),
+        ("SELECT * FROM range(1) a, (SELECT 7 AS range)", [{"range": 0, "range_1": 7}]),
     ],
 )
 def test_a_question_is_answered(statement: str, rows: list[dict[str, object]]) -> None:

@@ -119,3 +119,20 @@ class Result:
             )
         schema = pa.schema([self.schema.field(n) for n in columns])
         return Result(schema, lambda: (b.select(columns) for b in self.batches()), self.aside)
+
+
+def named_apart(schema: pa.Schema) -> pa.Schema:
+    """Columns of which no two have the same name, as a join's may.
+
+    >>> named_apart(pa.schema([("id", pa.int64()), ("id", pa.string()), ("id_1", pa.string())])).names
+    ['id', 'id_2', 'id_1']
+    """
+    known, there, fields = {*schema.names}, set[str](), []
+    for one in schema:
+        name, number = one.name, 0
+        while name in there or (number and name in known):
+            number += 1
+            name = f"{one.name}_{number}"
+        there.add(name)
+        fields.append(one.with_name(name))
+    return pa.schema(fields)

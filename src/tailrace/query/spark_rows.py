@@ -11,7 +11,7 @@ import pyarrow as pa
 from ..errors import ConfigError, TailraceError, spark_lost
 from ..wire.arrow_streams import packed, unpacked
 from .duck import BATCH_ROWS
-from .result import Result
+from .result import Result, named_apart
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,7 +30,8 @@ def streamed(df: DataFrame, statement: str) -> Result:
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    schema = to_arrow_schema(df.schema, timezone=df.sparkSession.conf.get("spark.sql.session.timeZone"))
+    zone = df.sparkSession.conf.get("spark.sql.session.timeZone")
+    schema = named_apart(to_arrow_schema(df.schema, timezone=zone))
     plain = df.toDF(*[f"c{i}" for i in range(len(schema))])  # names may be there twice, or have dots
 
     def batches() -> Iterator[pa.RecordBatch]:

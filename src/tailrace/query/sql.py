@@ -10,7 +10,7 @@ import pyarrow as pa
 from ..errors import ConfigError, TailraceError
 from .calls import statements
 from .duck import optional, reader_of
-from .result import Result
+from .result import Result, named_apart
 
 if TYPE_CHECKING:
     import duckdb
@@ -49,4 +49,5 @@ def asked(
             hint="write a SELECT",
         )
 
-    return Result(run().schema, lambda: iter(run()))
+    schema = named_apart(run().schema)
+    return Result(schema, lambda: (pa.record_batch(batch.columns, schema=schema) for batch in run()))
