@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tailrace.apply import numbering
+from tailrace.apply.late_changes import LateChanges
 from tailrace.apply.numbering import PARTS
 from tailrace.errors import ApplyError, FormatError
 from tailrace.formats.shape import few_rows
@@ -71,6 +72,43 @@ def test_a_file_that_comes_late_stops_it(
     (tmp_path / "lake" / "dbo.g").rename(tmp_path / "old")  # a target made anew gets it
     apply(spark, tmp_path, ruling=ruling)
     assert rows(tmp_path) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["the first call", "a later call"])
+@pytest.mark.parametrize("ends", ["after the changes", "before the changes"])
+def test_a_call_that_ended_early_has_said_what_it_would_pass(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bool, ends: str
+) -> None:
+    """Killed between the target's commit and the note, or stopped by the changes of another table."""
+
+    def dies(*args: Any, **more: Any) -> None:
+        raise RuntimeError("killed")
+
+    put(tmp_path, "1", FIRST)
+    if not first:
+        apply(spark, tmp_path)
+    put(tmp_path, "3", LAST)
+    with monkeypatch.context() as patch:
+        if ends == "after the changes":
+            patch.setattr(LateChanges, "note", dies)
+        else:
+            patch.setattr(vendor_apply, "_each", dies)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="killed"):
+                apply(spark, tmp_path)
+    put(tmp_path, "2", LATE)
+    if ends == "before the changes":
+        apply(spark, tmp_path)
+        assert rows(tmp_path) == ["1", "2", "3"]
+        return
+    with pytest.raises(ApplyError, match="1 change came late"):
+        apply(spark, tmp_path)
+    apply(spark, tmp_path, skip_late=True)
+    move(tmp_path, "1")
+    apply(spark, tmp_path)  # it is known by now, and so is what was in the file that is gone
+    put(tmp_path, "1", FIRST)
+    apply(spark, tmp_path)
+    assert rows(tmp_path) == ["1", "3"]
 
 
 def test_a_row_that_was_bad_and_is_repaired_comes_late(spark: SparkSession, tmp_path: Path) -> None:

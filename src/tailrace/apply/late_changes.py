@@ -3,12 +3,15 @@
 A target's progress is the number of the last change it has, so changes with lower numbers that come in later
 files would be skipped, as those are that it has. Which there were is written down each time, file by file;
 when there are others now, some have come late. Nobody can put them into the target where they belong.
+
+What a call is going to pass is written down before it begins: should it end early, its target may have
+passed that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -21,7 +24,8 @@ from .table_notes import TableNotes
 
 PASSED = "_passed"
 """The Delta table that says which changes targets had passed: `TableNotes` with, of a table, `upto` and
-`changes`, and, of each of its files, `changes`, `checksum`, `last` and `there` (false: it is gone)."""
+`changes`, and, of each of its files, `changes`, `checksum`, `last` and `there` (false: it is gone). With
+`stood`, a call was going to pass them whose target had that number; it holds until the call notes what it did."""
 _VALUES = pa.schema(
     [
         ("upto", pa.int64()),
@@ -30,6 +34,7 @@ _VALUES = pa.schema(
         ("checksum", pa.decimal128(38, 0)),
         ("last", pa.string()),
         ("there", pa.bool_()),
+        ("stood", pa.int64()),
     ]
 )
 
@@ -50,12 +55,17 @@ class Passed:
 @dataclass
 class _Known:
     """What was noted of a table. `changes`: with the files that are there; `gone`: those of `files` that are
-    not; `files` None: an older version noted it, which did not tell files apart."""
+    not; `files` None: an older version noted it, which did not tell files apart. `stood`: see `PASSED`."""
 
     upto: int = -1
     changes: int = 0
     files: dict[str, FilePart] | None = None
     gone: set[str] = field(default_factory=set)
+    stood: int | None = None
+
+    def copy(self) -> _Known:
+        """Another one, to which rows may be added."""
+        return replace(self, files=None if self.files is None else {**self.files}, gone={*self.gone})
 
     def add(
         self,
@@ -65,8 +75,10 @@ class _Known:
         checksum: Decimal | None,
         last: str | None,
         there: bool | None,
+        stood: int | None,
     ) -> None:
         """Adds a row of the notes, of the table or of a file; the newest comes last."""
+        self.stood = stood
         if file is None:
             self.upto, self.changes = -1 if upto is None else upto, changes
             if there is not None and self.files is None:
@@ -89,31 +101,58 @@ class LateChanges:
 
     def __init__(self, root: str, task: str) -> None:
         self._notes = TableNotes(f"{root.rstrip('/')}/{PASSED}", task, _VALUES)
-        self._known: dict[str, _Known] = {}
+        self._noted: dict[str, _Known] = {}
+        self._planned: dict[str, _Known] = {}
         for table, said in self._notes.rows():
-            self._known.setdefault(table, _Known()).add(**said)
+            planned, whole = said["stood"] is not None, said["file"] is None
+            if planned and whole:
+                self._planned[table] = self._noted.get(table, _Known()).copy()
+            elif whole:
+                self._planned.pop(table, None)
+            of = self._planned if planned else self._noted
+            of.setdefault(table, _Known()).add(**said)
+        self._known = dict(self._noted)
 
     def upto(self, table: str) -> int:
         """The change number up to which changes are to be looked at, for `late`."""
-        return self._known[table].upto if table in self._known else -1
+        return self._planned.get(table, self._noted.get(table, _Known())).upto
 
     def strange(self, tables: Mapping[str, str]) -> dict[str, str]:
         """Those of `tables` that had no changes when others had; none if nothing was applied so far."""
         return {t: said for t, said in tables.items() if self._known and t not in self._known}
 
-    def late(self, found: Mapping[str, Files], reached: Mapping[str, int]) -> dict[str, int]:
+    def late(
+        self, found: Mapping[str, Files], reached: Mapping[str, int], look: Callable[[str, int], Files]
+    ) -> dict[str, int]:
         """How many changes have come late, at the most, by table, if any.
 
         Args:
             found: the changes that there are now up to the number that `upto` says.
             reached: the progress of the targets; one that was made anew gets all changes.
+            look: gives the changes of a table up to another number: where a call passed nothing of its plan.
         """
-        counts = {
-            table: self._known[table].late(now)
-            for table, now in sorted(found.items())
-            if table in self._known and self._known[table].upto <= reached.get(table, -1)
-        }
-        return {table: many for table, many in counts.items() if many}
+        counts = {}
+        for table, now in sorted(found.items()):
+            plan, known, stands = self._planned.get(table), self._known.get(table), reached.get(table, -1)
+            if plan is not None and plan.stood is not None and stands > plan.stood:
+                known = self._known[table] = plan
+            elif known is None or known.upto > stands:
+                continue
+            elif plan is not None:
+                now = look(table, known.upto)
+            if many := known.late(now):
+                counts[table] = many
+        return counts
+
+    def plan(self, ends: Mapping[str, Passed], reached: Mapping[str, int]) -> None:
+        """Writes down what targets are going to pass, before they do."""
+        rows = []
+        for table, end in sorted(ends.items()):
+            stood = reached.get(table, -1)
+            if end.upto > stood:
+                self._planned.setdefault(table, _Known())
+                rows += [(table, {**one, "stood": stood}) for one in self._new(table, end, stood)]
+        self._notes.add(rows)
 
     def note(self, found: Mapping[str, Passed], reached: Mapping[str, int]) -> None:
         """Writes down what the targets have passed. Files that were taken away are no reason to forget what
@@ -125,18 +164,21 @@ class LateChanges:
         )
 
     def _new(self, table: str, now: Passed, stood: int) -> Iterator[dict[str, Any]]:
-        """The rows of what differs from what is noted of a table: of the table itself, and of its files."""
-        known = self._known.get(table, _Known())
-        had = known.files or {}
-        if known.files is None or (now.upto, now.changes) != (known.upto, known.changes):
+        """The rows of what differs from what is noted of a table: of the table itself, and of its files. Where
+        a call has planned something, there is one of the table in any case."""
+        known, noted = self._known.get(table, _Known()), self._noted.get(table, _Known())
+        had, written = known.files or {}, noted.files or {}
+        if (
+            table in self._planned
+            or noted.files is None
+            or (now.upto, now.changes) != (noted.upto, noted.changes)
+        ):
             yield {"upto": now.upto, "changes": now.changes, "there": True}
-        for file, part in now.files.items():
-            if had.get(file) != part or file in known.gone:
-                yield {"file": file, **asdict(part), "there": True}
-        for file in had.keys() - now.files.keys():
-            part = had[file] if stood >= known.upto else FilePart()
-            if part != had[file] or file not in known.gone:
-                yield {"file": file, **asdict(part), "there": False}
+        left = {f: had[f] if stood >= known.upto else FilePart() for f in had.keys() - now.files.keys()}
+        for file, part in {**now.files, **left}.items():
+            there = file in now.files
+            if written.get(file) != part or there == (file in noted.gone):
+                yield {"file": file, **asdict(part), "there": there}
 
 
 def refuse(late: Mapping[str, int], where: str) -> None:

@@ -60,6 +60,14 @@ class Numbers:
         """Whether none is beyond a target's progress."""
         return number >= (self.made if number >= MADE and self.fit else self.most)
 
+    def plain(self, reached: int) -> bool:
+        """Whether a target that has `reached` a number keeps its progress by the vendor's numbers."""
+        return self.rise and not (reached >= MADE and self.fit)
+
+    def end(self, reached: int) -> int:
+        """The progress of a target that has `reached` a number once it has all changes."""
+        return self.most if self.plain(reached) else self.made
+
 
 def look(changes: ChangeTable, upto: int = -1) -> Numbers:
     """Reads the sequences of a change table: one small job. Sequences that are none are skipped; rows of a
@@ -185,7 +193,7 @@ def followed(changes: ChangeTable, numbers: Numbers, reached: int) -> ChangeTabl
             where=changes.name,
             hint="apply what came since as a folder of its own, with another `--name`",
         )
-    if numbers.rise and not (reached >= MADE and numbers.fit):
+    if numbers.plain(reached):
         return changes
     if 0 <= reached < MADE:
         raise FormatError(

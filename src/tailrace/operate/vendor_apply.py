@@ -134,10 +134,16 @@ def run(
         full = FullLoads(root, app_id)
         full.check(loads)
         good = {n: _followed(ct, numbers[n], reached[n]) for n, ct in good.items()}
-        late = passed.late({n: numbers[n].passed for n in good}, reached)
+        late = passed.late(
+            {n: numbers[n].passed for n in good},
+            reached,
+            lambda table, upto: numbering.look(read.changes[table], upto).passed,
+        )
         late_changes.refuse({} if skip_late else late, changes)
         held = _suspensions(root, app_id, good if resume and not dry_run else ())
         applied: list[dict[str, Any]] = []
+        if not dry_run:
+            passed.plan({n: Passed(numbers[n].end(reached[n]), numbers[n].files) for n in good}, reached)
         with _running(ruling, app_id, changes, target, root, good, dry_run=dry_run) as log:
             applier = None if ruling is None else _applier(spark, place, root, app_id, ruling, log)
             try:
