@@ -69,6 +69,24 @@ def test_files_that_come_later_stop_it(spark: SparkSession, tmp_path: Path) -> N
     assert rows(tmp_path) == ["a", "b", "c", "e"]
 
 
+def test_files_that_come_after_a_call_that_was_killed_stop_the_next_one(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*args: Any, **more: Any) -> None:
+        raise RuntimeError("killed")
+
+    put(tmp_path, "LOAD00000001", "id,s\n1,a\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(vendor_apply, "_note", dies)
+        with pytest.raises(RuntimeError, match="killed"):
+            apply(spark, tmp_path)
+    assert rows(tmp_path) == ["a"]
+    put(tmp_path, "LOAD00000002", "id,s\n2,b\n3,c\n")
+    for _ in range(2):
+        with pytest.raises(ApplyError, match="3 rows now, 1 then"):
+            apply(spark, tmp_path)
+
+
 def test_a_new_load_of_as_many_rows_stops_it(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, "LOAD00000001", "id,s\n1,a\n", "2026-11-01T10:00:00.000")
     apply(spark, tmp_path)

@@ -66,7 +66,8 @@ class FullLoads:
                 )
 
     def note(self, found: Found) -> None:
-        """Writes down what targets have got that were made now, or of which nothing is written."""
+        """Writes down what targets get that are about to be made, or have of which nothing is written: before
+        they are made, so that a call that ends early has said it."""
         had = self._had()
         new = {t: load for t, (load, reached) in found.items() if reached < 0 or t not in had}
         if any(had.get(t) != load for t, load in new.items()):

@@ -25,7 +25,7 @@ from .table_notes import TableNotes
 PASSED = "_passed"
 """The Delta table that says which changes targets had passed: `TableNotes` with, of a table, `upto` and
 `changes`, and, of each of its files, `changes`, `checksum`, `last` and `there` (false: it is gone). With
-`stood`, a call was going to pass them whose target had that number; it holds until the call notes what it did."""
+`stood`, a call was going to pass them, whose target had that number; it holds until it notes what it did."""
 _VALUES = pa.schema(
     [
         ("upto", pa.int64()),
@@ -138,9 +138,8 @@ class LateChanges:
                 known = self._known[table] = plan
             elif known is None or known.upto > stands:
                 continue
-            elif plan is not None:
-                now = look(table, known.upto)
-            if many := known.late(now):
+            passed = now if plan is None or known is plan else look(table, known.upto)
+            if many := known.late(passed):
                 counts[table] = many
         return counts
 
@@ -164,8 +163,8 @@ class LateChanges:
         )
 
     def _new(self, table: str, now: Passed, stood: int) -> Iterator[dict[str, Any]]:
-        """The rows of what differs from what is noted of a table: of the table itself, and of its files. Where
-        a call has planned something, there is one of the table in any case."""
+        """The rows of what differs from what is noted of a table: of the table itself, and of its files.
+        Where a call has planned something, there is one of the table in any case."""
         known, noted = self._known.get(table, _Known()), self._noted.get(table, _Known())
         had, written = known.files or {}, noted.files or {}
         if (

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..apply import effects, incoming, late_changes, numbering
+from ..apply import effects, incoming
 from ..apply.apply_result import summed
-from ..apply.full_loads import Found, FullLoads
+from ..apply.full_loads import FullLoads
 from ..apply.images import refused
 from ..apply.keylog.exceptions import Suspensions
 from ..apply.keylog.key_log import KeyLog
 from ..apply.keylog.outbox import recover
-from ..apply.late_changes import LateChanges, Passed
+from ..apply.late_changes import LateChanges
 from ..apply.mapping.vendor_mapping import map_vendor_tables
 from ..apply.rules_apply import RulesApply
 from ..apply.table_names import TableNames
@@ -30,8 +30,9 @@ from ..formats.counts import RowCount
 from ..formats.report import ConversionReport, TableReport
 from ..model.change import ChangeTable
 from ..model.types import element_type, is_lake_type
-from . import apply_place, vendor_notes, vendor_reading
+from . import apply_place, vendor_notes, vendor_progress, vendor_reading
 from .runs import Group, Runs, Subscription
+from .vendor_progress import VendorProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,34 +125,28 @@ def run(
     place, target, root = apply_place.opened(spark, target, app_id, control, places)
     try:
         good = vendor_reading.with_kept(place, good, found, ruling.rules if ruling else Rules())
-        reached = {n: _reached(place, n) for n in good}
+        reached = {n: vendor_progress.reached(place, n) for n in good}
         if not archive:  # which keeps headers, too
             new = {n for n in good if reached[n] >= 0 and not numbers[n].end_at(reached[n])}
             found, good = vendor_reading.with_columns(found, good, new)
         for name in reversed(list(found.apart)):  # those first that tell how others are to be read
             watched[name][2].figures()  # their bad rows stop the call before anything is written
-        loads = {n: (numbers[n].load, reached[n]) for n in good}
-        full = FullLoads(root, app_id)
-        full.check(loads)
-        good = {n: _followed(ct, numbers[n], reached[n]) for n, ct in good.items()}
-        late = passed.late(
-            {n: numbers[n].passed for n in good},
-            reached,
-            lambda table, upto: numbering.look(read.changes[table], upto).passed,
-        )
-        late_changes.refuse({} if skip_late else late, changes)
+        mine = {n: numbers[n] for n in good}
+        progress = VendorProgress(passed, FullLoads(root, app_id), read.changes, mine, reached)
+        good = {n: vendor_progress.followed(ct, mine[n], reached[n]) for n, ct in good.items()}
+        late = progress.check(changes, skip_late=skip_late)
+        if not dry_run:
+            progress.begins()
         held = _suspensions(root, app_id, good if resume and not dry_run else ())
         applied: list[dict[str, Any]] = []
-        if not dry_run:
-            passed.plan({n: Passed(numbers[n].end(reached[n]), numbers[n].files) for n in good}, reached)
         with _running(ruling, app_id, changes, target, root, good, dry_run=dry_run) as log:
             applier = None if ruling is None else _applier(spark, place, root, app_id, ruling, log)
             try:
                 applied.extend(_each(applier, place, held, good, ruling, dry_run=dry_run))
             finally:
-                _note(full, names, place, {} if dry_run else loads, found, applied)
+                _note(names, place, {} if dry_run else reached, found, applied)
             if not dry_run:
-                passed.note({n: _passed(place, n, read.changes[n], numbers[n]) for n in good}, reached)
+                progress.ends(place)
     except BaselineNeededError as error:  # no task is there that would take one
         raise ApplyError(error.what, where=error.where, hint=_ANEW) from error
     except Exception as error:
@@ -159,8 +154,7 @@ def run(
             raise
         raise said from error
     report = _report(watched, applied)
-    bad = sum(t.bad for t in report.tables.values())
-    if bad and not dry_run:
+    if (bad := sum(t.bad for t in report.tables.values())) and not dry_run:
         convert.keep_aside(spark, side, root, replace(found, pending={}), report)
     unkeyed = [n for n, ct in good.items() if not (ct.key or archive)]
     notes = [*files.notes, *vendor_notes.notes(found, unkeyed, late, report, changes)]
@@ -231,20 +225,18 @@ def _suspensions(root: str, app_id: str, resumed: Iterable[str]) -> Suspensions:
 
 
 def _note(
-    full: FullLoads,
     names: TableNames,
     target: Target,
-    loads: Found,
+    before: Mapping[str, int],
     found: Read,
     applied: Iterable[Mapping[str, Any]],
 ) -> None:
-    """Notes the full loads and the vendor's ids of the tables that have a target now."""
-    there = {n: load for n, load in loads.items() if _reached(target, n) >= 0}
-    full.note(there)
+    """Notes the vendor's ids of the tables that have a target now; `before`: what targets had reached."""
+    there = {n: reached for n, reached in before.items() if vendor_progress.reached(target, n) >= 0}
     # Of one without a name whose target was there before, earlier changes are perhaps elsewhere; where
     # nothing was inserted, its first name may come yet.
     filled = {one["table"] for one in applied if one.get("inserted")}
-    sure = [n for n, (_, reached) in there.items() if n not in found.unnamed or (reached < 0 and n in filled)]
+    sure = [n for n, reached in there.items() if n not in found.unnamed or (reached < 0 and n in filled)]
     names.note({n: found.ids[n] for n in sure if n in found.ids})
 
 
@@ -256,27 +248,10 @@ def skips_late(on_late: str) -> bool:
     return on_late == "skip"
 
 
-def _passed(target: Target, table: str, changes: ChangeTable, numbers: numbering.Numbers) -> Passed:
-    """What a target has passed of its changes; read once more where it has stopped before their end."""
-    reached = _reached(target, table)
-    if numbers.end_at(reached):
-        return Passed(reached, numbers.files)
-    return Passed(reached, numbering.look(changes, reached).passed if reached >= 0 else {})
-
-
-def _reached(target: Target, table: str) -> int:
-    return target.progress(table) if target.exists(table) else -1
-
-
-def _followed(changes: ChangeTable, numbers: numbering.Numbers, reached: int) -> ChangeTable:
-    """The changes, with numbers that can express the target's progress, which has `reached` one."""
-    return changes if numbers.unclear else numbering.followed(changes, numbers, reached)
-
-
 def _cut(target: Target, changes: ChangeTable) -> Iterator[ChangeTable]:
     """A change table's transactions, one after the other, as far as the target lacks them; first, as a
     whole, those that it has, because the key log may lack them."""
-    reached = _reached(target, changes.name)
+    reached = vendor_progress.reached(target, changes.name)
     kept = changes.with_df(changes.df.persist())
     try:
         if reached >= 0:
@@ -329,7 +304,7 @@ def _running(
 def _under_rules(
     applier: RulesApply, target: Target, name: str, parts: Iterable[ChangeTable], *, dry_run: bool
 ) -> dict[str, Any]:
-    reached = _reached(target, name)
+    reached = vendor_progress.reached(target, name)
     done = summed(applier.preview(one) if dry_run else applier.apply(one) for one in parts)
     row = {"table": name, **done.counts, "progress": reached, "up to": max(done.upto, reached)}
     row |= {"actions": dict(done.actions), "conflicts": dict(done.conflicts), "flagged": done.flagged}
@@ -343,7 +318,7 @@ def _one(target: Target, name: str, changes: ChangeTable, *, dry_run: bool) -> d
         effects.check_mode(target, name, Rules())
     look = incoming.look(changes)
     counted = {k: look.counts[k] for k in "IUDT"}
-    reached = _reached(target, name)
+    reached = vendor_progress.reached(target, name)
     row = {"table": name, **counted, "progress": reached, "up to": look.upto}
     if dry_run:
         incoming.refuse_unclear(target, changes, look)

@@ -1,0 +1,75 @@
+"""How far the targets of `tailrace apply` are, and what of the change tables that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..apply import late_changes, numbering
+from ..apply.full_loads import Found, FullLoads
+from ..apply.late_changes import LateChanges, Passed
+from ..apply.numbering import Numbers
+from ..apply.passed_files import Files
+from ..apply.targets.base import Target
+from ..model.change import ChangeTable
+
+
+@dataclass(frozen=True)
+class VendorProgress:
+    """One call's part of it, by table.
+
+    Attributes:
+        passed, full: what earlier calls wrote down.
+        changes, numbers: the change tables as they were read, and how their numbers go with their sequences.
+        reached: where the targets stood when the call began.
+    """
+
+    passed: LateChanges
+    full: FullLoads
+    changes: Mapping[str, ChangeTable]
+    numbers: Mapping[str, Numbers]
+    reached: Mapping[str, int]
+
+    def check(self, where: str, *, skip_late: bool) -> dict[str, int]:
+        """How many changes have come late, at the most, by table, if any.
+
+        Raises:
+            ApplyError: some have, and are not to be skipped; or rows of a full load have.
+        """
+        self.full.check(self._loads())
+        found = {table: one.passed for table, one in self.numbers.items()}
+        late = self.passed.late(found, self.reached, self._look)
+        late_changes.refuse({} if skip_late else late, where)
+        return late
+
+    def begins(self) -> None:
+        """Writes down what the targets are going to get, before they do."""
+        self.full.note(self._loads())
+        ends = {t: Passed(one.end(self.reached[t]), one.files) for t, one in self.numbers.items()}
+        self.passed.plan(ends, self.reached)
+
+    def ends(self, target: Target) -> None:
+        """Writes down what the targets have passed."""
+        self.passed.note({t: self._passed(t, reached(target, t)) for t in self.numbers}, self.reached)
+
+    def _passed(self, table: str, stands: int) -> Passed:
+        """What a target has passed of its changes; read once more where it has stopped before their end."""
+        if self.numbers[table].end_at(stands):
+            return Passed(stands, self.numbers[table].files)
+        return Passed(stands, self._look(table, stands) if stands >= 0 else {})
+
+    def _look(self, table: str, upto: int) -> Files:
+        return numbering.look(self.changes[table], upto).passed
+
+    def _loads(self) -> Found:
+        return {table: (one.load, self.reached[table]) for table, one in self.numbers.items()}
+
+
+def reached(target: Target, table: str) -> int:
+    """The change number that a target has reached; -1: there is none."""
+    return target.progress(table) if target.exists(table) else -1
+
+
+def followed(changes: ChangeTable, numbers: Numbers, reached: int) -> ChangeTable:
+    """The changes, with numbers that can express the target's progress, which has `reached` one."""
+    return changes if numbers.unclear else numbering.followed(changes, numbers, reached)
