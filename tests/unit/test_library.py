@@ -82,6 +82,21 @@ def test_places_before_the_baseline_are_refused(home: TaskHome) -> None:
             table.as_of(place)
 
 
+def test_places_after_the_baseline_are_refused_as_long_as_no_change_is_stored(tmp_path: Path) -> None:
+    made = TaskHome(tmp_path)
+    made.baseline([item(1, "a")], after=10)
+    table = tailrace.open(made.file).table(ITEM)
+    for place in (11, 20261122, seq(30), position(12), "F" * 40):
+        with pytest.raises(PositionError, match="is not stored yet; no change is; the baseline is up to"):
+            table.as_of(place)
+        with pytest.raises(PositionError, match="is not stored yet"):
+            table.diff(10, place)
+        with pytest.raises(PositionError, match="is not stored yet"):
+            tailrace.open(made.file).cut(place)
+    for place in (10, at(30), position(11)):
+        assert rows(table.as_of(place)) == [(1, "a")]
+
+
 def test_a_place_before_a_change_that_the_baseline_has_is_refused_whatever_the_hosts_clock_says(
     tmp_path: Path,
 ) -> None:

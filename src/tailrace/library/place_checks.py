@@ -53,17 +53,27 @@ def _all_stored(stored: Stored, captured: LogState, position: str) -> bool:
     return end >= position and captured.number <= stored.upto
 
 
-def refuse_later(point: Point, stored: Stored | None, task: str) -> None:
-    """Raises PositionError for a position or change number that is not stored yet. A time may be later than
-    all that is stored: nothing tells yet whether there will be changes up to it."""
-    if point.low != point.high or stored is None:
+def refuse_later(point: Point, taken: Baseline, stored: Stored | None, task: str) -> None:
+    """Raises PositionError for a position or change number that is not stored yet; without any stored change
+    that is one after the baseline. A time may be later than all that is stored: nothing tells yet whether
+    there will be changes up to it."""
+    if point.low != point.high:
         return
-    reached = {"change_seq": stored.change_seq, "stream_position": stored.position}
-    end = reached.get(point.column, f"{stored.upto:0{sequence.NUMBER_DIGITS}d}")
+    if stored is None:
+        number, at = max(taken.after, 0), taken.finished_at
+        seq, position = sequence.make(sequence.time_part(at), number), taken.position
+    else:
+        number, at, seq, position = stored.upto, stored.commit_time, stored.change_seq, stored.position
+    reached = {"change_seq": seq, "stream_position": position}
+    end = reached.get(point.column, f"{number:0{sequence.NUMBER_DIGITS}d}")
     if point.low > end:
+        last = (
+            "no change is; the baseline is up to {}, finished at"
+            if stored is None
+            else "changes are up to {}, committed at"
+        )
         raise PositionError(
-            f"{point.text} is not stored yet; changes are up to {end}, committed at "
-            f"{stored.commit_time:%Y-%m-%dT%H:%M:%SZ}",
+            f"{point.text} is not stored yet; {last.format(end)} {at:%Y-%m-%dT%H:%M:%SZ}",
             where=task,
             hint="ask for an earlier place, or again later",
         )

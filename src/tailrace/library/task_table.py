@@ -110,7 +110,7 @@ class TaskTable(TableChanges):
         if point is not None:
             self.files.refuse_gone(None, point)
             refuse_older(self.files, point, taken, stored, log.state(self._task.log_path))
-            refuse_later(point, stored, self._task.name)
+            refuse_later(point, taken, stored, self._task.name)
         self.files.refuse_gaps(Point.of(taken.position), point)
         later = None if upto is None else self.files.first(~upto)
         version = versions.before(later[1] if later else _END)
@@ -145,7 +145,7 @@ class TaskTable(TableChanges):
         now = known.table
         now.files.refuse_gone(None, last)
         if last is not None:
-            refuse_later(last, known.stored, now._task.name)
+            refuse_later(last, known.taken, known.stored, now._task.name)
         rows = now.files.rows_where(both(~first.upto(), last and last.upto()), now._wanted(ORDER))
         if last is not None and not rows.num_rows:
             now._refuse_reversed(first, last, known)
