@@ -22,7 +22,7 @@ from tailrace.lake import log, log_retention
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.operate.status import status
-from tailrace.operate.status_views import history_rows
+from tailrace.operate.status_views import export, history_rows
 from tailrace.state import ledger, retries, rolling
 from tailrace.state import orders as tables
 from tailrace.state.ledger import AppliedTable, Baseline, Stored
@@ -84,6 +84,28 @@ def test_what_is_old_and_applied_goes(task: Task) -> None:
     assert ledger.read_applied(task.control_path("applied")) == []
     assert [replace(t, position=None, seconds_behind=0.0) for t in status(task).tables] == before
     assert [r["timeslot_type"] for r in history_rows(task)] == ["FULL LOAD"]
+
+
+def test_slots_of_full_loads_keep_what_was_loaded(
+    task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four tables of 100 rows; one of them is read again in the same slot, and later; then older records go."""
+    path, folder = task.control_path("baselines"), str(tmp_path / "status")
+    slot = AT + dt.timedelta(minutes=5)
+
+    def loaded() -> dict[dt.datetime, int]:
+        export(task, folder)
+        rows = lake.dataset(DeltaTable(f"{folder}/attrep_history")).to_table().to_pylist()
+        return {r["timeslot"]: r["timeslot_records"] for r in rows if r["timeslot_type"] == "FULL LOAD"}
+
+    taken = ledger.read_baselines(path)["s.a"]
+    ledger.write_baseline(path, replace(taken, rows=70, number=2))
+    assert loaded() == {slot: 470}
+    later = AT + dt.timedelta(hours=1)
+    ledger.write_baseline(path, replace(taken, rows=30, number=3, finished_at=later))
+    assert loaded() == {slot: 470, later + dt.timedelta(minutes=5): 30}
+    monkeypatch.setattr(ledger, "all_baselines", lambda path: [*ledger.read_baselines(path).values()])
+    assert loaded() == {slot: 470, later + dt.timedelta(minutes=5): 30}
 
 
 def test_errors_and_baselines_that_are_over_go(task: Task) -> None:

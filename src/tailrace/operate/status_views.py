@@ -11,6 +11,7 @@ import datetime as dt
 import platform
 from collections.abc import Iterable
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -50,11 +51,10 @@ def export(task: Task, folder: str) -> dict[str, int]:
 
 def _written(path: str, schema: pa.Schema, rows: list[Row], now: DeltaTable, *, older: bool) -> int | None:
     """Rewrites a table, keeping its `older` slots; returns how many rows it has then, None if another writer
-    wrote it in the meantime."""
+    wrote it in the meantime. A slot whose records are not kept any more does not shrink."""
     if older:
-        slots = {
-            (r["timeslot_type"], r["timeslot"]): r for r in (*lake.dataset(now).to_table().to_pylist(), *rows)
-        }
+        known = sorted([*lake.dataset(now).to_table().to_pylist(), *rows], key=itemgetter("timeslot_records"))
+        slots = {(r["timeslot_type"], r["timeslot"]): r for r in known}
         rows = [slots[at] for at in sorted(slots)]
     files = lake.write_part(path, pa.Table.from_pylist(rows, schema=schema))
     done = lake.overwrite(path, files, schema=schema, progress={}, only_after=now.version())
@@ -92,7 +92,8 @@ def history_rows(task: Task) -> list[Row]:
     their records are kept (`maintenance.keep_ledger`). `timeslot` is a slot's end, `timeslot_latency` the
     greatest of its batches, from the source's commit to the target (seconds); the volume is NULL."""
     found: dict[tuple[str, dt.datetime], Row] = {}
-    for taken in ledger.read_baselines(task.control_path("baselines")).values():
+    loads = {(b.table, b.number): b for b in ledger.all_baselines(task.control_path("baselines"))}
+    for taken in loads.values():
         _slot(task, found, LOADING, taken.finished_at)["timeslot_records"] += taken.rows
     for one in slots(task.control_path("stored"), task.control_path("applied"), _WIDTH):
         row = _slot(task, found, CHANGING, one.end - _WIDTH)
