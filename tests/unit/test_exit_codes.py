@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -118,6 +120,14 @@ def test_init_with_errors_ends_with_3_and_does_not_say_run(
 def test_a_validation_that_compares_nothing_is_no_success(file: str) -> None:
     with pytest.raises(ConfigError, match="nothing was compared"):
         validate(load(file), cast(Any, None), cast(Any, None))
+
+
+def test_a_full_standard_output_is_named() -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        words = [sys.executable, "-m", "tailrace", "schema"]
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert "no space left on the device" in done.stderr and "where: standard output" in done.stderr
 
 
 def test_no_code_stands_anywhere_else() -> None:

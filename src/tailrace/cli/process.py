@@ -64,7 +64,7 @@ def anywhere(words: Sequence[str]) -> list[str]:
 
 def ended(error: Exception) -> NoReturn:
     """Ends the process with code 1 after printing a tailrace error; raises other errors again."""
-    place = getattr(error, "filename", None) or tempfile.gettempdir()
+    place = getattr(error, "filename", None) or f"standard output, or {tempfile.gettempdir()}"
     shown = error if isinstance(error, TailraceError) else full(error, where=place)
     shown = shown or spark_lost(error, where="this command")
     if shown is None and not logs.verbose():
