@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,13 @@ from tailrace.config.task import Task, load
 from tailrace.errors import SourceError
 from tailrace.lake import delta as lake
 from tailrace.lake import json_files
-from tailrace.sources.postgresql import slot
+from tailrace.sources.postgresql import slot, slot_wait
 from tailrace.sources.postgresql.slot import published
 from tailrace.sources.postgresql.source import PostgresSource
 from tailrace.state import ledger, orders, streams
 
 from .test_model import drain
+from .test_running import meanwhile, wait_for
 
 pytestmark = pytest.mark.db
 
@@ -299,3 +302,19 @@ def test_a_task_of_an_earlier_release_goes_on_with_the_slot_it_has(
     slots = db.execute("select slot_name from pg_replication_slots where database = current_database()")
     assert slots.fetchall() == [("tailrace_shop_eu",)]
     assert "that this task did not create" in refused(task(tmp_path / "..", database, "shop_eu")).what
+
+
+def test_a_new_slot_says_which_transactions_it_waits_for(
+    shop: Task,
+    database: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slot_wait, "AFTER_S", 0.1)
+    with psycopg.connect(database, application_name="a report") as other:
+        other.execute("insert into s.a values (2)")
+        with meanwhile(partial(capture, shop), stop=threading.Event()):
+            mine = f"process {other.info.backend_pid} ({other.info.user}, a report), since "
+            wait_for(lambda: f"transactions that are open have ended: {mine}" in caplog.text, 20)
+            other.commit()
+    assert ids(shop, "s.a") == [1, 2]

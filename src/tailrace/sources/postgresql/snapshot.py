@@ -10,6 +10,7 @@ from ...errors import SourceError
 from ..base import Snapshot
 from .connect import asking, connect, lsn, position_at, quoted
 from .slot import MOST
+from .slot_wait import waits_told
 
 
 class SlotSnapshot:
@@ -27,7 +28,7 @@ class SlotSnapshot:
         kind = "TEMPORARY " if temporary else ""
         export = "(SNAPSHOT 'export')" if self._session.info.server_version >= 150000 else "EXPORT_SNAPSHOT"
         try:
-            with asking(where):
+            with asking(where), waits_told(url, slot):
                 row = self._session.execute(
                     f"CREATE_REPLICATION_SLOT {quoted(slot)} {kind}LOGICAL pgoutput {export}"
                 ).fetchone()
