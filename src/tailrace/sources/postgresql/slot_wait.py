@@ -18,8 +18,8 @@ AFTER_S, AGAIN_S = 10.0, 60.0
 """When it is said for the first time, and how often then."""
 _OPEN = """
 select what from (
-  select format('process %s (%s), since %s', pid, concat_ws(', ', usename, nullif(application_name, '')), xact_start)
-      what, xact_start since
+  select format('process %s (%s), since %s', pid,
+      concat_ws(', ', usename, nullif(application_name, '')), xact_start) what, xact_start since
   from pg_stat_activity where backend_xid is not null and pid <> pg_backend_pid()
   union all
   select format('the prepared transaction %L of %s, since %s', gid, owner, prepared), prepared
