@@ -144,13 +144,16 @@ class LateChanges:
         return counts
 
     def plan(self, ends: Mapping[str, Passed], reached: Mapping[str, int]) -> None:
-        """Writes down what targets are going to pass, before they do."""
+        """Writes down what targets are going to pass, before they do. Where an earlier call has not noted what it
+        passed, the target stood where that one found it."""
         rows = []
         for table, end in sorted(ends.items()):
-            stood = reached.get(table, -1)
-            if end.upto > stood:
+            stands = reached.get(table, -1)
+            if end.upto > stands:
+                earlier = self._known.get(table, _Known()).stood
+                stood = stands if earlier is None else earlier
                 self._planned.setdefault(table, _Known())
-                rows += [(table, {**one, "stood": stood}) for one in self._new(table, end, stood)]
+                rows += [(table, {**one, "stood": stood}) for one in self._new(table, end, stands)]
         self._notes.add(rows)
 
     def note(self, found: Mapping[str, Passed], reached: Mapping[str, int]) -> None:

@@ -1,0 +1,99 @@
+"""Changes that come late are told, whatever happened to the calls before: a model of files and a target."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.apply.late_changes import LateChanges, Passed
+from tailrace.apply.passed_files import FilePart, Files
+
+pytestmark = pytest.mark.unit
+
+T = "s.t"
+
+
+@dataclass
+class World:
+    """Files of change numbers, and a target that has some of them."""
+
+    root: str
+    files: dict[str, set[int]] = field(default_factory=dict)
+    away: dict[str, set[int]] = field(default_factory=dict)
+    has: set[int] = field(default_factory=set)
+    reached: int = -1
+
+    def parts(self, upto: int) -> Files:
+        """The changes up to a number, by file."""
+        mine = {f: sorted(n for n in numbers if n <= upto) for f, numbers in self.files.items()}
+        return {
+            f: FilePart(len(some), sum(n * 7919 + 13 for n in some), f"{some[-1]:019d}")
+            for f, some in mine.items()
+            if some
+        }
+
+    def call(self, ends: str, stops_at: int) -> dict[str, int]:
+        """One call of `tailrace apply`: the changes that came late; with any, nothing is applied."""
+        known, stood = LateChanges(self.root, "task"), {T: self.reached}
+        late = known.late({T: self.parts(known.upto(T))}, stood, lambda table, upto: self.parts(upto))
+        if late:
+            return late
+        every = set().union(*self.files.values()) if self.files else set()
+        end = max(every, default=-1)
+        known.plan({T: Passed(end, self.parts(end))}, stood)
+        if ends == "killed before":
+            return {}
+        stop = min(end, stops_at) if ends == "stopped midway" else end
+        new = {n for n in every if self.reached < n <= stop}
+        self.has |= new
+        self.reached = max(self.reached, *new) if new else self.reached
+        if ends == "done":
+            known.note({T: Passed(self.reached, self.parts(self.reached))}, stood)
+        return {}
+
+    def lost(self) -> set[int]:
+        """Changes that the target has passed without having them."""
+        every = set().union(*self.files.values()) if self.files else set()
+        return {n for n in every if n <= self.reached} - self.has
+
+
+ENDS = ["done", "killed before", "killed after", "stopped midway"]
+STEPS = st.one_of(
+    st.tuples(st.just("put"), st.sampled_from("abc"), st.sets(st.integers(0, 30), min_size=1, max_size=4)),
+    st.tuples(st.sampled_from(["take away", "put back"]), st.sampled_from("abc"), st.just(set())),
+    st.tuples(st.just("call"), st.sampled_from(ENDS), st.sets(st.integers(0, 30), min_size=1, max_size=1)),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(STEPS, min_size=2, max_size=9))
+def test_what_comes_late_is_told(steps: list[tuple[str, str, set[int]]]) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        world = World(root)
+        for what, name, numbers in [*steps, ("call", "done", {30})]:
+            if what == "put":
+                seen = set().union(*world.files.values(), *world.away.values())
+                world.files[name] = world.files.get(name, set()) | (numbers - seen)
+                if not world.files[name]:
+                    del world.files[name]
+            elif what == "take away" and name in world.files:
+                world.away.setdefault(name, set()).update(world.files.pop(name))
+            elif what == "put back" and name in world.away:
+                world.files[name] = world.files.get(name, set()) | world.away.pop(name)
+            elif what == "call":
+                told = world.call(name, min(numbers))
+                if name == "done" and not told:
+                    assert world.lost() == set(), "skipped without a word"
+
+
+def test_nothing_is_told_where_nothing_is_late() -> None:
+    with tempfile.TemporaryDirectory() as root:
+        world = World(root)
+        for number, ends in enumerate(["done", "killed before", "killed after", "stopped midway", "done"]):
+            world.files[f"f{number}"] = {10 * number, 10 * number + 5}
+            assert world.call(ends, 10 * number) == {}
+        assert world.lost() == set() and world.reached == 45
