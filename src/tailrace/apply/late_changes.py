@@ -144,8 +144,8 @@ class LateChanges:
         return counts
 
     def plan(self, ends: Mapping[str, Passed], reached: Mapping[str, int]) -> None:
-        """Writes down what targets are going to pass, before they do. Where an earlier call has not noted what it
-        passed, the target stood where that one found it."""
+        """Writes down what targets are going to pass, before they do. Where an earlier call has not noted
+        what it passed, the target stood where that one found it."""
         rows = []
         for table, end in sorted(ends.items()):
             stands = reached.get(table, -1)
