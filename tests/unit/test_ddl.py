@@ -103,6 +103,30 @@ def test_a_kept_column_and_a_new_one_of_its_name_are_refused() -> None:
         follow(after(ID, V, replace(N, attnum=9)), drop="ignore")
 
 
+X = Column("x", 4, "integer", "int4", "int")
+
+
+@pytest.mark.parametrize("key", [(ID, X), (X,)], ids=["wider", "another"])
+def test_a_key_with_a_column_that_was_ignored_needs_a_new_baseline(key: tuple[Column, ...]) -> None:
+    """By what is left of the key, rows that differ in the column would be one row."""
+    added = after(ID, V, N, X)
+    target = follow(added, add="ignore")
+    rekeyed = added.with_columns([replace(c, key=c in key) for c in added.columns])
+    with pytest.raises(BaselineNeededError, match="the row key has 'x' now, which the target lacks") as said:
+        follow(rekeyed, target, added)
+    assert said.value.where == "s.t"
+    with pytest.raises(BaselineNeededError, match="the row key has 'x' now"):
+        follow(rekeyed, add="ignore")  # both in one statement
+    assert follow(rekeyed, target, added, rekey="ignore").key == ["id"]
+
+
+def test_a_key_column_that_stays_when_it_is_dropped_is_in_no_new_key() -> None:
+    both = after(ID, replace(V, key=True), N)
+    assert follow(after(ID, N), both, both, drop="ignore").key == ["id", "v"]
+    other = after(replace(ID, key=False), replace(N, key=True))
+    assert follow(other, both, both, drop="ignore").key == ["n"]
+
+
 def test_projections_are_by_number() -> None:
     assert projection(BEFORE, BEFORE) is None
     target = follow(after(ID, replace(V, name="w")), rename="ignore", drop="ignore")

@@ -19,10 +19,10 @@ is another. What was decided for a DDL is kept and holds, whatever the policy be
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..errors import ApplyError
+from ..errors import ApplyError, BaselineNeededError
 from ..model.change import Column, Relation
 from ..model.types import arrow_type
 from ..store.tables import widens
@@ -109,10 +109,12 @@ def followed(target: Relation, after: Relation, decided: Sequence[tuple[Ddl, str
 
     Raises:
         ApplyError: two columns would have one name: one that was kept, and a new one.
+        BaselineNeededError: the row key has a column that the target lacks, because adding it was ignored.
     """
     ignored = {(d.kind, d.attnum) for d, policy in decided if policy == IGNORE}
     changed = {(d.kind, d.attnum) for d, _ in decided} - ignored
     have = {c.attnum: c for c in target.columns}
+    rekeyed = ("rekey", 0) in changed
     made = []
     for c in after.columns:
         mine = have.get(c.attnum)
@@ -124,8 +126,11 @@ def followed(target: Relation, after: Relation, decided: Sequence[tuple[Ddl, str
             mine = replace(mine, name=c.name)
         if {("widen", c.attnum), ("retype", c.attnum)} & changed:
             mine = replace(mine, type=c.type, kind=c.kind, source_type=c.source_type)
-        made.append(replace(mine, key=c.key if ("rekey", 0) in changed else mine.key))
-    made += [c for n, c in have.items() if ("drop", n) in ignored or _kept(n, target, after, decided)]
+        made.append(replace(mine, key=c.key if rekeyed else mine.key))
+    kept = [c for n, c in have.items() if ("drop", n) in ignored or _kept(n, target, after, decided)]
+    made += [replace(c, key=c.key and not rekeyed) for c in kept]
+    if rekeyed:
+        _refuse_lost_key(after, {c.attnum for c in made})
     names = [c.name for c in made]
     if twice := sorted({n for n in names if names.count(n) > 1}):
         raise ApplyError(
@@ -134,6 +139,15 @@ def followed(target: Relation, after: Relation, decided: Sequence[tuple[Ddl, str
             hint="take a new baseline of the table: it begins with the source's layout",
         )
     return replace(target, relid=after.relid, identity=after.identity, columns=tuple(made))
+
+
+def _refuse_lost_key(after: Relation, there: Collection[int]) -> None:
+    if lost := [repr(c.name) for c in after.columns if c.key and c.attnum not in there]:
+        raise BaselineNeededError(
+            f"the row key has {', '.join(lost)} now, which the target lacks: adding it was ignored",
+            where=after.table,
+            hint="take a new baseline of the table: it begins with the source's layout",
+        )
 
 
 def _kept(number: int, target: Relation, after: Relation, decided: Sequence[tuple[Ddl, str]]) -> bool:
