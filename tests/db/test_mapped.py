@@ -141,6 +141,33 @@ def test_a_column_that_is_left_out_may_go_at_the_source(
     ]
 
 
+def test_a_column_that_is_left_out_and_renamed_is_asked_about(
+    tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
+) -> None:
+    db.execute("create schema s; create table s.t (id int primary key, word text, note text)")
+    db.execute("insert into s.t values (1, 'a', 'secret')")
+    plain = "tables: {s.t: {target: s.short, drop: [note], constants: {site: '@TABLE'}}}\n"
+    file = tmp_path / "mapped.yaml"
+    file.write_text(FILE[: FILE.index("tables: {{s.t:")].format(url=database) + plain)
+    task = load(file)
+    drain(task, spark)
+    db.execute("alter table s.t rename note to remark")
+    db.execute("insert into s.t values (2, 'b', 'new secret')")
+    for _ in range(2):
+        with pytest.raises(TailraceError, match=r"s\.t calls the column 'note' 'remark' now"):
+            drain(task, spark)
+    assert rows(task) == [(1, "a")]
+    checked = CliRunner().invoke(app, ["check", str(file), "--json"])
+    assert [one["what"][:42] for one in json.loads(checked.stdout)["findings"]] == [
+        "drop: s.t calls the column 'note' 'remark'"
+    ]
+    file.write_text(file.read_text().replace("[note]", "[note, remark]"))
+    task = load(file)
+    orders.give(task.orders_path, orders.RESYNC, ["s.t"], why="", who="me")
+    drain(task, spark)
+    assert rows(task) == [(1, "a"), (2, "b")]
+
+
 def held(task: Task) -> tuple[str, str]:
     states = orders.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
     return states["s.t"].held, states["s.t"].why

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ..errors import ApplyError, BaselineNeededError
+from ..errors import ApplyError, BaselineNeededError, ConfigError
 from ..lake import log
 from ..model.change import ChangeTable, Relation
 from ..state import ddl as kept
@@ -21,6 +21,7 @@ from ..state.ledger import Baseline
 from . import ddl
 from .mapping.mapped import counts_of, mapped
 from .mapping.prepare import Prepared, prepare
+from .mapping.static_checks import renamed_drops
 from .mapping.table_map import TableMap, task_map
 from .mapping.value_errors import value_error
 
@@ -105,6 +106,7 @@ class Routes:
         decisions: path of `ddl_decisions`.
         orders: the task's orders.
         record: False for who only looks: nothing is kept of what is decided on the way.
+        history: gives the layouts that a table had.
     """
 
     def __init__(
@@ -116,8 +118,9 @@ class Routes:
         orders: str,
         *,
         record: bool = True,
+        history: Callable[[str], Sequence[log.Layout]] = lambda _: (),
     ) -> None:
-        self._record = record
+        self._record, self._history = record, history
         self._spark, self._maps, self._policies = spark, maps, policies
         self._path, self._orders = decisions, orders
         self._decided: dict[kept.Key, str] | None = None
@@ -133,6 +136,7 @@ class Routes:
             task.control_path("ddl_decisions"),
             task.orders_path,
             record=record,
+            history=lambda table: log.history(task.relations_path).get(table, ()),
         )
 
     def map(self, table: str) -> TableMap:
@@ -149,8 +153,17 @@ class Routes:
         if wanted.plain:
             return None
         if (table, relation) not in self._prepared:
+            self._refuse_renamed(wanted, relation)
             self._prepared[table, relation] = prepare(self._session, wanted, relation)
         return self._prepared[table, relation]
+
+    def _refuse_renamed(self, wanted: TableMap, relation: Relation) -> None:
+        """Raises ConfigError where a column to be left out has another name in a layout than before."""
+        had = [one.relation for one in self._history(wanted.source)] if wanted.drop else []
+        last = max((n for n, one in enumerate(had) if one == relation), default=len(had))
+        if wrong := renamed_drops(wanted, relation, had[:last]):
+            hint = "correct `tables` (docs/mapping.md), then `tailrace resync` the table"
+            raise ConfigError("\n".join(wrong), where=f"mapping of {wanted.source}", hint=hint)
 
     def _session(self) -> SparkSession:
         assert self._spark is not None  # noqa: S101 - see the class

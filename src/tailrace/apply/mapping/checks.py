@@ -11,7 +11,7 @@ from ...model.change import Relation
 from ...sources.base import Finding, LogSource
 from ..targets.postgresql.place import Place, check_names
 from .shared_target import shared
-from .static_checks import constants_clash, plain_mistakes, unknown_drops
+from .static_checks import constants_clash, plain_mistakes, renamed_drops, unknown_drops
 from .table_map import TableMap, task_map
 
 
@@ -35,14 +35,15 @@ def plain_findings(task: Task, source: LogSource, tables: Sequence[str]) -> list
 
 
 def drop_findings(task: Task, mine: Mapping[str, TableMap], layouts: Mapping[str, Relation]) -> list[Finding]:
-    """Columns that mappings leave out and that their tables never had; `layouts`: those that the source has
-    now."""
+    """Columns that mappings leave out and that their tables never had, or have renamed; `layouts`: those that
+    the source has now."""
     history = log.history(task.relations_path) if any(one.drop for one in mine.values()) else {}
     found = []
     for table, one in mine.items():
-        had = [layouts[table], *(layout.relation for layout in history.get(table, ()))]
-        columns = {c.name for relation in had for c in relation.columns}
-        found += [finding(table, what) for what in unknown_drops(one, columns)]
+        had, now = [layout.relation for layout in history.get(table, ())], layouts[table]
+        columns = {c.name for relation in (now, *had) for c in relation.columns}
+        wrong = [*unknown_drops(one, columns), *renamed_drops(one, now, had)]
+        found += [finding(table, what) for what in wrong]
     return found
 
 
