@@ -122,7 +122,9 @@ def _delta(place: Path, every: bool) -> TableSample:
     from ..lake.reading import dataset
 
     rows = dataset(DeltaTable(str(place)))
-    return TableSample(rows.head(_most(len(rows.schema), every)), rows.count_rows())
+    # `head` counts in 32 bits.
+    found = rows.to_table() if every else rows.head(_most(len(rows.schema), every))
+    return TableSample(found, found.num_rows if every else rows.count_rows())
 
 
 def _opened(file: Path) -> IO[bytes]:
