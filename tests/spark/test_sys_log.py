@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tailrace import formats
@@ -39,12 +40,19 @@ def message(kind: str, new: list[Any] | None, old: list[Any] | None = None) -> b
 
 
 def a_log(folder: Path) -> tuple[str, str]:
-    writer = log.LogWriter(str(folder / "log"), str(folder / "relations"))
     records = [
         (7, b""), (1, message("I", ["1", "a"])), (3, message("U", ["1", "é"], ["1", "a"])), (12, b""),
         (7, b""), (3, message("U", ["9", None, "5"], ["1", "é", None])), (4, message("D", None, ["9", None, "5"])),
         (13, b""), (12, b""),
     ]  # fmt: skip
+    return log_of(folder, records, [(1, OLD), (5, NEW)])
+
+
+def log_of(
+    folder: Path, records: list[tuple[int, bytes]], layouts: list[tuple[int, Relation]]
+) -> tuple[str, str]:
+    """A LOG of these records (RECID, DATA), and layouts, each with the record from which it holds."""
+    writer = log.LogWriter(str(folder / "log"), str(folder / "relations"))
     rows = [
         {"RECID": recid, "TRXID": 700 + (n > 3), "STMTTRXID": None, "RELID": OLD.relid, "FLAGS": 1,
          "LOGADDR": n.to_bytes(20, "big"), "DATA": data,
@@ -52,7 +60,7 @@ def a_log(folder: Path) -> tuple[str, str]:
         for n, (recid, data) in enumerate(records)
     ]  # fmt: skip
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
-    writer.add(Chunk(batch, [(1, OLD), (5, NEW)], len(rows), (99).to_bytes(20, "big")))
+    writer.add(Chunk(batch, layouts, len(rows), (99).to_bytes(20, "big")))
     writer.commit()
     return str(folder / "log"), str(folder / "relations")
 
@@ -118,6 +126,26 @@ def test_a_table_without_columns_is_refused_by_name(tmp_path: Path) -> None:
     assert (refused.value.where, "option tables" in (refused.value.hint or "")) == ("shop.bare", True)
     some = export_sys_log(*paths, str(tmp_path / "some"), options={"tables": "shop.item"})
     assert some.rows["SYS_LOG"] == 11
+
+
+def typed(*columns: tuple[int, str, str, str]) -> Relation:
+    """shop.item with these columns besides its key: attnum, name, source type, lake type."""
+    more = [Column(name, attnum, source, source, kind) for attnum, name, source, kind in columns]
+    return Relation(16384, "shop", "item", "f", (OLD.columns[0], *more))
+
+
+def test_a_column_that_was_bytes_and_is_text_is_written_under_both_types(tmp_path: Path) -> None:
+    was, now = typed((2, "v", "bytea", "binary")), typed((2, "v", "text", "string"))
+    records = [
+        (7, b""), (1, message("I", ["1", r"\xff00"])), (1, message("I", ["2", None])), (12, b""),
+        (7, b""), (1, message("I", ["3", "txt"])), (12, b""),
+    ]  # fmt: skip
+    paths = log_of(tmp_path, records, [(1, was), (5, now)])
+    export_sys_log(*paths, str(tmp_path / "out"))
+    rows = pq.read_table(tmp_path / "out" / "SYS_LOG").sort_by("LOGADDR").to_pylist()
+    assert [r["DATA"] for r in rows if r["RECID"] == 1] == [
+        b"\4\0\0\0\1" b"\2\xff\0", b"\4\0\0\0\2" b"\0", b"\4\0\0\0\3" b"\7\0t\0x\0t\0",
+    ]  # fmt: skip
 
 
 def test_what_takes_spark(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.errors import FormatError
 from tailrace.formats.soliddb.codec import Decoding, Encoding
+from tailrace.formats.soliddb.tables import SolidLayout, union
 from tailrace.wire.soliddb import RowField, Style
 
 pytestmark = pytest.mark.unit
@@ -58,3 +60,42 @@ def test_reasons() -> None:
         "DATA ends in column 1",
         "no layout of its table is valid at its LOGADDR",
     ]
+
+
+WAS = (
+    RowField("id", "INTEGER", "int"),
+    RowField("v", "DFLOAT", "decimal(20,10)"),
+    RowField("f", "INTEGER", "boolean"),
+)
+BYTES = (RowField("id", "INTEGER", "int"), RowField("v", "BINARY", "binary"), RowField("f", "INTEGER", "int"))
+TEXT = (RowField("id", "INTEGER", "int"), RowField("v", "CHAR", "string"), RowField("f", "INTEGER", "int"))
+
+
+def test_values_of_a_column_whose_type_changed_are_those_of_the_log() -> None:
+    layouts = [SolidLayout(1, bytes([n]), "t", ("t",), x, ()) for n, x in enumerate((WAS, BYTES, TEXT))]
+    columns = tuple(union(layouts))
+    assert columns == (("id", "int"), ("v", "string"), ("f", "int"))
+    one, null = b"\4\0\0\0\1", b"\0"
+    data = pa.array(
+        [
+            one + b"\x0c0.0000000000" + one,
+            one + b"\x0c0.0000000015" + b"\4\0\0\0\0",
+            one + b"\2\xff\xfe" + b"\4\0\0\0\5",
+            one + null + null,
+            one + b"\2x\0" + null,
+        ]
+    )
+    layout, recid = pa.array([0, 0, 1, 1, 2], pa.int32()), pa.array([1] * 5, pa.int32())
+    fields = (WAS, BYTES, TEXT)
+    *found, exact, bad, _ = Decoding(fields, columns, STYLE).decode(data, layout, recid)
+    assert [c.to_pylist() for c in found] == [
+        [1, 1, 1, 1, 1],
+        ["0.0000000000", "0.0000000015", "FFFE", None, "x"],
+        [1, 0, 5, None, None],
+    ]
+    assert (exact.to_pylist(), bad.null_count) == ([True] * 5, 5)
+    again = Encoding(fields, tuple(c for c, _ in columns), STYLE)
+    assert again.encode(found, layout) == data
+    with pytest.raises(FormatError, match="cannot be written as binary") as refused:
+        again.encode([pa.array([1]), pa.array(["no hex"]), pa.array([1])], pa.array([1]))
+    assert refused.value.where == "column v"

@@ -138,21 +138,32 @@ def sys_log(log_path: str, relations_path: str, options: SolidOptions) -> SysLog
         )
     length = options.logaddr_bytes or soliddb_address.LENGTHS[0]
     rows: tuple[list[Row], list[Row]] = ([], [])
+    starts = {n: _starts(x, length) for n, x in history.items()}
     for name, mine in history.items():
-        seen: set[int] = set()
-        for one in mine:
-            first = one.relation.relid not in seen
-            seen.add(one.relation.relid)
-            start = None if first else soliddb_address.make(one.from_seq, 0, length)
+        for one, start in zip(mine, starts[name], strict=True):
             columns = tuple((c.name, c.type) for c in one.relation.columns)
             made = made_up([(name, columns, tuple(one.relation.key))], one.relation.relid)
-            rows[0].extend(made[0] if first else [])
-            rows[1].extend({**r, FROM: start} for r in made[1])
+            rows[0].extend([] if start else made[0])
+            rows[1].extend({**r, FROM: start or None} for r in made[1])
     known = layouts(rows[0], rows[1], {})
     tables = [
-        LogTable.of(n, x, [k for k in known if k.table == n], options, length) for n, x in history.items()
+        LogTable.of(
+            n, list(zip(x, starts[n], strict=True)), [k for k in known if k.table == n], options, length
+        )
+        for n, x in history.items()
     ]
     return SysLog(*rows, SysLogTask(tuple(tables), length), _files(log_path))
+
+
+def _starts(history: Sequence[log.Layout], length: int) -> list[bytes]:
+    """The LOGADDR from which each layout holds; empty: from the start, as the first of each table id."""
+    seen: set[int] = set()
+    found = []
+    for one in history:
+        first = one.relation.relid not in seen
+        found.append(b"" if first else soliddb_address.make(one.from_seq, 0, length))
+        seen.add(one.relation.relid)
+    return found
 
 
 def _files(log_path: str) -> list[LogFile]:

@@ -15,7 +15,7 @@ from ..formats.soliddb.codec import Encoding
 from ..formats.soliddb.log import SYS_LOG
 from ..formats.soliddb.options import SolidOptions
 from ..formats.soliddb.records import OPER, OWN, SEQ, Records, ends, marks
-from ..formats.soliddb.tables import SolidLayout, wider
+from ..formats.soliddb.tables import SolidLayout
 from ..lake import log
 from ..model.change import PREFIX
 from ..model.types import arrow_type, header_schema, schema_of
@@ -33,56 +33,57 @@ _CHANGES = (log.INSERT, log.UPDATE, log.DELETE, log.DDL)
 
 @dataclass(frozen=True)
 class LogTable:
-    """One table of LOG: its layouts there, its columns with their types, and what makes its records."""
+    """One table of LOG: its layouts there, and what makes the records of each, under its own types."""
 
     layouts: tuple[log.Layout, ...]
-    columns: tuple[tuple[str, str], ...]
-    work: Records
+    work: tuple[Records, ...]
 
     @staticmethod
     def of(
         name: str,
-        layouts: Sequence[log.Layout],
+        layouts: Sequence[tuple[log.Layout, bytes]],
         known: Sequence[SolidLayout],
         options: SolidOptions,
         length: int,
     ) -> LogTable:
-        """The table with these layouts in LOG and in the system tables."""
-        types: dict[str, str] = {}
-        for one in reversed(layouts):
-            for c in one.relation.columns:
-                types[c.name] = wider(types.get(c.name, c.type), c.type)
-        encoding = Encoding(tuple(x.fields for x in known), tuple(types), options.style())
-        key = tuple(i for i, c in enumerate(types) if c in layouts[-1].relation.key)
-        work = Records(name, tuple(known), encoding, key, length, own=True)
-        return LogTable(tuple(layouts), tuple(types.items()), work)
+        """The table with its layouts in LOG, each with the LOGADDR from which it holds, and in the system
+        tables."""
+        newest = layouts[-1][0].relation.key  # by which a log is read
+        there, solid, work = {(x.relid, x.start): x for x in known}, known[0], []
+        for one, start in layouts:
+            solid = there.get((one.relation.relid, start), solid)  # one without columns is not there
+            names = tuple(c.name for c in one.relation.columns)
+            encoding = Encoding((solid.fields,), names, options.style())
+            key = tuple(i for i, c in enumerate(names) if c in newest)
+            work.append(Records(name, (solid,), encoding, key, length, own=True))
+        return LogTable(tuple(x for x, _ in layouts), tuple(work))
 
     def records(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The records of the table's changes in a batch of LOG, with `ABSENT`."""
         at, relids = numbers(batch["CHANGE_SEQ"]), batch["RELID"].to_numpy()
         for relid in {x.relation.relid for x in self.layouts}:
-            mine = [x for x in self.layouts if x.relation.relid == relid]
-            starts = [0, *(log.number(x) for x in mine[1:]), np.iinfo(np.int64).max]
-            for k, one in enumerate(mine):
-                rows = np.flatnonzero((relids == relid) & (at >= starts[k]) & (at < starts[k + 1]))
+            mine = [k for k, x in enumerate(self.layouts) if x.relation.relid == relid]
+            starts = [0, *(log.number(self.layouts[k]) for k in mine[1:]), np.iinfo(np.int64).max]
+            for k, since, until in zip(mine, starts, starts[1:], strict=False):
+                rows = np.flatnonzero((relids == relid) & (at >= since) & (at < until))
                 if len(rows):
-                    yield from self._of_layout(batch.take(pa.array(rows)), one)
+                    yield from self._of_layout(batch.take(pa.array(rows)), k)
 
-    def _of_layout(self, batch: pa.RecordBatch, layout: log.Layout) -> Iterator[pa.RecordBatch]:
-        relation = layout.relation
+    def _of_layout(self, batch: pa.RecordBatch, place: int) -> Iterator[pa.RecordBatch]:
+        relation = self.layouts[place].relation
         schema = pa.schema([*header_schema(), *schema_of(relation.columns)])
         ddl = batch["RECID"].to_numpy() == log.DDL
         if ddl.any():
-            yield self._made(images.truncates(batch.filter(pa.array(ddl)), schema), relation.relid)
+            yield self._made(images.truncates(batch.filter(pa.array(ddl)), schema), place)
         if not ddl.all():
             found = images.decode(batch.filter(pa.array(~ddl)), relation, schema)
             if found.bad:
                 one = found.bad[0]
                 raise FormatError(f"{one.text!r} does not fit", where=f"{relation.table}.{one.column}, LOG")
-            yield self._made(found.rows, relation.relid)
+            yield self._made(found.rows, place)
 
-    def _made(self, rows: pa.RecordBatch, relid: int) -> pa.RecordBatch:
-        n, there = rows.num_rows, set(rows.schema.names)
+    def _made(self, rows: pa.RecordBatch, place: int) -> pa.RecordBatch:
+        n, relation = rows.num_rows, self.layouts[place].relation
         taken = {
             SEQ: rows[PREFIX + "change_seq"],
             OPER: rows[PREFIX + "change_oper"],
@@ -90,14 +91,12 @@ class LogTable:
             "STMTTRXID": pa.nulls(n, pa.int64()),
             OWN: pa.array(np.zeros(n, np.bool_)),
             **{f"_{c}": pa.nulls(n, _TYPES[c]) for c in KEPT},
-            "_RELID": pa.array(np.full(n, relid, np.int32)),
+            "_RELID": pa.array(np.full(n, relation.relid, np.int32)),
+            **{f"_c{i}": rows[c.name] for i, c in enumerate(relation.columns)},
         }
-        for i, (name, kind) in enumerate(self.columns):
-            target = arrow_type(kind)
-            taken[f"_c{i}"] = rows[name].cast(target) if name in there else pa.nulls(n, target)
         batch = pa.RecordBatch.from_arrays(list(taken.values()), names=list(taken))
         absent = rows[PREFIX + "column_mask"].is_valid()
-        return self.work.records(batch).append_column(ABSENT, absent)
+        return self.work[place].records(batch).append_column(ABSENT, absent)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ...model.types import arrow_type
 from ...wire import soliddb as codec
+from ...wire.soliddb_types import as_before, as_wider
 from .log import ROWS
 
 
@@ -54,8 +55,7 @@ class Decoding:
         found = codec.decode(data, self.fields[kind], self.style)
         by_name = {f.name: c for f, c in zip(self.fields[kind], found.columns, strict=True)}
         columns = [
-            by_name[c].cast(arrow_type(t)) if c in by_name else pa.nulls(n, arrow_type(t))
-            for c, t in self.columns
+            as_wider(by_name[c], t) if c in by_name else pa.nulls(n, arrow_type(t)) for c, t in self.columns
         ]
         return [*columns, found.exact, found.why, found.finer]
 
@@ -90,6 +90,6 @@ class Encoding:
         arrays = []
         for one in fields:
             found = by_name.get(one.name)
-            target = arrow_type(one.type)
-            arrays.append(pa.nulls(n, target) if found is None else found.cast(target))
+            missing = pa.nulls(n, arrow_type(one.type))
+            arrays.append(missing if found is None else as_before(found, one.type, one.name))
         return codec.encode(arrays, fields, self.style)

@@ -163,7 +163,7 @@ def field(row: Row) -> RowField:
 
 def union(found: Sequence[SolidLayout]) -> list[tuple[str, str]]:
     """Names and types of the columns of all layouts of a table, the newest's first. A column whose type
-    changed has the wider of its numeric types, or is text."""
+    changed has the wider of its numeric types (a boolean is 0 or 1), or is text."""
     types: dict[str, str] = {}
     for one in sorted(found, key=lambda x: x.start, reverse=True):
         for f in one.fields:
@@ -179,7 +179,7 @@ def wider(a: str, b: str) -> str:
     """
     if a == b:
         return a
-    for order in (("tinyint", "smallint", "int", "bigint"), ("float", "double")):
+    for order in (("boolean", "tinyint", "smallint", "int", "bigint"), ("float", "double")):
         if a in order and b in order:
             return max(a, b, key=order.index)
     if a.startswith("decimal") and b.startswith("decimal"):
