@@ -148,6 +148,20 @@ def test_a_column_that_was_bytes_and_is_text_is_written_under_both_types(tmp_pat
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [({}, (1, 0)), ({"row_layout": "B"}, (0, 0)), ({"trailing_nul": "false"}, (1, 2))],
+)
+def test_empty_values_that_become_null_are_counted(
+    tmp_path: Path, options: dict[str, str], want: tuple[int, int]
+) -> None:
+    both = typed((2, "b", "bytea", "binary"), (3, "s", "text", "string"))
+    images = [["1", r"\x", ""], ["2", None, None], ["3", r"\x00", ""]]
+    records = [(7, b""), *((1, message("I", [*x])) for x in images), (13, b""), (12, b"")]
+    done = export_sys_log(*log_of(tmp_path, records, [(1, both)]), str(tmp_path / "out"), options=options)
+    assert (done.empty_binary, done.empty_text) == want
+
+
 def test_what_takes_spark(tmp_path: Path) -> None:
     path, _ = a_log(tmp_path)
     assert needs_spark(path, "parquet", {}, 1 << 20) is None

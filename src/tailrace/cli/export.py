@@ -52,6 +52,9 @@ def export_log(
         out.print(f"{rows:>12,} rows written to {escape(name)}")
     if done.absent_columns:
         out.print(f"{done.absent_columns:>12,} images lacked columns, which are NULL in SYS_LOG")
+    for what, empty in (("bytes", done.empty_binary), ("text", done.empty_text)):
+        if empty:
+            out.print(f"{empty:>12,} images have empty {what}, which are NULL in row layout A")
     if done.kept_after:
         out.print(f"LOG no longer has records up to change number {done.kept_after:,} (maintenance.keep_log)")
 

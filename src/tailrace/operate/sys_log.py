@@ -33,7 +33,7 @@ from ..store.kept import kept
 from ..store.log_files import LogFile, LogFiles
 from ..store.running import Piece, records
 from ..wire import soliddb_address
-from .sys_log_task import ABSENT, SYS_LOG_SCHEMA, LogTable, SysLogTask
+from .sys_log_task import LOSSES, SYS_LOG_SCHEMA, LogTable, SysLogTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,13 +44,22 @@ _EVERYTHING = 1 << 62
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: rows by table, and how many images lacked columns (written as NULL there: an image
-    of SYS_LOG has every column; deletes of sources that send only the key lack the others). LOG has all
-    records behind the change number `kept_after`, and no longer those up to it."""
+    """What was written.
+
+    Attributes:
+        rows: rows by table.
+        absent_columns: how many images lacked columns (written as NULL: an image of SYS_LOG has every column;
+            deletes of sources that send only the key lack the others).
+        kept_after: LOG has all records behind this change number, and no longer those up to it.
+        empty_binary: how many images have empty bytes that are written as NULL (row layout A).
+        empty_text: the same of text (row layout A without `trailing_nul`).
+    """
 
     rows: dict[str, int]
     absent_columns: int
     kept_after: int = 0
+    empty_binary: int = 0
+    empty_text: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,13 +111,13 @@ def export_sys_log(
     found, made = sys_log(log_path, relations_path, given), not Path(out).exists()
     try:
         if spark is None:
-            rows, absent = _here(found, log_path, out, kind)
+            rows, lost = _here(found, log_path, out, kind)
         else:
-            rows, absent = _by_spark(spark, found, log_path, out, kind, given)
+            rows, lost = _by_spark(spark, found, log_path, out, kind, given)
     except BaseException:
         convert.taken_back(Path(out), whole=made)
         raise
-    return Exported(rows, absent, max(kept(log_path), 0))
+    return Exported(rows, kept_after=max(kept(log_path), 0), **lost)
 
 
 def refuse(log_path: str, out: str, kind: str, given: Mapping[str, str]) -> None:
@@ -170,13 +179,14 @@ def _files(log_path: str) -> list[LogFile]:
     return LogFiles(log_path, -1).batch(-1, _EVERYTHING)
 
 
-def _here(found: SysLog, log_path: str, out: str, kind: str) -> tuple[dict[str, int], int]:
-    """Writes the tables in this process; gives the rows of each, and the images that lacked columns."""
-    absent = 0
+def _here(found: SysLog, log_path: str, out: str, kind: str) -> tuple[dict[str, int], dict[str, int]]:
+    """Writes the tables in this process; gives the rows of each, and the images that lost something."""
+    lost = dict.fromkeys(LOSSES, 0)
     writer = written_here.TableWriter(Path(out) / LOG, SYS_LOG_SCHEMA, kind)
     for batch in found.task(records(log_path, _pieces(found.files))):
-        absent += pc.sum(batch[ABSENT]).as_py() or 0
-        writer.write(batch.drop_columns([ABSENT]))
+        for loss in LOSSES:
+            lost[loss] += pc.sum(batch[loss]).as_py() or 0
+        writer.write(batch.drop_columns(list(LOSSES)))
     writer.close()
     rows = {LOG: writer.rows}
     for one, some in ((SYS_TABLES, found.tables), (SYS_COLUMNS, found.columns)):
@@ -186,19 +196,19 @@ def _here(found: SysLog, log_path: str, out: str, kind: str) -> tuple[dict[str, 
             writer.write(batch)
         writer.close()
         rows[one.name] = writer.rows
-    return rows, absent
+    return rows, lost
 
 
 def _by_spark(
     spark: SparkSession, found: SysLog, log_path: str, out: str, kind: str, options: SolidOptions
-) -> tuple[dict[str, int], int]:
+) -> tuple[dict[str, int], dict[str, int]]:
     """Like `_here`, by Spark's tasks."""
     from pyspark.sql import functions as F
 
     whole = _records(spark, found, log_path)
-    figures = [F.count(F.lit(1)).alias("rows"), F.count_if(ABSENT).alias(ABSENT)]
+    figures = [F.count(F.lit(1)).alias("rows"), *(F.count_if(x).alias(x) for x in LOSSES)]
     df, seen = counted(whole, f"export {LOG}", figures)
-    tables = {LOG: df.drop(ABSENT)}
+    tables = {LOG: df.drop(*LOSSES)}
     rows = {}
     for one, some in ((SYS_TABLES, found.tables), (SYS_COLUMNS, found.columns)):
         table = _system(one, some)
@@ -207,7 +217,7 @@ def _by_spark(
     assert form.save is not None  # noqa: S101 - that format has its own options
     form.save(tables, out, kind, options)
     numbers = seen.figures()
-    return {LOG: numbers["rows"], **rows}, numbers[ABSENT]
+    return {LOG: numbers["rows"], **rows}, {x: numbers[x] for x in LOSSES}
 
 
 def _records(spark: SparkSession, found: SysLog, log_path: str) -> DataFrame:
@@ -221,7 +231,8 @@ def _records(spark: SparkSession, found: SysLog, log_path: str) -> DataFrame:
             for number in batch.column(0).to_pylist():
                 yield from task(records(log_path, shares[number]))
 
-    return spark.range(0, lanes, 1, lanes).mapInArrow(work, f"{SCHEMA}, {ABSENT} boolean")
+    schema = ", ".join([SCHEMA, *(f"{x} boolean" for x in LOSSES)])
+    return spark.range(0, lanes, 1, lanes).mapInArrow(work, schema)
 
 
 def _shares(files: Sequence[LogFile], many: int) -> list[list[Piece]]:

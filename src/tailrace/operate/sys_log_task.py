@@ -17,26 +17,35 @@ from ..formats.soliddb.options import SolidOptions
 from ..formats.soliddb.records import OPER, OWN, SEQ, Records, ends, marks
 from ..formats.soliddb.tables import SolidLayout
 from ..lake import log
-from ..model.change import PREFIX
+from ..model.change import PREFIX, Relation
 from ..model.types import arrow_type, header_schema, schema_of
 from ..store import images
 from ..store.task import lake_batch
 from ..store.tracking import numbers
-from ..wire.soliddb_rows import flat
+from ..wire.soliddb_rows import flat, row_layout
 
 _TYPES = {c.name: arrow_type(c.type) for c in SYS_LOG.columns}
 SYS_LOG_SCHEMA = pa.schema(list(_TYPES.items()))
-ABSENT = "_absent"
-"""Added to records: whether an image lacked columns."""
+LOSSES = ("absent_columns", "empty_binary", "empty_text")
+"""Added to records: whether an image lacked columns, or has an empty value that is NULL there."""
+_EMPTY = ("binary", "string")
+"""The types of the empty values of `LOSSES`, in their order."""
 _CHANGES = (log.INSERT, log.UPDATE, log.DELETE, log.DDL)
 
 
 @dataclass(frozen=True)
 class LogTable:
-    """One table of LOG: its layouts there, and what makes the records of each, under its own types."""
+    """One table of LOG.
+
+    Attributes:
+        layouts: its layouts there.
+        work: what makes the records of each, under its own types.
+        empty: the types whose empty values are NULL in the records.
+    """
 
     layouts: tuple[log.Layout, ...]
     work: tuple[Records, ...]
+    empty: frozenset[str]
 
     @staticmethod
     def of(
@@ -56,10 +65,13 @@ class LogTable:
             encoding = Encoding((solid.fields,), names, options.style())
             key = tuple(i for i, c in enumerate(names) if c in newest)
             work.append(Records(name, (solid,), encoding, key, length, own=True))
-        return LogTable(tuple(x for x, _ in layouts), tuple(work))
+        empty = set()
+        if row_layout(options.row_layout).empty_is_null:
+            empty = {"binary"} if options.trailing_nul else {"binary", "string"}
+        return LogTable(tuple(x for x, _ in layouts), tuple(work), frozenset(empty))
 
     def records(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The records of the table's changes in a batch of LOG, with `ABSENT`."""
+        """The records of the table's changes in a batch of LOG, with `LOSSES`."""
         at, relids = numbers(batch["CHANGE_SEQ"]), batch["RELID"].to_numpy()
         for relid in {x.relation.relid for x in self.layouts}:
             mine = [k for k, x in enumerate(self.layouts) if x.relation.relid == relid]
@@ -95,14 +107,23 @@ class LogTable:
             **{f"_c{i}": rows[c.name] for i, c in enumerate(relation.columns)},
         }
         batch = pa.RecordBatch.from_arrays(list(taken.values()), names=list(taken))
-        absent = rows[PREFIX + "column_mask"].is_valid()
-        return self.work[place].records(batch).append_column(ABSENT, absent)
+        lost = (rows[PREFIX + "column_mask"].is_valid(), *(self._empty(rows, relation, k) for k in _EMPTY))
+        return _with_losses(self.work[place].records(batch), lost)
+
+    def _empty(self, rows: pa.RecordBatch, relation: Relation, kind: str) -> pa.Array:
+        """Which rows have an empty value of a type that is NULL in the records."""
+        found = np.zeros(rows.num_rows, np.bool_)
+        for one in relation.columns if kind in self.empty else ():
+            if one.type == kind:
+                size = pc.fill_null(pc.binary_length(rows[one.name]), -1)
+                found |= size.to_numpy(zero_copy_only=False) == 0
+        return pa.array(found)
 
 
 @dataclass(frozen=True)
 class SysLogTask:
     """Makes the records of SYS_LOG of whole files of LOG, with TRX_START and COMMIT around each transaction
-    that changed one of the tables; each batch has `ABSENT` too."""
+    that changed one of the tables; each batch has `LOSSES` too."""
 
     tables: tuple[LogTable, ...]
     length: int
@@ -132,7 +153,11 @@ class SysLogTask:
 def _marks(transactions: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     if transactions.num_rows:
         for rows in marks(iter([transactions])):
-            yield rows.append_column(ABSENT, pa.array(np.zeros(rows.num_rows, np.bool_)))
+            yield _with_losses(rows, [pa.array(np.zeros(rows.num_rows, np.bool_))] * len(LOSSES))
+
+
+def _with_losses(rows: pa.RecordBatch, lost: Sequence[pa.Array]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([*rows.columns, *lost], names=[*rows.schema.names, *LOSSES])
 
 
 def _transactions(ids: pa.StringArray) -> pa.Array:
