@@ -37,4 +37,4 @@ def binaries(version: str) -> Path:
 
 
 if __name__ == "__main__":
-    print(binaries(sys.argv[1]))
+    sys.stdout.write(f"{binaries(sys.argv[1])}\n")
