@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tailrace.capture.baseline import load_part
 from tailrace.config.policies import Policy, policy_of
 from tailrace.config.task import Task, read
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, ValueRangeError
 from tailrace.lake import delta as lake
 from tailrace.model import mask
 from tailrace.model.change import Relation
@@ -166,6 +166,25 @@ def test_baselines_leave_hidden_columns_null(tmp_path: Path) -> None:
     assert loaded.added is not None and loaded.bad == []
     lake.commit(path, [loaded.added], progress={})
     assert lake.read(path).to_pylist() == [{"id": 1, "n": None}, {"id": 2, "n": None}]
+
+
+def test_a_bad_value_of_a_row_key_stops_a_baseline_in_any_case(tmp_path: Path) -> None:
+    """Later changes would not find the row."""
+    path = str(tmp_path / "item")
+    lake.create(path, schema_of(ITEM.columns))
+    batch = pa.record_batch(
+        {"id": [1, None], "n": pa.nulls(2, pa.decimal128(5, 1))}, schema=schema_of(ITEM.columns)
+    )
+
+    def reader(*_: object) -> Iterator[tuple[pa.RecordBatch, list[BadImageValue]]]:
+        yield batch, [BadImageValue(0, "n", "NaN"), BadImageValue(1, "id", "infinity")]
+
+    with pytest.raises(ValueRangeError, match="'infinity'") as said:
+        load_part(reader, None, ITEM, None, path, True)  # type: ignore[arg-type]
+    assert said.value.hint == (
+        'keep the column as text with `types: {"shop.item.id": string}`; a row key cannot be NULL'
+    )
+    assert lake.read(path).num_rows == 0
 
 
 def test_a_target_is_not_left_standing(tmp_path: Path) -> None:

@@ -294,6 +294,16 @@ def _without(batch: pa.RecordBatch, hidden: frozenset[str]) -> pa.RecordBatch:
 PartReader: TypeAlias = Callable[[Snapshot, Relation, BaselinePart], Iterator[BaselineBatch]]
 
 
+def _refused(relation: Relation, column: str, text: str) -> ValueRangeError:
+    else_null = ", or set `on_bad_value: quarantine` to load NULL instead"
+    return ValueRangeError(
+        f"value {_reason(relation, column, text)}",
+        where=f"baseline of {relation.table}",
+        hint=f'keep the column as text with `types: {{"{relation.table}.{column}": string}}`'
+        + ("; a row key cannot be NULL" if column in relation.key else else_null),
+    )
+
+
 def load_part(
     reader: PartReader,
     snapshot: Snapshot,
@@ -305,21 +315,16 @@ def load_part(
 ) -> Loaded:
     """Reads one part and writes it to the landing (a string: a Delta folder); runs in a worker process.
 
-    Values no lake type can hold are NULL there; without `keep_bad` the first raises ValueRangeError.
+    Values no lake type can hold are NULL there; without `keep_bad` the first raises ValueRangeError, and one
+    of the row key in any case.
     """
     out = (DeltaLanding(to) if isinstance(to, str) else to).part(relation)
     found: list[tuple[str, str]] = []
     for batch, bad in reader(snapshot, relation, part):
         found += [(one.column, one.text) for one in bad if one.column not in hidden]
-        if found and not keep_bad:
-            column, text = found[0]
+        if refused := [one for one in found if not keep_bad or one[0] in relation.key]:
             out.discard()
-            raise ValueRangeError(
-                f"value {_reason(relation, column, text)}",
-                where=f"baseline of {relation.table}",
-                hint=f'keep the column as text with `types: {{"{relation.table}.{column}": string}}`, or '
-                "set `on_bad_value: quarantine` to load NULL instead",
-            )
+            raise _refused(relation, *refused[0])
         out.write(_without(batch, hidden))
     reach("baseline.part")
     return Loaded(out.close(), out.rows, found)
