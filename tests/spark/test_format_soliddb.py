@@ -219,6 +219,26 @@ def test_an_unfinished_tail_waits_and_idle_rows_say_nothing(spark: SparkSession)
     assert sorted(r["RECID"] for r in found.changes[RECORDS].df.collect()) == [7, 12]
 
 
+def test_a_column_that_is_added_again_has_none_of_its_old_values(spark: SparkSession) -> None:
+    log = Log()
+    log.transaction((1, item(1, "a", "1.00", "old"), ITEM), (1, item(2, "b", "1.00", "old"), ITEM))
+    log.transaction((1, item(3, "c", "1.00", "new"), ITEM))
+    found = tables(spark, log)
+    columns = found["SYS_COLUMNS"].filter(f"REL_ID <> {ITEM} or FROM_LOGADDR is not null")
+    again = F.when(F.col("COLUMN_NAME") == "NOTE", -1).otherwise(F.col("ID"))
+    found["SYS_COLUMNS"] = columns.withColumn("FROM_LOGADDR", F.lit(None).cast("binary")).unionByName(
+        columns.filter(f"REL_ID = {ITEM}").withColumns({"FROM_LOGADDR": F.lit(at(2)), "ID": again})
+    )
+    ct = FORMAT.read(found, options()).changes["SHOP.ITEM"]
+    got = ct.df.orderBy(PREFIX + "change_seq").select(
+        "ID", "NOTE", PREFIX + "native_DATA", PREFIX + "column_mask"
+    )
+    assert [(*r[:2], None if r[2] is None else bytes(r[2])) for r in got.collect()] == [
+        (1, None, item(1, "a", "1.00", "old")), (2, None, item(2, "b", "1.00", "old")), (3, "new", None),
+    ]  # fmt: skip
+    assert [r[3] is None for r in got.collect()] == [False, False, True]
+
+
 def test_overlapping_transactions_of_28_bytes_without_start(spark: SparkSession) -> None:
     log = Log()
     log.transaction((1, item(1, "a", "1"), ITEM, {"TRXID": 5}), (1, item(2, "a", "1"), ITEM), TRXID=6)

@@ -15,6 +15,7 @@ from tailrace.errors import UnsupportedError
 from tailrace.formats import files
 from tailrace.formats.base import FILE, RAW, ROW, WHY
 from tailrace.formats.soliddb.reading import FIELDS, RECORDS, TABLES
+from tailrace.formats.soliddb.tables import layouts
 from tailrace.lake import log
 from tailrace.model.change import PREFIX, Column, Relation
 from tailrace.operate.sys_log import export_sys_log, needs_spark
@@ -146,6 +147,25 @@ def test_a_column_that_was_bytes_and_is_text_is_written_under_both_types(tmp_pat
     assert [r["DATA"] for r in rows if r["RECID"] == 1] == [
         b"\4\0\0\0\1" b"\2\xff\0", b"\4\0\0\0\2" b"\0", b"\4\0\0\0\3" b"\7\0t\0x\0t\0",
     ]  # fmt: skip
+
+
+def test_a_column_that_is_added_again_has_another_id(tmp_path: Path) -> None:
+    was, now = (
+        typed((2, "r", "text", "string"), (3, "v", "text", "string")),
+        typed((3, "v", "text", "string"), (4, "r", "text", "string")),
+    )
+    records = [
+        (7, b""), (1, message("I", ["1", "old", "a"])), (12, b""),
+        (7, b""), (1, message("I", ["2", "b", "new"])), (12, b""),
+    ]  # fmt: skip
+    export_sys_log(*log_of(tmp_path, records, [(1, was), (4, now)]), str(tmp_path / "out"))
+    rows = [pq.read_table(tmp_path / "out" / n).to_pylist() for n in ("SYS_TABLES", "SYS_COLUMNS")]
+    first = min(r["ID"] for r in rows[1]) - 1
+    assert [(r["COLUMN_NAME"], r["ID"] - first) for r in rows[1]] == [
+        ("id", 1), ("r", 2), ("v", 3), ("id", 1), ("v", 3), ("r", 4),
+    ]  # fmt: skip
+    found = layouts(*rows, {})
+    assert [[f.name for f in x.fields if f.taken] for x in found] == [["id", "v"], ["id", "v", "r"]]
 
 
 @pytest.mark.parametrize(

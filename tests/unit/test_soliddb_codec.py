@@ -99,3 +99,14 @@ def test_values_of_a_column_whose_type_changed_are_those_of_the_log() -> None:
     with pytest.raises(FormatError, match="cannot be written as binary") as refused:
         again.encode([pa.array([1]), pa.array(["no hex"]), pa.array([1])], pa.array([1]))
     assert refused.value.where == "column v"
+
+
+def test_values_of_a_column_that_was_dropped_are_not_taken() -> None:
+    was = (OLD[0], RowField("v", "CHAR", "string", taken=False))
+    data, layout = pa.array([b"\4\0\0\0\1\2x\0", b"\4\0\0\0\2\2y\0"]), pa.array([0, 1], pa.int32())
+    found = Decoding((was, OLD), (("id", "int"), ("v", "string")), STYLE).decode(data, layout, layout)
+    assert [c.to_pylist() for c in found[:3]] == [[1, 2], [None, "y"], [False, True]]
+    again = Encoding((was, OLD), ("id", "v"), STYLE).encode(
+        [pa.array([1, 2], pa.int32()), pa.array(["z", "y"])], layout
+    )
+    assert again.to_pylist() == [b"\4\0\0\0\1\0", data[1].as_py()]

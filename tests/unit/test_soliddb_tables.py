@@ -144,3 +144,39 @@ def test_knows() -> None:
     assert [form.knows([c.name.lower() for c in t.columns]) for t in form.tables] == [1.0, 1.0, 1.0]
     assert form.knows(["RECID", "LOGADDR", "CHANGE_SEQ", "COMMIT_TIME"]) < 1
     assert form.knows(["ID", "NAME"]) == 0
+
+
+def taken(*layouts: list[tuple[str, int | None]]) -> list[list[str]]:
+    """Of each layout of table 1 (names and ids of its columns) those whose values are taken."""
+    rows = [
+        column(1, place, name, ID=number, FROM_LOGADDR=bytes([n]) if n else None)
+        for n, one in enumerate(layouts)
+        for place, (name, number) in enumerate(one, 1)
+    ]
+    found = tables.layouts([table(1, "T")], rows, {})
+    assert dict(tables.union(found)).keys() == {name for one in layouts for name, _ in one}
+    return [[f.name for f in x.fields if f.taken] for x in found]
+
+
+def test_a_column_that_is_added_again_under_its_name_is_another_one() -> None:
+    # by its id
+    assert taken([("id", 7), ("r", 8)], [("id", 7), ("r", 9)]) == [["id"], ["id", "r"]]
+    # by a layout in between, without ids
+    gone = taken([("id", None), ("r", None)], [("id", None)], [("id", None), ("r", None)])
+    assert gone == [["id"], ["id"], ["id", "r"]]
+    # twice
+    twice = taken([("r", 1), ("id", 2)], [("r", 3), ("id", 2)], [("id", 2)], [("id", 2), ("r", 1)])
+    assert twice == [["id"], ["id"], ["id"], ["id", "r"]]
+    # one that was dropped and has no successor stays
+    assert taken([("id", 7), ("r", 8)], [("id", 7)]) == [["id", "r"], ["id"]]
+    # ids that are only places, as export-log wrote them
+    places = taken([("a", 1001), ("b", 1002), ("c", 1003)], [("a", 1001), ("c", 1002)])
+    assert places == [["a", "b", "c"], ["a", "c"]]
+    # ids that only number the rows
+    assert taken([("a", 1), ("b", 2)], [("a", 3), ("b", 4)]) == [["a", "b"], ["a", "b"]]
+
+
+def test_columns_of_a_table_that_is_made_again_are_those_of_before() -> None:
+    rows = [column(1, 1, "id", ID=7), column(2, 1, "id", ID=8)]
+    found = tables.layouts([table(1, "T"), table(2, "T")], rows, {})
+    assert [[f.taken for f in x.fields] for x in found] == [[True], [True]]

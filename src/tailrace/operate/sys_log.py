@@ -23,6 +23,7 @@ from ..formats.base import VendorTable
 from ..formats.counts import counted
 from ..formats.given import no_table
 from ..formats.shape import arrow_rows
+from ..formats.soliddb.identity import column_id
 from ..formats.soliddb.options import SolidOptions
 from ..formats.soliddb.records import SCHEMA
 from ..formats.soliddb.tables import FROM, SYS_COLUMNS, SYS_TABLES, Row, layouts, made_up
@@ -153,7 +154,10 @@ def sys_log(log_path: str, relations_path: str, options: SolidOptions) -> SysLog
             columns = tuple((c.name, c.type) for c in one.relation.columns)
             made = made_up([(name, columns, tuple(one.relation.key))], one.relation.relid)
             rows[0].extend([] if start else made[0])
-            rows[1].extend({**r, FROM: start or None} for r in made[1])
+            relid, made_columns = one.relation.relid, zip(made[1], one.relation.columns, strict=True)
+            rows[1].extend(
+                {**r, "ID": column_id(relid, c.attnum), FROM: start or None} for r, c in made_columns
+            )
     known = layouts(rows[0], rows[1], {})
     tables = [
         LogTable.of(

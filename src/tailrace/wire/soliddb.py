@@ -23,11 +23,16 @@ __all__ = ["KINDS", "DecodedRows", "RowField", "Style", "decode", "decode_values
 
 @dataclass(frozen=True)
 class RowField:
-    """One column of a row: its name, the engine's type family (a key of `KINDS`), and its lake type."""
+    """One column of a row: its name, the engine's type family (a key of `KINDS`), and its lake type.
+
+    `taken` says whether its values are taken: not those of a column that was dropped, and whose name a later
+    column has.
+    """
 
     name: str
     kind: str
     type: str
+    taken: bool = True
 
 
 @dataclass(frozen=True)

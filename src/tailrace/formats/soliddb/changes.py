@@ -72,7 +72,7 @@ def _headers(mine: Sequence[SolidLayout], columns: Sequence[str]) -> dict[str, C
     start = data_start([*HEADERS, *NAMES])
     there = F.lit(None).cast("binary")
     for place, x in enumerate(mine):
-        has = {f.name for f in x.fields}
+        has = {f.name for f in x.fields if f.taken}
         if len(has) < len(columns):
             bits = mask.encode(start + i for i, c in enumerate(columns) if c in has)
             there = F.when(F.col("_layout") == place, F.lit(bits)).otherwise(there)

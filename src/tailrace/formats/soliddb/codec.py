@@ -53,11 +53,14 @@ class Decoding:
             no = pa.array(np.zeros(n, np.bool_))
             return [*columns, no, none, no]
         found = codec.decode(data, self.fields[kind], self.style)
-        by_name = {f.name: c for f, c in zip(self.fields[kind], found.columns, strict=True)}
+        fields = self.fields[kind]
+        by_name = {f.name: c for f, c in zip(fields, found.columns, strict=True) if f.taken}
         columns = [
             as_wider(by_name[c], t) if c in by_name else pa.nulls(n, arrow_type(t)) for c, t in self.columns
         ]
-        return [*columns, found.exact, found.why, found.finer]
+        # Bytes of values that are not taken cannot be made of the columns.
+        exact = found.exact if all(f.taken for f in fields) else pa.array(np.zeros(n, np.bool_))
+        return [*columns, exact, found.why, found.finer]
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class Encoding:
         by_name = dict(zip(self.columns, values, strict=True))
         arrays = []
         for one in fields:
-            found = by_name.get(one.name)
+            found = by_name.get(one.name) if one.taken else None
             missing = pa.nulls(n, arrow_type(one.type))
             arrays.append(missing if found is None else as_before(found, one.type, one.name))
         return codec.encode(arrays, fields, self.style)

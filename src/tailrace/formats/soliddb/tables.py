@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import UnsupportedError
@@ -18,6 +18,7 @@ from ...model.change import ChangeTable
 from ...wire.soliddb import RowField
 from ..base import ASIDE, WHY, VendorColumn, VendorTable
 from ..given import refuse_columns
+from .identity import column_id, current
 
 Row = Mapping[str, Any]
 SYSTEM = "_SYSTEM"
@@ -129,6 +130,7 @@ def layouts(
         if row["REL_ID"] in newest and not row["ATTR_TYPE"]:
             grouped.setdefault((row["REL_ID"], _start(row)), []).append(row)
     found = []
+    now = current(grouped)
     for (relid, start), mine in sorted(grouped.items()):
         row = newest[relid]
         name, catalog = _name(row), row["TABLE_CATALOG"]
@@ -137,7 +139,8 @@ def layouts(
         marked = [(_remark(r, "key"), r["COLUMN_NAME"]) for r in ordered]
         key = keys.get(full) or [c for k, c in sorted((int(k), c) for k, c in marked if k)]
         names = tuple(dict.fromkeys([full, name, f"{catalog}.{name}", row["TABLE_NAME"]]))
-        found.append(SolidLayout(relid, start, full, names, tuple(field(r) for r in ordered), tuple(key)))
+        fields = tuple(replace(field(r), taken=r["COLUMN_NAME"] in now[relid, start]) for r in ordered)
+        found.append(SolidLayout(relid, start, full, names, fields, tuple(key)))
     for table in {x.table for x in found}.intersection(keys):
         there = dict(union([x for x in found if x.table == table]))
         refuse_columns("keys", table, keys[table], there)
@@ -166,7 +169,7 @@ def union(found: Sequence[SolidLayout]) -> list[tuple[str, str]]:
     changed has the wider of its numeric types (a boolean is 0 or 1), or is text."""
     types: dict[str, str] = {}
     for one in sorted(found, key=lambda x: x.start, reverse=True):
-        for f in one.fields:
+        for f in filter(lambda f: f.taken, one.fields):
             types[f.name] = wider(types.get(f.name, f.type), f.type)
     return list(types.items())
 
@@ -222,7 +225,7 @@ def _made_column(relid: int, place: int, column: str, kind: str, key: Sequence[s
     return _row(
         SYS_COLUMNS,
         {
-            "ID": relid * 1000 + place, "REL_ID": relid, "COLUMN_NAME": column, "COLUMN_NUMBER": place,
+            "ID": column_id(relid, place), "REL_ID": relid, "COLUMN_NAME": column, "COLUMN_NUMBER": place,
             "DATA_TYPE": SQL[number][0], "SQL_DATA_TYPE_NUM": number, "DATA_TYPE_NUMBER": family,
             "NUMERIC_PRECISION": precision, "NUMERIC_SCALE": scale,
             "NULLABLE": "NO" if column in key else "YES",
