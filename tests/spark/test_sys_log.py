@@ -159,6 +159,9 @@ def test_a_column_that_is_added_again_has_another_id(tmp_path: Path) -> None:
         (7, b""), (1, message("I", ["2", "b", "new"])), (12, b""),
     ]  # fmt: skip
     export_sys_log(*log_of(tmp_path, records, [(1, was), (4, now)]), str(tmp_path / "out"))
+    data = pq.read_table(tmp_path / "out" / "SYS_LOG")["DATA"].to_pylist()
+    wide = ["old".encode(f"utf-16-{e}e") for e in "lb"]
+    assert [any(w in d for w in wide) for d in data if d] == [True, False]  # a log has what was there
     rows = [pq.read_table(tmp_path / "out" / n).to_pylist() for n in ("SYS_TABLES", "SYS_COLUMNS")]
     first = min(r["ID"] for r in rows[1]) - 1
     assert [(r["COLUMN_NAME"], r["ID"] - first) for r in rows[1]] == [

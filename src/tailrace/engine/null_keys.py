@@ -68,5 +68,5 @@ def null_key(table: str, key: Sequence[str], seq: str) -> ApplyError:
         f"a change has NULL in the row key ({', '.join(key)})",
         where=f"{table}, change_seq {seq}",
         hint="correct or take out that change, or choose a key of columns that are NOT NULL; if "
-        "`control/quarantine` has a value of the key, keep its column as text (`types`), and resync the table",
+        "`control/quarantine` has a value of it, keep its column as text (`types`), and resync the table",
     )

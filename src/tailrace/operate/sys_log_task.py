@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -62,7 +62,8 @@ class LogTable:
         for one, start in layouts:
             solid = there.get((one.relation.relid, start), solid)  # one without columns is not there
             names = tuple(c.name for c in one.relation.columns)
-            encoding = Encoding((solid.fields,), names, options.style())
+            fields = tuple(replace(f, taken=True) for f in solid.fields)  # a log has what was there
+            encoding = Encoding((fields,), names, options.style())
             key = tuple(i for i, c in enumerate(names) if c in newest)
             work.append(Records(name, (solid,), encoding, key, length, own=True))
         empty = set()
