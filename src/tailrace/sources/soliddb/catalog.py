@@ -98,7 +98,7 @@ def fields(relation: Relation) -> tuple[RowField, ...]:
 
     >>> price = Column("P", 1, "NUMERIC(10,2) 2/5", "numeric", "string")
     >>> fields(Relation(7, "S", "T", "f", (price,)))
-    (RowField(name='P', kind='DFLOAT', type='decimal(10,2)'),)
+    (RowField(name='P', kind='DFLOAT', type='decimal(10,2)', taken=True),)
     """
     made = []
     for column in relation.columns:
