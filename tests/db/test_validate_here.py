@@ -276,6 +276,20 @@ def test_a_target_that_is_gone_keeps_no_other_table_from_being_compared(
     assert gone.not_compared is not None and gone.not_compared.startswith("s.t is not in the target")
 
 
+def test_a_target_that_lacks_a_column_keeps_no_other_table_from_being_compared(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    db.execute(CREATE)
+    task = task_of(tmp_path, database, f"target: '{database}&schema=copies'\n")
+    db.execute("alter table copies.t drop v")
+    for _ in range(2):
+        bag, lacking = validated(task).tables
+        assert bag.equal and not lacking.equal
+        assert (lacking.not_compared or "").startswith("the target of s.t lacks columns: v")
+    _, done, _ = setup.repair_task(task, (), dry_run=False, samples=3)
+    assert [(r.table, (r.refused or "")[:14]) for r in done] == [("s.t", "not compared: ")]
+
+
 @pytest.mark.parametrize("kind", ["delta", pytest.param("postgresql", marks=pytest.mark.slow)])
 def test_values_that_no_type_of_the_lake_holds_are_counted(
     tmp_path: Path, database: str, db: psycopg.Connection, kind: str

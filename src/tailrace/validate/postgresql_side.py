@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..apply.mapping.table_map import place_of, task_map
 from ..apply.targets.postgresql.place import Place, session
 from ..apply.targets.postgresql.progress import Progress
 from ..capture import baseline
 from ..config.task import Task
+from ..errors import ConfigError
 from ..model.change import Relation
 from ..sources.base import BaselinePart, Snapshot
 from ..sources.postgresql.baseline import PgPartReader, parts
 from ..state.orders import of_task, target_names
 from .versions import missing
+
+_COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,20 @@ class HeldTarget:
     place: Place
     snapshot: Snapshot
     tables: dict[str, HeldTable]
+    lacking: dict[str, list[str]] = field(default_factory=dict)
 
     def table(self, name: str) -> HeldTable:
         """One of its tables.
 
         Raises:
-            ConfigError: the target does not have it.
+            ConfigError: the target does not have it, or (`lacking`) some of its columns.
         """
+        if name in self.lacking:
+            raise ConfigError(
+                f"the target of {name} lacks columns: {', '.join(self.lacking[name])}",
+                where=self.place.label,
+                hint="somebody dropped or renamed them: `tailrace resync` the table",
+            )
         if name not in self.tables:
             raise missing(name, self.place.label)
         return self.tables[name]
@@ -80,12 +90,17 @@ def hold(task: Task, tables: Sequence[str]) -> Iterator[HeldTarget | None]:
         on.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         name = on.execute("SELECT pg_export_snapshot()").fetchone()
         held: dict[str, HeldTable] = {}
+        lacking: dict[str, list[str]] = {}
         for table in tables:
             found = progress.read(on, table)
             oid = on.execute("SELECT to_regclass(%s)::oid::bigint", (progress.target(table),)).fetchone()
             if found is None or oid is None or oid[0] is None:
                 continue
+            names_there = {r[0] for r in on.execute(_COLUMNS, (oid[0],)).fetchall()}
+            if gone := [c.name for c in found.layout.columns if c.name not in names_there]:
+                lacking[table] = gone
+                continue
             there = Relation(oid[0], *progress.split(table), found.layout.identity, found.layout.columns)
             rows = parts(on, there, task.baseline.rows_per_part)
             held[table] = HeldTable(there, found.upto, rows, progress.own_rows(table))
-        yield HeldTarget(place, Snapshot(str(name[0] if name else ""), b""), held)
+        yield HeldTarget(place, Snapshot(str(name[0] if name else ""), b""), held, lacking)
