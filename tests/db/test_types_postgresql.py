@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
-from tailrace.errors import ApplyError
+from tailrace.errors import ApplyError, BaselineNeededError
 from tailrace.operate.ordering import order
 from tailrace.runtime import setup
 
@@ -123,6 +123,30 @@ def test_changes_come_in_every_mode(
         now = {n: kind for n, kind in kinds(db, f"lake.{name}").items() if n in ("v", "i", "more")}
         assert now == {"v": "character varying(9)", "i": "bigint[]", "more": "jsonb"}
         assert rows(db, f"lake.{name}", "id, v, i, more") == rows(db, f"s.{name}", "id, v, i, more"), name
+
+
+def test_values_that_the_source_has_cut_need_a_new_baseline(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    db.execute("create schema s; create schema lake; create table s.up (id int primary key, v varchar(20))")
+    db.execute("insert into s.up values (1, '0123456789abc')")
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        f"name: shop\nhome: home\nsource: {{url: '{database}', tables: [s.*]}}\n"
+        f"target: '{database}&schema=lake'\nbaseline: {{workers: 1}}\n"
+    )
+    task = load(file)
+    drain(task, None)
+    db.execute("alter table s.up alter v type varchar(10) using v::varchar(10)")
+    db.execute("insert into s.up values (2, 'new')")
+    for _ in range(2):
+        with pytest.raises(
+            BaselineNeededError, match=r'older values do not fit .*"v" TYPE character varying\(10\)'
+        ):
+            drain(task, None)
+    order(task, "resync", ["s.up"])
+    drain(task, None)
+    assert rows(db, "lake.up", "id, v") == rows(db, "s.up", "id, v") != []
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import psycopg
 import pyarrow as pa
 
 from ....errors import ApplyError, BaselineNeededError
@@ -76,7 +77,11 @@ def same(one: Relation, other: Relation) -> bool:
 
 
 def alter(session: Session, progress: Progress, have: Relation, want: Relation) -> None:
-    """Brings a target from one layout to another; nothing happens when it has that one already."""
+    """Brings a target from one layout to another; nothing happens when it has that one already.
+
+    Raises:
+        BaselineNeededError: its values do not fit the new types: the source changed them in a way of its own.
+    """
     if same(have, want):
         return
     target = progress.target(want.table)
@@ -88,7 +93,14 @@ def alter(session: Session, progress: Progress, have: Relation, want: Relation) 
             have = as_there(have, want, progress.others(session, want.table))
         have = have.with_columns([*have.columns, *_made_by_hand(session, target, have, want)])
         for step in steps(have, want, there(session, target), plain=bool(progress.own(want.table))):
-            session.execute(f"ALTER TABLE {target} {step}".encode())
+            try:
+                session.execute(f"ALTER TABLE {target} {step}".encode())
+            except psycopg.DataError as error:
+                raise BaselineNeededError(
+                    f"older values do not fit the column as it is now ({step}): {error.diag.message_primary}",
+                    where=want.table,
+                    hint="the source changed them in a way of its own (USING); `tailrace resync` brings them",
+                ) from error
         if have.key and _key(have) != _key(want):
             _drop_key(session, target, have, want)
         if want.key and _key(have) != _key(want):
