@@ -74,7 +74,9 @@ def test_a_file_that_comes_late_stops_it(
     assert rows(tmp_path) == ["1", "2", "3"]
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["the first call", "a later call"])
+@pytest.mark.parametrize(
+    "first", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["the first call", "a later call"]
+)
 @pytest.mark.parametrize("ends", ["after the changes", "before the changes"])
 def test_a_call_that_ended_early_has_said_what_it_would_pass(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bool, ends: str

@@ -64,8 +64,8 @@ class Task(Settings):
     maintenance: MaintenanceSettings = MaintenanceSettings()
     on_bad_value: Literal["stop", "quarantine"] = "stop"
     """What to do with a value that its lake type cannot hold (NaN in a decimal, a year before 1): stop the
-    task, or set the value aside in `control/quarantine` and go on with NULL. A row key cannot be NULL:
-    one with such a value stops the baseline, or the table."""
+    task, or set the value aside in `control/quarantine` and go on with NULL. One in a row
+    key, which cannot be NULL, stops the baseline, or the table."""
     types: dict[ColumnName, LakeType] = Field(default={})
     """Columns that get another lake type than `docs/types.md` says: `schema.table.column: string`."""
     policies: dict[Pattern, Level] = Field(default={})
