@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from tailrace import formats
-from tailrace.errors import ConfigError, FormatError, UnsupportedError
+from tailrace.engine.null_keys import null_key
+from tailrace.errors import ApplyError, ConfigError, FormatError, UnsupportedError
+from tailrace.formats.base import Read
 from tailrace.formats.soliddb import tables
 from tailrace.formats.soliddb.options import SolidOptions
+from tailrace.operate.vendor_notes import told_of_lives
 from tailrace.wire.soliddb import RowField
 
 pytestmark = pytest.mark.unit
@@ -180,3 +183,17 @@ def test_columns_of_a_table_that_is_made_again_are_those_of_before() -> None:
     rows = [column(1, 1, "id", ID=7), column(2, 1, "id", ID=8)]
     found = tables.layouts([table(1, "T"), table(2, "T")], rows, {})
     assert [[f.taken for f in x.fields] for x in found] == [[True], [True]]
+
+
+def test_a_table_that_was_made_again_with_another_key_says_so() -> None:
+    rows = [column(10, 1, "ID"), column(11, 1, "CODE", 12), column(11, 2, "ID")]
+    there = [table(10, "T"), table(11, "T")]
+    assert tables.made_again(tables.layouts(there, rows, {"S.T": ["ID"]})) is None
+    said = tables.made_again(tables.layouts(there, rows, {"S.T": ["CODE", "ID"]}))
+    assert said == "the table was made again (RELIDs 10, 11): RELID 10 has no CODE, which is in the key"
+    error = null_key("S.T", ["CODE", "ID"], "7")
+    told = told_of_lives(error, Read({}, made_again={"S.T": said}))
+    assert isinstance(told, ApplyError)
+    assert (told.what, told.where) == (error.what, error.where)
+    assert (told.hint or "").startswith(said + ": apply the changes of each RELID by themselves")
+    assert told_of_lives(error, Read({}, made_again={"S.U": said})) is error

@@ -138,6 +138,8 @@ class Read:
         apart: change tables that no target takes (a log's own records, changes without values), and why;
             those that tell how others are to be read come last.
         keyless: change tables whose key is not known, and why, if more is known than that.
+        made_again: change tables some of whose changes lack the key, as their table was made again with
+            another one, and which these are.
         ids: the vendor's id of each change table that has its name from its rows: other rows may give it
             another one (`Format.ids_option`).
         unnamed: those of `ids` whose rows give none, and why.
@@ -151,6 +153,7 @@ class Read:
     control_tables: dict[str, DataFrame] = field(default_factory=dict)
     apart: Mapping[str, str] = field(default_factory=dict)
     keyless: Mapping[str, str] = field(default_factory=dict)
+    made_again: Mapping[str, str] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
     unnamed: Mapping[str, str] = field(default_factory=dict)
     partial: frozenset[str] = frozenset()

@@ -150,7 +150,8 @@ def run(
     except BaselineNeededError as error:  # no task is there that would take one
         raise ApplyError(error.what, where=error.where, hint=_ANEW) from error
     except Exception as error:
-        if (said := refused(error, changes) or convert.reason(error, changes)) is error:
+        why = refused(error, changes) or convert.reason(error, changes)
+        if (said := vendor_notes.told_of_lives(why, found)) is error:
             raise
         raise said from error
     report = _report(watched, applied)

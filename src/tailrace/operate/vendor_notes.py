@@ -6,11 +6,24 @@ from collections.abc import Iterable, Mapping
 
 from ..apply import late_changes
 from ..apply.whole_rows import NAME_KEY
+from ..errors import ApplyError
 from ..formats import convert
 from ..formats.base import Read
 from ..formats.report import ConversionReport, again, nothing
 
 _NO_KEY = f"so rows are identified by all of their values; name the key, if there is one ({NAME_KEY})"
+
+_LIVES = "apply the changes of each RELID by themselves, to a new target, with a key that it has (`-o keys=`)"
+
+
+def told_of_lives(error: Exception, found: Read) -> Exception:
+    """The error; that of a NULL in a key says whether the table was made again with another key."""
+    if not isinstance(error, ApplyError):
+        return error
+    table = (error.where or "").split(", change_seq ")[0]
+    if "NULL in" not in error.what or (said := found.made_again.get(table)) is None:
+        return error
+    return ApplyError(error.what, where=error.where, hint=f"{said}: {_LIVES}")
 
 
 def notes(

@@ -19,7 +19,19 @@ from .others import OtherRecords
 from .place import sequence_of
 from .rules import OfLog
 from .spread import Shuffled
-from .tables import FROM, SYS_COLUMNS, SYS_TABLES, SYSTEM, Row, SolidLayout, layouts, made_up, same, union
+from .tables import (
+    FROM,
+    SYS_COLUMNS,
+    SYS_TABLES,
+    SYSTEM,
+    Row,
+    SolidLayout,
+    layouts,
+    made_again,
+    made_up,
+    same,
+    union,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -72,7 +84,9 @@ def read(tables: Tables, options: SolidOptions) -> Read:
                 made[name] = _system(one[kind.name], kind, name, None)
     apart = {n: "the log's own records" if n == RECORDS else "a system table" for n in made if n in _SYSTEM}
     keyless = {n: "SYS_COLUMNS names no key" for n, x in by_table.items() if not x[-1].key}
-    return Read(made, pending, (*unknown, *_notes(one, tables)), apart=apart, keyless=keyless)
+    again = {n: words for n, x in by_table.items() if (words := made_again(x)) is not None}
+    notes = (*unknown, *_notes(one, tables), *(f"{n}: {words}" for n, words in again.items()))
+    return Read(made, pending, notes, apart=apart, keyless=keyless, made_again=again)
 
 
 def kind_of(columns: Iterable[str]) -> VendorTable | None:

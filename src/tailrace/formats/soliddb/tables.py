@@ -174,6 +174,19 @@ def union(found: Sequence[SolidLayout]) -> list[tuple[str, str]]:
     return list(types.items())
 
 
+def made_again(found: Sequence[SolidLayout]) -> str | None:
+    """Says which lives of a table (RELIDs) lack a column of its key; None if there are none."""
+    relids, key = sorted({x.relid for x in found}), found[-1].key
+    lacking = {x.relid: [c for c in key if c not in {f.name for f in x.fields}] for x in found}
+    said = [
+        f"RELID {relid} has no {', '.join(columns)}" for relid, columns in sorted(lacking.items()) if columns
+    ]
+    if len(relids) < 2 or not said:
+        return None
+    lives = ", ".join(map(str, relids))
+    return f"the table was made again (RELIDs {lives}): {'; '.join(said)}, which is in the key"
+
+
 def wider(a: str, b: str) -> str:
     """A type that holds both.
 
