@@ -12,8 +12,8 @@ import pytest
 
 from tailrace.capture.process import Capture
 from tailrace.config.task import load
-from tailrace.errors import PositionError
-from tailrace.sources.base import Finding, LogSource
+from tailrace.errors import PositionError, UnsupportedError
+from tailrace.sources.base import Finding, LogSource, Snapshot
 from tailrace.sources.postgresql.connect import lsn, position_at
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres
 from tailrace.sources.postgresql.source import PostgresSource
@@ -202,6 +202,27 @@ def test_what_cannot_be_captured(a: psycopg.Connection, make: Make) -> None:
     assert "partition of public.p" in words["public.p1"] and "no such table" in words["public.nosuch"]
     run(a, one(source.check(["public.u"], None), "unlogged").cure)
     assert source.check(["public.u"], None) == []
+
+
+def test_a_table_without_columns(db: psycopg.Connection, make: Make) -> None:
+    db.execute(
+        "create table z (); create table b (g int generated always as (1) stored); create table c (a int);"
+        " alter table c drop a; insert into z default values"
+    )
+    source = make()
+    sent = int(db.info.server_version >= 180000)  # stored generated columns are in the log since then
+    tables = ["public.z", "public.b", "public.c"]
+    assert [(f.where.rsplit(", ", 1)[1], f.level, f.what, f.cure) for f in source.check(tables, None)
+            if "replica identity" not in f.what] == [
+        (t, "error", "it has no column that is captured: a target could not keep its rows",
+         f"add a column, or leave the table out (`source: {{exclude: [{t}]}}`)")
+        for t in tables if t != "public.b" or not sent
+    ]  # fmt: skip
+    relation = source.relation("public.z")
+    with pytest.raises(UnsupportedError, match="no column that is captured"):
+        list(source.read_part(Snapshot("", b""), relation, source.parts(relation, 100)[0]))
+    db.execute("alter table z add id int; alter table c add id int")
+    assert [f.level for f in source.check(["public.z", "public.c"], None)] == ["warning"] * 2
 
 
 def test_a_publication_that_was_there(a: psycopg.Connection, make: Make) -> None:

@@ -61,6 +61,20 @@ def test_kinds_of_change(new: Relation, kinds: list[str]) -> None:
     assert [d.kind for d in between(BEFORE, new)] == kinds
 
 
+def test_the_last_column_is_not_dropped() -> None:
+    free = after(replace(N, key=False))
+    with pytest.raises(BaselineNeededError, match="the source dropped the last one") as said:
+        follow(after(), free, free)
+    assert said.value.where == "s.t"
+    assert said.value.hint == (
+        "once the source's table has a column, `tailrace resync` it, or leave the table out "
+        "(`source: {exclude: [s.t]}`)"
+    )
+    assert shape(follow(after(), free, free, drop="ignore")) == [("n", "int")]
+    with pytest.raises(BaselineNeededError, match="the target has had no columns"):
+        follow(free, after(), after())  # made by an earlier release: rows of before are not there
+
+
 def test_without_a_key_no_row_is_found_that_has_a_column_which_its_changes_lack() -> None:
     free = [replace(c, key=False) for c in (ID, V, N)]
     target = follow(after(*free[:2]), after(*free), after(*free), drop="ignore")

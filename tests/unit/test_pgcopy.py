@@ -48,6 +48,13 @@ def test_columns_give_back_what_was_copied(rows: list[Row]) -> None:
     assert [list(row) for row in zip(*(column.to_pylist() for column in got), strict=True)] == rows
 
 
+def test_rows_without_columns_are_refused() -> None:
+    for data, rows in ((b"\n\n", 2), (b"\n\n", None), (b"", 2)):
+        with pytest.raises(FormatError, match="rows without columns: a batch cannot count them"):
+            batch([], data, rows=rows)
+    assert batch([], b"", rows=0)[0].num_rows == 0
+
+
 def test_null_is_not_the_empty_string() -> None:
     first, second = tables(b'1,""\n2,\n', 2)
     assert (first.to_pylist(), second.to_pylist()) == (["1", "2"], ["", None])

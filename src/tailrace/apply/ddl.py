@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from ..errors import ApplyError, BaselineNeededError
 from ..model.change import Column, Relation
 from ..model.types import arrow_type
+from ..sources.base import OR_LEAVE_OUT
 from ..store.tables import widens
 from .mapping.prepare import MappedColumn, Prepared
 from .mapping.table_map import TableMap
@@ -109,7 +110,8 @@ def followed(target: Relation, after: Relation, decided: Sequence[tuple[Ddl, str
 
     Raises:
         ApplyError: two columns would have one name: one that was kept, and a new one.
-        BaselineNeededError: the row key has a column that the target lacks, because adding it was ignored.
+        BaselineNeededError: the row key has a column that the target lacks, because adding it was ignored;
+            or the target would lose its last column, or had none.
     """
     ignored = {(d.kind, d.attnum) for d, policy in decided if policy == IGNORE}
     changed = {(d.kind, d.attnum) for d, _ in decided} - ignored
@@ -129,6 +131,7 @@ def followed(target: Relation, after: Relation, decided: Sequence[tuple[Ddl, str
         made.append(replace(mine, key=c.key if rekeyed else mine.key))
     kept = [c for n, c in have.items() if ("drop", n) in ignored or _kept(n, target, after, decided)]
     made += [replace(c, key=c.key and not rekeyed) for c in kept]
+    _refuse_no_columns(target, made)
     if rekeyed:
         _refuse_lost_key(after, {c.attnum for c in made})
     names = [c.name for c in made]
@@ -139,6 +142,17 @@ def followed(target: Relation, after: Relation, decided: Sequence[tuple[Ddl, str
             hint="take a new baseline of the table: it begins with the source's layout",
         )
     return replace(target, relid=after.relid, identity=after.identity, columns=tuple(made))
+
+
+def _refuse_no_columns(target: Relation, made: Sequence[Column]) -> None:
+    if made and target.columns:
+        return
+    lost = "has had no columns" if made else "would have no columns: the source dropped the last one"
+    raise BaselineNeededError(
+        f"the target {lost}, and a table without columns keeps no rows",
+        where=target.table,
+        hint=f"once the source's table has a column, `tailrace resync` it, {OR_LEAVE_OUT % target.table}",
+    )
 
 
 def _refuse_lost_key(after: Relation, there: Collection[int]) -> None:

@@ -65,6 +65,10 @@ SET_BACK = "the server was restored from a backup, or a standby was promoted tha
 NEW_TASK = "start a new task, with its own home and targets: positions of this one mean nothing here"
 """What is the matter, and what helps, if a server's log is not the one that a task has read."""
 
+NO_COLUMNS = "it has no column that is captured: a target could not keep its rows"
+OR_LEAVE_OUT = "or leave the table out (`source: {exclude: [%s]}`)"
+"""What is the matter with a table without columns, or with generated ones alone, and one way out."""
+
 
 @dataclass(frozen=True)
 class Finding:

@@ -73,12 +73,18 @@ def batch(
     """The rows as one typed batch, schema `laketypes.schema_of(columns)`, and masks of bad values.
 
     The second part has an entry for each column with values its lake type cannot hold (null in the batch).
-    FormatError as `tables` raises it.
+    FormatError as `tables` raises it, and for rows without columns: a batch cannot count them.
 
     >>> rows, bad = batch([Column("id", 1, "integer", "int4", "int")], b"7\\n")
     >>> rows.to_pylist(), bad
     ([{'id': 7}], {})
     """
+    if not columns and (rows or memoryview(data).nbytes):
+        raise FormatError(
+            "rows without columns: a batch cannot count them",
+            where=f"{memoryview(data).nbytes} bytes",
+            hint="leave the table out (`source: {exclude: [schema.table]}`), or give it a column",
+        )
     arrays: list[pa.Array] = []
     bad: dict[str, pa.BooleanArray] = {}
     for column, text in zip(columns, tables(data, len(columns), rows=rows), strict=True):

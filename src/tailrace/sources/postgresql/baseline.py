@@ -13,10 +13,10 @@ import numpy as np
 import psycopg
 from psycopg.pq import ExecStatus
 
-from ...errors import ConnectionLostError, TableMovedError
+from ...errors import ConnectionLostError, TableMovedError, UnsupportedError
 from ...model.change import Column, Relation
 from ...wire import pgcopy
-from ..base import BadValue, BaselineBatch, BaselinePart, Snapshot
+from ..base import NO_COLUMNS, OR_LEAVE_OUT, BadValue, BaselineBatch, BaselinePart, Snapshot
 from .address import address
 from .connect import Session, asking, connect, failure, literal, quoted, refused
 
@@ -105,7 +105,11 @@ def read_part(
         TableMovedError: the table was truncated, rewritten, dropped or altered since the snapshot.
         ConnectionLostError: the snapshot has ended with the session that held it.
         SourceError: a privilege is missing.
+        UnsupportedError: the table has no columns.
     """
+    if not relation.columns:
+        hint = f"add a column, {OR_LEAVE_OUT % relation.table}"
+        raise UnsupportedError(NO_COLUMNS, where=f"{address(url)}, {relation.table}", hint=hint)
     with closing(connect(url)) as session:  # not "with connect": that would commit in the middle of COPY
         where = f"{address(url)}, {relation.table}"
         pg = session.pgconn

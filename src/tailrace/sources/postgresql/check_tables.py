@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base import Finding
+from ..base import NO_COLUMNS, OR_LEAVE_OUT, Finding
+from . import catalog
 from .connect import Session, quoted_table
 
 _TABLES = """
@@ -17,7 +18,9 @@ select t.name, c.relkind, c.relpersistence, c.relreplident,
    where a.attrelid = c.oid and not a.attisdropped and c.relreplident = 'f'
    and current_setting('server_version_num')::int >= 180000
    and a.attgenerated not in ('', coalesce(
-     (select to_jsonb(p) ->> 'pubgencols' from pg_publication p where p.pubname = %s), 's')))
+     (select to_jsonb(p) ->> 'pubgencols' from pg_publication p where p.pubname = %s), 's'))),
+  exists (select from pg_attribute a where a.attrelid = c.oid and a.attnum > 0
+    and not a.attisdropped and a.attgenerated = '')
 from unnest(%s::text[], %s::text[], %s::text[]) as t(name, schema, relation)
 left join (pg_class c join pg_namespace n on n.oid = c.relnamespace)
   on n.nspname = t.schema and c.relname = t.relation
@@ -61,7 +64,7 @@ def tables(q: Question) -> Iterator[Finding]:
     parts = [table.partition(".") for table in q.tables]
     given = (q.publication, list(q.tables), [p[0] for p in parts], [p[2] for p in parts])
     rows = q.session.execute(_TABLES, given)
-    for name, kind, persistence, ident, keyed, root, unsent in rows.fetchall():
+    for name, kind, persistence, ident, keyed, root, unsent, plain in rows.fetchall():
         where, sql = f"{q.server}, {name}", quoted_table(name)
         if kind is None:
             cure = "remove it from the task, or correct its name"
@@ -80,6 +83,9 @@ def tables(q: Question) -> Iterator[Finding]:
                 where,
                 f"list {root} in the task instead of {name}",
             )
+            continue
+        if not plain and not catalog.relation(q.session, name, q.publication, {}).columns:
+            yield error(NO_COLUMNS, where, f"add a column, {OR_LEAVE_OUT % name}")
             continue
         if ident == "n" or (ident == "d" and not keyed):
             yield warning(
