@@ -168,8 +168,11 @@ def test_a_column_that_is_added_again_under_its_name_is_another_one() -> None:
     gone = taken([("id", None), ("r", None)], [("id", None)], [("id", None), ("r", None)])
     assert gone == [["id"], ["id"], ["id", "r"]]
     # twice
-    twice = taken([("r", 1), ("id", 2)], [("r", 3), ("id", 2)], [("id", 2)], [("id", 2), ("r", 1)])
+    twice = taken([("r", 1), ("id", 2)], [("r", 3), ("id", 2)], [("id", 2)], [("id", 2), ("r", 5)])
     assert twice == [["id"], ["id"], ["id"], ["id", "r"]]
+    # one that is renamed there and back is the same
+    back = taken([("id", 7), ("a", 8)], [("id", 7), ("b", 8)], [("id", 7), ("a", 8)])
+    assert back == [["id", "a"], ["id", "b"], ["id", "a"]]
     # one that was dropped and has no successor stays
     assert taken([("id", 7), ("r", 8)], [("id", 7)]) == [["id", "r"], ["id"]]
     # ids that are only places, as export-log wrote them

@@ -92,7 +92,7 @@ def history_rows(task: Task) -> list[Row]:
     their records are kept (`maintenance.keep_ledger`). `timeslot` is a slot's end, `timeslot_latency` the
     greatest of its batches, from the source's commit to the target (seconds); the volume is NULL."""
     found: dict[tuple[str, dt.datetime], Row] = {}
-    loads = {(b.table, b.number): b for b in ledger.all_baselines(task.control_path("baselines"))}
+    loads = {(b.table, b.number): b for b in ledger.all_baselines(task.control_path("baselines")) if b.done}
     for taken in loads.values():
         _slot(task, found, LOADING, taken.finished_at)["timeslot_records"] += taken.rows
     for one in slots(task.control_path("stored"), task.control_path("applied"), _WIDTH):

@@ -17,7 +17,7 @@ QUESTIONS = (
 
 _TOKEN = re.compile(
     r"(?P<skip>\s+|--[^\n]*|/\*.*?\*/)|(?P<text>'(?:[^']|'')*')"
-    r"|(?P<dollar>\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)|(?P<quoted>\"(?:[^\"]|\"\")*\"|`[^`]*`)|(?P<open>['\"`]|/\*|\$\w*\$)"
+    r"|(?P<dollar>[eE]'(?:[^'\\]|\\.|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)|(?P<quoted>\"(?:[^\"]|\"\")*\"|`[^`]*`)|(?P<open>['\"`]|/\*|\$\w*\$)"
     r"|(?P<number>\d+(?:\.\d+)?)|(?P<word>\w+)|(?P<sign>=>|:=|.)",
     re.DOTALL,
 )
@@ -41,6 +41,8 @@ def statements(text: str) -> tuple[list[str], str]:
 
     >>> statements("SELECT ';' AS a; -- one; two\nSELECT 2")
     (["SELECT ';' AS a"], '-- one; two\nSELECT 2')
+    >>> statements(r"SELECT E'a\';b' AS x")
+    ([], "SELECT E'a\\';b' AS x")
     >>> statements("SELECT 1;\n-- the end")
     (['SELECT 1'], '')
     >>> statements("SELECT 'a;\n")

@@ -9,6 +9,7 @@ from ...errors import ConfigError
 from ...lake import log
 from ...model.change import Relation
 from ...sources.base import Finding, LogSource
+from ..ddl import IGNORE
 from ..targets.postgresql.place import Place, check_names
 from .shared_target import shared
 from .static_checks import constants_clash, plain_mistakes, renamed_drops, unknown_drops
@@ -42,7 +43,9 @@ def drop_findings(task: Task, mine: Mapping[str, TableMap], layouts: Mapping[str
     for table, one in mine.items():
         had, now = [layout.relation for layout in history.get(table, ())], layouts[table]
         columns = {c.name for relation in (now, *had) for c in relation.columns}
-        wrong = [*unknown_drops(one, columns), *renamed_drops(one, now, had)]
+        wrong = unknown_drops(one, columns)
+        if task.table(table).ddl.get("rename") != IGNORE:  # else the target keeps the name
+            wrong += renamed_drops(one, now, had)
         found += [finding(table, what) for what in wrong]
     return found
 

@@ -24,14 +24,18 @@ def current(layouts: Layouts) -> dict[tuple[int, bytes], set[str]]:
     names: dict[int, set[str]] = {}
     after: dict[int, dict[str, Any]] = {}
     last: dict[int, set[str]] = {}
+    newest: dict[tuple[int, str], Any] = {}
     for (relid, start), rows in sorted(layouts.items(), reverse=True):
         ids = {r["COLUMN_NAME"]: r["ID"] for r in rows}
         known, later = names.setdefault(relid, set()), after.get(relid, {})
         stay = last.get(relid, set()).intersection(ids)
         if relid in numbered:
             stay -= _others(ids, later)
+            # One that was called otherwise in between has its id still.
+            stay |= {n for n, one in ids.items() if one is not None and one == newest.get((relid, n))}
         found[relid, start] = last[relid] = stay | (ids.keys() - known)
         known.update(ids)
+        newest = {**{(relid, n): one for n, one in ids.items()}, **newest}
         after[relid] = ids
     return found
 
