@@ -320,9 +320,11 @@ def load_part(
     """
     out = (DeltaLanding(to) if isinstance(to, str) else to).part(relation)
     found: list[tuple[str, str]] = []
+    key = frozenset(relation.key)
     for batch, bad in reader(snapshot, relation, part):
-        found += [(one.column, one.text) for one in bad if one.column not in hidden]
-        if refused := [one for one in found if not keep_bad or one[0] in relation.key]:
+        new = [(one.column, one.text) for one in bad if one.column not in hidden]
+        found += new
+        if refused := [one for one in new if not keep_bad or one[0] in key]:
             out.discard()
             raise _refused(relation, *refused[0])
         out.write(_without(batch, hidden))

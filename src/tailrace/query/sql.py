@@ -29,16 +29,16 @@ def asked(
         ConfigError: it cannot be run, is several ones, or one that does more than give rows.
     """
     db = optional("duckdb")
-    found, last = statements(statement)
-    if len(found) + bool(last) > 1:
+    ended, rest = statements(statement)
+    if len(ended) + bool(rest) > 1:
         raise ConfigError("these are several statements", where=statement, hint="ask one after the other")
 
     def run() -> pa.RecordBatchReader:
         for name, rows in (given or {}).items():
             connection.register(name, rows())
         try:
-            *_, asked = db.extract_statements(statement) or [None]
-            if asked and asked.expected_result_type == [db.ExpectedResultType.QUERY_RESULT]:
+            *_, last = db.extract_statements(statement) or [None]
+            if last and last.expected_result_type == [db.ExpectedResultType.QUERY_RESULT]:
                 return reader_of(connection.sql(statement))
         except db.Error as error:
             failed = ConfigError(f"the statement cannot be run: {error}", where=statement)
