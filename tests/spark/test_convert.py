@@ -172,24 +172,17 @@ def test_wrong_words():
 
 @pytest.mark.slow
 def test_apply_command(csv, tmp_path):
-    words = [
-        "apply",
-        "--changes",
-        str(csv),
-        "--target",
-        str(tmp_path / "lake"),
-        "-o",
-        "key=id",
-        "-o",
-        f"columns={TYPES}",
-    ]
+    lake = tmp_path / "lake"
+    words = ["apply", "--changes", str(csv), "-o", "key=id", "-o", f"columns={TYPES}", "--target", str(lake)]
+    reject = [*words, "--on-bad", "reject", "--json"]
+    dry = CliRunner().invoke(app, [*reject, "--dry-run"])
+    assert json.loads(dry.stdout)["tables"][0]["would do"] == "apply"
+    assert not lake.exists()
     stopped = CliRunner().invoke(app, words)
     assert isinstance(stopped.exception, FormatError)
     assert "unknown operation Q" in str(stopped.exception)
-    dry = CliRunner().invoke(app, [*words, "--on-bad", "reject", "--dry-run", "--json"])
-    assert json.loads(dry.stdout)["tables"][0]["would do"] == "apply"
-    assert not (tmp_path / "lake").exists()
-    done = CliRunner().invoke(app, [*words, "--on-bad", "reject", "--json"])
+    assert not [p.name for p in lake.iterdir() if not p.name.startswith("_")]  # no target: what it planned
+    done = CliRunner().invoke(app, reject)
     assert done.exit_code == 3, done.output
     told = json.loads(done.stdout)
     assert (told["bad"], told["tables"][0]["up to"]) == (2, 5)
