@@ -18,8 +18,8 @@ from tailrace.apply.mapping.prepare import Prepared, prepare
 from tailrace.apply.mapping.projection import Projection
 from tailrace.apply.mapping.shared_rows import TargetPlace
 from tailrace.apply.mapping.table_map import TableMap
+from tailrace.apply.one_route import Route
 from tailrace.apply.reading import ApplyPaths
-from tailrace.apply.route import Route
 from tailrace.apply.segment import Segment
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.task_batches import TaskBatches

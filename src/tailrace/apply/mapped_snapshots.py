@@ -189,7 +189,7 @@ class MappedSnapshotLoader:
         return True
 
     def _load(self, table: str, baseline: Baseline) -> int:
-        made = self._routes.prepared(table, baseline.relation)
+        made = self._routes.prepared(table, self._routes.landed(baseline))
         assert made is not None  # noqa: S101 - it has a digest
         more = self._rule_columns(table)
         shares, projection = self._target.capabilities.shares, Projection.of([made])

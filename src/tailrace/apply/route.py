@@ -7,28 +7,32 @@ any restart. A DDL under `suspend` or `stop` ends the stretch that is applied: s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ..errors import ApplyError, BaselineNeededError, ConfigError
+from ..errors import ApplyError
 from ..lake import log
-from ..model.change import ChangeTable, Relation
+from ..model.change import Relation
 from ..state import ddl as kept
 from ..state import orders as tables
 from ..state.ledger import Baseline
 from . import ddl
-from .mapping.mapped import counts_of, mapped
+from .mapping.left_out import TO_HAVE_IT, LeftOut, TargetLayout, layouts_seen, stays_out
 from .mapping.prepare import Prepared, prepare
-from .mapping.static_checks import renamed_drops
 from .mapping.table_map import TableMap, task_map
 from .mapping.value_errors import value_error
+from .one_route import Route
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..config.task import Task
+
+
+logger = logging.getLogger(__name__)
 
 
 class SegmentBounds(Protocol):
@@ -51,41 +55,6 @@ SegmentT = TypeVar("SegmentT", bound=SegmentBounds)
 
 
 @dataclass(frozen=True)
-class Route:
-    """How the changes of one layout come to their target.
-
-    Attributes:
-        before, relation: the target's layout before these changes, and with them.
-        steps: what changes go through, in order.
-    """
-
-    before: Relation
-    relation: Relation
-    steps: tuple[Prepared, ...] = ()
-
-    def through(
-        self, changes: ChangeTable, counts: Mapping[str, int]
-    ) -> tuple[ChangeTable, Mapping[str, int]]:
-        """The changes as the target's, and upper bounds of what occurs in them.
-
-        Raises:
-            BaselineNeededError: without a key rows are known by all of their values, and the target has a
-                column that the changes have not.
-        """
-        kept = [p.column.name for step in self.steps for p in step.parts if p.absent]
-        if kept and not self.relation.key and (counts.get("U") or counts.get("D")):
-            raise BaselineNeededError(
-                f"{kept[0]!r} was kept when a DDL was ignored, and the table has no key: rows that have a "
-                "value there are not found",
-                where=self.relation.table,
-                hint="`tailrace resync` it (it begins with the source's layout), and let `ddl` apply `drop`",
-            )
-        for step in self.steps:
-            changes, counts = mapped(changes, step, counts), counts_of(counts, step)
-        return changes, counts
-
-
-@dataclass(frozen=True)
 class Halt:
     """A DDL before which apply ends: the change number where its layout begins, its policy, what it is."""
 
@@ -105,8 +74,8 @@ class Routes:
         policies: the DDL policies of each.
         decisions: path of `ddl_decisions`.
         orders: the task's orders.
-        record: False for who only looks: nothing is kept of what is decided on the way.
-        history: gives the layouts that a table had.
+        seen: the layouts that tables had (`layouts_seen`); only mappings with `drop` ask for them.
+        record: False for who only looks: nothing is kept of what is decided on the way, and nothing said.
     """
 
     def __init__(
@@ -117,14 +86,15 @@ class Routes:
         decisions: str,
         orders: str,
         *,
+        seen: Callable[[], Mapping[str, Sequence[tuple[str, Relation]]]] = dict,
         record: bool = True,
-        history: Callable[[str], Sequence[log.Layout]] = lambda _: (),
     ) -> None:
-        self._record, self._history = record, history
+        self._record, self._seen = record, seen
         self._spark, self._maps, self._policies = spark, maps, policies
         self._path, self._orders = decisions, orders
         self._decided: dict[kept.Key, str] | None = None
-        self._prepared: dict[tuple[str, Relation], Prepared] = {}
+        self._prepared: dict[tuple[str, TargetLayout], Prepared] = {}
+        self._told: set[tuple[str, str]] = set()
 
     @staticmethod
     def of(task: Task, spark: SparkSession | None, *, record: bool = True) -> Routes:
@@ -135,15 +105,15 @@ class Routes:
             lambda table: task.table(table).ddl,
             task.control_path("ddl_decisions"),
             task.orders_path,
+            seen=lambda: layouts_seen(task.relations_path, task.control_path("baselines")),
             record=record,
-            history=lambda table: log.history(task.relations_path).get(table, ()),
         )
 
     def map(self, table: str) -> TableMap:
         """The mapping of a source table."""
         return self._maps(table)
 
-    def prepared(self, table: str, relation: Relation) -> Prepared | None:
+    def prepared(self, table: str, at: TargetLayout) -> Prepared | None:
         """The mapping for a layout; None when it changes nothing.
 
         Raises:
@@ -152,18 +122,28 @@ class Routes:
         wanted = self._maps(table)
         if wanted.plain:
             return None
-        if (table, relation) not in self._prepared:
-            self._refuse_renamed(wanted, relation)
-            self._prepared[table, relation] = prepare(self._session, wanted, relation)
-        return self._prepared[table, relation]
+        if (table, at) not in self._prepared:
+            self._prepared[table, at] = prepare(self._session, at.map(wanted), at.relation)
+            self._tell(table, at)
+        return self._prepared[table, at]
 
-    def _refuse_renamed(self, wanted: TableMap, relation: Relation) -> None:
-        """Raises ConfigError where a column to be left out has another name in a layout than before."""
-        had = [one.relation for one in self._history(wanted.source)] if wanted.drop else []
-        last = max((n for n, one in enumerate(had) if one == relation), default=len(had))
-        if wrong := renamed_drops(wanted, relation, had[:last]):
-            hint = "correct `tables` (docs/mapping.md), then `tailrace resync` the table"
-            raise ConfigError("\n".join(wrong), where=f"mapping of {wanted.source}", hint=hint)
+    def _tell(self, table: str, at: TargetLayout) -> None:
+        for name, was in at.left_out:
+            if self._record and (table, name) not in self._told:
+                self._told.add((table, name))
+                cure = TO_HAVE_IT % (name, name)
+                logger.warning("%s: %s; %s", table, stays_out(name, was), cure, extra={"table": table})
+
+    def landed(self, baseline: Baseline) -> TargetLayout:
+        """The layout of a baseline's rows."""
+        return self._left_out(baseline.table, baseline.relation, baseline).at(baseline.relation)
+
+    def _left_out(self, table: str, first: Relation, baseline: Baseline | None) -> LeftOut:
+        """What the mapping leaves out of the first layout that a table's changes are applied to."""
+        wanted = self._maps(table)
+        seen = self._seen().get(table, ()) if wanted.drop and baseline else ()
+        earlier = [one for position, one in seen if baseline and position < baseline.position]
+        return LeftOut.of(wanted, [*earlier, first])
 
     def _session(self) -> SparkSession:
         assert self._spark is not None  # noqa: S101 - see the class
@@ -174,16 +154,11 @@ class Routes:
         made = [one for (name, _), one in self._prepared.items() if name == table]
         return value_error(error, made, table=table, where=where) if made else None
 
-    def route(self, table: str, source: Relation, before: Relation, after: Relation) -> Route:
+    def route(self, table: str, source: Relation, before: TargetLayout, after: TargetLayout) -> Route:
         """The route of changes in the layout `source`, when the target follows the layouts `before` and now
         `after` (from `Layouts`)."""
-        steps = []
-        if (first := ddl.projection(source, after)) is not None:
-            steps.append(first)
         made, was = self.prepared(table, after), self.prepared(table, before)
-        if made is None or was is None:
-            return Route(before, after, tuple(steps))
-        return Route(was.relation, made.relation, (*steps, made))
+        return Route.of(source, after.relation, made, was.relation if was else before.relation)
 
     def follow(
         self,
@@ -211,26 +186,36 @@ class Routes:
         coming = [
             one for one in history[0 if baseline else 1 :] if one.from_position.hex().upper() >= position
         ]
-        chain = [(-1, first)]
         source, target = first, first
+        out = self._left_out(table, first, baseline)
+        chain = [(-1, out.at(first))]
         for one in coming:
             number = log.number(one)
             if number > upto:
                 break
+            before = out.at(target)
+            out.see(one.relation)
             if one.relation.relid != source.relid:  # made again: a new baseline begins with its layout
                 source = target = one.relation
-                chain.append((number, target))
+                chain.append((number, out.at(target)))
                 continue
             found = ddl.between(source, one.relation)
-            made = self._decide(table, one, found, target, applied=number <= reached)
+            made = self._decide(table, one, found, before, out, applied=number <= reached)
             if isinstance(made, Halt):
                 return Layouts(tuple(chain), made)
             target, source = ddl.followed(target, one.relation, made), one.relation
-            chain.append((number, target))
+            chain.append((number, out.at(target)))
         return Layouts(tuple(chain), None)
 
     def _decide(
-        self, table: str, one: log.Layout, found: Sequence[ddl.Ddl], target: Relation, *, applied: bool
+        self,
+        table: str,
+        one: log.Layout,
+        found: Sequence[ddl.Ddl],
+        before: TargetLayout,
+        out: LeftOut,
+        *,
+        applied: bool,
     ) -> list[tuple[ddl.Ddl, str]] | Halt:
         if self._decided is None:
             self._decided = kept.decisions(self._path)
@@ -246,9 +231,9 @@ class Routes:
                 return Halt(table, number, policy, "; ".join(said), record)
         known = {**self._decided, **{keys[d]: p for d, p in now}}
         made = [(d, known[keys[d]]) for d in found]
-        if self._reshapes(table, target, one.relation, made):
+        if self._reshapes(table, before, one.relation, out, made):
             made = now = ddl.decide(found, policies)  # nothing of it is done yet: it may be ignored by now
-            if self._reshapes(table, target, one.relation, made):
+            if self._reshapes(table, before, one.relation, out, made):
                 why = (
                     f"{'; '.join(map(str, found))}: that would change the columns of "
                     f"{self._maps(table).target}, which other sources may feed, too; let `ddl` ignore it "
@@ -261,12 +246,18 @@ class Routes:
         return made
 
     def _reshapes(
-        self, table: str, before: Relation, after: Relation, decided: Sequence[tuple[ddl.Ddl, str]]
+        self,
+        table: str,
+        before: TargetLayout,
+        source: Relation,
+        out: LeftOut,
+        decided: Sequence[tuple[ddl.Ddl, str]],
     ) -> bool:
         """Whether a source's new layout changes the columns of a target that other sources may feed, too."""
         if not self._maps(table).partition:
             return False
-        made, was = (self.prepared(table, one) for one in (ddl.followed(before, after, decided), before))
+        after = out.at(ddl.followed(before.relation, source, decided))
+        made, was = (self.prepared(table, one) for one in (after, before))
         return made is not None and was is not None and was.relation.columns != made.relation.columns
 
     def carry_out(self, halt: Halt) -> None:
@@ -296,9 +287,9 @@ class Routes:
 class Layouts:
     """Target-side layouts of a table by the change number they hold from, ascending; and where it ends."""
 
-    chain: tuple[tuple[int, Relation], ...]
+    chain: tuple[tuple[int, TargetLayout], ...]
     halt: Halt | None
 
-    def at(self, number: int) -> Relation:
+    def at(self, number: int) -> TargetLayout:
         """The layout in force at a change number."""
         return next(r for n, r in reversed(self.chain) if n <= number)

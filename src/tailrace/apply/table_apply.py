@@ -13,10 +13,11 @@ from ..state.ledger import AppliedTable, Stored
 from .apply_result import ApplyResult
 from .gate import Gate
 from .known import TableHistory
+from .one_route import Route
 from .plan import TableBatch
 from .reach import Reach
 from .reading import ApplyPaths
-from .route import Halt, Route, Routes
+from .route import Halt, Routes
 from .segment import Segment, segments
 from .segment_apply import SegmentApply, applied, standing
 from .targets.base import Target

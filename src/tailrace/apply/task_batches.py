@@ -11,8 +11,8 @@ from ..state.ledger import Baseline
 from .apply_result import ApplyResult
 from .mapping.mapped import counts_of
 from .mapping.projection import Projection
+from .one_route import Route
 from .reading import ApplyPaths
-from .route import Route
 from .rules_apply import RulesApply
 from .segment import Segment
 from .targets.base import Target

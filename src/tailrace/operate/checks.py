@@ -11,7 +11,7 @@ from ..apply.adoption_checks import adoption_findings
 from ..apply.column_checks import column_findings
 from ..apply.folder_checks import folder_findings
 from ..apply.keyless_checks import keyless_findings
-from ..apply.mapping.checks import database_findings, drop_findings, finding, maps
+from ..apply.mapping.checks import database_findings, finding, fitted_to, maps
 from ..apply.mapping.prepare import mistakes, prepare
 from ..apply.mapping.shared_target import clashes, shared
 from ..apply.needs import Needs
@@ -138,11 +138,11 @@ def mapping_findings(
     if not mine:
         return []
     layouts: dict[str, Relation] = {t: source.relation(t) for t in mine}
-    found = drop_findings(task, mine, layouts)
-    found += [finding(t, what) for t, one in mine.items() for what in mistakes(spark, one, layouts[t])]
-    if found:
+    fitted, found = fitted_to(task, mine, layouts)
+    found += [finding(t, what) for t, one in fitted.items() for what in mistakes(spark, one, layouts[t])]
+    if any(one.level == "error" for one in found):
         return found
-    made = {t: prepare(spark, one, layouts[t]) for t, one in mine.items()}
+    made = {t: prepare(spark, one, layouts[t]) for t, one in fitted.items()}
     for target, many in shared(list(mine.values())).items():
         found += [finding(target, what) for what in clashes([made[m.source] for m in many])]
     return found + database_findings(task, mine)

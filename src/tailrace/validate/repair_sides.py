@@ -17,9 +17,9 @@ from deltalake import DeltaTable
 from ..apply.mapped_snapshots import CHANGED, loaded, made_with
 from ..apply.mapping.shared_rows import own_rows
 from ..apply.mapping.table_map import place_of, task_map
+from ..apply.one_route import Route
 from ..apply.plan import SPECIAL
 from ..apply.reading import read_changes
-from ..apply.route import Routes
 from ..apply.segment import Segment
 from ..apply.targets.delta import distributed
 from ..config.task import Task
@@ -113,7 +113,7 @@ class WantedRows:
             return rows
         stored, _ = batches_of(task.control_path("stored"), table)
         counts = {k: sum(b.tables[table].get(k, 0) for b in stored if b.upto > self.after) for k in SPECIAL}
-        route = Routes.of(task, spark, record=False).route(table, source, one.made.follows, one.made.follows)
+        route = Route.of(source, one.made.follows, one.made.mapping, one.made.relation)
         changes, mine = route.through(found, counts)
         return state_at(rows, changes, self.relation, mine)
 

@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
+from ..apply.one_route import Route
 from ..apply.plan import SPECIAL
 from ..apply.reading import read_changes
-from ..apply.route import Route, Routes
+from ..apply.route import Routes
 from ..apply.segment import Segment, segments
 from ..apply.targets.delta.reshape import reshaped
 from ..config.late_session import LateSession
@@ -124,10 +125,12 @@ class TargetSide:
         routes = Routes.of(task, late.as_session, record=False)
         spans = segments(history, taken, number, upto) if lake.exists(task.changes_path(table)) else []
         steps = routes.follow(table, spans, history, taken, number)[0]
-        follows = routes.layouts(table, history, taken, number, upto).at(upto) if history else taken.relation
+        follows = (
+            routes.layouts(table, history, taken, number, upto).at(upto) if history else routes.landed(taken)
+        )
         seen_last = [one.relation for one in history if one.from_position.hex().upper() >= taken.position]
         newest = seen_last[-1] if seen_last else taken.relation
-        made = Made(newest, follows, routes.prepared(table, follows))
+        made = Made(newest, follows.relation, routes.prepared(table, follows))
         rows = sum(b.tables.get(table, {}).get("rows", 0) for b in stored)
         return TargetSide(task, table, base, limit, steps, rows, counts, made)
 

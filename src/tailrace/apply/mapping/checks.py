@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from ...config.task import Task
 from ...errors import ConfigError
-from ...lake import log
 from ...model.change import Relation
 from ...sources.base import Finding, LogSource
-from ..ddl import IGNORE
 from ..targets.postgresql.place import Place, check_names
+from .left_out import TO_HAVE_IT, LeftOut, layouts_seen, stays_out
 from .shared_target import shared
-from .static_checks import constants_clash, plain_mistakes, renamed_drops, unknown_drops
+from .static_checks import constants_clash, plain_mistakes, unknown_drops
 from .table_map import TableMap, task_map
 
 
@@ -28,26 +27,33 @@ def plain_findings(task: Task, source: LogSource, tables: Sequence[str]) -> list
     Expressions are not checked."""
     mine = maps(task, tables)
     layouts = {t: source.relation(t) for t in mine}
-    found = drop_findings(task, mine, layouts)
-    found += [finding(t, what) for t, one in mine.items() for what in plain_mistakes(one, layouts[t])]
+    fitted, said = fitted_to(task, mine, layouts)
+    found = [one for one in said if one.level == "error"]  # apply warns, once
+    found += [finding(t, what) for t, one in fitted.items() for what in plain_mistakes(one, layouts[t])]
     for target, many in shared(list(mine.values())).items():
         found += [finding(target, what) for what in constants_clash(many)]
     return found + database_findings(task, mine)
 
 
-def drop_findings(task: Task, mine: Mapping[str, TableMap], layouts: Mapping[str, Relation]) -> list[Finding]:
-    """Columns that mappings leave out and that their tables never had, or have renamed; `layouts`: those that
-    the source has now."""
-    history = log.history(task.relations_path) if any(one.drop for one in mine.values()) else {}
-    found = []
+def fitted_to(
+    task: Task, mine: Mapping[str, TableMap], layouts: Mapping[str, Relation]
+) -> tuple[dict[str, TableMap], list[Finding]]:
+    """The mappings as they are for the layouts that the source has now, without columns that had a name under
+    `drop` once, and findings: a warning for each of these, an error for a name that no column ever had."""
+    paths = task.relations_path, task.control_path("baselines")
+    seen = layouts_seen(*paths) if any(one.drop for one in mine.values()) else {}
+    fitted, found = {}, []
     for table, one in mine.items():
-        had, now = [layout.relation for layout in history.get(table, ())], layouts[table]
-        columns = {c.name for relation in (now, *had) for c in relation.columns}
-        wrong = unknown_drops(one, columns)
-        if task.table(table).ddl.get("rename") != IGNORE:  # else the target keeps the name
-            wrong += renamed_drops(one, now, had)
-        found += [finding(table, what) for what in wrong]
-    return found
+        had = [*(relation for _, relation in seen.get(table, ())), layouts[table]]
+        columns = {c.name for relation in had for c in relation.columns}
+        found += [finding(table, what) for what in unknown_drops(one, columns)]
+        at = LeftOut.of(one, had).at(layouts[table])
+        fitted[table] = at.map(one)
+        found += [
+            Finding("warning", stays_out(name, was), table, TO_HAVE_IT % (name, name))
+            for name, was in at.left_out
+        ]
+    return fitted, found
 
 
 def database_findings(task: Task, mine: Mapping[str, TableMap]) -> list[Finding]:

@@ -5,7 +5,7 @@ keep. What an expression is, and what it reads, Spark alone can tell: see `prepa
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from ...model.change import PREFIX, Relation
 from .expressions import lacking
@@ -46,33 +46,6 @@ def unknown_drops(wanted: TableMap, columns: Collection[str]) -> list[str]:
     ["drop: s.t has no column 'x'"]
     """
     return [f"drop: {wanted.source} has no column {n!r}" for n in lacking(wanted.drop, columns)]
-
-
-def renamed_drops(wanted: TableMap, relation: Relation, earlier: Iterable[Relation]) -> list[str]:
-    """The columns to leave out that the source has renamed since, in sentences: under the new name, nothing
-    says that they are to be left out. `earlier`: the source's layouts before.
-
-    >>> from tailrace.model.change import Column
-    >>> old, new = (Relation(1, "s", "t", "d", (Column(n, 1, "text", "text", "string"),)) for n in "sz")
-    >>> renamed_drops(TableMap("s.t", "s.t", drop=("s",)), new, [old])
-    ["drop: s.t calls the column 's' 'z' now: drop that, too, or name it in `columns` if it is wanted"]
-    >>> renamed_drops(TableMap("s.t", "s.t", columns={"z": "z"}, drop=("s",)), new, [old])
-    []
-    """
-    was = {
-        c.attnum: c.name
-        for one in earlier
-        if one.relid == relation.relid
-        for c in one.columns
-        if c.name in wanted.drop
-    }
-    told = {*wanted.drop, *wanted.columns, *wanted.columns.values()}
-    return [
-        f"drop: {wanted.source} calls the column {was[c.attnum]!r} {c.name!r} now: drop that, too, "
-        "or name it in `columns` if it is wanted"
-        for c in relation.columns
-        if c.attnum in was and c.name not in told
-    ]
 
 
 def names_of(wanted: TableMap, known: Collection[str]) -> list[str]:
