@@ -161,6 +161,11 @@ RENAMED = after(ID, W, N)
 def test_a_change_says_what_it_is() -> None:
     assert str(Ddl("add", 3, None, N)) == "column 'n' was added"
     assert str(Ddl("retype", 3, N, TEXT)) == "column 'n' changed from integer to text"
+    renamed = replace(N, name="m", type="string")
+    assert str(Ddl("retype", 3, N, renamed)) == (
+        "column 'm' (integer at the source) changed from int to string here: it was called 'n' before, and `types` "
+        "goes by names"
+    )
 
 
 def test_the_target_of_several_sources_loses_the_rows_of_one(tmp_path: Path) -> None:

@@ -134,6 +134,49 @@ def test_what_becomes_what(old: Column, new: Column, as_text: bool, goes: bool) 
         refuse_retype("s.t", old, new, as_text=as_text)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said", "hint"),
+    [
+        pytest.param(
+            Column("a", 2, "integer", "int4", "string"),
+            Column("a9", 2, "integer", "int4", "int"),
+            "column 'a9' (integer at the source) changed from string to int here: it was called 'a' before, "
+            "and `types` goes by names",
+            "give it its type under its new name (`types: {s.t.a9: string}`), or leave it at int; ",
+            id="renamed",
+        ),
+        pytest.param(
+            Column("a", 2, "integer", "int4", "string"),
+            Column("a", 2, "integer", "int4", "int"),
+            "column 'a' (integer at the source) changed from string to int here: `types` gave it another type "
+            "before",
+            "",
+            id="types were edited",
+        ),
+        pytest.param(
+            Column("a", 2, "integer", "int4", "string"),
+            Column("a9", 2, "bigint", "int8", "int"),
+            "column 'a9' changed from integer to bigint",
+            "",
+            id="another type at the source",
+        ),
+        pytest.param(
+            Column("a", 2, "mood", "enum", "string"),
+            Column("a", 2, "mood", "composite", "string"),
+            "column 'a' changed from mood to another type of that name",
+            "",
+            id="another type of the same name",
+        ),
+    ],
+)
+def test_it_says_which_types_differ(old: Column, new: Column, said: str, hint: str) -> None:
+    with pytest.raises(BaselineNeededError) as error:
+        refuse_retype("s.t", old, new, as_text=True)
+    kept = "its earlier values cannot be turned into that without the source"
+    assert error.value.what == f"{said}; {kept}"
+    assert error.value.hint == f"{hint}`tailrace resync` takes a new baseline of the table"
+
+
 def test_a_key_that_older_rows_have_no_value_of() -> None:
     a, b = (Column(n, k, "integer", "int4", "int", key=n == "a") for k, n in enumerate("ab", 1))
     before = Relation(1, "s", "t", "d", (a, b))

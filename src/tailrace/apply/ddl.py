@@ -29,6 +29,7 @@ from ..sources.base import OR_LEAVE_OUT
 from ..store.tables import widens
 from .mapping.prepare import MappedColumn, Prepared
 from .mapping.table_map import TableMap
+from .targets.retype import changed
 
 APPLY, IGNORE, SUSPEND, STOP = "apply", "ignore", "suspend", "stop"
 DEFAULTS: Mapping[str, str] = {
@@ -63,9 +64,7 @@ class Ddl:
             return f"column {one.name!r} was {'added' if self.kind == 'add' else 'dropped'}"
         if self.kind == "rename":
             return f"column {self.before.name!r} was renamed to {self.after.name!r}"
-        return (
-            f"column {self.after.name!r} changed from {self.before.source_type} to {self.after.source_type}"
-        )
+        return changed(self.before, self.after)
 
 
 def between(before: Relation, after: Relation) -> list[Ddl]:
@@ -114,19 +113,19 @@ def followed(target: Relation, after: Relation, decided: Sequence[tuple[Ddl, str
             or the target would lose its last column, or had none.
     """
     ignored = {(d.kind, d.attnum) for d, policy in decided if policy == IGNORE}
-    changed = {(d.kind, d.attnum) for d, _ in decided} - ignored
+    applied = {(d.kind, d.attnum) for d, _ in decided} - ignored
+    rekeyed = ("rekey", 0) in applied
     have = {c.attnum: c for c in target.columns}
-    rekeyed = ("rekey", 0) in changed
     made = []
     for c in after.columns:
         mine = have.get(c.attnum)
         if mine is None:
-            if ("add", c.attnum) in changed:
+            if ("add", c.attnum) in applied:
                 made.append(c if ("rekey", 0) not in ignored else replace(c, key=False))
             continue
-        if ("rename", c.attnum) in changed:
+        if ("rename", c.attnum) in applied:
             mine = replace(mine, name=c.name)
-        if {("widen", c.attnum), ("retype", c.attnum)} & changed:
+        if {("widen", c.attnum), ("retype", c.attnum)} & applied:
             mine = replace(mine, type=c.type, kind=c.kind, source_type=c.source_type)
         made.append(replace(mine, key=c.key if rekeyed else mine.key))
     kept = [c for n, c in have.items() if ("drop", n) in ignored or _kept(n, target, after, decided)]

@@ -48,12 +48,37 @@ def refuse_retype(table: str, old: Column, new: Column, *, as_text: bool) -> Non
             return
     elif widens(arrow_type(old.type), arrow_type(new.type)):
         return
+    named = ""
+    if old.name != new.name and _by_types(old, new):
+        name, had = f"{table}.{new.name}", f"leave it at {new.type}"
+        named = f"give it its type under its new name (`types: {{{name}: {old.type}}}`), or {had}; "
     raise BaselineNeededError(
-        f"column {old.name!r} changed from {old.source_type} to {new.source_type}: "
-        "its earlier values cannot be turned into that without the source",
+        f"{changed(old, new)}; its earlier values cannot be turned into that without the source",
         where=table,
-        hint="`tailrace resync` takes a new baseline of the table",
+        hint=f"{named}`tailrace resync` takes a new baseline of the table",
     )
+
+
+def changed(old: Column, new: Column) -> str:
+    """Says that a column has another type: the source's, or the one that `types` gives it here.
+
+    >>> changed(Column("n", 1, "integer", "int4", "int"), Column("n", 1, "bigint", "int8", "bigint"))
+    "column 'n' changed from integer to bigint"
+    """
+    if old.source_type != new.source_type:
+        return f"column {new.name!r} changed from {old.source_type} to {new.source_type}"
+    if not _by_types(old, new):
+        return f"column {new.name!r} changed from {old.source_type} to another type of that name"
+    why = "`types` gave it another type before"
+    if old.name != new.name:
+        why = f"it was called {old.name!r} before, and `types` goes by names"
+    here = f"changed from {old.type} to {new.type} here"
+    return f"column {new.name!r} ({old.source_type} at the source) {here}: {why}"
+
+
+def _by_types(old: Column, new: Column) -> bool:
+    """Whether it is the same type at the source, and another one here."""
+    return (old.source_type, old.kind) == (new.source_type, new.kind) and old.type != new.type
 
 
 def _unchanged(old: Column, new: Column) -> bool:
