@@ -11,6 +11,7 @@ import pytest
 from tailrace.config.task import load
 from tailrace.formats.openedge.made import policy_id
 from tailrace.lake import delta as lake
+from tailrace.state import orders
 
 from .model import bag
 from .test_model import drain, target_rows
@@ -71,3 +72,18 @@ def test_four_levels_and_openedges_tables(
     }
     assert sorted(seen[3]) == [(3, 1, "a", None), (4, 1, "c", None)]
     assert seen[2] == [(4, 1, "c", "x")]
+
+    db.execute("alter table p.t3 rename secret to private; insert into p.t3 values (3, 'd', 'hush')")
+    drain(task, spark)
+    assert bag(target_rows(task, "p.t3")) == bag(
+        [{"id": 1, "v": "c", "private": None}, {"id": 3, "v": "d", "private": None}]
+    )
+    db.execute("alter table p.t3 rename private to hidden")
+    orders.give(task.orders_path, orders.RESYNC, ["p.t3"], why="", who="me")
+    drain(task, spark)
+    assert {r["hidden"] for r in target_rows(task, "p.t3")} == {None}
+    stored = lake.read(task.changes_path("p.t3"))
+    assert {n: stored[n].null_count == len(stored) for n in ("secret", "private")} == {
+        "secret": True,
+        "private": True,
+    }

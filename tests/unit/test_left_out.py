@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 from tailrace.apply.mapping.checks import fitted_to
-from tailrace.apply.mapping.left_out import layouts_seen
 from tailrace.apply.mapping.projection import Projection
 from tailrace.apply.mapping.table_map import TableMap
 from tailrace.apply.route import Routes
@@ -23,6 +22,7 @@ from tailrace.lake import log
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.state import ledger
+from tailrace.state.layouts import layouts_seen
 from tailrace.state.ledger import Baseline
 
 pytestmark = pytest.mark.unit

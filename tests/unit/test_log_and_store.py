@@ -15,7 +15,7 @@ from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.model.change import Column, Relation
 from tailrace.store import kept, tables, tracking
-from tailrace.store.task import LOG_COLUMNS, StorePlan, TablePlan
+from tailrace.store.task import LOG_COLUMNS, KeptLayout, StorePlan, TablePlan
 from tailrace.wire.records import RECORDS, Chunk
 
 from .messages import delete, insert, update
@@ -154,7 +154,7 @@ def store(
     path = str(home / "item__ct")
     schema = tables.ensure(path, ITEM)
     plan = StorePlan(
-        {7: TablePlan("shop.item", path, schema, ((0, ITEM),), after)},
+        {7: TablePlan("shop.item", path, schema, (KeptLayout(0, ITEM, (3, 3)),), after)},
         str(home / "tracking"), after, str(home / "quarantine"), keep_bad, stored_after,
     )  # fmt: skip
     batches = lake.read(str(home / "log"), LOG_COLUMNS).to_batches()

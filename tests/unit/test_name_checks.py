@@ -9,7 +9,9 @@ from typing import Any, cast
 import pytest
 
 from tailrace.config.task import Task
+from tailrace.lake import log
 from tailrace.model.change import Column, Relation
+from tailrace.model.sequence import FIRST
 from tailrace.operate.name_checks import name_findings
 from tailrace.sources.base import LogSource
 
@@ -57,6 +59,20 @@ def test_a_column_that_is_not_there_is_an_error(tmp_path: Any, section: str) -> 
     value: Any = 1 if section == "policies" else "string"
     said = found(tmp_path, **{section: {"shop.item.nmae": value, "shop.item.id": value}})
     assert said == [("error", section, "shop.item has no column nmae", "did you mean name?")]
+
+
+def test_a_column_that_keeps_its_level_under_another_name_is_a_warning(tmp_path: Any) -> None:
+    was = Relation(7, "shop", "item", "d", (Column("secret", 1, "text", "text", "string"),))
+    log.record_layouts(str(tmp_path / "state" / "relations"), [log.Layout(was, bytes(20), FIRST)])
+    home = str(tmp_path / "state")
+    said = found(tmp_path, policies={"shop.item.secret": 1, "shop.item.id": 1}, home=home)
+    assert said == [
+        (
+            "warning", "policies", "column 'name' of shop.item keeps level 1: it was called 'secret' before",
+            "to give it another level, name it (`shop.item.name: 3`)",
+        )
+    ]  # fmt: skip
+    assert not found(tmp_path, policies={"shop.item.secret": 1, "shop.item.name": 3}, home=home)
 
 
 def test_a_pattern_that_fits_nothing_is_a_warning(tmp_path: Any) -> None:

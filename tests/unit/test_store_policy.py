@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,21 +19,24 @@ from tailrace.config.task import Task, read
 from tailrace.errors import ConfigError, ValueRangeError
 from tailrace.lake import delta as lake
 from tailrace.model import mask
-from tailrace.model.change import Relation
+from tailrace.model.change import PREFIX, Column, Relation
 from tailrace.model.types import schema_of
 from tailrace.runtime.pipeline import refuse_lowered
 from tailrace.state.ledger import Baseline, write_baseline
 from tailrace.store import images, tables, tracking
 from tailrace.store.images import BadImageValue
 from tailrace.store.policy import reduced, unpack
-from tailrace.store.task import LOG_COLUMNS, StorePlan, TablePlan
+from tailrace.store.task import LOG_COLUMNS, KeptLayout, StorePlan, TablePlan
+from tailrace.store.writer import Store, StorePaths
 
 from .messages import UNSENT, delete, insert, update
 from .test_images import COLUMNS, FULL, ID, KEYED, NAME, PRICE, SCHEMA, records
 from .test_log_and_store import ITEM, chunk, writer
+from .test_log_gaps import tasks
 
 pytestmark = pytest.mark.unit
 
+NOTE = Column("note", 2, "text", "text", "string")
 MESSAGES = (
     insert(7, [1, "a", "2.50"]),
     update(7, [1, "b", "2.50"], old=[1, "a", "2.50"]),
@@ -45,7 +49,9 @@ def kept(
     policy: Policy, relation: Relation = FULL
 ) -> tuple[list[tuple[object, ...]], list[list[int] | None], dict[str, int]]:
     """Rows (oper, changed, carried or None, id, name, price), field maps, counts that are not 0."""
-    found = reduced(images.decode(records(*MESSAGES), relation, SCHEMA), relation, policy)
+    found = reduced(
+        images.decode(records(*MESSAGES), relation, SCHEMA), relation, policy.level, policy.of(relation)
+    )
     rows = [
         (
             r["header__change_oper"],
@@ -134,7 +140,8 @@ def test_a_store_task_keeps_what_the_policy_says(
     w.add(chunk(100, b"B", insert(7, [1, "1"]), moved, truncate, b"C"))
     w.commit()
     path, tracked = str(tmp_path / "item__ct"), str(tmp_path / "tracking")
-    table = TablePlan("shop.item", path, tables.ensure(path, ITEM), ((0, ITEM),), -1, Policy(level))
+    kept_layout = KeptLayout(0, ITEM, (level,) * len(ITEM.columns))
+    table = TablePlan("shop.item", path, tables.ensure(path, ITEM), (kept_layout,), -1, level)
     lake.create(tracked, tracking.SCHEMA)
     plan = StorePlan({7: table}, tracked, -1, str(tmp_path / "quarantine"), False)
     batches = lake.read(str(tmp_path / "log"), LOG_COLUMNS).to_batches()
@@ -149,6 +156,50 @@ def test_a_store_task_keeps_what_the_policy_says(
     seen = lake.read(tracked).sort_by("_Change-Sequence")
     assert seen["_Operation"].to_pylist() == [1, 4, 7]
     assert seen["_Change-FieldMap"].to_pylist() == maps
+
+
+def test_a_column_keeps_its_level_under_another_name() -> None:
+    item, renamed = (
+        replace(ITEM, columns=(ITEM.columns[0], replace(NOTE, name=n))) for n in ("note", "memo")
+    )
+    policy = Policy(3, {"note": 1})
+    assert policy.following([item, renamed]).hidden(renamed) == {"memo"}
+    assert policy.following([renamed]).hidden(renamed) == frozenset()  # it was never called that
+    assert policy.following([item, renamed, item]).hidden(renamed) == {"memo"}
+    again = replace(renamed, relid=8)
+    assert policy.following([item, again]).hidden(again) == frozenset()  # another table, another column
+    assert Policy(3, {"note": 1, "memo": 3}).following([item, renamed]).hidden(renamed) == frozenset()
+    unknown = replace(item, columns=(item.columns[0], replace(NOTE, name="memo", attnum=-1)))
+    assert policy.following([item, unknown]).hidden(unknown) == {"memo"}  # it may be that column
+
+
+@pytest.mark.parametrize(
+    ("later", "columns"),
+    [
+        pytest.param(NOTE, ["id", "n", "note"], id="another name and type"),
+        pytest.param(
+            replace(NOTE, name="n", attnum=3), ["id", "n__until_4", "n"], id="another one takes the name"
+        ),
+    ],
+)
+def test_the_store_keeps_no_value_of_a_hidden_column(
+    tmp_path: Path, later: Column, columns: list[str]
+) -> None:
+    """The change table calls the column `n__until_4` once a later one of another type has its name."""
+    layouts = ITEM, replace(ITEM, columns=(ITEM.columns[0], later))
+    w = writer(tmp_path)
+    for k, layout in enumerate(layouts):
+        one = chunk(100 * (k + 1), b"B", insert(7, [k, "41"]), b"C")
+        w.add(replace(one, relations=[(0, layout)]))
+        w.commit()
+    path = {n: str(tmp_path / n) for n in ("relations", "tracking", "stored", "quarantine")}
+    policy = Policy(3, {"n": 1}).following(layouts)
+    changes = str(tmp_path / "item__ct")
+    mine = Store(StorePaths(**path, changes=lambda _: changes, policy=lambda _: policy))
+    mine.batch(tasks(lake.read(str(tmp_path / "log")).sort_by("CHANGE_SEQ")))
+    stored = lake.read(changes).sort_by("id")
+    assert [n for n in stored.column_names if not n.startswith(PREFIX)] == columns
+    assert [stored[n].null_count for n in columns] == [0, 2, 2]
 
 
 def test_baselines_leave_hidden_columns_null(tmp_path: Path) -> None:

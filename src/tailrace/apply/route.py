@@ -18,9 +18,10 @@ from ..lake import log
 from ..model.change import Relation
 from ..state import ddl as kept
 from ..state import orders as tables
+from ..state.layouts import layouts_seen
 from ..state.ledger import Baseline
 from . import ddl
-from .mapping.left_out import TO_HAVE_IT, LeftOut, TargetLayout, layouts_seen, stays_out
+from .mapping.left_out import TO_HAVE_IT, LeftOut, TargetLayout, stays_out
 from .mapping.prepare import Prepared, prepare
 from .mapping.table_map import TableMap, task_map
 from .mapping.value_errors import value_error

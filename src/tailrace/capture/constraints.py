@@ -24,6 +24,7 @@ from ..lake import guards
 from ..model.change import Relation
 from ..sources.postgresql.connect import Session, asking, connect
 from ..sources.postgresql.declared import Declared, declared
+from ..state.layouts import policy
 
 logger = logging.getLogger("tailrace.capture")
 EVERY_S = 10.0
@@ -141,7 +142,7 @@ class ConstraintWatch:
         def report(words: str) -> None:
             logger.warning("the target of %s, %s", one.table, words, extra={"table": one.table})
 
-        hidden = self._task.policy(one.table).hidden(one.layout)
+        hidden = policy(self._task, one.table, one.layout).hidden(one.layout)
         failed = self._failed.setdefault(one.table, set())
         with locked(place, self._task.name, one.table) as on:
             on.execute(f"SET lock_timeout = '{_LOCK_WAIT}'")

@@ -27,6 +27,7 @@ from ..sources.base import LogSource, Snapshot
 from ..state import ledger
 from ..state import orders as tables
 from ..state.capture_state import AWAY, pause_s
+from ..state.layouts import policy
 from ..state.orders import TableControl
 from . import baseline
 from .baseline import Attempt, BaselineProgress
@@ -291,7 +292,7 @@ class Baselines:
             task.control_path("quarantine"),
             task.baseline.rows_per_part,
             keep_bad=task.on_bad_value == "quarantine",
-            hidden=lambda relation: task.policy(relation.table).hidden(relation),
+            hidden=lambda relation: policy(task, relation.table, relation).hidden(relation),
             progress=self._progress,
             landing=land,
             based=self._writer.announced.base,

@@ -13,25 +13,42 @@ are tracked and not applied: they have no baseline and no target.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from ..model.change import Relation
+from ..model.named_columns import NamedColumns
 
 BIT_MAP, MEDIUM, MAXIMUM = 1, 2, 3
 
 
 @dataclass(frozen=True)
 class Policy:
-    """The level of a table, and of columns with a lower one."""
+    """The level of a table, and of columns with a lower one.
+
+    Attributes:
+        renamed: columns that the source has renamed since they were named, by layout: their names in it, each
+            with the one that `columns` has. They keep its level.
+    """
 
     level: int = MAXIMUM
     columns: Mapping[str, int] = field(default_factory=dict)
+    renamed: Mapping[Relation, Mapping[str, str]] = field(default_factory=dict)
+
+    def following(self, layouts: Iterable[Relation]) -> Policy:
+        """The policy for a table that had these layouts, one after the other."""
+        named, found = NamedColumns(self.columns), dict[Relation, dict[str, str]]()
+        for one in layouts:
+            named.see(one)
+            found.setdefault(one, {}).update(named.at(one))
+        return replace(self, renamed={one: names for one, names in found.items() if names})
 
     def of(self, relation: Relation) -> list[int]:
         """The level of each column of a layout."""
-        lower = [self.level if c.key else self.columns.get(c.name, MAXIMUM) for c in relation.columns]
+        was = self.renamed.get(relation, {})
+        levels = [self.columns.get(was.get(c.name, c.name), MAXIMUM) for c in relation.columns]
+        lower = (self.level if c.key else one for c, one in zip(relation.columns, levels, strict=True))
         return [min(self.level, level) for level in lower]
 
     def hidden(self, relation: Relation) -> frozenset[str]:

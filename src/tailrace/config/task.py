@@ -71,8 +71,8 @@ class Task(Settings):
     policies: dict[Pattern, Level] = Field(default={})
     """How much of a table's changes is kept: `schema.table: level`, also `schema.table.column: level` for
     columns with less. 3: before and after images; 2: after images; 1: which columns changed; 0: that
-    something changed. Tables (columns) below 2 are tracked and not applied. Takes effect at the next
-    start."""
+    something changed. Tables (columns) below 2 are tracked and not applied. A column keeps its level
+    when the source renames it. Takes effect at the next start."""
     spark: dict[str, ConfText] = Field(default={})
     """Spark settings that override tailrace's own, e.g. `spark.driver.memory: 4g`; `spark.master` too."""
 

@@ -31,6 +31,7 @@ from ..query.result import Result
 from ..query.table_changes import ORDER, STATE, TableChanges
 from ..state import ledger
 from ..state.capture_gaps import of_table
+from ..state.layouts import policy
 from ..state.ledger import Baseline, Stored
 from ..state.totals import last_stored
 from .place_checks import after, refuse_later, refuse_older
@@ -55,10 +56,10 @@ class TaskTable(TableChanges):
     @staticmethod
     def of(task: Task, name: str) -> TaskTable:
         """A table of a task."""
-        policy = task.policy(name)
+        levels = policy(task, name)
         layouts, without = [], set[str]()
         for one in log.history(task.relations_path).get(name, []):
-            hidden = policy.hidden(one.relation)
+            hidden = levels.hidden(one.relation)
             without |= hidden
             kept = [c for c in one.relation.columns if c.name not in hidden]
             layouts.append(replace(one, relation=one.relation.with_columns(kept)))

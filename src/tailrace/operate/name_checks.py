@@ -10,6 +10,7 @@ from ..config.task import Task
 from ..lake import log
 from ..model.nearest import meant
 from ..sources.base import Finding, LogSource
+from ..state.layouts import policy
 
 _ELSE = "correct the spelling, or remove it from the task file"
 
@@ -83,7 +84,7 @@ class _Columns:
     """Columns that captured tables have, or had; read when needed."""
 
     def __init__(self, task: Task, source: LogSource, captured: Sequence[str]) -> None:
-        self._source, self._captured = source, set(captured)
+        self._task, self._source, self._captured = task, source, set(captured)
         self._history: Mapping[str, Sequence[log.Layout]] = log.history(task.relations_path)
         self._there: dict[str, list[str]] = {}
 
@@ -99,3 +100,14 @@ class _Columns:
         if column not in self._there[table]:
             cure = meant(column, self._there[table]) or _ELSE
             yield Finding("error", f"{table} has no column {column}", where, cure)
+        elif where == "policies":
+            yield from self._renamed(table, column)
+
+    def _renamed(self, table: str, column: str) -> Iterator[Finding]:
+        now = self._source.relation(table)
+        level = self._task.policy(table).columns[column]
+        for name, was in policy(self._task, table, now).renamed.get(now, {}).items():
+            if was == column:
+                what = f"column {name!r} of {table} keeps level {level}: it was called {column!r} before"
+                cure = f"to give it another level, name it (`{table}.{name}: 3`)"
+                yield Finding("warning", what, "policies", cure)

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from ..apply.applier import Applier
@@ -46,6 +46,7 @@ from ..lake import guards, json_files, log
 from ..operate.task_runs import TaskRuns
 from ..state import ledger, live
 from ..state.capture_state import STOPPED
+from ..state.layouts import policy
 from ..state.orders import of_task
 from ..state.upgrades import upgrade
 from ..store import tracking
@@ -312,7 +313,7 @@ def store_paths(task: Task) -> StorePaths:
         task.control_path("stored"),
         task.control_path("quarantine"),
         task.changes_path,
-        task.policy,
+        partial(policy, task),
         task.log_path,
         lambda: Needs(task).passed(log.history(task.relations_path)),
     )

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..config.policies import BIT_MAP, MAXIMUM, MEDIUM, Policy
+from ..config.policies import BIT_MAP, MAXIMUM, MEDIUM
 from ..model import mask
 from ..model.change import HEADERS, PREFIX, Relation
 from .images import DecodedImages
@@ -19,29 +19,30 @@ Bools = npt.NDArray[np.bool_]
 OPER, CHANGED, CARRIED = (PREFIX + h for h in ("change_oper", "change_mask", "column_mask"))
 
 
-def reduced(decoded: DecodedImages, relation: Relation, policy: Policy) -> DecodedImages:
-    """What a policy keeps of decoded changes: rows, masks, field maps and counts."""
-    levels = policy.of(relation)
-    if min(levels, default=policy.level) == MAXIMUM and policy.level == MAXIMUM:
+def reduced(decoded: DecodedImages, relation: Relation, level: int, levels: Sequence[int]) -> DecodedImages:
+    """What a policy keeps of decoded changes: rows, masks, field maps and counts.
+
+    `level`, `levels`: of the table, and of each of its columns.
+    """
+    if min(levels, default=level) == MAXIMUM and level == MAXIMUM:
         return decoded
     schema = decoded.rows.schema
     ordinals = [schema.get_field_index(c.name) for c in relation.columns]
-    rows = decoded.rows if policy.level >= MEDIUM else decoded.rows.slice(0, 0)
+    rows = decoded.rows if level >= MEDIUM else decoded.rows.slice(0, 0)
     known = np.array(levels) >= BIT_MAP
     maps = unpack(decoded.field_maps, [n - len(HEADERS) for n in ordinals], little=True) & known[None, :]
     packed = mask.pack(maps, [n - len(HEADERS) for n in ordinals], little=True)
     nothing = pa.scalar(None, pa.binary())
-    untold = decoded.field_maps.is_null() if policy.level >= BIT_MAP else pa.array([True] * len(maps))
+    untold = decoded.field_maps.is_null() if level >= BIT_MAP else pa.array([True] * len(maps))
     counts = dict(decoded.counts)
-    if policy.level < MEDIUM:
+    if level < MEDIUM:
         counts = dict.fromkeys(counts, 0)
     elif rows.num_rows:
-        rows = _images(
-            rows, relation, levels, ordinals, befores=policy.level == MEDIUM and bool(relation.key)
-        )
+        rows = _images(rows, relation, levels, ordinals, befores=level == MEDIUM and bool(relation.key))
         updates = pc.equal(rows[OPER], "U")
         counts["absent"] = int(pc.sum(pc.and_(updates, pc.is_valid(rows[CARRIED]))).as_py() or 0)
-    bad = [b for b in decoded.bad if b.column not in policy.hidden(relation)]
+    hidden = {c.name for c, one in zip(relation.columns, levels, strict=True) if one < MEDIUM}
+    bad = [b for b in decoded.bad if b.column not in hidden]
     return replace(decoded, rows=rows, field_maps=pc.if_else(untold, nothing, packed), counts=counts, bad=bad)
 
 

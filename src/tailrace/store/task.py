@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ..config.policies import EVERYTHING, MEDIUM, Policy
+from ..config.policies import MAXIMUM, MEDIUM
 from ..errors import FormatError, ValueRangeError
 from ..lake import delta as lake
 from ..lake import log
@@ -46,16 +46,26 @@ def set_aside(bad: Sequence[Mapping[str, str]]) -> pa.Table:
 
 
 @dataclass(frozen=True)
+class KeptLayout:
+    """A layout, with its columns under their names in the change table: the change number from which it is
+    valid, and the policy's level of each column."""
+
+    start: int
+    relation: Relation
+    levels: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class TablePlan:
-    """How one source table is stored: its change table (path, schema), its layouts with the change numbers
-    from which they are valid, the change number already stored, and how much of its changes is kept."""
+    """How one source table is stored: its change table (path, schema), its layouts, the change number already
+    stored, and the level of its policy."""
 
     table: str
     path: str
     schema: pa.Schema
-    layouts: tuple[tuple[int, Relation], ...]
+    layouts: tuple[KeptLayout, ...]
     after: int
-    policy: Policy = EVERYTHING
+    level: int = MAXIMUM
 
 
 @dataclass(frozen=True)
@@ -110,8 +120,8 @@ class _Storing:
                     hint="the relations table was changed or removed by hand; restore it",
                 )
             mine = changes & (relids == relid)
-            for (start, layout), end in _ranges(table):
-                rows = np.flatnonzero(mine & (numbers >= start) & (numbers < end))
+            for layout, end in _ranges(table):
+                rows = np.flatnonzero(mine & (numbers >= layout.start) & (numbers < end))
                 again = bool((numbers[rows] <= table.after).any())
                 counted, ddl = numbers[rows] > self.plan.stored_after, kinds[rows] == log.DDL
                 for part in (
@@ -141,7 +151,7 @@ class _Storing:
             }
 
     def store(
-        self, records: pa.RecordBatch, relid: int, table: TablePlan, layout: Relation, again: bool
+        self, records: pa.RecordBatch, relid: int, table: TablePlan, layout: KeptLayout, again: bool
     ) -> pa.RecordBatch:
         """Writes change-table rows of the records that the table does not have yet; returns their tracking
         rows.
@@ -156,10 +166,11 @@ class _Storing:
         field_maps = None
         if records["RECID"][0].as_py() == log.DDL:
             rows = images.truncates(records, table.schema)
-            rows = rows if table.policy.level >= MEDIUM else rows.slice(0, 0)
+            rows = rows if table.level >= MEDIUM else rows.slice(0, 0)
             counts["T"] += rows.num_rows
         else:
-            decoded = reduced(images.decode(records, layout, table.schema), layout, table.policy)
+            decoded = images.decode(records, layout.relation, table.schema)
+            decoded = reduced(decoded, layout.relation, table.level, layout.levels)
             field_maps, rows = decoded.field_maps, decoded.rows
             for k, v in decoded.counts.items():
                 counts[k] += v
@@ -248,8 +259,8 @@ def _result(
     }
 
 
-def _ranges(table: TablePlan) -> list[tuple[tuple[int, Relation], int]]:
-    ends = [start for start, _ in table.layouts[1:]] + [np.iinfo(np.int64).max]
+def _ranges(table: TablePlan) -> list[tuple[KeptLayout, int]]:
+    ends = [one.start for one in table.layouts[1:]] + [np.iinfo(np.int64).max]
     return list(zip(table.layouts, ends, strict=True))
 
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
 from ..config.lanes import lanes
 from ..config.policies import EVERYTHING, Policy
 from ..lake import delta as lake
@@ -25,8 +27,10 @@ from . import gaps, tracking
 from .kept import KEPT_APP
 from .running import Run
 from .tables import as_kept, ensure
-from .task import QUARANTINE_SCHEMA, StorePlan, TablePlan
+from .task import QUARANTINE_SCHEMA, KeptLayout, StorePlan, TablePlan
 
+_Versions = list[tuple[int, Relation]]
+"""A relation's layouts, each with the change number from which it is valid."""
 _SIDE_BY_SIDE = 8
 """From so many change tables on, commits are made by several threads."""
 
@@ -52,7 +56,7 @@ class Store:
 
     def __init__(self, paths: StorePaths, *, keep_bad: bool = False) -> None:
         self._paths, self._keep_bad = paths, keep_bad
-        self._layouts: dict[int, list[tuple[int, Relation]]] = {}
+        self._layouts: dict[int, _Versions] = {}
         self._seen = -1
         self._history: list[log.Layout] = []
         self._plans: dict[int, TablePlan] = {}
@@ -188,7 +192,7 @@ class Store:
             return
         self._history = log.layouts(self._paths.relations)
         self._seen = newest
-        by_relid: dict[int, list[tuple[int, Relation]]] = {}
+        by_relid: dict[int, _Versions] = {}
         names: set[str] = set()
         for one in self._history:
             # The very first layout is valid from the beginning; that of a recreated table from where it
@@ -198,23 +202,31 @@ class Store:
             start = log.number(one) if again else 0
             by_relid.setdefault(one.relation.relid, []).append((start, one.relation))
         for relid, layouts in by_relid.items():
-            known = self._plans.get(relid)
-            if self._layouts.get(relid) != layouts:
-                self._plans[relid] = self._plan(layouts, known)
-                self._layouts[relid] = layouts
-        # Two relations may share a change table (dropped and created again): both write its newest schema.
-        newest_schema = {p.path: lake.arrow_schema(p.path) for p in self._plans.values()}
-        self._plans = {k: replace(p, schema=newest_schema[p.path]) for k, p in self._plans.items()}
+            if (seen := self._layouts.get(relid, [])) != layouts:
+                for start, layout in layouts[max(len(seen) - 1, 0) :]:
+                    ensure(self._changes(layouts), layout, start)
+        # Two relations may share a change table (dropped and created again): each writes its newest schema,
+        # in which columns of the earlier one may have other names by now.
+        schemas = {path: lake.arrow_schema(path) for path in map(self._changes, by_relid.values())}
+        self._plans = {k: self._plan(k, layouts, schemas) for k, layouts in by_relid.items()}
+        self._layouts = by_relid
 
-    def _plan(self, layouts: list[tuple[int, Relation]], known: TablePlan | None) -> TablePlan:
-        name = layouts[0][1].table  # a table keeps the name under which it was first seen
-        path = self._paths.changes(name)
-        for start, layout in layouts[max(len(known.layouts) - 1, 0) if known else 0 :]:
-            ensure(path, layout, start)
+    def _changes(self, layouts: _Versions) -> str:
+        """The path of a relation's change table; a table keeps the name under which it was first seen."""
+        return self._paths.changes(layouts[0][1].table)
+
+    def _plan(self, relid: int, layouts: _Versions, schemas: Mapping[str, pa.Schema]) -> TablePlan:
+        known, name, path = self._plans.get(relid), layouts[0][1].table, self._changes(layouts)
+        schema = schemas[path]
+        if known and known.schema == schema and self._layouts[relid] == layouts:
+            return known
         after = known.after if known else lake.progress(path, STORE_APP)
-        schema = lake.arrow_schema(path)
-        kept = tuple((start, as_kept(schema, layout, start)) for start, layout in layouts)
-        return TablePlan(name, path, schema, kept, after, self._paths.policy(name))
+        policy = self._paths.policy(name)
+        kept = tuple(
+            KeptLayout(start, as_kept(schema, layout, start), tuple(policy.of(layout)))
+            for start, layout in layouts
+        )
+        return TablePlan(name, path, schema, kept, after, policy.level)
 
 
 def _add(total: dict[str, int], more: Mapping[str, int]) -> None:

@@ -31,6 +31,7 @@ from ..model.steps import Steps
 from ..operate.consumers import consumers_of
 from ..sources.base import BaselinePart, LogSource, Snapshot
 from ..state import ledger
+from ..state.layouts import policy
 from ..state.orders import of_task
 from ..state.totals import last_stored
 from .apart import Apart
@@ -283,7 +284,7 @@ def _source_rows(
     steps: Steps,
 ) -> Landed:
     path, reader = str(scratch), source.part_reader()
-    hidden = task.policy(relation.table).hidden(relation)  # their values exist only in the source
+    hidden = policy(task, relation.table, relation).hidden(relation)  # their values exist only in the source
     loads = [
         pool.submit(baseline.load_part, reader, snapshot, relation, part, path, True, hidden)
         for part in parts

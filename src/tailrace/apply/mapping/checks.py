@@ -8,8 +8,9 @@ from ...config.task import Task
 from ...errors import ConfigError
 from ...model.change import Relation
 from ...sources.base import Finding, LogSource
+from ...state.layouts import layouts_seen
 from ..targets.postgresql.place import Place, check_names
-from .left_out import TO_HAVE_IT, LeftOut, layouts_seen, stays_out
+from .left_out import TO_HAVE_IT, LeftOut, stays_out
 from .shared_target import shared
 from .static_checks import constants_clash, plain_mistakes, unknown_drops
 from .table_map import TableMap, task_map

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ...lake import log
 from ...model.change import Relation
-from ...state import ledger
+from ...model.named_columns import NamedColumns
 from .table_map import TableMap
 
 TO_HAVE_IT = "to have it, name it under `columns` (`%s: %s`), and `tailrace resync` the table"
@@ -41,9 +40,7 @@ class LeftOut:
     """
 
     def __init__(self, wanted: TableMap) -> None:
-        self._drop, self._named = frozenset(wanted.drop), {*wanted.columns, *wanted.columns.values()}
-        self._numbers: dict[int, str] = {}
-        self._last: Relation | None = None
+        self._columns, self._has = NamedColumns(wanted.drop), {*wanted.columns, *wanted.columns.values()}
 
     @staticmethod
     def of(wanted: TableMap, layouts: Iterable[Relation]) -> LeftOut:
@@ -55,44 +52,12 @@ class LeftOut:
 
     def see(self, relation: Relation) -> None:
         """Takes in the next layout of the source."""
-        if not self._drop:
-            return
-        last = self._last
-        if last is None or last.relid != relation.relid:  # a table that was made again has its own numbers
-            self._numbers, last = {}, None
-        had = {c.attnum for c in last.columns} if last else set()
-        has = {c.attnum for c in relation.columns}
-        gone = [self._numbers[n] for n in had - has if n in self._numbers]
-        # What capture could not tell has a number below 0, used again when the column is gone.
-        self._numbers = {n: name for n, name in self._numbers.items() if n > 0 or n in has}
-        for c in relation.columns:
-            if c.name in self._drop:
-                self._numbers.setdefault(c.attnum, c.name)
-            elif gone and c.attnum < 0 and c.attnum not in had:  # it may be the one that is gone
-                self._numbers.setdefault(c.attnum, gone[0])
-        self._last = relation
+        self._columns.see(relation)
 
     def at(self, relation: Relation) -> TargetLayout:
         """A layout of the target, which follows what was seen."""
-        found = [(c.name, self._numbers[c.attnum]) for c in relation.columns if c.attnum in self._numbers]
-        return TargetLayout(
-            relation, tuple((n, was) for n, was in found if n not in self._drop and n not in self._named)
-        )
-
-
-def layouts_seen(relations: str, baselines: str) -> dict[str, list[tuple[str, Relation]]]:
-    """The layouts that a table is known to have had, with the positions (40 hex digits) from which they held,
-    in order. Baselines tell of some that no change ever had.
-
-    `relations`, `baselines`: the paths of the relation history and of the baselines' record.
-    """
-    found = {
-        t: [(one.from_position.hex().upper(), one.relation) for one in had]
-        for t, had in log.history(relations).items()
-    }
-    for one in ledger.all_baselines(baselines):
-        found.setdefault(one.table, []).append((one.position, one.relation))
-    return {table: sorted(had, key=lambda one: one[0]) for table, had in found.items()}
+        out = ((name, was) for name, was in self._columns.at(relation).items() if name not in self._has)
+        return TargetLayout(relation, tuple(out))
 
 
 def stays_out(name: str, was: str) -> str:
