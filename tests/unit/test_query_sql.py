@@ -47,6 +47,12 @@ def test_a_subquery_of_a_condition_does_not_read_the_rows() -> None:
         ITEMS.where("id IN (SELECT id FROM rows WHERE id = 2)")
 
 
+def test_a_condition_may_name_the_rows() -> None:
+    assert ITEMS.where(
+        "rows.id = 2 AND EXISTS (SELECT 1 FROM range(3) r WHERE r.range = rows.id)"
+    ).rows() == [{"id": 2}]
+
+
 def test_a_subquery_of_other_rows_is_one(tmp_path: Path) -> None:
     (tmp_path / "wanted.csv").write_text("id\n2\n")
     assert ITEMS.where(f"id IN (SELECT id FROM '{tmp_path}/wanted.csv')").rows() == [{"id": 2}]
@@ -58,7 +64,11 @@ def test_a_subquery_of_other_rows_is_one(tmp_path: Path) -> None:
         ("COPY (SELECT 1) TO '{}'", "gives no rows, or does more"),
         ("CREATE TABLE t (id INT)", "gives no rows, or does more"),
         ("/* nothing */", "gives no rows, or does more"),
+        ("CHECKPOINT", "gives no rows, or does more"),
+        ("EXPLAIN ANALYZE COPY (SELECT 1) TO '{}'", "gives no rows, or does more"),
+        ("EXPLAIN (ANALYZE, FORMAT json) COPY (SELECT 1) TO '{}'", "gives no rows, or does more"),
         ("SELECT 1; SELECT 2", "several statements"),
+        ("SELECT 1 AS a$b$; COPY (SELECT 1 AS b$b$) TO '{}'", "several statements"),
     ],
 )
 def test_only_questions_are_run(tmp_path: Path, statement: str, why: str) -> None:

@@ -18,7 +18,7 @@ QUESTIONS = (
 _TOKEN = re.compile(
     r"(?P<skip>\s+|--[^\n]*|/\*.*?\*/)|(?P<text>'(?:[^']|'')*')"
     r"|(?P<dollar>[eE]'(?:[^'\\]|\\.|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)|(?P<quoted>\"(?:[^\"]|\"\")*\"|`[^`]*`)|(?P<open>['\"`]|/\*|\$\w*\$)"
-    r"|(?P<number>\d+(?:\.\d+)?)|(?P<word>\w+)|(?P<sign>=>|:=|.)",
+    r"|(?P<number>\d+(?:\.\d+)?)|(?P<word>\w[\w$]*)|(?P<sign>=>|:=|.)",
     re.DOTALL,
 )
 _WORDS = {"true": True, "false": False, "null": None}
@@ -47,6 +47,8 @@ def statements(text: str) -> tuple[list[str], str]:
     (['SELECT 1'], '')
     >>> statements("SELECT 'a;\n")
     ([], "SELECT 'a;")
+    >>> statements("SELECT 1 AS a$b$; SELECT 2 AS b$b$;")
+    (['SELECT 1 AS a$b$', 'SELECT 2 AS b$b$'], '')
     """
     found, begin, blank = [], 0, True
     for token in _TOKEN.finditer(text):

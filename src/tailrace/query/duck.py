@@ -55,7 +55,7 @@ def filtered(
     db = optional("duckdb")
     # Nobody else's name: the rows come once, so a subquery of the condition must not read them.
     name = f"rows_{uuid.uuid4().hex}"
-    asked = f"SELECT * FROM {name} WHERE ({condition}\n)"
+    asked = f'SELECT * FROM {name} AS "rows" WHERE ({condition}\n)'
     try:
         connection = connected()
         connection.register(name, schema.empty_table())

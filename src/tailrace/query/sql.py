@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -14,6 +15,8 @@ from .result import Result, named_apart
 
 if TYPE_CHECKING:
     import duckdb
+
+_EXPLAIN = re.compile(r"\s*explain\b(?:\s+analyze\b|\s*\([^()]*\))?", re.IGNORECASE)
 
 
 def asked(
@@ -37,8 +40,7 @@ def asked(
         for name, rows in (given or {}).items():
             connection.register(name, rows())
         try:
-            *_, last = db.extract_statements(statement) or [None]
-            if last and last.expected_result_type == [db.ExpectedResultType.QUERY_RESULT]:
+            if _is_question(db, statement):
                 return reader_of(connection.sql(statement))
         except db.Error as error:
             failed = ConfigError(f"the statement cannot be run: {error}", where=statement)
@@ -51,3 +53,11 @@ def asked(
 
     schema = named_apart(run().schema)
     return Result(schema, lambda: (pa.record_batch(batch.columns, schema=schema) for batch in run()))
+
+
+def _is_question(db: Any, statement: str) -> bool:
+    """Whether a statement only gives rows: what EXPLAIN ANALYZE explains is run, too."""
+    if explained := _EXPLAIN.match(statement):
+        return _is_question(db, statement[explained.end() :])
+    *_, last = db.extract_statements(statement) or [None]
+    return last is not None and last.type == db.StatementType.SELECT
