@@ -209,6 +209,22 @@ def test_a_snapshot_that_has_ended(db: psycopg.Connection, make: Make) -> None:
     assert "public.a" in (error.value.where or "") and "slot" not in (error.value.hint or "")
 
 
+def test_a_reading_that_is_cancelled_begins_again(db: psycopg.Connection, make: Make) -> None:
+    db.execute("create table a (id int, v text)")
+    db.execute("insert into a select n, repeat('x', 999) from generate_series(1, 40000) n")
+    source = make()
+    source.prepare(["public.a"])
+    relation = source.relation("public.a")
+    (part,) = source.parts(relation, 1_000_000)
+    with source.snapshot() as snapshot:
+        batches = source.read_part(snapshot, relation, part)
+        next(batches)
+        db.execute("select pg_cancel_backend(pid) from pg_stat_activity where query like 'COPY%'")
+        with pytest.raises(ConnectionLostError, match="user request") as error:
+            list(batches)
+    assert error.value.hint == "it will be retried; see the server's log"
+
+
 def test_rows_hidden_by_row_security_are_an_error(db: psycopg.Connection, database: str) -> None:
     name = f"reader_{db.info.dbname}"
     db.execute(

@@ -103,7 +103,8 @@ def read_part(
 
     Raises:
         TableMovedError: the table was truncated, rewritten, dropped or altered since the snapshot.
-        ConnectionLostError: the snapshot has ended with the session that held it.
+        ConnectionLostError: the snapshot has ended with the session that held it; or the server stopped
+            reading (cancelled, no room).
         SourceError: a privilege is missing.
         UnsupportedError: the table has no columns.
     """

@@ -60,6 +60,8 @@ _HINTS = {
 _GONE = {"42704", "55000"}
 _PASSING = ("starting up", "shutting down", "recovery mode", "too many", "reserved for", "not yet accepting",
             "standby connections exceeds")  # fmt: skip
+_STOPPED = {"57014", "53100", "53200", "58030"}
+"""Somebody cancelled the statement; the server's disk or memory is full; its disk failed."""
 _LOST = ("08", "57P0")  # connection exceptions; shutdown, crash, still starting
 _REFUSALS = {
     "does not support SSL": "turn `ssl` on at the server, or use a weaker `sslmode` than `require`",
@@ -140,9 +142,10 @@ def failure(pg: PGconn, result: PGresult | None) -> psycopg.Error:
 
 
 def refused(error: psycopg.Error, where: str) -> SourceError:
-    """What tailrace raises for an error of psycopg: PositionError if the slot or its log is gone."""
+    """What tailrace raises for an error of psycopg: PositionError if the slot or its log is gone,
+    ConnectionLostError if the server is, or stopped what was asked for a reason that passes."""
     what, state = str(error).strip(), error.sqlstate or ""
-    if is_lost(error):
+    if is_lost(error) or state in _STOPPED:
         return ConnectionLostError(what, where=where, hint="it will be retried; see the server's log")
     kind = PositionError if state in _GONE else SourceError
     return kind(what, where=where, hint=_HINTS.get(state, "see the server's log"))
