@@ -168,6 +168,9 @@ def test_a_column_keeps_its_level_under_another_name() -> None:
     assert policy.following([item, renamed, item]).hidden(renamed) == {"memo"}
     again = replace(renamed, relid=8)
     assert policy.following([item, again]).hidden(again) == frozenset()  # another table, another column
+    assert policy.following([item, again, renamed]).hidden(renamed) == {
+        "memo"
+    }  # changes of the first come late
     assert Policy(3, {"note": 1, "memo": 3}).following([item, renamed]).hidden(renamed) == frozenset()
     unknown = replace(item, columns=(item.columns[0], replace(NOTE, name="memo", attnum=-1)))
     assert policy.following([item, unknown]).hidden(unknown) == {"memo"}  # it may be that column

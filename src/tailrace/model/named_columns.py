@@ -19,8 +19,8 @@ class NamedColumns:
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = frozenset(names)
-        self._numbers: dict[int, str] = {}
-        self._last: Relation | None = None
+        self._numbers: dict[int, dict[int, str]] = {}
+        self._last: dict[int, Relation] = {}
 
     @staticmethod
     def of(names: Collection[str], layouts: Iterable[Relation]) -> NamedColumns:
@@ -34,22 +34,22 @@ class NamedColumns:
         """Takes in the source's next layout."""
         if not self._names:
             return
-        last = self._last
-        if last is None or last.relid != relation.relid:  # a table that was made again has its own numbers
-            self._numbers, last = {}, None
+        # A table that was made again has its own numbers.
+        last, numbers = self._last.get(relation.relid), self._numbers.get(relation.relid, {})
         had = {c.attnum for c in last.columns} if last else set()
         has = {c.attnum for c in relation.columns}
-        gone = [self._numbers[n] for n in had - has if n in self._numbers]
+        gone = [numbers[n] for n in had - has if n in numbers]
         # What capture could not tell has a number below 0, used again when the column is gone.
-        self._numbers = {n: name for n, name in self._numbers.items() if n > 0 or n in has}
+        numbers = {n: name for n, name in numbers.items() if n > 0 or n in has}
         for c in relation.columns:
             if c.name in self._names:
-                self._numbers.setdefault(c.attnum, c.name)
+                numbers.setdefault(c.attnum, c.name)
             elif gone and c.attnum < 0 and c.attnum not in had:  # it may be the one that is gone
-                self._numbers.setdefault(c.attnum, gone[0])
-        self._last = relation
+                numbers.setdefault(c.attnum, gone[0])
+        self._last[relation.relid], self._numbers[relation.relid] = relation, numbers
 
     def at(self, relation: Relation) -> dict[str, str]:
         """Those that a layout has under other names: their names in it, each with the one that was named."""
-        named = ((c.name, self._numbers.get(c.attnum)) for c in relation.columns)
+        numbers = self._numbers.get(relation.relid, {})
+        named = ((c.name, numbers.get(c.attnum)) for c in relation.columns)
         return {name: was for name, was in named if was is not None and name not in self._names}
