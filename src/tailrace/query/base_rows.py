@@ -119,6 +119,8 @@ def laid_under(
             [c.name for c in span.layout.relation.columns if c.attnum in there and c.name in columns],
             table,
         )
+        for name in (n for n in columns if n in lacks and n not in made.column_names):
+            made = made.append_column(schema.field(name), pa.nulls(made.num_rows, schema.field(name).type))
     return _typed(made, schema, table)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from ..engine.change_arrays import WHY, B, Bools, ChangeArrays, D, Ints, T
 from ..engine.columns import one
@@ -15,7 +18,8 @@ from ..engine.event_rows import CARRIES, EMPTIED, GONE, OPERATION, SEQUENCE, TIM
 from ..engine.kept_history import HistoryRules
 from ..engine.picked import Picked
 from ..engine.rebuild import rebuild
-from ..errors import GapError
+from ..errors import GapError, UnsupportedError
+from ..lake import delta as lake
 from ..model import sequence
 from ..model.mask import pack
 from .base_rows import whole
@@ -24,8 +28,32 @@ from .history_checks import refuse_own
 from .history_table import HistoryTable, batch_of
 from .points import Place, Point
 
+_ANOTHER = (
+    "a history cannot go on across that: keep another one, in another folder, with `start=` behind it, and "
+    "the rows of before as `base=`"
+)
+_BEGUN = "tailrace.begun"
 MOVED = "its row came from another key, and the image lacks columns that nothing tells"
 _FLOW = "changes"
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Where a history was told to begin, and the layout of then (the change sequence from which it is valid);
+    a property of its table, which counts until the history has changes."""
+
+    start: str
+    layout: str | None
+
+    @staticmethod
+    def of(path: str) -> Begun | None:
+        """Of the history at a path; None: it begins with the oldest change, or there is none."""
+        said = DeltaTable(path).metadata().configuration.get(_BEGUN) if lake.exists(path) else None
+        return None if said is None else Begun(**json.loads(said))
+
+    def as_property(self) -> dict[str, str]:
+        """The property."""
+        return {_BEGUN: json.dumps(asdict(self))}
 
 
 class FollowedTable(Protocol):
@@ -47,6 +75,12 @@ class FollowedTable(Protocol):
     def named(self, base: pa.Table) -> pa.Table:
         """Rows of before with the names that their columns have by now."""
 
+    def layout_at(self, last: int | None) -> str | None:
+        """The change sequence from which the layout at a change number is valid (None: at the end)."""
+
+    def refuse_other(self, first: str, last: str, columns: Sequence[str]) -> None:
+        """Raises UnsupportedError if columns became others between two change sequences."""
+
 
 def follow(
     changes: FollowedTable, path: str, rules: HistoryRules, base: pa.Table | None, start: Place | None = None
@@ -54,12 +88,18 @@ def follow(
     """The history at a path, with the changes that it has not got yet; see `TableChanges.keep_history`."""
     refuse_own(rules, changes.name)
     data = pa.schema([changes.files.schema.field(n) for n in rules.columns])
-    last = batch_of(path, _FLOW)
+    last, begun = batch_of(path, _FLOW), Begun.of(path)
+    if begun is not None and start is None:
+        start = begun.start
     under = None
     if last is None and base is not None:
         under = whole(changes.named(base), rules.columns, changes.name)
     found = _since(changes, last, start, rules, path)  # before anything is made: it may be refused
-    history = HistoryTable.make(path, data, rules, pa.string())
+    layout = changes.layout_at(last) if last is not None or begun is None else begun.layout
+    if len(found) and layout is not None:
+        _refuse_other(changes, layout, found, path)
+    noted = None if start is None else Begun(Point.of(start).text, layout)
+    history = HistoryTable.make(path, data, rules, pa.string(), {} if noted is None else noted.as_property())
     if under is not None:
         history.apply(_base(under, history.data))
     # The first time, even if there are none: it tells from where on changes are needed. `start` does, too.
@@ -85,12 +125,16 @@ def _since(
             start = last + 1
         return changes.arrays(start, None, rules.columns)
     except GapError as error:
-        raise GapError(
-            error.what,
-            where=path,
-            hint=f"{error.hint}; a history cannot go on across that: keep another one, in another folder, "
-            "with `start=` behind it, and the rows of before as `base=`",
-        ) from error
+        raise GapError(error.what, where=path, hint=f"{error.hint}; {_ANOTHER}") from error
+
+
+def _refuse_other(changes: FollowedTable, layout: str, found: ChangeArrays, path: str) -> None:
+    """Raises UnsupportedError if columns became others since a history's layout."""
+    try:
+        changes.refuse_other(layout, found.seq[-1].as_py(), found.columns)
+    except UnsupportedError as error:
+        what = error.what.removesuffix(", within the range")
+        raise UnsupportedError(what, where=path, hint=_ANOTHER) from error
 
 
 def _unusable(changes: ChangeArrays) -> pa.Table:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
@@ -58,7 +59,13 @@ class HistoryTable:
     sequence: pa.DataType
 
     @staticmethod
-    def make(path: str, data: pa.Schema, rules: HistoryRules, sequence: pa.DataType) -> HistoryTable:
+    def make(
+        path: str,
+        data: pa.Schema,
+        rules: HistoryRules,
+        sequence: pa.DataType,
+        properties: Mapping[str, str] | None = None,
+    ) -> HistoryTable:
         """The history at a path, made when there is none.
 
         Args:
@@ -66,6 +73,7 @@ class HistoryTable:
             data: names and types of the data columns.
             rules: what it keeps.
             sequence: the type of what orders its events.
+            properties: of a new table, in addition to its own.
 
         Raises:
             ConfigError: there is another table, or a history that keeps something else; a key column is not
@@ -91,7 +99,7 @@ class HistoryTable:
             ):
                 DeltaTable.create(
                     place, schema, mode="ignore", raise_if_key_not_exists=False,
-                    configuration={**lake.PROPERTIES, RULES: json.dumps(asdict(rules))},
+                    configuration={**lake.PROPERTIES, **(properties or {}), RULES: json.dumps(asdict(rules))},
                 )  # fmt: skip
         return made
 

@@ -255,6 +255,17 @@ class TableChanges:
         """Rows of before with the names that their columns have by now; see `base_rows.named`."""
         return named(base, self.columns, self.layouts, self.layouts[-1]) if self.layouts else base
 
+    def layout_at(self, last: int | None) -> str | None:
+        """The change sequence from which the layout at a change number is valid (None: at the end); None: no
+        layouts are known."""
+        if not self.layouts:
+            return None
+        return (self.layouts[-1] if last is None else in_force(self.layouts, Point.of(last))).from_seq
+
+    def refuse_other(self, first: str, last: str, columns: Sequence[str]) -> None:
+        """Raises UnsupportedError if columns became others between two change sequences."""
+        layout_of(self.layouts, first, last, only=columns)
+
     def _found(
         self,
         start: Place | None,
