@@ -225,6 +225,11 @@ GENERATED = "create table {}.a (id int primary key, n int, twice int generated a
         pytest.param(
             GENERATED.format("lake"), "computes columns that the source sends: twice", marks=SINCE_18
         ),
+        (
+            "create table lake.a (id int primary key, n int generated always as identity, twice int)",
+            "computes columns that the source sends: n",
+        ),
+        ("create table lake.a (id int generated always as identity primary key, n int, twice int)", None),
     ],
 )
 def test_a_target_that_somebody_made_is_looked_at_before_the_run(

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from tailrace.apply.effects import relation_of
 from tailrace.apply.mapping.shared_rows import TargetPlace
 from tailrace.apply.plan import TableBatch
 from tailrace.apply.targets.base import Target
 from tailrace.apply.targets.postgresql import stage as staging
 from tailrace.apply.targets.postgresql.batch import PostgresBatch
 from tailrace.apply.targets.postgresql.target import PostgresTarget
+from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, BaselineNeededError, ConfigError
 from tailrace.model.change import ChangeTable, Column, Relation
 from tailrace.testing.images import ID, KEYLESS, RELATION, V, batch_of, image, move
@@ -249,6 +251,24 @@ def test_foreign_tables_are_left_alone(spark: SparkSession, database: str, targe
     assert second.progress(RELATION.table) == 1
     second.apply(batch_of(spark, replace(RELATION, name="new"), [(1, "I", image(1, "a"))]))
     assert len(content(database, "lake.new")) == 1
+
+
+def test_a_table_made_by_hand_gets_the_column_of_soft_delete(
+    spark: SparkSession, database: str, target: PostgresTarget
+) -> None:
+    for has in ("", ", _deleted text"):
+        with psycopg.connect(database, autocommit=True) as db:
+            db.execute("drop schema if exists shop, tailrace cascade; create schema shop")  # type: ignore
+            db.execute(
+                f'create table shop.item (id int primary key, v text, "Wide_Word" numeric(12, 2){has})'
+            )  # type: ignore
+        target.alter(RELATION.table, RELATION, relation_of(RELATION, Rules.of("soft_delete", {})))
+        assert content(database, "shop.item") == []
+        with psycopg.connect(database) as db:
+            found = db.execute(
+                "select attname from pg_attribute where attrelid = 'shop.item'::regclass and attnum > 0"
+            )
+            assert [n for (n,) in found] == ["id", "v", "Wide_Word", "_deleted"]
 
 
 def test_a_load_that_the_database_refuses(spark: SparkSession, database: str) -> None:

@@ -109,6 +109,20 @@ def test_soliddb() -> None:
     assert found.tables[0].operations["U"] == 3
 
 
+@pytest.mark.parametrize(("relid", "name"), [(10003, "SHOP.ITEM"), (4711, '"SHOP"."ITEM"')])
+def test_truncates_of_soliddb_are_counted(tmp_path: Path, relid: int, name: str) -> None:
+    """By RELID, or by name if no table has it."""
+    shutil.copytree(EXAMPLES / "soliddb" / "tables", tmp_path / "log")
+    address, log = "00000000000000990000000100000295000002FF", tmp_path / "log" / "SYS_LOG.csv"
+    data = (73).to_bytes(4, "big").hex() + name.encode().hex()
+    with log.open("a") as file:
+        file.write(f"13,DBE_LOGREADER_LOG_REC_DDL,999,,{relid},1,{address},{data.upper()}\n")
+    before, after = (
+        look(at).tables[0].operations for at in (EXAMPLES / "soliddb" / "tables", tmp_path / "log")
+    )
+    assert after == {**before, "T": before.get("T", 0) + 1}
+
+
 KINDS = ("csv", "csv.gz", "json", "json.gz", "parquet")
 
 

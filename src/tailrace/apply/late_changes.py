@@ -190,7 +190,8 @@ def refuse(late: Mapping[str, int], where: str) -> None:
             f"changes came after their target had passed their place: {'; '.join(said(late))}",
             where=where,
             hint="remove these targets and apply everything anew; or apply without them: `--on-late skip`; "
-            "or, if numbers began anew, apply what came since as a folder of its own, with another `--name`",
+            "or, if numbers began anew, apply what came since as a folder of its own, with another `--name` "
+            "(Delta targets)",
         )
 
 

@@ -6,7 +6,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from ..engine.rules import SOFT_COLUMN, Rules
-from ..model.change import PREFIX, Column
+from ..model.change import PREFIX, Column, Relation
 
 if TYPE_CHECKING:
     from ..config.task import Task
@@ -41,3 +41,9 @@ def added_by(rules: Rules) -> dict[str, str]:
 def rule_column(name: str, kind: str) -> Column:
     """A column that rules add, as layouts have it."""
     return Column(name, zlib.crc32(name.encode()), kind, kind, kind)
+
+
+def apart(relation: Relation) -> tuple[Relation, dict[str, str]]:
+    """A target's layout without the columns that rules add, and these, as in `added_by`."""
+    added = {c.name: c.type for c in relation.columns if c == rule_column(c.name, c.type)}
+    return relation.with_columns([c for c in relation.columns if c.name not in added]), added

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import FormatError
-from ...wire.soliddb_address import sequence_of
+from ...wire.soliddb_address import TRUNCATE, ddl, sequence_of
 from ..first_rows import Glance, TableSample
 from ..glances import plain_rows
 from ..samples import samples as taken
-from .log import OPERS, ROWS, SYS_LOG
+from .log import DDL, OPERS, ROWS, SYS_LOG
 from .options import SolidOptions
 from .reading import kind_of
-from .tables import SYS_COLUMNS, SYS_TABLES, layouts, union
+from .tables import SYS_COLUMNS, SYS_TABLES, SolidLayout, layouts, union
 
 
 def samples(path: str, options: SolidOptions) -> dict[str, TableSample]:
@@ -33,10 +33,30 @@ def glance(tables: Mapping[str, TableSample], options: SolidOptions, path: str) 
     made = []
     for name in dict.fromkeys(x.table for x in known if options.wants(x.table)):
         mine = [x for x in known if x.table == name]
-        relids = {x.relid for x in mine}
-        records = [r for r in rows.get(SYS_LOG.name, []) if r["RECID"] in ROWS and r["RELID"] in relids]
+        records = [r for r in rows.get(SYS_LOG.name, []) if _is_of(r, mine, known)]
         made.append(Glance(name, list(mine[-1].key), dict(union(mine)), [_change(r) for r in records]))
     return made
+
+
+def _is_of(row: Mapping[str, Any], mine: Sequence[SolidLayout], every: Sequence[SolidLayout]) -> bool:
+    """Whether a record is a table's: a row's, or that of a TRUNCATE (see `rules`)."""
+    if row["RELID"] in {x.relid for x in mine}:
+        return row["RECID"] in ROWS or _truncated(row) is not None
+    if row["RELID"] in {x.relid for x in every} or (name := _truncated(row)) is None:
+        return False
+    taken = {n for x in every if x.table != mine[0].table for n in x.names}
+    return name in {n for x in mine for n in x.names} - taken
+
+
+def _truncated(row: Mapping[str, Any]) -> str | None:
+    """The name of the table that a TRUNCATE's record tells; None: it is none."""
+    if row["RECID"] != DDL:
+        return None
+    try:
+        kind, name = ddl(row["DATA"] or b"")
+    except FormatError:
+        return None
+    return name.replace('"', "") if kind == TRUNCATE else None
 
 
 def _change(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from ....errors import ApplyError, BaselineNeededError
 from ....model.change import Column, Relation
 from ....sources.postgresql.connect import Session, literal, quoted
 from ...mapping.shared_rows import refuse_less
+from ...rule_columns import apart
 from ..older_rows import value_of
 from ..retype import refuse_new_key, refuse_retype
 from .adopted import adopts, key_of, there_already
@@ -31,18 +32,20 @@ def create(session: Session, place: Place, progress: Progress, relation: Relatio
     with session.transaction():
         progress.prepare(session)
         one_at_a_time(session)
-        taken = False
+        taken, own = False, relation
         if others := progress.others(session, table):
             refuse(progress, relation, others)
         else:
-            taken = adopts(session, place, progress, relation)
+            own, added = apart(relation)
+            taken = adopts(session, place, progress, own, added)
             if not taken:
                 make(session, progress, relation)
             elif statement := key_of(session, progress.target(table), relation):
                 session.execute(statement.encode())
-        progress.begin(session, table, relation)
+        progress.begin(session, table, own if taken else relation)
         if taken:
             progress.adopt(session, table)
+            alter(session, progress, own, relation)
 
 
 def make(session: Session, progress: Progress, relation: Relation, *, key: bool = True) -> None:
