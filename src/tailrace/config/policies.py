@@ -34,7 +34,7 @@ class Policy:
 
     level: int = MAXIMUM
     columns: Mapping[str, int] = field(default_factory=dict)
-    renamed: Mapping[Relation, Mapping[str, str]] = field(default_factory=dict)
+    renamed: Mapping[Relation, Mapping[str, str]] = field(default_factory=dict, repr=False)
 
     def following(self, layouts: Iterable[Relation]) -> Policy:
         """The policy for a table that had these layouts, one after the other."""
