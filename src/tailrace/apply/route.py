@@ -21,7 +21,7 @@ from ..state import orders as tables
 from ..state.layouts import layouts_seen
 from ..state.ledger import Baseline
 from . import ddl
-from .mapping.left_out import TO_HAVE_IT, LeftOut, TargetLayout, stays_out
+from .mapping.left_out import TO_HAVE_IT, LeftOutColumns, TargetLayout, stays_out
 from .mapping.prepare import Prepared, prepare
 from .mapping.table_map import TableMap, task_map
 from .mapping.value_errors import value_error
@@ -139,12 +139,12 @@ class Routes:
         """The layout of a baseline's rows."""
         return self._left_out(baseline.table, baseline.relation, baseline).at(baseline.relation)
 
-    def _left_out(self, table: str, first: Relation, baseline: Baseline | None) -> LeftOut:
+    def _left_out(self, table: str, first: Relation, baseline: Baseline | None) -> LeftOutColumns:
         """What the mapping leaves out of the first layout that a table's changes are applied to."""
         wanted = self._maps(table)
         seen = self._seen().get(table, ()) if wanted.drop and baseline else ()
         earlier = [one for position, one in seen if baseline and position < baseline.position]
-        return LeftOut.of(wanted, [*earlier, first])
+        return LeftOutColumns.of(wanted, [*earlier, first])
 
     def _session(self) -> SparkSession:
         assert self._spark is not None  # noqa: S101 - see the class
@@ -214,7 +214,7 @@ class Routes:
         one: log.Layout,
         found: Sequence[ddl.Ddl],
         before: TargetLayout,
-        out: LeftOut,
+        out: LeftOutColumns,
         *,
         applied: bool,
     ) -> list[tuple[ddl.Ddl, str]] | Halt:
@@ -251,7 +251,7 @@ class Routes:
         table: str,
         before: TargetLayout,
         source: Relation,
-        out: LeftOut,
+        out: LeftOutColumns,
         decided: Sequence[tuple[ddl.Ddl, str]],
     ) -> bool:
         """Whether a source's new layout changes the columns of a target that other sources may feed, too."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from .change import Relation
 
@@ -12,7 +12,8 @@ class NamedColumns:
 
     >>> from .change import Column
     >>> def layout(name): return Relation(1, "s", "t", "d", (Column(name, 2, "text", "text", "string"),))
-    >>> named = NamedColumns.of({"note"}, [layout("note"), layout("memo")])
+    >>> named = NamedColumns({"note"})
+    >>> for one in (layout("note"), layout("memo")): named.see(one)
     >>> named.at(layout("memo"))
     {'memo': 'note'}
     """
@@ -21,14 +22,6 @@ class NamedColumns:
         self._names = frozenset(names)
         self._numbers: dict[int, dict[int, str]] = {}
         self._last: dict[int, Relation] = {}
-
-    @staticmethod
-    def of(names: Collection[str], layouts: Iterable[Relation]) -> NamedColumns:
-        """The columns after these layouts."""
-        made = NamedColumns(names)
-        for one in layouts:
-            made.see(one)
-        return made
 
     def see(self, relation: Relation) -> None:
         """Takes in the source's next layout."""

@@ -78,8 +78,8 @@ class FollowedTable(Protocol):
     def layout_at(self, last: int | None) -> str | None:
         """The change sequence from which the layout at a change number is valid (None: at the end)."""
 
-    def refuse_other(self, first: str, last: str, columns: Sequence[str]) -> None:
-        """Raises UnsupportedError if columns became others between two change sequences."""
+    def broken(self, first: str, last: str, columns: Sequence[str]) -> str | None:
+        """Why columns are not the same ones between two change sequences; None: they are."""
 
 
 def follow(
@@ -96,8 +96,9 @@ def follow(
         under = whole(changes.named(base), rules.columns, changes.name)
     found = _since(changes, last, start, rules, path)  # before anything is made: it may be refused
     layout = changes.layout_at(last) if last is not None or begun is None else begun.layout
-    if len(found) and layout is not None:
-        _refuse_other(changes, layout, found, path)
+    why = changes.broken(layout, found.seq[-1].as_py(), found.columns) if len(found) and layout else None
+    if why is not None:
+        raise UnsupportedError(why, where=path, hint=_ANOTHER)
     noted = None if start is None else Begun(Point.of(start).text, layout)
     history = HistoryTable.make(path, data, rules, pa.string(), {} if noted is None else noted.as_property())
     if under is not None:
@@ -126,15 +127,6 @@ def _since(
         return changes.arrays(start, None, rules.columns)
     except GapError as error:
         raise GapError(error.what, where=path, hint=f"{error.hint}; {_ANOTHER}") from error
-
-
-def _refuse_other(changes: FollowedTable, layout: str, found: ChangeArrays, path: str) -> None:
-    """Raises UnsupportedError if columns became others since a history's layout."""
-    try:
-        changes.refuse_other(layout, found.seq[-1].as_py(), found.columns)
-    except UnsupportedError as error:
-        what = error.what.removesuffix(", within the range")
-        raise UnsupportedError(what, where=path, hint=_ANOTHER) from error
 
 
 def _unusable(changes: ChangeArrays) -> pa.Table:

@@ -23,7 +23,7 @@ from ..store.tables import plain_name
 from .as_of import LaidOver
 from .base_rows import LayoutRange, laid_under, named, told, whole
 from .change_files import SEQ, ChangeRows
-from .layouts import in_force, in_layout, layout_of
+from .layouts import broken, in_force, in_layout, layout_of
 from .mask_names import with_names
 from .points import Place, Point
 from .ranges import refuse_reversed
@@ -262,9 +262,9 @@ class TableChanges:
             return None
         return (self.layouts[-1] if last is None else in_force(self.layouts, Point.of(last))).from_seq
 
-    def refuse_other(self, first: str, last: str, columns: Sequence[str]) -> None:
-        """Raises UnsupportedError if columns became others between two change sequences."""
-        layout_of(self.layouts, first, last, only=columns)
+    def broken(self, first: str, last: str, columns: Sequence[str]) -> str | None:
+        """Why columns are not the same ones between two change sequences; None: they are."""
+        return broken(self.layouts, first, last, only=columns)
 
     def _found(
         self,

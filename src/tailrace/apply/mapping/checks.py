@@ -10,7 +10,7 @@ from ...model.change import Relation
 from ...sources.base import Finding, LogSource
 from ...state.layouts import layouts_seen
 from ..targets.postgresql.place import Place, check_names
-from .left_out import TO_HAVE_IT, LeftOut, stays_out
+from .left_out import TO_HAVE_IT, LeftOutColumns, stays_out
 from .shared_target import shared
 from .static_checks import constants_clash, plain_mistakes, unknown_drops
 from .table_map import TableMap, task_map
@@ -48,7 +48,7 @@ def fitted_to(
         had = [*(relation for _, relation in seen.get(table, ())), layouts[table]]
         columns = {c.name for relation in had for c in relation.columns}
         found += [finding(table, what) for what in unknown_drops(one, columns)]
-        at = LeftOut.of(one, had).at(layouts[table])
+        at = LeftOutColumns.of(one, had).at(layouts[table])
         fitted[table] = at.map(one)
         found += [
             Finding("warning", stays_out(name, was), table, TO_HAVE_IT % (name, name))

@@ -29,12 +29,12 @@ class TargetLayout:
         return replace(wanted, drop=(*wanted.drop, *(name for name, _ in self.left_out)))
 
 
-class LeftOut:
+class LeftOutColumns:
     """What a mapping leaves out, as a table's layouts come one after the other.
 
     >>> from tailrace.model.change import Column
     >>> def layout(name): return Relation(1, "s", "t", "d", (Column(name, 2, "text", "text", "string"),))
-    >>> out = LeftOut.of(TableMap("s.t", "s.t", drop=("note",)), [layout("note"), layout("memo")])
+    >>> out = LeftOutColumns.of(TableMap("s.t", "s.t", drop=("note",)), [layout("note"), layout("memo")])
     >>> out.at(layout("memo")).left_out
     (('memo', 'note'),)
     """
@@ -43,9 +43,9 @@ class LeftOut:
         self._columns, self._has = NamedColumns(wanted.drop), {*wanted.columns, *wanted.columns.values()}
 
     @staticmethod
-    def of(wanted: TableMap, layouts: Iterable[Relation]) -> LeftOut:
+    def of(wanted: TableMap, layouts: Iterable[Relation]) -> LeftOutColumns:
         """What is left out after these layouts."""
-        made = LeftOut(wanted)
+        made = LeftOutColumns(wanted)
         for one in layouts:
             made.see(one)
         return made

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...errors import FormatError
@@ -30,22 +31,35 @@ def glance(tables: Mapping[str, TableSample], options: SolidOptions, path: str) 
         if (kind := kind_of(sample.columns)) is not None:
             rows.setdefault(kind.name, []).extend(plain_rows(sample, kind, binary=options.binary))
     known = layouts(rows.get(SYS_TABLES.name, []), rows.get(SYS_COLUMNS.name, []), options.key_columns())
+    records = _by_table(rows.get(SYS_LOG.name, []), known)
     made = []
     for name in dict.fromkeys(x.table for x in known if options.wants(x.table)):
         mine = [x for x in known if x.table == name]
-        records = [r for r in rows.get(SYS_LOG.name, []) if _is_of(r, mine, known)]
-        made.append(Glance(name, list(mine[-1].key), dict(union(mine)), [_change(r) for r in records]))
+        changes = [_change(r) for r in records.get(name, [])]
+        made.append(Glance(name, list(mine[-1].key), dict(union(mine)), changes))
     return made
 
 
-def _is_of(row: Mapping[str, Any], mine: Sequence[SolidLayout], every: Sequence[SolidLayout]) -> bool:
-    """Whether a record is a table's: a row's, or that of a TRUNCATE (see `rules`)."""
-    if row["RELID"] in {x.relid for x in mine}:
-        return row["RECID"] in ROWS or _truncated(row) is not None
-    if row["RELID"] in {x.relid for x in every} or (name := _truncated(row)) is None:
-        return False
-    taken = {n for x in every if x.table != mine[0].table for n in x.names}
-    return name in {n for x in mine for n in x.names} - taken
+def _by_table(
+    records: Iterable[dict[str, Any]], known: Sequence[SolidLayout]
+) -> Mapping[str, list[dict[str, Any]]]:
+    """The records of rows and of TRUNCATE by table: by RELID; a TRUNCATE's whose RELID no table has by a name
+    that one table alone has (see `rules`)."""
+    relids, names = defaultdict[int, set[str]](set), defaultdict[str, set[str]](set)
+    for x in known:
+        relids[x.relid].add(x.table)
+        for name in x.names:
+            names[name].add(x.table)
+    found = defaultdict[str, list[dict[str, Any]]](list)
+    for row in records:
+        truncated, tables = _truncated(row), set[str]()
+        if row["RECID"] in ROWS or truncated is not None:
+            tables = relids.get(row["RELID"], set())
+        if truncated is not None and row["RELID"] not in relids and len(names[truncated]) == 1:
+            tables = names[truncated]
+        for table in tables:
+            found[table].append(row)
+    return found
 
 
 def _truncated(row: Mapping[str, Any]) -> str | None:
