@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
 
-# Tests run each piece of code a few times on a few rows: the second compiler would cost more than it gives (40 %
-# of a JVM's CPU time). With one compiler Java keeps room for 48 MB of code only, which a session fills within
-# minutes: it then throws code away and compiles it again (another 13 %).
-# Read by Spark's scripts, so it holds in the processes that tests start, too.
+# A program that a test starts runs each piece of code a few times on a few rows: the second compiler would cost more
+# than it gives. Read by Spark's scripts, so it holds in the processes that tests start.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK)
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK)
+# The one session of all tests runs for many minutes: what it uses most often is worth it. At Java's own thresholds,
+# an eighth of these, half of its CPU time would go into compiling.
+LASTING = (
+    "-XX:ReservedCodeCacheSize=480m -XX:Tier4InvocationThreshold=40000 -XX:Tier4MinInvocationThreshold=4800 "
+    "-XX:Tier4CompileThreshold=120000 -XX:Tier4BackEdgeThreshold=320000"
+)
 
 
 LONG = {"test_names_like_those_that_are_added", "test_outcomes_are_the_same_without_what_it_declares"}
@@ -44,6 +48,29 @@ def spark() -> Iterator[SparkSession]:
     # Java made from each plan and compiled would be another quarter. It is made where a task is a process of its
     # own (demo, cluster, kill -9), in `make bench`, and in all tests with TAILRACE_CODEGEN=1.
     plans = {} if os.environ.get("TAILRACE_CODEGEN") else NO_CODE
-    made = session("tests", master="local[2]", conf={"spark.driver.memory": "5g", **plans})
-    yield made
-    made.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_SUBMIT_OPTS", LASTING)
+        _remember_names(patch)
+        made = session("tests", master="local[2]", conf={"spark.driver.memory": "5g", **plans})
+        patch.setenv("SPARK_SUBMIT_OPTS", QUICK)
+        yield made
+        made.stop()
+
+
+def _remember_names(patch: pytest.MonkeyPatch) -> None:
+    """py4j asks Java about a name (`functions`, then `col`) each time it is used; Java looks through all jars for
+    some of them. A tenth of the time of plans over a few rows."""
+    from py4j.java_gateway import JavaClass, JavaMember, JVMView
+
+    for kind in (JVMView, JavaClass):
+        ask = kind.__getattr__
+
+        def asked_once(self: Any, name: str, ask: Callable[[Any, str], Any] = ask) -> Any:
+            found = ask(self, name)
+            if isinstance(
+                found, JavaClass | JavaMember
+            ):  # not what may be another one next time: packages, values
+                self.__dict__[name] = found
+            return found
+
+        patch.setattr(kind, "__getattr__", asked_once)

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from tailrace import formats
 from tailrace.formats.base import VendorTable
 from tailrace.formats.openedge import tables as oe
+from tailrace.formats.shape import few_rows
 from tailrace.model import mask
 from tailrace.testing.formats import FormatConformance
 
@@ -31,8 +32,7 @@ def table(
     """A vendor's table of literal rows: its own columns as declared (without additions), then `columns`."""
     kinds = {c.name: c.type for c in form.columns if c.name not in oe.ADDED} | dict(columns)
     texts = {c: "string" if kinds[c] == "timestamp" else kinds[c] for c in kinds}
-    schema = ", ".join(f"`{c}` {t}" for c, t in texts.items())
-    df = spark.createDataFrame([tuple(r.get(c) for c in kinds) for r in rows], schema)
+    df = few_rows(spark, texts, [{c: row.get(c) for c in kinds} for row in rows])
     return df.select(*(F.col(f"`{c}`").cast(t).alias(c) for c, t in kinds.items()))
 
 

@@ -18,6 +18,7 @@ from tailrace.model import mask
 from tailrace.model.change import ChangeTable
 from tailrace.testing.changes import Image, change_table, literal, reasons
 from tailrace.testing.formats import FormatConformance, full
+from tests.spark.literal_tables import table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,9 +77,9 @@ class TestConformance(FormatConformance):
         columns = f"{HEADS}, header__partition_name string, id int, name string"
         loaded = [(f"{n:016d}" + "0" * 19, at, n, f"n{n}") for n in (1, 2)]
         return {
-            "dbo.item__ct": spark.createDataFrame(rows, columns),
-            "dbo.item": spark.createDataFrame(
-                loaded, "header__change_seq string, header__timestamp timestamp, id int, name string"
+            "dbo.item__ct": table(spark, rows, columns),
+            "dbo.item": table(
+                spark, loaded, "header__change_seq string, header__timestamp timestamp, id int, name string"
             ),
         }
 
@@ -86,30 +87,30 @@ class TestConformance(FormatConformance):
         return QlikOptions(key="id")
 
     def hostile(self, spark: SparkSession) -> Iterator[tuple[str, Tables, str]]:
-        def table(*rows: tuple[Any, ...]) -> Tables:
-            return {"dbo.item__ct": spark.createDataFrame(list(rows), f"{HEADS}, id int, name string")}
+        def given(*rows: tuple[Any, ...]) -> Tables:
+            return {"dbo.item__ct": table(spark, rows, f"{HEADS}, id int, name string")}
 
         good = row(1, "I", [7, 8], 1, "a")
-        yield "unknown code", table((*good[:1], "X", *good[2:])), "unknown operation X"
-        yield "no code", table((*good[:1], None, *good[2:])), "no change_oper"
-        yield "words differ", table((*good[:1], "D", *good[2:])), "operation INSERT but change_oper D"
-        yield "mask too long", table(row(1, "I", [7, 9], 1, "a")), "change_mask longer than the columns"
-        yield "mask far too long", table(row(1, "I", [7, 900], 1, "a")), "change_mask longer than the columns"
-        yield "a header marked", table(row(1, "I", [2, 7], 1, "a")), "change_mask marks header columns"
-        yield "short sequence", table(("12", *good[1:])), "change_seq is not 35 digits: 12"
-        yield "letters", table((seq(1)[:-1] + "a", *good[1:])), "change_seq is not 35 digits: 2026"
-        yield "a letter first", table(("F" + seq(1)[1:], *good[1:])), "change_seq is not 35 digits: F026"
-        yield "a sign", table(("+" + seq(1)[1:], *good[1:])), "change_seq is not 35 digits: +026"
-        yield "no sequence", table((None, *good[1:])), "no change_seq"
-        yield "twice", table(good, row(1, "I", [7, 8], 1, "b")), "comes twice"
-        yield "lone B", table(row(1, "B", [], 1, "a")), "before image without its update"
+        yield "unknown code", given((*good[:1], "X", *good[2:])), "unknown operation X"
+        yield "no code", given((*good[:1], None, *good[2:])), "no change_oper"
+        yield "words differ", given((*good[:1], "D", *good[2:])), "operation INSERT but change_oper D"
+        yield "mask too long", given(row(1, "I", [7, 9], 1, "a")), "change_mask longer than the columns"
+        yield "mask far too long", given(row(1, "I", [7, 900], 1, "a")), "change_mask longer than the columns"
+        yield "a header marked", given(row(1, "I", [2, 7], 1, "a")), "change_mask marks header columns"
+        yield "short sequence", given(("12", *good[1:])), "change_seq is not 35 digits: 12"
+        yield "letters", given((seq(1)[:-1] + "a", *good[1:])), "change_seq is not 35 digits: 2026"
+        yield "a letter first", given(("F" + seq(1)[1:], *good[1:])), "change_seq is not 35 digits: F026"
+        yield "a sign", given(("+" + seq(1)[1:], *good[1:])), "change_seq is not 35 digits: +026"
+        yield "no sequence", given((None, *good[1:])), "no change_seq"
+        yield "twice", given(good, row(1, "I", [7, 8], 1, "b")), "comes twice"
+        yield "lone B", given(row(1, "B", [], 1, "a")), "before image without its update"
         text = HEADS.replace("binary", "string")
-        odd = spark.createDataFrame(
-            [(*good[:2], "0x", *good[3:], 1, "a")][:1], f"{text}, id int, name string, x int, y string"
+        odd = table(
+            spark, [(*good[:2], "0x", *good[3:], 1, "a")][:1], f"{text}, id int, name string, x int, y string"
         )
         yield "mask is no hex", {"dbo.item__ct": odd}, "header__change_mask is not valid as binary"
         truncate = (*good[:1], "X", *good[2:4], "TRUNCATE", *good[5:])
-        yield "another letter", table(truncate), "see the option truncate_code"
+        yield "another letter", given(truncate), "see the option truncate_code"
 
 
 # -- masks
@@ -132,8 +133,8 @@ def test_changes_whose_masks_nobody_told_get_them_by_the_rule(spark: SparkSessio
 @pytest.mark.slow
 def test_headers_that_are_missing_move_the_bits(spark: SparkSession) -> None:
     rows = [(seq(1), "B", "", 1, "a"), (seq(1), "U", "0010", 1, None), (seq(2), "I", "18", 2, "b")]
-    df = spark.createDataFrame(
-        rows, "`C$_CHANGE_SEQ` string, `c$_oper` string, `c$_change_mask` string, id int, name string"
+    df = table(
+        spark, rows, "`C$_CHANGE_SEQ` string, `c$_oper` string, `c$_change_mask` string, id int, name string"
     )
     ct = QLIK.read({"dbo.item__CT": df}, QlikOptions(key="id")).changes["dbo.item"]
     assert reasons(ct) == []
@@ -155,7 +156,7 @@ def test_the_byte_order_is_found_by_rows(spark: SparkSession) -> None:
     pair = [row(2, "B", b"", 1, "a", None), row(2, "U", mask.encode([8, 9])[::-1] + b"\0\0", 1, "b", "n")]
     inserted = [row(1, "I", mask.encode([7, 8, 9])[::-1], 1, "a", None)]
     for rows in (inserted + pair, pair):
-        read = QLIK.read({"dbo.item__ct": spark.createDataFrame(rows, columns)}, QlikOptions(key="id"))
+        read = QLIK.read({"dbo.item__ct": table(spark, rows, columns)}, QlikOptions(key="id"))
         ct = read.changes["dbo.item"]
         assert reasons(ct) == []
         assert read.notes == ("dbo.item: masks have their least significant byte first (detected from rows)",)
@@ -167,7 +168,7 @@ def test_the_byte_order_is_found_by_rows(spark: SparkSession) -> None:
 def test_masks_against_a_model(spark: SparkSession) -> None:
     rng = random.Random(5)
     octets = [rng.randbytes(rng.randint(0, 5)) + bytes(rng.randint(0, 12)) for _ in range(300)]
-    df = spark.createDataFrame([(bytearray(o),) for o in octets], "m binary")
+    df = table(spark, [(bytearray(o),) for o in octets], "m binary")
     width, allowed = 20, range(7, 20)
     asked = [
         F.coalesce(c, F.lit(False))
@@ -186,7 +187,7 @@ def test_queue_masks_count_data_columns(spark: SparkSession) -> None:
     columns = f"{HEADS}, id int, name string, note string, header__column_mask binary"
     rows = [(*row(1, "U", b"\x02", 1, "b", None), bytearray(b"\x03"))]
     options = QlikOptions(masks="queue", key="id")
-    ct = QLIK.read({"dbo.item__ct": spark.createDataFrame(rows, columns)}, options).changes["dbo.item"]
+    ct = QLIK.read({"dbo.item__ct": table(spark, rows, columns)}, options).changes["dbo.item"]
     assert reasons(ct) == []
     (found,) = literal(ct, headers=[])
     assert found[2:4] == (("name",), ("id", "name"))
@@ -196,7 +197,7 @@ def test_queue_masks_count_data_columns(spark: SparkSession) -> None:
 def test_columns_named_like_headers_and_headers_of_nobody(spark: SparkSession) -> None:
     heads = HEADS.replace("header__stream_position string", "header__User string")
     columns = f"{heads}, timestamp string, operation string"
-    df = spark.createDataFrame([row(1, "U", [3, 8], "a", None), row(2, "U", [7], "b", None)], columns)
+    df = table(spark, [row(1, "U", [3, 8], "a", None), row(2, "U", [7], "b", None)], columns)
     options = QlikOptions(key="timestamp", headers="change_mask,operation")
     ct = QLIK.read({"item": df}, options).changes["item"]
     assert reasons(ct) == []
@@ -209,7 +210,7 @@ def test_columns_named_like_headers_and_headers_of_nobody(spark: SparkSession) -
 
 
 def test_the_key_option_names_tables_and_columns_that_there_are(spark: SparkSession) -> None:
-    df = spark.createDataFrame([row(1, "I", b"", 1, "a")], f"{HEADS}, id int, name string")
+    df = table(spark, [row(1, "I", b"", 1, "a")], f"{HEADS}, id int, name string")
     with pytest.raises(FormatError, match=r"dbo.item has no column idx\n.*option key\n.*did you mean id\?"):
         QLIK.read({"dbo.item__ct": df}, QlikOptions(key="dbo.item=idx"))
     found = QLIK.read({"dbo.item__ct": df}, QlikOptions(key="dbo.itme=id"))

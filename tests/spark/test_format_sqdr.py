@@ -14,6 +14,7 @@ from tailrace.formats.sqdr import flags as sqdr_flags
 from tailrace.formats.sqdr.tables import COLUMNS_TABLE, KEYLOG_TABLE
 from tailrace.testing.changes import Image, change_table, literal, reasons
 from tailrace.testing.formats import FormatConformance, full
+from tests.spark.literal_tables import table
 
 pytestmark = pytest.mark.spark
 
@@ -53,12 +54,12 @@ def image(items: str, dest: str = '<Dest>"SHOP"."ITEM"</Dest>') -> str:
 
 
 def log(spark, *rows):
-    return spark.createDataFrame(list(rows), TYPES)
+    return table(spark, rows, TYPES)
 
 
 def columns(spark, *rows):
     kinds = ", ".join(f"{c.name} {c.type}" for c in COLUMNS_TABLE.columns)
-    return spark.createDataFrame(list(rows), kinds)
+    return table(spark, rows, kinds)
 
 
 def good(spark):
