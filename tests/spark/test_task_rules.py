@@ -19,6 +19,7 @@ from tailrace.apply.keylog.exceptions import EXCEPTIONS, Exceptions
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.apply.task_rules import TableRules, TaskRules
+from tailrace.apply.tasks import Parts
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
@@ -300,3 +301,25 @@ def test_a_stop_leaves_nothing_out(spark: SparkSession, tmp_path: Path) -> None:
     task.catch_up()
     assert [r[1:3] for r in task.rows("s.t")] == [("a", 1), ("b", 5), ("x", 3)]
     assert [r[0] for r in task.logged("s.t")] == [1, 3, 5]
+
+
+@pytest.mark.parametrize("each", [False, True], ids=["by batch", "by transaction"])
+@pytest.mark.parametrize("mode", ["upsert", "strict", "soft_delete"])
+def test_changes_that_come_again_after_a_baseline_are_logged_once(
+    spark: SparkSession, tmp_path: Path, mode: str, each: bool
+) -> None:
+    """The rows of the new baseline are of change 1; changes 2 to 4 have been applied and logged before it."""
+    task = Staged(spark, tmp_path, {"s.t": TableRules(Rules.of(mode), each)})
+    task.store({"s.t": [change(1, "I", "p")]})
+    task.catch_up()
+    before = lake.read(task.target.path("s.t"))  # type: ignore[attr-defined]
+    task.store({"s.t": [change(2, "U", "p", b="new"), change(3, "I", "q"), change(4, "D", "q")]})
+    task.catch_up()
+    task.target.load(task.relation("s.t"), Parts(["all"], lambda _: before.to_batches()), 1)
+    task.store({"s.t": [change(5, "I", "r"), change(6, "D", "p")]})
+    plans = [one.plan for one in task.catch_up(run="2")]
+    task.same()
+    assert plans
+    assert set(plans) == {"task_local"}
+    task.catch_up(run="3")
+    task.same()

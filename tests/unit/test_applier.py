@@ -81,3 +81,16 @@ def test_the_close_of_an_open_window_cuts_the_range() -> None:
     ]  # fmt: skip
     assert cut(10, 50)[-1] == (39, 50, "a", "b", True)
     assert cut(50, 55) == [(50, 55, "b", "b", False)]
+
+
+def test_what_the_key_log_has_cuts_the_range() -> None:
+    history = [layout("a", 0, 0), layout("b", 40, 50)]
+
+    def cut(after: int, upto: int, logged: int) -> list[tuple[int, int, str, bool]]:
+        found = segments(history, baseline("a", 5), after, upto, logged)
+        return [(s.after, s.upto, s.relation.key[0], s.told) for s in found]
+
+    assert cut(10, 30, 20) == [(10, 20, "a", True), (20, 30, "a", False)]
+    assert cut(10, 60, 50) == [(10, 39, "a", True), (39, 50, "b", True), (50, 60, "b", False)]
+    assert cut(10, 30, 30) == [(10, 30, "a", True)]
+    assert cut(10, 30, 10) == cut(10, 30, -1) == [(10, 30, "a", False)]

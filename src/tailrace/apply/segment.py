@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..lake import log
@@ -14,7 +14,8 @@ from ..state.ledger import Baseline, Stored
 class Segment:
     """A stretch of one table's changes with one layout: change numbers in (after, upto], positions from
     `position` on; `before` is the layout the target has when the segment begins. `tolerant`: the window of
-    the baseline was open, so some of the changes may be in the target's rows already."""
+    the baseline was open, so some of the changes may be in the target's rows already. `told`: the key log has
+    the changes already, from before a new baseline put the target back."""
 
     after: int
     upto: int
@@ -22,6 +23,7 @@ class Segment:
     relation: Relation
     before: Relation
     tolerant: bool = False
+    told: bool = False
 
     def unclear(self, counts: Mapping[str, int]) -> str | None:
         """Why an open window's changes cannot be told from the rows that were read in it; None: they can.
@@ -53,10 +55,10 @@ def slices(pending: Sequence[Stored], max_changes: int, max_bytes: int = 1 << 62
 
 
 def segments(
-    history: Sequence[log.Layout], baseline: Baseline | None, after: int, upto: int
+    history: Sequence[log.Layout], baseline: Baseline | None, after: int, upto: int, logged: int = -1
 ) -> list[Segment]:
-    """One table's range (after, upto] cut where its layout changes and where its baseline's window closes;
-    `history` is that table's, in order."""
+    """One table's range (after, upto] cut where its layout changes, where its baseline's window closes, and
+    at the change number that its key log has reached (`logged`); `history` is that table's, in order."""
     position = baseline.position if baseline else ""
     past = [one for one in history if log.number(one) <= after or one is history[0]]
     current = past[-1].relation
@@ -74,12 +76,14 @@ def segments(
         end = edges[k + 1][0] if k + 1 < len(edges) else upto
         found.append(Segment(max(start, after), end, position, relation, before))
         before = relation
-    return [part for one in found for part in _cut(one, baseline.closes if baseline else 0)]
+    closes = baseline.closes if baseline else 0
+    found = [part for one in found for part in _cut(one, closes, lambda early: replace(early, tolerant=True))]
+    return [part for one in found for part in _cut(one, logged, lambda early: replace(early, told=True))]
 
 
-def _cut(one: Segment, closes: int) -> list[Segment]:
-    """A segment's part up to the close of its baseline's window, and the rest."""
-    if max(one.after, 0) >= closes:
+def _cut(one: Segment, at: int, marked: Callable[[Segment], Segment]) -> list[Segment]:
+    """A segment's part up to a change number, marked, and the rest."""
+    if max(one.after, 0) >= at:
         return [one]
-    early = replace(one, upto=min(one.upto, closes), tolerant=True)
-    return [early] if one.upto <= closes else [early, replace(one, after=closes, before=one.relation)]
+    first = marked(replace(one, upto=min(one.upto, at)))
+    return [first] if one.upto <= at else [first, replace(one, after=at, before=one.relation)]

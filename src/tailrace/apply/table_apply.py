@@ -81,7 +81,8 @@ class TableApply:
         """The stretches of a table's changes up to a change number, each with its route to the target."""
         history, baseline = self.known.history[table], self.known.baselines.get(table)
         reached = self.reach.of(table)
-        spans = segments(history, baseline, reached, upto)
+        logged = self.rules.logged(table) if self.rules else None
+        spans = segments(history, baseline, reached, upto, -1 if logged is None else logged)
         if self.routes is None:
             return [(one, Route(one.before, one.relation)) for one in spans], None
         return self.routes.follow(table, spans, history, baseline, reached)

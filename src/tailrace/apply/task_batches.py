@@ -105,6 +105,7 @@ class TaskBatches:
             segment.position,
             adds=archives or not looks,
             tolerant=segment.tolerant,
+            told=segment.told,
             counts=counts,
             projection=projection,
         )
@@ -139,4 +140,4 @@ class TaskBatches:
         return found
 
     def _applier(self, one: TaskBatch) -> RulesApply | None:
-        return self.rules.of(one.table, one.relation, window=one.tolerant) if self.rules else None
+        return self.rules.of(one.table, one) if self.rules else None
