@@ -21,6 +21,7 @@ from tailrace.apply.targets.postgresql.target import PostgresTarget
 from tailrace.engine.rules import Rules
 from tailrace.lake import delta as lake
 from tailrace.testing.images import change_table
+from tests.spark.literal_tables import rows_at
 
 from ..spark.rules_model import (
     CHECK,
@@ -124,14 +125,10 @@ def test_row_counts_are_a_databases(spark: SparkSession, database: str, tmp_path
     for part in (changes[: len(changes) // 3], changes):
         images = [i for c in part for i in c.images]
         applier.apply(replace(change_table(spark, RELATION, images), name=RELATION.table))
-    found = (
-        spark.read.format("delta").load(log.path).select("change_row_counter", "result_row_count").collect()
-    )
+    found = rows_at(spark, log.path).select("change_row_counter", "result_row_count").collect()
     assert {r[0]: r[1] for r in found} == counts, f"seed {seed}"
     assert len(found) == len(changes)
-    have = (
-        spark.read.format("delta").load(target.path(RELATION.table)).select("lane", "id", "a", "b").collect()
-    )
+    have = rows_at(spark, target.path(RELATION.table)).select("lane", "id", "a", "b").collect()
     assert sorted(map(tuple, have)) == rows
 
 

@@ -26,6 +26,7 @@ from tailrace.model.change import ChangeTable, Column, Relation
 from tailrace.testing.images import ID, KEYLESS, RELATION, V, batch_of, image, move
 from tailrace.testing.mapped_targets import MappedTargetConformance, places
 from tailrace.testing.targets import TargetConformance
+from tests.spark.literal_tables import table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,7 +101,7 @@ def rows_of(spark: SparkSession, database: str, name: str) -> DataFrame:
             (name,),
         ).fetchall()
         ddl = ", ".join(f"`{name}` {SPARK_TYPES[kind]}" for name, kind in types)
-        return spark.createDataFrame(found.fetchall(), ddl)
+        return table(spark, found.fetchall(), ddl)
 
 
 def name_of(table: str) -> str:

@@ -29,6 +29,8 @@ from tailrace.testing.images import ID, RELATION, Image, V, W, batch_of, image
 from tailrace.testing.mapped_targets import MappedTargetConformance, places
 from tailrace.testing.targets import TargetConformance
 
+from .literal_tables import rows_at
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -52,7 +54,7 @@ class _Delta(TargetConformance):
 
     def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
         assert isinstance(target, DeltaTarget)
-        return spark.read.format("delta").load(target.path(table))
+        return rows_at(spark, target.path(table))
 
     def sql(self, spark: SparkSession, target: Target, table: str, statement: str) -> None:
         assert isinstance(target, DeltaTarget)
@@ -126,7 +128,7 @@ class TestMapped(MappedTargetConformance):
 
     def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
         assert isinstance(target, DeltaTarget)
-        return spark.read.format("delta").load(target.path(table))
+        return rows_at(spark, target.path(table))
 
     def sql(self, spark: SparkSession, target: Target, table: str, statement: str) -> None:
         assert isinstance(target, DeltaTarget)
@@ -235,5 +237,5 @@ def test_tables_that_exchange_places_are_known_anew(spark: SparkSession, tmp_pat
         (tmp_path / old).rename(tmp_path / new)
     names |= {"shop.a": "shop.b", "shop.b": "shop.a"}
     assert apply("a", (50, "I", image(5, "a")), (51, "D", {"id": 1})) == "merge"
-    rows = spark.read.format("delta").load(f"{tmp_path}/shop.b").select("id", "v").collect()
+    rows = rows_at(spark, f"{tmp_path}/shop.b").select("id", "v").collect()
     assert sorted((r["id"], r["v"]) for r in rows) == [(2, "a"), (5, "a")]

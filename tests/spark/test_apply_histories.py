@@ -21,6 +21,7 @@ from tailrace.query.state import state_at
 from tailrace.testing.images import Image, batch_of, change_table, count
 
 from . import rules_model
+from .literal_tables import rows_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,12 +128,12 @@ def test_any_history_ends_in_the_models_state(
     target.alter(RELATION.table, RELATION, RELATION)
     path = target.path(RELATION.table)
     for number, (images, want) in enumerate(histories(seed, full)):
-        before = spark.read.format("delta").load(path)
+        before = rows_at(spark, path)
         if not limit and not rewritten:  # once is enough: it does not depend on the target's plan
             overlaid = state_at(before, change_table(spark, RELATION, images), RELATION)
             assert held(overlaid, RELATION) == want, f"state_at, seed {seed}, batch {number}"
         target.apply(batch_of(spark, RELATION, images))
-        assert held(spark.read.format("delta").load(path), RELATION) == want, f"seed {seed}, batch {number}"
+        assert held(rows_at(spark, path), RELATION) == want, f"seed {seed}, batch {number}"
 
 
 @pytest.mark.slow
@@ -153,7 +154,7 @@ def test_what_an_image_lacks_is_the_rows_that_it_meets(
         images = [image for one in some for image in one.images]
         random.Random(seed).shuffle(images)
         target.apply(batch_of(spark, rules_model.RELATION, images))
-        rows = spark.read.format("delta").load(path).collect()
+        rows = rows_at(spark, path).collect()
         assert sorted(map(tuple, rows), key=repr) == model.state(), f"seed {seed}"
 
 
@@ -182,11 +183,11 @@ def test_any_bag_ends_in_the_models_state(spark: SparkSession, tmp_path: Path, l
                 images.append((number, kind, dict(zip("ab", new, strict=True))))
                 rows[new] += 1
         dice.shuffle(images)
-        before = spark.read.format("delta").load(path)
+        before = rows_at(spark, path)
         assert held(state_at(before, change_table(spark, BAG, images), BAG), BAG) == +rows, seed
         done = target.apply(batch_of(spark, BAG, images))
         assert done.missing == missing, seed
-        assert held(spark.read.format("delta").load(path), BAG) == +rows, seed
+        assert held(rows_at(spark, path), BAG) == +rows, seed
 
 
 def test_state_after_a_truncate(spark: SparkSession) -> None:
@@ -207,4 +208,4 @@ def test_a_crash_after_the_commit_changes_nothing_on_replay(spark: SparkSession,
     version = first.apply(batch).version
     again = DeltaTarget(spark, str(tmp_path), app_id="t").apply(batch)
     assert (again.plan, again.version) == ("none", version)
-    assert held(spark.read.format("delta").load(first.path(RELATION.table)), RELATION) == want
+    assert held(rows_at(spark, first.path(RELATION.table)), RELATION) == want

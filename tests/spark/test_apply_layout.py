@@ -22,6 +22,8 @@ from tailrace.model.change import Column, Relation
 from tailrace.model.types import schema_of
 from tailrace.testing.images import Image, batch_of
 
+from .literal_tables import rows_at
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -43,7 +45,7 @@ def target_of(spark: SparkSession, tmp_path: Path, start: Relation, *rows: Image
 
 
 def held(spark: SparkSession, target: DeltaTarget, *names: str) -> list[tuple[Any, ...]]:
-    df = spark.read.format("delta").load(target.path("s.t"))
+    df = rows_at(spark, target.path("s.t"))
     assert sorted(df.columns) == sorted(names)
     return sorted(tuple(r[n] for n in names) for r in df.collect())
 
@@ -128,7 +130,7 @@ def test_values_as_text_and_missing_values(spark: SparkSession, tmp_path: Path) 
         for c, (_, _, _, text) in zip(typed, TYPES, strict=True)
     ]
     target.alter("s.t", start, relation(ID, *texts, *fresh))
-    df = spark.read.format("delta").load(target.path("s.t"))
+    df = rows_at(spark, target.path("s.t"))
     df = df.withColumn("new_timestamptz", df["new_timestamptz"].cast("timestamp_ntz"))
     found = df.collect()[0].asDict()
     for kind, _, value, text in TYPES:
@@ -180,7 +182,7 @@ def test_names_and_keys_of_any_kind(spark: SparkSession, tmp_path: Path, limit: 
         batch_of(spark, of, [(3, "U", row(b"\x00", nan, "A")), (4, "U", row(b"\x00\xff", 0.0, "B"))])
     )
     target.apply(batch_of(spark, of, [(5, "I", row(b"", 1.0, "c")), (6, "D", row(b"\x00", nan, "A"))]))
-    found = spark.read.format("delta").load(target.path("s.t")).collect()
+    found = rows_at(spark, target.path("s.t")).collect()
     assert sorted((bytes(r[0]), r[3]) for r in found) == [(b"", "c"), (b"\x00\xff", "B")]
 
 

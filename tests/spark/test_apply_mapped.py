@@ -13,6 +13,8 @@ from tailrace.errors import ApplyError, ConfigError
 from tailrace.operate import vendor_apply as incoming
 from tailrace.testing.images import RELATION, Image, change_table, image
 
+from .literal_tables import rows_at
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -35,7 +37,7 @@ def write(spark: SparkSession, folder: Path, schema: str, images: list[Image]) -
 
 
 def rows(spark: SparkSession, lake: Path) -> list[tuple[Any, ...]]:
-    df = spark.read.format("delta").load(str(lake / "all.item"))
+    df = rows_at(spark, str(lake / "all.item"))
     return sorted(tuple(r) for r in df.select("site", "id", "word").collect())
 
 
@@ -119,7 +121,7 @@ def test_a_truncate_of_one_source_under_rules_leaves_the_other_alone(
         apply()
     write(spark, changes, "us", [(4, "T", {}), (5, "I", image(4, "c"))])
     apply()
-    df = spark.read.format("delta").load(str(lake / "all.item"))
+    df = rows_at(spark, str(lake / "all.item"))
     found = [(r["site"], r["id"], (r[column] or "")[-1:]) for r in df.collect()]
     assert sorted(found) == left
 
@@ -139,7 +141,7 @@ def test_a_row_that_left_is_b_in_the_key_log(spark: SparkSession, tmp_path: Path
     given = (str(changes), "tailrace", {"key": "id"}, str(lake))
     incoming.run(spark, *given, ruling=ruling, tables=settings(tmp_path, text))
     assert rows(spark, lake) == [("eu", 2, "in")]
-    found = spark.read.format("delta").load(str(log)).orderBy("keylog_sort")
+    found = rows_at(spark, str(log)).orderBy("keylog_sort")
     told = [tuple(r) for r in found.select("change_row_type", "action_taken", "result_row_count").collect()]
     assert told == [("I", "I", 1), ("B", "D", 1), ("I", "I", 1)]
 

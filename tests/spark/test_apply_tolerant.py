@@ -12,6 +12,7 @@ import pytest
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.testing.images import batch_of
 
+from .literal_tables import rows_at
 from .test_apply_histories import LANES, RELATION, STEPS, Model, Row, held
 
 if TYPE_CHECKING:
@@ -52,5 +53,5 @@ def test_rows_read_at_any_moment_of_the_window_end_in_the_models_state(
         images = [i for i in model.images if low < i[0] <= high]
         dice.shuffle(images)
         target.apply(replace(batch_of(spark, RELATION, images, high), tolerant=True))
-    rows = held(spark.read.format("delta").load(target.path(RELATION.table)), RELATION)
+    rows = held(rows_at(spark, target.path(RELATION.table)), RELATION)
     assert rows == model.state(), f"seed {seed}, cut at {middle}"

@@ -16,6 +16,8 @@ from tailrace.formats.base import WHY
 from tailrace.operate import vendor_apply as incoming
 from tailrace.testing.changes import Image, change_table
 
+from .literal_tables import rows_at
+
 pytestmark = pytest.mark.spark
 
 COLUMNS = {
@@ -60,10 +62,10 @@ def test_applied_to_delta_by_one_task_and_by_several(spark, tmp_path, monkeypatc
             monkeypatch.setattr(one_task, "attempt", lambda *_: None)
             monkeypatch.setattr(delta_batch, "merge_local", lambda *_: None)
         applied(spark, tmp_path / way, str(tmp_path / way / "lake"))
-        df = spark.read.format("delta").load(str(tmp_path / way / "lake" / "shop.item")).orderBy("id")
+        df = rows_at(spark, str(tmp_path / way / "lake" / "shop.item")).orderBy("id")
         assert [tuple(r) for r in df.collect()] == ROWS
         assert [f.dataType.simpleString() for f in df.schema] == list(COLUMNS.values())
-        log = spark.read.format("delta").load(str(tmp_path / way / "keylog")).orderBy("keylog_sort")
+        log = rows_at(spark, str(tmp_path / way / "keylog")).orderBy("keylog_sort")
         texts = [r["after_image"] for r in log.collect()]
         assert 'tags="a~;b;?;~?" sizes="1;2" costs="1.50"' in texts[0]
         assert 'tags="~" sizes=&xsi:nil="true" costs="?"' in texts[1]
@@ -83,7 +85,7 @@ def test_a_key_has_no_arrays(spark, tmp_path):
 def test_arrays_of_openedge(spark, tmp_path):
     tables = Path(__file__).parents[2] / "examples" / "openedge" / "tables"
     incoming.run(spark, str(tables), "openedge", {"arrays": "array"}, str(tmp_path), fail=False)
-    df = spark.read.format("delta").load(str(tmp_path / "PUB.Item"))
+    df = rows_at(spark, str(tmp_path / "PUB.Item"))
     assert df.schema["Tags"].dataType.simpleString() == "array<string>"
     assert [r[0] for r in df.filter("Id = 1").select("Tags").collect()] == [["red", "small", None]]
 

@@ -16,6 +16,8 @@ from tailrace.errors import FormatError
 from tailrace.formats import convert
 from tailrace.operate import vendor_apply
 
+from .literal_tables import rows_at
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -59,7 +61,7 @@ def test_they_are_applied(spark: SparkSession, tmp_path: Path) -> None:
     put(place / "20260301-080000000.parquet", 1, pa.array(OCTETS, pa.binary()))
     put(place / "20260305-080000000.parquet", 6, pa.array(TEXTS))
     vendor_apply.run(spark, str(tmp_path / "in"), "qlik", {"key": "id"}, str(tmp_path / "out"))
-    rows = spark.read.format("delta").load(str(tmp_path / "out" / "s.t")).orderBy("id")
+    rows = rows_at(spark, str(tmp_path / "out" / "s.t")).orderBy("id")
     assert [row.v for row in rows.collect()] == ["61", "FF00", "", None, "7A", *TEXTS]
 
 

@@ -18,6 +18,7 @@ from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 
+from .literal_tables import rows_at
 from .rules_model import Change
 from .test_rules import NAME, Place, change
 
@@ -36,7 +37,7 @@ def test_values_that_a_narrower_column_cannot_hold_are_set_aside(spark: SparkSes
     done = place.apply([change(1, "I", "a"), change(2, "I", "b", a=1000), change(3, "U", "b", a=7)])
     assert (done.conflicts, done.actions) == ({"data_error": 1, "update_missing": 1}, {"I": 3})
     assert [(r[1], float(r[2])) for r in place.rows()] == [("a", 1.0), ("b", 7.0)]
-    errors = [r["result_error"] for r in spark.read.format("delta").load(place.log.path).collect()]
+    errors = [r["result_error"] for r in rows_at(spark, place.log.path).collect()]
     assert sorted(e for e in errors if e) == ["data_error: a is no decimal(4,1)"]
     bad = [change(4, "I", "c"), replace(change(5, "I", "d"), values={"lane": None, "id": "d", "a": 5})]
     with pytest.raises(ApplyError, match=r"'a' changed from decimal\(4,1\) to int"):
@@ -60,7 +61,7 @@ def test_the_key_log_has_both_keys_of_an_update_that_is_set_aside(
     DeltaTable(place.target.path(NAME)).alter.add_constraint({"small": "a < 50"})
     moved = Change(2, "U", (0, "a"), {"lane": 0, "id": "b", "a": 99, "b": "x"})
     place.apply([moved, change(3, "U", "a")])
-    found = {r["change_row_counter"]: r for r in spark.read.format("delta").load(place.log.path).collect()}
+    found = {r["change_row_counter"]: r for r in rows_at(spark, place.log.path).collect()}
     assert found[2]["result_error"] == "data_error: CHECK small refuses it"
     keys = [[found[n][k] for k in ("before_key", "after_key")] for n in (2, 3)]
     assert keys == [['lane="0" id="a"', 'lane="0" id="b"'], ['lane="0" id="a"', None]]

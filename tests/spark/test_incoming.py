@@ -12,6 +12,8 @@ from tailrace.errors import FormatError
 from tailrace.testing.changes import COLUMNS, Image, change_table
 from tailrace.testing.formats import full
 
+from .literal_tables import rows_at
+
 pytestmark = pytest.mark.spark
 NAME = "shop.item"
 
@@ -22,7 +24,7 @@ def target(spark, tmp_path):
 
 
 def rows(spark, target):
-    found = spark.read.format("delta").load(target.path(NAME)).orderBy("id").collect()
+    found = rows_at(spark, target.path(NAME)).orderBy("id").collect()
     return [(r["id"], r["name"], r["note"]) for r in found]
 
 
@@ -54,7 +56,7 @@ def test_a_column_more(spark, target):
     wide = COLUMNS | {"extra": "decimal(5,1)"}
     more = [Image(8, "I", full(8) | {"extra": Decimal("1.5")})]
     incoming.apply(target, {NAME: change_table(spark, more, columns=wide)})
-    found = spark.read.format("delta").load(target.path(NAME)).orderBy("id").collect()
+    found = rows_at(spark, target.path(NAME)).orderBy("id").collect()
     assert [(r["id"], r["extra"]) for r in found] == [(2, None), (8, Decimal("1.5")), (9, None)]
 
 

@@ -16,6 +16,8 @@ from tailrace.engine.rules import Rules
 from tailrace.model.change import Column, Relation
 from tailrace.testing.images import Image, change_table
 
+from .literal_tables import rows_at
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -76,7 +78,7 @@ def log_of(spark: SparkSession, root: str, who: str, limit: int, mode: str) -> l
     target = DeltaTarget(spark, root, app_id="t", local_limit_bytes=limit)
     applier = RulesApply(spark, target, Rules.of("strict"), root=root, task="task", app_id="t", keylog=log)
     assert applier.apply(changes(spark, who)).flagged == 3
-    rows = spark.read.format("delta").load(log.path).drop("keylog_ts", "insert_ts")
+    rows = rows_at(spark, log.path).drop("keylog_ts", "insert_ts")
     return [r.asDict() for r in rows.orderBy("keylog_sort").collect()]
 
 

@@ -17,6 +17,7 @@ from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.errors import OvertakenError
 from tailrace.testing.images import KEYLESS, RELATION, batch_of, image, move
 
+from .literal_tables import rows_at
 from .rules_model import history
 from .test_rules import Place
 
@@ -48,7 +49,7 @@ def test_rows_without_key_are_added_once(spark: SparkSession, tmp_path: Path, as
     other.alter(KEYLESS.table, KEYLESS, KEYLESS)
     asleep(delta_batch, "delta.parts", lambda: other.apply(batch_of(spark, KEYLESS, rows[:2])))
     done = one.apply(batch_of(spark, KEYLESS, rows))
-    found = spark.read.format("delta").load(one.path(KEYLESS.table))
+    found = rows_at(spark, one.path(KEYLESS.table))
     assert sorted(r["id"] for r in found.collect()) == [1, 2, 3]
     assert (done.plan, done.inserted, one.progress(KEYLESS.table)) == ("append", 1, 3)
 
@@ -65,7 +66,7 @@ def test_changes_of_a_merge_are_applied_once(spark: SparkSession, tmp_path: Path
     other.apply(batch_of(spark, RELATION, first))
     asleep(delta_batch, "delta.distributed", lambda: other.apply(batch_of(spark, RELATION, more[:2])))
     done = one.apply(batch_of(spark, RELATION, more))
-    found = spark.read.format("delta").load(one.path(RELATION.table)).collect()
+    found = rows_at(spark, one.path(RELATION.table)).collect()
     assert sorted((r["id"], r["v"]) for r in found) == [(3, "x"), (7, "y"), (9, "z")]
     # Begun anew, behind what the other one has applied: one row was moved.
     assert (done.plan, done.inserted, done.updated, done.deleted) == ("merge", 1, 0, 1)

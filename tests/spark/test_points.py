@@ -28,6 +28,7 @@ from tailrace.state.ledger import Baseline
 from tailrace.testing.images import ID, RELATION, Image, V, W, batch_of, image
 
 from ..ending import ends
+from .literal_tables import rows_at
 from .rules_model import Change, history
 from .test_rules import Place
 
@@ -68,7 +69,7 @@ def test_each_plan_is_begun_anew(spark: SparkSession, tmp_path: Path) -> None:
             life(most, before, now, rows)
         life(most, before, now, rows)
         before = now
-    (found,) = spark.read.format("delta").load(str(tmp_path / RELATION.table)).collect()
+    (found,) = rows_at(spark, str(tmp_path / RELATION.table)).collect()
     assert (found["id"], found["word"], float(found["Wide_Word"])) == (3, "C", 1.5)
     assert lake.progress(str(tmp_path / RELATION.table), "t") == 9
 

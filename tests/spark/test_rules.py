@@ -26,6 +26,7 @@ from tailrace.model import sequence
 from tailrace.operate import vendor_apply as incoming
 from tailrace.testing.images import change_table
 
+from .literal_tables import rows_at
 from .rules_model import RELATION, Change, Model, columns_of, history, logged, nulled, told
 
 if TYPE_CHECKING:
@@ -66,11 +67,11 @@ class Place:
 
     def rows(self) -> list[tuple[Any, ...]]:
         mode = self.rules.mode
-        rows = self.spark.read.format("delta").load(self.target.path(NAME))
+        rows = rows_at(self.spark, self.target.path(NAME))
         return told((tuple(r) for r in rows.select(*columns_of(mode)).collect()), mode)
 
     def logged(self) -> list[Any]:
-        return logged(self.spark.read.format("delta").load(self.log.path).collect())
+        return logged(rows_at(self.spark, self.log.path).collect())
 
     def expect(self, changes: Sequence[Change]) -> None:
         for c in changes:
@@ -119,7 +120,7 @@ def test_any_history_ends_as_row_by_row(
     place.apply(changes[len(start) :])  # what came before is passed over
     place.same(f"seed {seed}, cut {cut}")
     if mode != "archive":
-        log = sqdr_flags.recount(spark.read.format("delta").load(place.log.path))
+        log = sqdr_flags.recount(rows_at(spark, place.log.path))
         assert log.where(sqdr_flags.DIFFERS).isEmpty()
 
 
@@ -171,10 +172,7 @@ def test_what_somebody_else_commits_between_look_and_commit_is_met(
     place.expect(more)
     place.same()
     assert len(calls) == 2
-    said = [
-        r["ERROR"].split(":")[0]
-        for r in spark.read.format("delta").load(f"{place.root}/{EXCEPTIONS}").collect()
-    ]
+    said = [r["ERROR"].split(":")[0] for r in rows_at(spark, f"{place.root}/{EXCEPTIONS}").collect()]
     assert sorted(said) == ["insert_exists", "update_missing"]
 
 
@@ -234,7 +232,7 @@ def test_a_crash_before_the_key_log_is_made_good(spark: SparkSession, tmp_path: 
     place.apply([*second, change(9, "D", "b")])
     place.expect([*second, change(9, "D", "b")])
     place.same()
-    found = spark.read.format("delta").load(f"{place.root}/{EXCEPTIONS}").orderBy("ERROR").collect()
+    found = rows_at(spark, f"{place.root}/{EXCEPTIONS}").orderBy("ERROR").collect()
     assert [(r["TABLE_NAME"], r["ERROR"].split(":")[0], r["STATEMENT"][0]) for r in found] == [
         ("t", "data_error", "U"),
         ("t", "insert_exists", "I"),
@@ -252,7 +250,7 @@ def test_key_log_columns_and_modes(spark: SparkSession, tmp_path: Path) -> None:
         place.apply(changes)
         place.apply(changes)
         if mode != "off":
-            log = spark.read.format("delta").load(place.log.path).orderBy("keylog_sort")
+            log = rows_at(spark, place.log.path).orderBy("keylog_sort")
             found[mode] = log.collect()
     assert [len(found[m]) for m in ("all", "keys", "errors")] == [4, 4, 1]
     key, old = 'lane="0" id="x"', 'lane="0" id="a"'
@@ -319,7 +317,7 @@ def test_the_command_and_its_key_log_read_back(spark: SparkSession, tmp_path: Pa
     assert all(again[k] == done[k] for k in ("actions", "conflicts", "flagged", "I", "U", "D", "up to"))
     assert again["version"] > done["version"]
     options = SqdrOptions(columns="lane int, id string, a int, b string", key="lane,id")
-    log = spark.read.format("delta").load(f"{tmp_path}/keylog")
+    log = rows_at(spark, f"{tmp_path}/keylog")
     (read,) = sqdr_read.read({"ir_keylog": log}, options).changes.values()
     found = read.df.orderBy("header__change_seq", "header__change_oper").collect()
     assert [(r["header__change_oper"], r["id"], r["b"]) for r in found] == [

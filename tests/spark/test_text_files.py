@@ -15,6 +15,8 @@ from tailrace.formats.base import FILE, ROW, WHY
 from tailrace.operate import vendor_apply as incoming
 from tailrace.testing.changes import reasons
 
+from .literal_tables import rows_at
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -64,7 +66,7 @@ def test_sequences_that_differ_in_their_time_alone(spark: SparkSession, tmp_path
     def applied(*lines: str) -> tuple[list[tuple[str, str]], int]:
         put(place, "\n".join([f"{HEADERS},id,name", *lines, ""]))
         done = incoming.run(spark, str(place), "tailrace", {"key": "id"}, lake)
-        rows = spark.read.format("delta").load(f"{lake}/shop.item").orderBy("id").collect()
+        rows = rows_at(spark, f"{lake}/shop.item").orderBy("id").collect()
         return [(r["id"], r["name"]) for r in rows], done["tables"][0]["inserted"]
 
     first = [f"{seq(1, times[0])},I,1,a", f"{seq(1, times[1])},U,1,b"]

@@ -9,6 +9,8 @@ import pytest
 from tailrace.errors import UnsupportedError
 from tailrace.operate import vendor_apply as incoming
 
+from .literal_tables import rows_at
+
 pytestmark = pytest.mark.spark
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -28,7 +30,7 @@ def test_openedge_with_a_table_of_level_0(spark, tmp_path):
         in notes
     )
     assert "_Cdc-Change-Tracking: 1 rows change nothing: operation 12" in notes
-    rows = spark.read.format("delta").load(str(tmp_path / "PUB.Item"))
+    rows = rows_at(spark, str(tmp_path / "PUB.Item"))
     assert "Tags1" in rows.columns
     assert not (tmp_path / "_pending").exists()
 
@@ -51,7 +53,7 @@ def test_a_table_without_columns(spark, tmp_path, vendor):
     done = incoming.run(spark, str(tmp_path / "changes"), vendor, {}, str(tmp_path / "lake"))
     assert [t["table"] for t in done["tables"]] == ["shop.item"]
     assert "shop.bare is not applied: it has no columns but headers" in done["notes"]
-    rows = spark.read.format("delta").load(str(tmp_path / "lake" / "shop.item"))
+    rows = rows_at(spark, str(tmp_path / "lake" / "shop.item"))
     assert sorted(r["id"] for r in rows.collect()) == ["1", "2"]
     assert not (tmp_path / "lake" / "shop.bare").exists()
 

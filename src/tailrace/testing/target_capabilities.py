@@ -15,11 +15,18 @@ from ..apply.rules_apply import RulesApply
 from ..apply.targets.base import Target
 from ..apply.targets.capabilities import Capabilities
 from ..engine.rules import Rules
+from ..lake import delta as lake
 from .images import batch_of, change_table, image, move
 from .target_case import TargetCase
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_TOLD = [
+    "change_row_counter", "action_taken", "result_row_count", "flagged_count", "result_error",
+    "before_key", "after_key",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,15 +75,8 @@ class TargetCapabilities(TargetCase):
                 changes = replace(change_table(spark, relation, some), name=relation.table)
                 assert applier.apply(changes).flagged == flagged
                 self.same(spark, target, *rows, of=relation)
-            logged = spark.read.format("delta").load(log.path).orderBy("keylog_sort")
-            headers = (
-                "change_row_counter",
-                "action_taken",
-                "result_row_count",
-                "flagged_count",
-                "result_error",
-            )
-            found.append([tuple(r) for r in logged.select(*headers, "before_key", "after_key").collect()])
+            logged = lake.read(log.path).sort_by("keylog_sort").select(_TOLD)
+            found.append([tuple(row.values()) for row in logged.to_pylist()])
         assert found[0] == found[1]
 
     def test_versions_are_there_when_it_declares_them(self, spark: SparkSession, filled: Target) -> None:

@@ -40,8 +40,9 @@ class TaskBatch:
 
     `audit`: how it is audited, but for the places of columns; None: without rules and key log. `layout`: of
     the target, when that has more columns. `adds`: its changes are only added, whatever the target has.
-    `tolerant`: as in `TableBatch`; `audit` says how such changes are applied. `told`: as in `Segment`. `rows`: the changes, when they
-    have been read (`read_whole`); None: they are read from their files. `counts`: as in `TableBatch`.
+    `tolerant`: as in `TableBatch`; `audit` says how such changes are applied. `told`: as in `Segment`.
+    `rows`: the changes, when they have been read (`read_whole`); None: they are read from their files.
+    `counts`: as in `TableBatch`.
     `projection`: the mapping between the changes and `relation`, if there is one. `app`: under which name the
     progress stands in the target's commits; `shared`: other sources feed it, too. The target says both.
     """
