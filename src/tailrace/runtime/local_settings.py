@@ -78,6 +78,7 @@ def local_settings(master: str, *, little: bool = False, classes: str = "") -> d
     return settings | {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.python.daemon.module": "tailrace.runtime.daemon",
         "spark.default.parallelism": lanes,
         "spark.sql.shuffle.partitions": lanes,
         # The default of 50 tasks to read one small transaction log made a first MERGE take 29 s.

@@ -1,0 +1,17 @@
+"""Spark's daemon of Python workers on one machine: each worker is a fork of it, with what nearly all tasks
+need loaded. Otherwise each would load that anew, the next one after a quiet minute, too: a second each time.
+
+Run as `python -m tailrace.runtime.daemon` (`spark.python.daemon.module`).
+"""
+
+from __future__ import annotations
+
+import pyspark.sql.pandas.serializers
+import pyspark.worker  # noqa: F401
+from pyspark.daemon import manager
+
+from ..apply.targets.delta import local  # noqa: F401
+from ..formats import text  # noqa: F401
+
+if __name__ == "__main__":
+    manager()
