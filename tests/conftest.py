@@ -48,11 +48,13 @@ def spark() -> Iterator[SparkSession]:
     # Java made from each plan and compiled would be another quarter. It is made where a task is a process of its
     # own (demo, cluster, kill -9), in `make bench`, and in all tests with TAILRACE_CODEGEN=1.
     plans = {} if os.environ.get("TAILRACE_CODEGEN") else NO_CODE
+    given = os.environ["SPARK_SUBMIT_OPTS"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_SUBMIT_OPTS", LASTING)
+        if given == QUICK:
+            patch.setenv("SPARK_SUBMIT_OPTS", LASTING)
         _remember_names(patch)
         made = session("tests", master="local[2]", conf={"spark.driver.memory": "5g", **plans})
-        patch.setenv("SPARK_SUBMIT_OPTS", QUICK)
+        patch.setenv("SPARK_SUBMIT_OPTS", given)
         yield made
         made.stop()
 
@@ -67,9 +69,8 @@ def _remember_names(patch: pytest.MonkeyPatch) -> None:
 
         def asked_once(self: Any, name: str, ask: Callable[[Any, str], Any] = ask) -> Any:
             found = ask(self, name)
-            if isinstance(
-                found, JavaClass | JavaMember
-            ):  # not what may be another one next time: packages, values
+            # Packages and values may be others next time.
+            if isinstance(found, JavaClass | JavaMember):
                 self.__dict__[name] = found
             return found
 

@@ -282,6 +282,7 @@ class KeyLog:
         self.world, self.target = world, Target(world)
         self.waits: dict[str, list[int]] = {}
         self.moved: dict[str, int] = {}
+        self.told = False
 
     def logged(self, table: str) -> int | None:
         return self.moved.get(table, self.world.logged.get(table))
@@ -310,7 +311,8 @@ class KeyLog:
     def transactional(self, _: str) -> bool:
         return False
 
-    def of(self, *_: object, **__: object) -> KeyLog:
+    def of(self, _: str, one: Segment) -> KeyLog:
+        self.told = one.told
         return self
 
     def follow(self, batch: TableBatch, after: int, *, exact: bool, baseline: int) -> ApplyResult:
@@ -322,6 +324,12 @@ class KeyLog:
         done = ApplyResult(batch.upto, outcome=self.target.apply(batch))
         logged = self.logged(batch.table)
         assert logged is not None
-        self.waits.setdefault(batch.table, []).extend(c.number for c in changes if c.number > logged)
+        if self.told:
+            if batch.upto > logged:
+                raise BrokenError(f"{batch.table}: is logged up to {logged}, not to {batch.upto}")
+            return done
+        if after < logged < batch.upto:
+            raise BrokenError(f"{batch.table}: is logged up to {logged}, and {after} to {batch.upto} come")
+        self.waits.setdefault(batch.table, []).extend(c.number for c in changes if after >= logged)
         self.moved[batch.table] = max(logged, batch.upto)
         return done

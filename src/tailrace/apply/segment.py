@@ -14,8 +14,8 @@ from ..state.ledger import Baseline, Stored
 class Segment:
     """A stretch of one table's changes with one layout: change numbers in (after, upto], positions from
     `position` on; `before` is the layout the target has when the segment begins. `tolerant`: the window of
-    the baseline was open, so some of the changes may be in the target's rows already. `told`: the key log has
-    the changes already, from before a new baseline put the target back."""
+    the baseline was open, so some of the changes may be in the target's rows already. `told`: the key log is
+    past the changes, which come again: a new baseline, or somebody, has put the target back."""
 
     after: int
     upto: int

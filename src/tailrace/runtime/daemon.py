@@ -6,6 +6,10 @@ Run as `python -m tailrace.runtime.daemon` (`spark.python.daemon.module`).
 
 from __future__ import annotations
 
+import gc
+import os
+
+import numpy as np
 import pyspark.sql.pandas.serializers
 import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
@@ -13,5 +17,9 @@ from pyspark.daemon import manager
 from ..apply.targets.delta import local  # noqa: F401
 from ..formats import text  # noqa: F401
 
+# Otherwise all workers would draw the same numbers.
+os.register_at_fork(after_in_child=np.random.seed)
+
 if __name__ == "__main__":
+    gc.freeze()  # a worker that collects garbage copies no page of this
     manager()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_TOLD = [
+_COMPARED = [
     "change_row_counter", "action_taken", "result_row_count", "flagged_count", "result_error",
     "before_key", "after_key",
 ]  # fmt: skip
@@ -75,7 +75,7 @@ class TargetCapabilities(TargetCase):
                 changes = replace(change_table(spark, relation, some), name=relation.table)
                 assert applier.apply(changes).flagged == flagged
                 self.same(spark, target, *rows, of=relation)
-            logged = lake.read(log.path).sort_by("keylog_sort").select(_TOLD)
+            logged = lake.read(log.path).sort_by("keylog_sort").select(_COMPARED)
             found.append([tuple(row.values()) for row in logged.to_pylist()])
         assert found[0] == found[1]
 

@@ -194,9 +194,7 @@ class Faults:
         """A process in which Spark runs Python; now and then the one that starts them."""
 
         def python(one: psutil.Process) -> bool:
-            return (
-                any("pyspark" in a or "runtime.daemon" in a for a in one.cmdline()) and one.name() != "java"
-            )
+            return any("pyspark" in a for a in one.cmdline()) and one.name() != "java"
 
         daemon = self._soon(pid, python)
         worker = None if daemon is None else self._child(daemon, python)
