@@ -11,10 +11,12 @@ import pytest
 
 import tailrace
 from tailrace.errors import UnsupportedError
-from tailrace.model.change import Column, Relation
+from tailrace.model import mask
+from tailrace.model.change import HEADERS, Column, Relation
 from tailrace.query.history_table import HistoryTable
 from tailrace.store.tables import ensure
 
+from ..ending import ends
 from .task_home import ITEM, TaskHome
 
 pytestmark = pytest.mark.unit
@@ -100,3 +102,21 @@ def test_rows_of_before_a_truncate_have_no_value_of_a_column_that_came_later(tmp
         ("insert", 2, "new"),
     ]
     assert isinstance(base, pa.Table) and base.column_names == ["id"]
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_what_a_crash_kept_out_of_the_versions_is_done_by_the_next_call(tmp_path: Path, more: bool) -> None:
+    """Before the next changes, which may leave out what the row has."""
+    home = begun(tmp_path, KEY, P, Q)
+    base = tailrace.open(home.file).table(ITEM).as_of(10).table()
+    keep(home, tmp_path, base=base)
+    home.store((13, "U", {"id": 1, "p": "p1", "q": "newer"}))
+    with ends("history.exchange"):
+        keep(home, tmp_path)
+    if more:  # it lacks q
+        known = {"header__column_mask": mask.encode(len(HEADERS) + n for n in (0, 1))}
+        home.store((14, "B", {"id": 1, "p": "p1", **known}), (14, "U", {"id": 9, "p": "p2", **known}))
+    history = keep(home, tmp_path)
+    want = {(2, "p2", "new"), (9, "p2", "newer") if more else (1, "p1", "newer")}
+    assert {(r["id"], r["p"], r["q"]) for r in history.current().rows()} == want
+    assert not history.cut_off

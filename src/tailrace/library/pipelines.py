@@ -238,9 +238,13 @@ def _snapshots(
 ) -> None:
     from pyspark.sql import functions as F
 
+    from ..query.history_spark import finish_in_tasks
     from ..query.history_table import batch_of
 
     last = batch_of(path, flow.name)
+    # What is no longer in the next snapshot is looked for in the versions.
+    if last is not None and (there := HistoryTable.open(path)).cut_off:
+        finish_in_tasks(spark, there)
     if flow.once and last is not None:
         return
     while (found := _snapshot(flow, spark, views, last)) is not None:

@@ -101,6 +101,7 @@ def follow(
         raise UnsupportedError(why, where=path, hint=_ANOTHER)
     noted = None if start is None else Begun(Point.of(start).text, layout)
     history = HistoryTable.make(path, data, rules, pa.string(), {} if noted is None else noted.as_property())
+    history.finish()  # the changes that are to come are told on top of its rows
     if under is not None:
         history.apply(_base(under, history.data))
     # The first time, even if there are none: it tells from where on changes are needed. `start` does, too.

@@ -50,6 +50,12 @@ def apply_in_tasks(
         _store(spark, history, flow, df, number)
         if batch is not None:
             lake.commit(history.events_path, [], progress={flow_app(name): batch})
+    finish_in_tasks(spark, history, at)
+
+
+def finish_in_tasks(spark: SparkSession, history: HistoryTable, at: dt.datetime | None = None) -> None:
+    """Brings the events that are stored into the versions, as `HistoryTable.finish` does, whatever their
+    number."""
     changed = _changed(spark, history, lake.reached(DeltaTable(history.path), APP))
     number = lake.reached(DeltaTable(history.events_path), APP)
     _merge(spark, history, changed, at or dt.datetime.now(dt.timezone.utc))

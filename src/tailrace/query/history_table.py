@@ -2,7 +2,7 @@
 
 In addition to its versions, a history keeps its events (folder `_events`): whatever the order, the batches
 and the repetitions in which they came, the versions are those that all of them make together. Events are
-written first; what a crash kept out of the versions is done by the next batch.
+written first; what a crash kept out of the versions is done by the next batch, or by `finish`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
@@ -152,14 +153,29 @@ class HistoryTable:
             known = there.append(found, {} if batch is None else {flow_app(flow): batch})
         else:
             known, aside = found.events.num_rows, 0
+        settled = self._settled(at or dt.datetime.now(dt.timezone.utc))
+        if (there.number + 1) % MAINTAIN_EVERY == MAINTAIN_EVERY - 1:
+            self.maintain()
+        return HistoryBatch(settled.came.num_rows, len(settled.gone), aside, known)
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether events are not in the versions yet: a crash kept them out, if nobody else writes."""
+        return self.events().number > lake.reached(DeltaTable(self.path), APP)
+
+    def finish(self) -> None:
+        """Does what a crash kept out of the versions.
+
+        Raises:
+            ConcurrentCommitError: another process writes to the history, too.
+        """
+        if self.cut_off:
+            self._settled(dt.datetime.now(dt.timezone.utc))
+
+    def _settled(self, at: dt.datetime) -> Settled:
         for _ in range(_TRIES):
-            try:
-                settled = self._settle(at or dt.datetime.now(dt.timezone.utc))
-            except CommitFailedError:
-                continue
-            if (there.number + 1) % MAINTAIN_EVERY == MAINTAIN_EVERY - 1:
-                self.maintain()
-            return HistoryBatch(settled.came.num_rows, len(settled.gone), aside, known)
+            with suppress(CommitFailedError):
+                return self._settle(at)
         raise ConcurrentCommitError(
             "another process writes to the history all the time", where=self.path, hint="let one write to it"
         )
