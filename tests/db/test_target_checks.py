@@ -141,8 +141,9 @@ def test_a_source_table_is_not_dropped_as_a_target(
         with pytest.raises(ApplyError, match="it is not dropped"):
             drop(task, dry_run=dry_run, targets=True, source=ask_source)
     before = orders.read(task.orders_path)
-    with pytest.raises(ApplyError, match="it is not dropped"):
-        ordering.order(task, orders.REMOVE, ["s.a"], drop_target=True)
+    for dry_run in (True, False):
+        with pytest.raises(ApplyError, match="it is not dropped"):
+            ordering.order(task, orders.REMOVE, ["s.a"], drop_target=True, dry_run=dry_run)
     assert orders.read(task.orders_path) == before
     assert tables.execute("select id from s.a union all select id from s.b").fetchall() == [(1,), (2,)]
     assert drop(task, dry_run=False, source=ask_source).targets == []

@@ -27,6 +27,7 @@ from tailrace.engine.columns import OP
 from tailrace.lake import delta as lake
 from tailrace.testing.images import ID, RELATION, Image, V, W, batch_of, image
 from tailrace.testing.mapped_targets import MappedTargetConformance, places
+from tailrace.testing.target_case import TargetCase
 from tailrace.testing.targets import TargetConformance
 
 from .literal_tables import rows_at
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-class _Delta(TargetConformance):
+class _Delta(TargetCase):
     limit: int
     share, rewritten = 0, 0
 
@@ -61,7 +62,7 @@ class _Delta(TargetConformance):
         spark.sql(statement.format(f"delta.`{target.path(table)}`"))
 
 
-class TestTaskLocal(_Delta):
+class TestTaskLocal(_Delta, TargetConformance):
     limit = 1 << 30
 
     @pytest.mark.slow
@@ -152,7 +153,7 @@ def merged(tmp_path: Path, keys: range, memory: int) -> tuple[str, list[pa.Recor
 
 
 @pytest.mark.slow
-class TestDistributed(_Delta):
+class TestDistributed(_Delta, TargetConformance):
     limit = 0
 
     def test_plans(self, spark: SparkSession, filled: Target) -> None:
@@ -162,7 +163,7 @@ class TestDistributed(_Delta):
 
 
 @pytest.mark.slow
-class TestRewritten(_Delta):
+class TestRewritten(_Delta, TargetConformance):
     limit = 0
     rewritten = 1 << 30
 

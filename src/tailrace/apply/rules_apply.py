@@ -226,11 +226,12 @@ class RulesApply:
         return of_table(changes, self._rules, there)
 
     def _preview(self, changes: ChangeTable) -> ApplyResult:
+        if held := self.suspensions.reason(changes.name):
+            return ApplyResult(suspended=held)
         reached = self._reached(changes.name)
         batch = self._cut(changes)(reached, None)
-        held = self.suspensions.reason(changes.name)
-        if batch.empty or held:
-            return ApplyResult(suspended=held)
+        if batch.empty:
+            return ApplyResult()
         layout = effects.relation_of(batch.found.relation, self._rules)
         exists = self._target.exists(changes.name)
         there = self._there(batch, layout, folds=False) if exists else None

@@ -83,6 +83,7 @@ class FollowedTables:
         self._renaming = Renaming(task)
         self._behind = False  # a finding or an order is not acted on yet
         self._began = False
+        self._waits: dict[str, str] = {}
 
     def begin(self, source: LogSource) -> None:
         """The tables at the start of a session. Those that the task file selects no longer leave at the first
@@ -164,7 +165,7 @@ class FollowedTables:
         At the start and the end of a session, too: with `--once` there may be no look in between.
         """
         self._behind = self.known.look() or self._behind
-        drop_targets(self.task, self.known.states, busy)
+        drop_targets(self.task, self.known.states, busy, self._waits)
 
     def _wanted(self, source: LogSource) -> list[str]:
         self._moved = self.watch.moved(source)

@@ -103,7 +103,8 @@ class DeltaLanding:
             return
         if self.own:
             quoted = {n.replace('"', '""'): v.replace("'", "''") for n, v in self.own.items()}
-            DeltaTable(self.path).delete(" AND ".join(f"\"{n}\" = '{v}'" for n, v in quoted.items()))
+            mine = " AND ".join(f"\"{n}\" = '{v}'" for n, v in quoted.items())
+            lake.retried(lambda: DeltaTable(self.path).delete(mine))
             return
         fs, folder = lake.filesystem(self.path)
         fs.delete_dir(folder)

@@ -3,12 +3,14 @@ and what happens to the targets of removed tables."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..apply.target_checks import refuse_to_drop
 from ..config.task import Task
+from ..errors import ApplyError
 from ..lake import delta as lake
 from ..lake import log
 from ..lake.failpoints import reach
@@ -19,6 +21,9 @@ from ..state.ledger import Baseline
 from ..state.orders import TableControl
 from .snapshot_sink import landings
 
+logger = logging.getLogger(__name__)
+
+_WAITS = "the target of %s is not removed yet: %s; `tailrace add TASK %s` takes the order back"
 History: TypeAlias = Mapping[str, Sequence[log.Layout]]
 """The relation history by table."""
 
@@ -153,19 +158,39 @@ def _if_there(table: str) -> str:
     return "".join(f"[{c}]" if c in "*?[" else c for c in table[:-1]) + f"[{table[-1]}]"
 
 
-def drop_targets(task: Task, states: Mapping[str, TableControl], busy: Collection[str] = ()) -> list[str]:
+def drop_targets(
+    task: Task,
+    states: Mapping[str, TableControl],
+    busy: Collection[str] = (),
+    waits: dict[str, str] | None = None,
+) -> list[str]:
     """Removes the targets of removed tables for which this was ordered, once apply has acknowledged it and
     no baseline of them is running (`busy`); returns these tables. For the capture process, or if there is
-    none."""
+    none.
+
+    `waits`: keeps why targets cannot be removed now, by table; it is logged when it is something else.
+
+    Raises:
+        ApplyError: a target cannot be removed, and nobody waits.
+    """
     gone = [
         t for t, one in states.items()
         if one.dropped and one.member == "removed" and t not in busy and not one.moving
         and tables.heard(task.run_path, one.dropped)
     ]  # fmt: skip
-    if gone:
-        refuse_to_drop(task, gone)
+    dropped = []
     for table in gone:
-        landings(task)(table).drop(table)
+        try:
+            refuse_to_drop(task, [table])
+            landings(task)(table).drop(table)
+        except ApplyError as error:
+            if waits is None:
+                raise
+            if waits.get(table) != str(error):
+                logger.warning(_WAITS, table, error, table, extra={"table": table})
+            waits[table] = str(error)
+            continue
         reach("membership.dropped")
         tables.give(task.orders_path, tables.DROPPED, [table], why="", who="capture")
-    return gone
+        dropped.append(table)
+    return dropped

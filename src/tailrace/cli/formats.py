@@ -71,10 +71,10 @@ def convert(
 
     given = _options(option or [], from_, to)
     reading = work.side(from_, source, given[0])
+    work.refuse(reading, work.side(to, target, given[1], files), on_bad)  # before a JVM is started
     with tempfile.TemporaryDirectory() as scratch:
         place = str(Path(scratch) / "out") if dry_run else target
         writing = work.side(to, place, given[1], files)
-        work.refuse(reading, writing, on_bad)  # before a JVM is started
         with started("tailrace convert", _TASKS, "converting", quiet=as_json, reads=[source]) as spark:
             report = work.convert(spark, reading, writing, on_bad=on_bad, strict=strict)
     print_json(report.as_dict()) if as_json else _show(report, "would be" if dry_run else "")

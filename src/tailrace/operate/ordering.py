@@ -91,10 +91,10 @@ def order(
     if action in (RESYNC, ADD) and not replace_archives:
         _refuse_archives(task, [t for t in chosen if t in baselines])
     running = [half for half in ("capture", "pipeline") if live.locked(task.run_path, half)]
+    if drop_target and chosen:
+        refuse_to_drop(task, chosen)
     if dry_run or not chosen:
         return OrderResult(action, chosen, passed, 0, dry_run, running)
-    if drop_target:
-        refuse_to_drop(task, chosen)
     reason = why or f"ordered with tailrace {action}"
     number = orders.give(task.orders_path, action, chosen, why=reason, who=user())
     gone: list[str] = []
@@ -122,6 +122,8 @@ def begin_anew(
     if not replace_archives:
         _refuse_archives(task, [t for t in mine if t in baselines])
     if dry_run:
+        live.refuse(task.run_path, "capture")
+        streams.refuse_unread(task)
         return OrderResult(RESYNC, mine, {}, 0, dry_run)
     reason = why or "ordered with tailrace resync --new-stream"
     return OrderResult(RESYNC, mine, {}, streams.give_up(task, who=user(), why=reason))

@@ -140,7 +140,9 @@ def run(
         held = _suspensions(root, app_id, good if resume and not dry_run else ())
         applied: list[dict[str, Any]] = []
         with _running(ruling, app_id, changes, target, root, good, dry_run=dry_run) as log:
-            applier = None if ruling is None else _applier(spark, place, root, app_id, ruling, log)
+            applier = (
+                None if ruling is None else _applier(spark, place, root, app_id, ruling, log, dry_run=dry_run)
+            )
             try:
                 applied.extend(_each(applier, place, held, good, ruling, dry_run=dry_run))
             finally:
@@ -264,9 +266,16 @@ def _cut(target: Target, changes: ChangeTable) -> Iterator[ChangeTable]:
 
 
 def _applier(
-    spark: SparkSession, place: Target, root: str, app_id: str, ruling: Ruling, log: KeyLog | None
+    spark: SparkSession,
+    place: Target,
+    root: str,
+    app_id: str,
+    ruling: Ruling,
+    log: KeyLog | None,
+    *,
+    dry_run: bool,
 ) -> RulesApply:
-    if log is not None:
+    if log is not None and not dry_run:
         recover(place, log)
     return RulesApply(spark, place, ruling.rules, root=root, task=app_id, app_id=app_id, keylog=log)
 

@@ -146,16 +146,22 @@ def give_up(task: Task, *, who: str, why: str) -> int:
         ConfigError: capture runs, or the task has read nothing yet.
     """
     with live.lock(task.run_path, "capture"):
-        now = newest(task)
-        if not now.stream:
-            raise ConfigError(
-                "the task has not read anything yet: it has no slot to replace",
-                where=task.name,
-                hint="start it with `tailrace run`",
-            )
+        now = refuse_unread(task)
         if now.state == MADE:
             now = write(task, replace(now, stream=now.stream + 1, state=ANEW, who=who, why=why))
     return now.stream
+
+
+def refuse_unread(task: Task) -> StreamRecord:
+    """The current record; ConfigError if there is no stream that could be given up."""
+    now = newest(task)
+    if not now.stream:
+        raise ConfigError(
+            "the task has not read anything yet: it has no slot to replace",
+            where=task.name,
+            hint="start it with `tailrace run`",
+        )
+    return now
 
 
 def write(task: Task, one: StreamRecord) -> StreamRecord:

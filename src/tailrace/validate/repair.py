@@ -43,7 +43,7 @@ from ..apply.targets.postgresql.target import PostgresTarget
 from ..apply.targets.task_batch import TaskBatch
 from ..config.spread import cluster
 from ..config.task import Task
-from ..errors import ApplyError, TailraceError
+from ..errors import ApplyError, TailraceError, TargetLostError
 from ..lake import delta as lake
 from ..model import sequence
 from ..model.change import PREFIX, ChangeTable, Relation
@@ -187,6 +187,8 @@ class Repair:
             if (done := self._applied_here(table, relation, after, upto)) is not None:
                 return replace(said, run_id=done or None)
             self._apply(said, relation, upto)
+        except TargetLostError:  # whether it was written, nobody knows
+            raise
         except ApplyError as error:  # nothing was written; other tables may be repaired
             return Repaired(table, refused=f"the target refuses the rows that it lacks: {error.what}")
         logbook = self._keylog()

@@ -28,6 +28,9 @@ from .shared import delete_own, refuse
 from .stage import pgbinary_rows
 from .types import base, column_type, sql_type
 
+_SOON = b"SET LOCAL lock_timeout = '2s'"
+"""Capture reads nothing while it waits for who uses a target that is to be removed; it tries again later."""
+
 
 @dataclass(frozen=True)
 class PostgresLanding:
@@ -124,6 +127,7 @@ class PostgresLanding:
             if progress.read(on, table) is None:
                 return
             one_at_a_time(on)
+            on.execute(_SOON)
             if progress.others(on, table) or progress.adopted(on, table):
                 delete_own(on, progress, table)
             else:
