@@ -159,6 +159,8 @@ def test_command(spark, csv, tmp_path):
     dry = CliRunner().invoke(app, [*words[:2], str(tmp_path / "p"), *words[3:], "--dry-run"])
     assert dry.exit_code == 3, dry.output
     assert not (tmp_path / "p").exists()
+    full = CliRunner().invoke(app, [*words, "--dry-run"])
+    assert isinstance(full.exception, ConfigError) and "is not empty" in str(full.exception)
 
 
 def test_wrong_words():

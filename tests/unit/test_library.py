@@ -16,6 +16,7 @@ from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import schema_of
 from tailrace.operate.ordering import begin_anew
+from tailrace.state import live
 from tailrace.store.trimming import Bound, trim
 
 from .task_home import COLUMNS, ITEM, TaskHome, at, item, partly_applied, position, rows, seq, values
@@ -293,6 +294,12 @@ def test_an_archive_loses_what_it_has_kept_only_on_request(home: TaskHome) -> No
         assert "--replace-archives" in str(refused.value)
         with pytest.raises(ConfigError, match="replaces all changes"):
             begin_anew(task.task, dry_run=dry_run)
+    for dry_run in (True, False):
+        with pytest.raises(ConfigError, match="has not read anything yet"):
+            begin_anew(task.task, dry_run=dry_run, replace_archives=True)
+    home.captured(10, 1)
+    with live.lock(task.task.run_path, "capture"), pytest.raises(ConfigError, match="already running"):
+        begin_anew(task.task, dry_run=True, replace_archives=True)
     assert begin_anew(task.task, dry_run=True, replace_archives=True).tables == [ITEM]
     assert task.resync(ITEM, replace_archives=True).tables == [ITEM]
 
