@@ -65,6 +65,15 @@ class _Delta(TargetCase):
 class TestTaskLocal(_Delta, TargetConformance):
     limit = 1 << 30
 
+    def test_spark_reads_what_a_task_wrote(self, spark: SparkSession, filled: Target) -> None:
+        renamed = RELATION.with_columns([ID, replace(V, name="word"), W])
+        filled.alter(RELATION.table, RELATION, renamed)
+        self.run(spark, filled, (4, "U", {"id": 1, "word": "A"}), (5, "D", {"id": 2}), of=renamed)
+        assert isinstance(filled, DeltaTarget)
+        df = spark.read.format("delta").load(filled.path(RELATION.table))
+        found = sorted((r["id"], r["word"], float(r["Wide_Word"])) for r in df.collect())
+        assert found == [(1, "A", 1.5), (3, "c", 1.5)]
+
     @pytest.mark.slow
     def test_a_batch_too_large_for_a_task_is_merged_by_spark(
         self, spark: SparkSession, filled: Target, monkeypatch: pytest.MonkeyPatch
