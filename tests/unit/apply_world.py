@@ -282,7 +282,7 @@ class KeyLog:
         self.world, self.target = world, Target(world)
         self.waits: dict[str, list[int]] = {}
         self.moved: dict[str, int] = {}
-        self.told = False
+        self.past = False
 
     def logged(self, table: str) -> int | None:
         return self.moved.get(table, self.world.logged.get(table))
@@ -311,8 +311,8 @@ class KeyLog:
     def transactional(self, _: str) -> bool:
         return False
 
-    def of(self, _: str, one: Segment) -> KeyLog:
-        self.told = one.told
+    def of(self, *_: object, window: bool, logged: bool) -> KeyLog:
+        self.past = logged
         return self
 
     def follow(self, batch: TableBatch, after: int, *, exact: bool, baseline: int) -> ApplyResult:
@@ -324,7 +324,7 @@ class KeyLog:
         done = ApplyResult(batch.upto, outcome=self.target.apply(batch))
         logged = self.logged(batch.table)
         assert logged is not None
-        if self.told:
+        if self.past:
             if batch.upto > logged:
                 raise BrokenError(f"{batch.table}: is logged up to {logged}, not to {batch.upto}")
             return done

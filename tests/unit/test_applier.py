@@ -88,7 +88,7 @@ def test_what_the_key_log_has_cuts_the_range() -> None:
 
     def cut(after: int, upto: int, logged: int) -> list[tuple[int, int, str, bool]]:
         found = segments(history, baseline("a", 5), after, upto, logged)
-        return [(s.after, s.upto, s.relation.key[0], s.told) for s in found]
+        return [(s.after, s.upto, s.relation.key[0], s.logged) for s in found]
 
     assert cut(10, 30, 20) == [(10, 20, "a", True), (20, 30, "a", False)]
     assert cut(10, 60, 50) == [(10, 39, "a", True), (39, 50, "b", True), (50, 60, "b", False)]

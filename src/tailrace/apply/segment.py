@@ -14,8 +14,8 @@ from ..state.ledger import Baseline, Stored
 class Segment:
     """A stretch of one table's changes with one layout: change numbers in (after, upto], positions from
     `position` on; `before` is the layout the target has when the segment begins. `tolerant`: the window of
-    the baseline was open, so some of the changes may be in the target's rows already. `told`: the key log is
-    past the changes, which come again: a new baseline, or somebody, has put the target back."""
+    the baseline was open, so some of the changes may be in the target's rows already. `logged`: the key log
+    is past the changes, which come again: a new baseline, or somebody, has put the target back."""
 
     after: int
     upto: int
@@ -23,7 +23,7 @@ class Segment:
     relation: Relation
     before: Relation
     tolerant: bool = False
-    told: bool = False
+    logged: bool = False
 
     def unclear(self, counts: Mapping[str, int]) -> str | None:
         """Why an open window's changes cannot be told from the rows that were read in it; None: they can.
@@ -55,10 +55,10 @@ def slices(pending: Sequence[Stored], max_changes: int, max_bytes: int = 1 << 62
 
 
 def segments(
-    history: Sequence[log.Layout], baseline: Baseline | None, after: int, upto: int, logged: int = -1
+    history: Sequence[log.Layout], baseline: Baseline | None, after: int, upto: int, log_upto: int = -1
 ) -> list[Segment]:
     """One table's range (after, upto] cut where its layout changes, where its baseline's window closes, and
-    at the change number that its key log has reached (`logged`); `history` is that table's, in order."""
+    at the change number that its key log has reached (`log_upto`); `history` is that table's, in order."""
     position = baseline.position if baseline else ""
     past = [one for one in history if log.number(one) <= after or one is history[0]]
     current = past[-1].relation
@@ -78,7 +78,7 @@ def segments(
         before = relation
     closes = baseline.closes if baseline else 0
     found = [part for one in found for part in _cut(one, closes, lambda early: replace(early, tolerant=True))]
-    return [part for one in found for part in _cut(one, logged, lambda early: replace(early, told=True))]
+    return [part for one in found for part in _cut(one, log_upto, lambda early: replace(early, logged=True))]
 
 
 def _cut(one: Segment, at: int, marked: Callable[[Segment], Segment]) -> list[Segment]:

@@ -43,7 +43,9 @@ class SegmentApply:
 
     def __post_init__(self) -> None:
         one = self.segment
-        self._applier = self.rules.of(self.table, one) if self.rules else None
+        self._applier = None
+        if self.rules:
+            self._applier = self.rules.of(self.table, one.relation, window=one.tolerant, logged=one.logged)
         logged = self.rules is not None and self.rules.logged(self.table) is not None
         self._reached = self.target.progress(self.table) if logged else -1
 

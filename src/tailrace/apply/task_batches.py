@@ -105,7 +105,7 @@ class TaskBatches:
             segment.position,
             adds=archives or not looks,
             tolerant=segment.tolerant,
-            told=segment.told,
+            logged=segment.logged,
             counts=counts,
             projection=projection,
         )
@@ -140,4 +140,6 @@ class TaskBatches:
         return found
 
     def _applier(self, one: TaskBatch) -> RulesApply | None:
-        return self.rules.of(one.table, one) if self.rules else None
+        if self.rules is None:
+            return None
+        return self.rules.of(one.table, one.relation, window=one.tolerant, logged=one.logged)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..engine.rules import Rules
 from ..model.change import Relation
@@ -22,22 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from .targets.base import Target
-
-
-class Stretch(Protocol):
-    """Changes of a table that are applied in one way; attributes as in `Segment`."""
-
-    @property
-    def relation(self) -> Relation:
-        """The layout of the changes."""
-
-    @property
-    def tolerant(self) -> bool:
-        """Whether they lie in the open window of a baseline."""
-
-    @property
-    def told(self) -> bool:
-        """Whether the key log has them already."""
 
 
 @dataclass(frozen=True)
@@ -87,21 +71,24 @@ class TaskRules:
         self._recovered = False
         self._suspends: list[Callable[[], None]] = []
 
-    def of(self, table: str, one: Stretch) -> RulesApply | None:
+    def of(
+        self, table: str, relation: Relation, *, window: bool = False, logged: bool = False
+    ) -> RulesApply | None:
         """What applies some changes of a table; None: the target alone, as it does without rules.
 
-        Those of an open window are made to fit, whatever they meet; what the key log has is not logged again.
+        `window`: rows of a baseline may have the changes already: they are made to fit, whatever they meet.
+        `logged`: the key log is past them, and they are not logged again.
 
         Raises:
             ConfigError: it has no key, and is to mark deleted rows.
         """
         rules = self._of_table(table).rules
-        rules = rules.lenient if one.tolerant else rules
-        if not one.relation.key:
+        rules = rules.lenient if window else rules
+        if not relation.key:
             refuse_marks(table, rules)
-        logged = self._log.mode != "off" and not one.told
-        if rules.plain and not logged:
-            self._once(table, one.relation)
+        keylog = None if logged or self._log.mode == "off" else self._log
+        if rules.plain and keylog is None:
+            self._once(table, relation)
             return None
         return RulesApply(
             self._spark,
@@ -110,10 +97,10 @@ class TaskRules:
             root=self._root,
             task=self._task,
             app_id=self._app,
-            keylog=self._log if logged else None,
+            keylog=keylog,
             suspensions=self._suspensions,
             later=self._suspends.append,
-            window=one.tolerant,
+            window=window,
         )
 
     def transactional(self, table: str) -> bool:

@@ -139,10 +139,8 @@ def run(
             progress.begins()
         held = _suspensions(root, app_id, good if resume and not dry_run else ())
         applied: list[dict[str, Any]] = []
-        with _running(ruling, app_id, changes, target, root, good, dry_run=dry_run) as log:
-            applier = (
-                None if ruling is None else _applier(spark, place, root, app_id, ruling, log, dry_run=dry_run)
-            )
+        with _running(ruling, app_id, changes, place, target, root, good, dry_run=dry_run) as log:
+            applier = None if ruling is None else _applier(spark, place, root, app_id, ruling, log)
             try:
                 applied.extend(_each(applier, place, held, good, ruling, dry_run=dry_run))
             finally:
@@ -266,17 +264,8 @@ def _cut(target: Target, changes: ChangeTable) -> Iterator[ChangeTable]:
 
 
 def _applier(
-    spark: SparkSession,
-    place: Target,
-    root: str,
-    app_id: str,
-    ruling: Ruling,
-    log: KeyLog | None,
-    *,
-    dry_run: bool,
+    spark: SparkSession, place: Target, root: str, app_id: str, ruling: Ruling, log: KeyLog | None
 ) -> RulesApply:
-    if log is not None and not dry_run:
-        recover(place, log)
     return RulesApply(spark, place, ruling.rules, root=root, task=app_id, app_id=app_id, keylog=log)
 
 
@@ -285,17 +274,21 @@ def _running(
     ruling: Ruling | None,
     app_id: str,
     source: str,
+    place: Target,
     target: str,
     root: str,
     tables: Iterable[str],
     *,
     dry_run: bool,
 ) -> Iterator[KeyLog | None]:
-    """The key log, with a run of each table, for the duration of the block; None if none is written."""
+    """The key log, with a run of each table, for the duration of the block; None if none is written. What a
+    crash kept from it is there, too, but for a dry run."""
     if ruling is None or ruling.keylog is None:
         yield None
         return
     log = KeyLog(ruling.keylog, app_id=app_id, run_id="", mode=ruling.keylog_mode)
+    if not dry_run:
+        recover(place, log)
     if dry_run or ruling.keylog_mode == "off":
         yield log
         return

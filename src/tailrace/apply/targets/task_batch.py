@@ -40,7 +40,7 @@ class TaskBatch:
 
     `audit`: how it is audited, but for the places of columns; None: without rules and key log. `layout`: of
     the target, when that has more columns. `adds`: its changes are only added, whatever the target has.
-    `tolerant`: as in `TableBatch`; `audit` says how such changes are applied. `told`: as in `Segment`.
+    `tolerant`: as in `TableBatch`; `audit` says how such changes are applied. `logged`: as in `Segment`.
     `rows`: the changes, when they have been read (`read_whole`); None: they are read from their files.
     `counts`: as in `TableBatch`.
     `projection`: the mapping between the changes and `relation`, if there is one. `app`: under which name the
@@ -58,7 +58,7 @@ class TaskBatch:
     layout: Relation | None = None
     adds: bool = False
     tolerant: bool = False
-    told: bool = False
+    logged: bool = False
     rows: pa.Table | None = field(default=None, repr=False, compare=False)
     counts: Mapping[str, int] = field(default_factory=lambda: UNKNOWN, compare=False)
     projection: Projection | None = None
