@@ -16,6 +16,8 @@ from tailrace.query.history_flow import HistoryFlow
 from tailrace.query.history_spark import apply_in_tasks
 from tailrace.query.history_table import HistoryTable
 
+from ..ending import ends
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -112,6 +114,30 @@ def test_snapshots_become_a_history(
         assert [r[-1] for r in rows(history)] == [3, 4, 2, 4]
     finally:
         spark.sql("DROP TABLE IF EXISTS snaps")
+
+
+@pytest.mark.slow
+def test_a_row_of_a_snapshot_that_was_cut_off_ends_with_the_next(spark: SparkSession, tmp_path: Path) -> None:
+    taken: list[list[Row]] = [[(1, "a")], [(1, "a"), (2, "b")], [(1, "a")]]
+    stop = [2]
+
+    def after(last: int | None) -> tuple[DataFrame, int] | None:
+        number = last or 0
+        if number == stop[0]:
+            return None
+        return spark.createDataFrame(taken[number], "id int, name string"), number + 1
+
+    made = CdcPipeline()
+    made.create_streaming_table("cut")
+    made.create_auto_cdc_from_snapshot_flow("cut", after, ["id"], stored_as_scd_type=2)
+    try:
+        with ends("history.exchange", 2):  # row 2 is among the events only
+            made.run(tmp_path / "lake", session=spark)
+        stop[0] = 3
+        history = made.run(tmp_path / "lake", session=spark)["cut"]
+        assert rows(history) == [(1, "a", 1, None), (2, "b", 2, 3)]
+    finally:
+        spark.sql("DROP TABLE IF EXISTS cut")
 
 
 def test_what_cannot_be_followed_is_an_error(spark: SparkSession, tmp_path: Path) -> None:

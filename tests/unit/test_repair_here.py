@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tailrace.apply.targets.delta import layout as delta_layout
 from tailrace.config.task import Task, load
+from tailrace.errors import ApplyError, TargetLostError
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
@@ -134,6 +135,25 @@ def test_a_key_that_the_target_has_twice_takes_spark(tmp_path: Path) -> None:
     write_deltalake(task.target_path("s.t"), rows({4: "twice"}), mode="append")
     with pytest.raises(StartedError, match=r"rows of s\.t are repaired"):
         repaired(task, {i: f"v{i}" for i in range(10)})
+
+
+def test_a_target_that_goes_away_is_none_that_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it has the rows, nobody knows: the repair has to be told again."""
+    task = task_of(tmp_path)
+
+    def fails(error: Exception) -> None:
+        def applied(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr(Repair, "_applied_here", applied)
+
+    fails(ApplyError("23514"))
+    assert repaired(task, {1: "v1"}).refused == "the target refuses the rows that it lacks: 23514"
+    fails(TargetLostError("gone"))
+    with pytest.raises(TargetLostError, match="gone"):
+        repaired(task, {1: "v1"})
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:

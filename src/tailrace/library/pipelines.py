@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, UnsupportedError
-from ..lake.delta import file_name
+from ..lake.delta import exists, file_name
 from ..query.history_flow import HistoryFlow
 from ..query.history_snapshots import GONE, VERSION, changed
 from ..query.history_table import HistoryTable
@@ -243,7 +243,7 @@ def _snapshots(
 
     last = batch_of(path, flow.name)
     # What is no longer in the next snapshot is looked for in the versions.
-    if last is not None and (there := HistoryTable.open(path)).cut_off:
+    if exists(path) and (there := HistoryTable.open(path)).cut_off:
         finish_in_tasks(spark, there)
     if flow.once and last is not None:
         return

@@ -1,0 +1,33 @@
+"""What a preview of changes looks at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tailrace.apply.rules_apply import RulesApply
+from tailrace.apply.targets.capabilities import Capabilities
+from tailrace.engine.rules import Rules
+from tailrace.model.change import ChangeTable
+
+pytestmark = pytest.mark.unit
+
+
+def test_of_a_suspended_table_nothing_is_looked_at(tmp_path: Path) -> None:
+    """Neither its target nor its changes: they may be what it is suspended for."""
+    target: Any = SimpleNamespace(capabilities=Capabilities())
+    held: Any = SimpleNamespace(reason=lambda table: f"{table} is held")
+    applier = RulesApply(
+        cast(Any, None),
+        target,
+        Rules.of("strict"),
+        root=str(tmp_path),
+        task="t",
+        app_id="t",
+        suspensions=held,
+    )
+    changes = ChangeTable(cast(Any, None), ["id"], ["id"], name="s.t")
+    assert applier.preview(changes).suspended == applier.apply(changes).suspended == "s.t is held"
