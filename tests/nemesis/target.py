@@ -141,8 +141,10 @@ class RamTarget(DeltaTarget):
         self._ram.at("look at", self.path(table))
         return self.held[table].upto if table in self.held else -1
 
-    def alter(self, table: str, before: Relation, after: Relation) -> None:
+    def alter(self, table: str, before: Relation, after: Relation, *, dry_run: bool = False) -> None:
         self._ram.at("alter", self.path(table))
+        if dry_run:
+            return
         if table not in self.held:
             self.held[table] = Held(after)
             return

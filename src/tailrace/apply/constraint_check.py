@@ -18,8 +18,9 @@ import pyarrow as pa
 from ..engine.columns import OPER, SEQ, SILENT, WHY
 from ..engine.rules import ENDING, Rules
 from ..errors import ApplyError, ConcurrentCommitError
-from ..model.change import BEFORE, PREFIX, TRUNCATE, UPDATE, ChangeTable
-from ..model.types import schema_of
+from ..model.change import BEFORE, PREFIX, TRUNCATE, UPDATE, ChangeTable, Relation
+from ..model.types import arrow_type, schema_of
+from ..store.tables import widens
 from . import data_errors, effects
 from .data_errors import Bad, Demands, lacks, retyped, unmarked, without
 from .expect import truncates_of, under
@@ -69,12 +70,15 @@ class ConstraintCheck:
         if not (archive or hang or demands.tested):
             return replace(batch, changes=data_errors.marked(batch.changes, keyed, demands))
         changes, counts, letter = batch.changes, dict(found.counts), None
+        have = self.target.columns(batch.table) if self.target.exists(batch.table) else {}
         if archive:
-            changes, counts = effects.archived(changes, counts, list(self.target.columns(batch.table)))
+            order = list(dict.fromkeys([*have, *(c.name for c in layout.columns)]))
+            changes, counts = effects.archived(changes, counts, order)
             letter = PREFIX + "change_oper"
         bad = data_errors.look(changes, keyed, demands, letter=letter)
-        if demands.tested and (tests := self.target.capabilities.tests) is not None:
-            asked = TableBatch(batch.table, layout, without(changes, bad), found.upto, counts)
+        tests, asks = self.target.capabilities.tests, self._asks(layout, have)
+        if demands.tested and tests is not None and asks is not None:
+            asked = TableBatch(batch.table, asks, without(changes, bad), found.upto, counts)
             refused = tests.refused(asked, self.rules, letter)
             bad = bad if refused is None else Bad.of(refused, bad)
         elif hang:
@@ -82,6 +86,13 @@ class ConstraintCheck:
         if bad is None and archive:  # every image was looked at: nothing is left to be judged
             return batch
         return replace(batch, changes=bad.marked(batch.changes) if bad else unmarked(batch.changes))
+
+    def _asks(self, layout: Relation, have: Mapping[str, str]) -> Relation | None:
+        """The columns that the target can be asked about. A preview finds it before it has its new layout, so
+        not those that are to come, or to become wider. None: it cannot be asked."""
+        asks = layout.with_columns([c for c in layout.columns if _holds(have.get(c.name), c.type)])
+        marks = self.rules.mode == "soft_delete" and self.rules.soft_column not in have
+        return None if marks or asks.key != layout.key else asks
 
     def _rounds(self, batch: RulesBatch, demands: Demands, bad: Bad | None) -> Bad | None:
         rows = self._rows(batch)
@@ -163,6 +174,11 @@ class CompleteTask:
             yield from pa.table(
                 [whole[SEQ], *made], ["seq", *[f"r{i}" for i in range(len(made))]]
             ).to_batches()
+
+
+def _holds(have: str | None, kind: str) -> bool:
+    """Whether a target's column (its Spark SQL type; None: there is none) holds what a type does."""
+    return have is not None and (have == kind or widens(arrow_type(kind), arrow_type(have)))
 
 
 def lacking(changes: ChangeTable, counts: Mapping[str, int]) -> bool:

@@ -109,9 +109,8 @@ def apply_one(target: Target, changes: ChangeTable, found: Incoming) -> ApplyOut
     if found.upto < 0:
         return ApplyOutcome()
     refuse_unclear(target, changes, found)
-    name = found.relation.table
-    target.alter(name, present(target, found.relation), found.relation)
-    return target.apply(TableBatch(name, found.relation, changes, found.upto, found.counts))
+    lay_out(target, found.relation)
+    return target.apply(TableBatch(found.relation.table, found.relation, changes, found.upto, found.counts))
 
 
 def refuse_unclear(target: Target, changes: ChangeTable, found: Incoming) -> None:
@@ -122,8 +121,14 @@ def refuse_unclear(target: Target, changes: ChangeTable, found: Incoming) -> Non
         whole_rows.refuse(changes.name, look(newer(changes, reached)).wrong)
 
 
-def present(target: Target, coming: Relation) -> Relation:
-    """The layout the target has now, columns known by name."""
+def lay_out(target: Target, coming: Relation, *, dry_run: bool = False) -> None:
+    """Gives a target the layout of the changes, columns known by name; errors, and `dry_run`, as
+    `Target.alter`."""
+    target.alter(coming.table, _present(target, coming), coming, dry_run=dry_run)
+
+
+def _present(target: Target, coming: Relation) -> Relation:
+    """The layout that the target has now."""
     there = target.columns(coming.table) if target.exists(coming.table) else {}
     columns = [
         Column(n, zlib.crc32(n.encode()), kind, kind, kind, key=n in coming.key) for n, kind in there.items()

@@ -175,7 +175,7 @@ class RulesApply:
             return ApplyResult()
         layout = effects.relation_of(batch.found.relation, rules)
         if end is None:
-            self._target.alter(name, incoming.present(self._target, layout), layout)
+            incoming.lay_out(self._target, layout)
         attempt = one_task.attempt(self._target, batch, layout, rules, self._exceptions, self._log)
         if attempt == LOST:  # what an attempt found is to be found anew
             if self._log is not None:
@@ -233,11 +233,9 @@ class RulesApply:
         if batch.empty:
             return ApplyResult()
         layout = effects.relation_of(batch.found.relation, self._rules)
-        exists = self._target.exists(changes.name)
-        there = self._there(batch, layout, folds=False) if exists else None
-        if exists or self._rules.mode != "archive":
-            batch = self._judged(batch)
-        batch, ends, _ = self._decided(batch, layout, there, folds=False)
+        incoming.lay_out(self._target, layout, dry_run=True)
+        there = self._there(batch, layout, folds=False) if self._target.exists(changes.name) else None
+        batch, ends, _ = self._decided(self._judged(batch), layout, there, folds=False)
         said = f"would {ends[2]}: {ends[1]} at change_seq {ends[0]}" if ends else None
         done = result_of(batch.found.upto, batch.found.counts, batch.expected, self._rules, ApplyOutcome())
         return replace(done, suspended=said)

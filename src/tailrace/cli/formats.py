@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,6 +78,8 @@ def convert(
         writing = work.side(to, place, given[1], files)
         with started("tailrace convert", _TASKS, "converting", quiet=as_json, reads=[source]) as spark:
             report = work.convert(spark, reading, writing, on_bad=on_bad, strict=strict)
+    if dry_run:  # what it names is gone
+        report = replace(report, rejects=None, pending=None)
     print_json(report.as_dict()) if as_json else _show(report, "would be" if dry_run else "")
     if any(t.bad for t in report.tables.values()):
         raise typer.Exit(FINDINGS)
@@ -162,7 +165,7 @@ def apply(
     for said in [] if as_json else remarks(done):
         out.print(f"[yellow]{escape(said)}[/]")
     if done["bad"] and not as_json:
-        out.print(f"[red]bad rows[/] with their reasons: {escape(str(done['rejects']))}")
+        _show_bad(done["bad"], done["rejects"])
     if done["bad"] or any(t.get("suspended") for t in done["tables"]):
         raise typer.Exit(FINDINGS)
 
@@ -224,10 +227,18 @@ def _show(report: ConversionReport, would: str) -> None:
         out.print(f"{count:>12,} rows {would} written to {escape(name)}")
     for note in report.notes:
         out.print(f"[yellow]note[/] {escape(note)}")
-    if report.rejects:
-        out.print(f"[red]bad rows[/] with their reasons: {escape(report.rejects)}")
+    if bad := sum(t.bad for t in report.tables.values()):
+        _show_bad(bad, report.rejects)
     if report.pending:
         out.print(f"waiting rows: {escape(report.pending)}")
+
+
+def _show_bad(many: int, rejects: str | None) -> None:
+    """`rejects`: where they are; None: nothing was written."""
+    if rejects:
+        out.print(f"[red]bad rows[/] with their reasons: {escape(rejects)}")
+    else:
+        out.print(f"[red]bad rows[/]: {many:,} would be set aside with their reasons")
 
 
 def _show_found(found: Found) -> None:

@@ -11,7 +11,7 @@ from ..apply import effects, incoming
 from ..apply.apply_result import summed
 from ..apply.full_loads import FullLoads
 from ..apply.images import refused
-from ..apply.keylog.exceptions import Suspensions
+from ..apply.keylog.exceptions import Holds, Suspensions
 from ..apply.keylog.key_log import KeyLog
 from ..apply.keylog.outbox import recover
 from ..apply.late_changes import LateChanges
@@ -137,10 +137,10 @@ def run(
         late = progress.check(changes, skip_late=skip_late)
         if not dry_run:
             progress.begins()
-        held = _suspensions(root, app_id, good if resume and not dry_run else ())
+        held = _suspensions(root, app_id, good if resume else (), dry_run=dry_run)
         applied: list[dict[str, Any]] = []
         with _running(ruling, app_id, changes, place, target, root, good, dry_run=dry_run) as log:
-            applier = None if ruling is None else _applier(spark, place, root, app_id, ruling, log)
+            applier = None if ruling is None else _applier(spark, place, root, app_id, ruling, log, held)
             try:
                 applied.extend(_each(applier, place, held, good, ruling, dry_run=dry_run))
             finally:
@@ -179,7 +179,7 @@ def _report(
 def _each(
     applier: RulesApply | None,
     place: Target,
-    held: Suspensions,
+    held: Holds,
     good: Mapping[str, ChangeTable],
     ruling: Ruling | None,
     *,
@@ -217,9 +217,11 @@ def _refuse_types(changes: Mapping[str, ChangeTable]) -> None:
         )
 
 
-def _suspensions(root: str, app_id: str, resumed: Iterable[str]) -> Suspensions:
+def _suspensions(root: str, app_id: str, resumed: Iterable[str], *, dry_run: bool) -> Holds:
     """The suspended tables, without those that are resumed."""
     held = Suspensions(root, app_id)
+    if dry_run:
+        return held.without(resumed)
     for table in resumed:
         held.resume(table)
     return held
@@ -264,9 +266,17 @@ def _cut(target: Target, changes: ChangeTable) -> Iterator[ChangeTable]:
 
 
 def _applier(
-    spark: SparkSession, place: Target, root: str, app_id: str, ruling: Ruling, log: KeyLog | None
+    spark: SparkSession,
+    place: Target,
+    root: str,
+    app_id: str,
+    ruling: Ruling,
+    log: KeyLog | None,
+    held: Holds,
 ) -> RulesApply:
-    return RulesApply(spark, place, ruling.rules, root=root, task=app_id, app_id=app_id, keylog=log)
+    return RulesApply(
+        spark, place, ruling.rules, root=root, task=app_id, app_id=app_id, keylog=log, suspensions=held
+    )
 
 
 @contextmanager
@@ -324,7 +334,9 @@ def _one(target: Target, name: str, changes: ChangeTable, *, dry_run: bool) -> d
     reached = vendor_progress.reached(target, name)
     row = {"table": name, **counted, "progress": reached, "up to": look.upto}
     if dry_run:
-        incoming.refuse_unclear(target, changes, look)
+        if look.upto >= 0:
+            incoming.refuse_unclear(target, changes, look)
+            incoming.lay_out(target, look.relation, dry_run=True)
         return {**row, "would do": "nothing: already applied" if reached >= look.upto else "apply"}
     done = asdict(incoming.apply_one(target, changes, look))
     return row | {k: done[k] for k in _DONE}

@@ -232,8 +232,20 @@ class TargetConformance(TargetCapabilities):
         after = self.relation.with_columns(
             [ID, replace(V, type="int", kind="int4", source_type="integer"), W]
         )
-        with pytest.raises(ApplyError, match="new baseline"):
-            filled.alter(self.relation.table, self.relation, after)
+        for dry_run in (True, False):
+            with pytest.raises(ApplyError, match="new baseline"):
+                filled.alter(self.relation.table, self.relation, after, dry_run=dry_run)
+
+    def test_a_dry_run_of_a_layout_changes_nothing(self, spark: SparkSession, filled: Target) -> None:
+        """Rows are there in the new layout, though."""
+        new = self.relation.with_columns([*self.relation.columns, replace(V, name="w", attnum=5)])
+        filled.alter(self.relation.table, self.relation, new, dry_run=True)
+        filled.alter("shop.other", replace(new, name="other"), replace(new, name="other"), dry_run=True)
+        assert not filled.exists("shop.other")
+        assert list(filled.columns(self.relation.table)) == [c.name for c in self.relation.columns]
+        keys = spark.createDataFrame([(1,)], "id int")
+        found = filled.rows_there(new, keys).where("id = 1").collect()
+        assert [(r["v"], r["w"]) for r in found] == [("a", None)]
 
     def test_keyless_appends(self, spark: SparkSession, target: Target) -> None:
         rows = [

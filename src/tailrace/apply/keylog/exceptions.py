@@ -5,7 +5,7 @@ Both are Delta tables in Qlik's shape (spec/qlik.md §5), in the folder of the t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Protocol
 
@@ -192,12 +192,17 @@ class Holds(Protocol):
 class Suspensions:
     """`attrep_suspended_tables` below a folder: the tables that take no changes, and why."""
 
-    def __init__(self, root: str, task: str) -> None:
+    def __init__(self, root: str, task: str, resumed: Collection[str] = ()) -> None:
         self.path, self._task = f"{root.rstrip('/')}/{SUSPENDED}", task
+        self._root, self._resumed = root, frozenset(resumed)
+
+    def without(self, tables: Iterable[str]) -> Suspensions:
+        """The same as if these tables had been resumed; nothing is written."""
+        return Suspensions(self._root, self._task, frozenset(tables))
 
     def reason(self, table: str) -> str | None:
         """Why a table is suspended; None when it is not."""
-        if not lake.exists(self.path):
+        if table in self._resumed or not lake.exists(self.path):
             return None
         mine = [
             r

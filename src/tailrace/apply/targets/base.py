@@ -78,10 +78,11 @@ class Target(Protocol):
                 Nothing was written.
         """
 
-    def alter(self, table: str, before: Relation, after: Relation) -> None:
+    def alter(self, table: str, before: Relation, after: Relation, *, dry_run: bool = False) -> None:
         """Changes the layout, matching columns by `attnum`; makes the table when it does not exist.
 
-        The same call again does nothing. Progress stays.
+        The same call again does nothing. Progress stays. `dry_run`: nothing is changed or locked; what can be
+        told without that is refused.
 
         Raises:
             ApplyError: a column's type became one its values cannot be turned into faithfully; others feed
@@ -102,8 +103,8 @@ class Target(Protocol):
         """
 
     def rows_there(self, relation: Relation, keys: DataFrame, *, reached: int | None = None) -> DataFrame:
-        """The rows under keys, all or at least those among `keys`, in the relation's columns and types;
-        else as `keys_there`."""
+        """The rows under keys, all or at least those among `keys`, in the relation's columns and types; NULL
+        in columns that the target lacks. Else as `keys_there`."""
 
     def demands(self, table: str) -> Demands:
         """What the table asks of rows that a target cannot be given at all otherwise."""

@@ -42,11 +42,12 @@ def create(path: str, relation: Relation) -> None:
     lake.create(path, schema_of(relation.columns), PROPERTIES)
 
 
-def alter(spark: SparkSession, path: str, before: Relation, after: Relation) -> None:
-    """Brings a target from one layout to another; nothing happens when it has that one already."""
-    if not lake.exists(path):
-        create(path, after)
-        return
+def refuse_layout(path: str, before: Relation, after: Relation) -> None:
+    """Refuses a layout that a target cannot be given.
+
+    Raises:
+        BaselineNeededError: values of the rows that are there do not tell what they are in it.
+    """
     old = {c.attnum: c for c in before.columns}
     for c in after.columns:
         if c.attnum in old:
@@ -55,6 +56,14 @@ def alter(spark: SparkSession, path: str, before: Relation, after: Relation) -> 
             refuse_retype(before.table, was, c, as_text=plain)
     refuse_new_key(before, after)
     refuse(DeltaTable(path), path)
+
+
+def alter(spark: SparkSession, path: str, before: Relation, after: Relation) -> None:
+    """Brings a target from one layout to another, which `refuse_layout` lets be; nothing happens when it has
+    that one already."""
+    if not lake.exists(path):
+        create(path, after)
+        return
     lake.on_newest(path, lambda now: _altered(spark, path, now, before, after))
 
 

@@ -156,12 +156,15 @@ class DeltaTarget:
                 return load_part(path, app, relation, rows, after, own, rule_columns)
             return load(path, app, relation, rows, after)
 
-    def alter(self, table: str, before: Relation, after: Relation) -> None:
+    def alter(self, table: str, before: Relation, after: Relation, *, dry_run: bool = False) -> None:
         """Changes the layout; makes the table when it does not exist."""
         if self.place(table).partition and self.exists(table):
             refuse_less(before, after, self.path(table))
         with self._locks[self.path(table)]:
-            delta_layout.alter(self._spark, self.path(table), before, after)
+            if self.exists(table):
+                delta_layout.refuse_layout(self.path(table), before, after)
+            if not dry_run:
+                delta_layout.alter(self._spark, self.path(table), before, after)
 
     def maintain(self, table: str, small_files: int, vacuum_after: float) -> None:
         """Joins small files and drops old ones; needs no snapshot in the JVM while the table is local."""

@@ -32,20 +32,30 @@ def create(session: Session, place: Place, progress: Progress, relation: Relatio
     with session.transaction():
         progress.prepare(session)
         one_at_a_time(session)
-        taken, own = False, relation
-        if others := progress.others(session, table):
-            refuse(progress, relation, others)
-        else:
-            own, added = apart(relation)
-            taken = adopts(session, place, progress, own, added)
-            if not taken:
-                make(session, progress, relation)
-            elif statement := key_of(session, progress.target(table), relation):
+        taken = takes(session, place, progress, relation)
+        if taken is not None:
+            if statement := key_of(session, progress.target(table), relation):
                 session.execute(statement.encode())
-        progress.begin(session, table, own if taken else relation)
-        if taken:
+        elif not progress.others(session, table):
+            make(session, progress, relation)
+        progress.begin(session, table, taken or relation)
+        if taken is not None:
             progress.adopt(session, table)
-            alter(session, progress, own, relation)
+            alter(session, progress, taken, relation)
+
+
+def takes(session: Session, place: Place, progress: Progress, relation: Relation) -> Relation | None:
+    """The layout in which a target that somebody made is to be taken; None when there is none, or others feed
+    it. Nothing is changed.
+
+    Raises:
+        ApplyError, BaselineNeededError: the table that is there cannot be used.
+    """
+    if others := progress.others(session, relation.table):
+        refuse(progress, relation, others)
+        return None
+    own, added = apart(relation)
+    return own if adopts(session, place, progress, own, added) else None
 
 
 def make(session: Session, progress: Progress, relation: Relation, *, key: bool = True) -> None:
@@ -88,14 +98,11 @@ def alter(session: Session, progress: Progress, have: Relation, want: Relation) 
     if same(have, want):
         return
     target = progress.target(want.table)
-    check_names([c.name for c in want.columns], want.table)
     with session.transaction():
         if progress.own(want.table):
-            refuse_less(have, want, target)
             one_at_a_time(session)
-            have = as_there(have, want, progress.others(session, want.table))
-        have = have.with_columns([*have.columns, *_made_by_hand(session, target, have, want)])
-        for step in steps(have, want, there(session, target), plain=bool(progress.own(want.table))):
+        have, made = planned(session, progress, have, want)
+        for step in made:
             try:
                 session.execute(f"ALTER TABLE {target} {step}".encode())
             except psycopg.DataError as error:
@@ -109,6 +116,24 @@ def alter(session: Session, progress: Progress, have: Relation, want: Relation) 
         if want.key and _key(have) != _key(want):
             session.execute(f"ALTER TABLE {target} ADD {primary_key(want)}".encode())
         progress.lay_out(session, want.table, want)
+
+
+def planned(
+    session: Session, progress: Progress, have: Relation, want: Relation
+) -> tuple[Relation, list[str]]:
+    """The layout that a target has, with the columns that others brought to it, and what ALTER TABLE has to
+    do for another one, keys aside. Nothing is changed.
+
+    Raises:
+        ApplyError, BaselineNeededError: the target cannot be given that layout.
+    """
+    target, own = progress.target(want.table), bool(progress.own(want.table))
+    check_names([c.name for c in want.columns], want.table)
+    if own:
+        refuse_less(have, want, target)
+        have = as_there(have, want, progress.others(session, want.table))
+    have = have.with_columns([*have.columns, *_made_by_hand(session, target, have, want)])
+    return have, steps(have, want, there(session, target), plain=own)
 
 
 def _made_by_hand(session: Session, target: str, have: Relation, want: Relation) -> list[Column]:

@@ -4,6 +4,7 @@ stages what it asks about; answers are read whole before the staging tables go.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ....engine.rules import Rules
@@ -28,13 +29,16 @@ def rows_under(
     keys: DataFrame,
     wanted: Relation,
     target: str,
+    have: Collection[str],
     only: str,
 ) -> DataFrame:
-    """The columns of `wanted` of a target's rows under `keys`, of those that `only` (SQL) lets be."""
+    """The columns of `wanted` of a target's rows under `keys`, of those that `only` (SQL) lets be; NULL in
+    columns that are not among those that the target has (`have`)."""
     try:
         staged = staging.keys(on, place, name, keys, wanted, target)
         same = " AND ".join(f"t.{quoted(k)} = s.c{i}" for i, k in enumerate(wanted.key))
-        query = f"SELECT {cells(wanted.columns)} FROM {target} t JOIN {staged.source} ON {same} WHERE {only}"
+        shown = cells(wanted.columns, have=have)
+        query = f"SELECT {shown} FROM {target} t JOIN {staged.source} ON {same} WHERE {only}"
         return staging.rows_of_query(spark, place, query, wanted).localCheckpoint(eager=True)
     finally:
         staging.drop(on, place.own(name))

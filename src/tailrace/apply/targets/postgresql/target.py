@@ -141,17 +141,29 @@ class PostgresTarget:
             row = mine.execute(query, (self.path(table),)).fetchone()
         return Size(int(row[0]) if row else 0, 1)
 
-    def alter(self, table: str, before: Relation, after: Relation) -> None:
+    def alter(self, table: str, before: Relation, after: Relation, *, dry_run: bool = False) -> None:
         """Changes the layout; makes the table when it does not exist.
 
         Columns are matched with those that the table was given, which its row of progress knows.
         """
+        if dry_run:
+            with session(self._place, self._where(table)) as mine:
+                self._plan(mine, table, after)
+            return
         with locked(self._place, self._task, table) as mine:
             found = self._progress.read(mine, table)
             if found is None:
                 layout.create(mine, self._place, self._progress, after)
             else:
                 layout.alter(mine, self._progress, found.layout, after)
+
+    def _plan(self, mine: Session, table: str, after: Relation) -> None:
+        found = self._progress.read(mine, table)
+        if found is None:
+            layout.definition(after)
+            layout.takes(mine, self._place, self._progress, after)
+        elif not layout.same(found.layout, after):
+            layout.planned(mine, self._progress, found.layout, after)
 
     def load(
         self, relation: Relation, rows: DataFrame | Parts, after: int, rule_columns: Mapping[str, str] = {}
@@ -186,7 +198,8 @@ class PostgresTarget:
         if reached is not None:
             raise UnsupportedError("a database has no versions", where=self._where(relation.table))
         if not relation.key:
-            query = f"SELECT {cells(relation.columns)} FROM {self.path(relation.table)} t"
+            have = self.columns(relation.table)
+            query = f"SELECT {cells(relation.columns, have=have)} FROM {self.path(relation.table)} t"
             return staging.rows_of_query(self._spark, self._place, query, relation)
         return self._there(relation, keys, None)
 
@@ -194,10 +207,10 @@ class PostgresTarget:
         name = f"{staging.prefix(self._task, wanted.table)}there"
         with locked(self._place, self._task, wanted.table) as mine:
             known = self._progress.read(mine, wanted.table)
-            has = known is not None and living in [c.name for c in known.layout.columns]
-            only = f"t.{quoted(living)} IS NULL" if living is not None and has else "true"
+            have = columns(known.layout if known else None, self._progress.others(mine, wanted.table))
+            only = f"t.{quoted(living)} IS NULL" if living is not None and living in have else "true"
             target = self.path(wanted.table)
-            return asked.rows_under(self._spark, mine, self._place, name, keys, wanted, target, only)
+            return asked.rows_under(self._spark, mine, self._place, name, keys, wanted, target, have, only)
 
     def demands(self, table: str) -> Demands:
         """Whether the database may refuse rows: others changed the table that tailrace made."""
