@@ -7,6 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tailrace.apply.adoption_checks import adoption_findings
 from tailrace.apply.targets.postgresql.snapshot_sink import PostgresLanding
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
@@ -140,3 +141,23 @@ def test_a_baseline_does_not_touch_what_others_made(
     db.execute("create schema lake; create table lake.t (mine int)")
     with pytest.raises(ApplyError, match="did not make it"):
         drain(task, spark)
+
+
+def test_what_others_made_is_found_before_a_run(task: Task, db: psycopg.Connection) -> None:
+    """Under a mapping, too, whose columns are not looked at."""
+    db.execute("create schema lake; create table lake.t (mine int); create table lake.u (mine int)")
+    db.execute("insert into lake.u values (1)")
+    file = Path(task.home).parent / "shop.yaml"
+    file.write_text(file.read_text() + "tables: {s.bag: {target: s.u, drop: [d]}}\n")
+    task = load(file)
+    source = open_source(task)
+    try:
+        found = adoption_findings(task, ["s.t", "s.bag"], source.relation)
+    finally:
+        source.close()
+    assert [(f.level, f.where, f.what.partition(", and it ")[2]) for f in found] == [
+        ("error", "s.t", "lacks the columns id, part, v, n, at, b, x"),
+        ("error", "s.bag", "has rows"),
+    ]
+    db.execute("delete from lake.u")
+    assert [f.where for f in adoption_findings(task, ["s.bag"], source.relation)] == []

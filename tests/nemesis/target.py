@@ -159,6 +159,9 @@ class RamTarget(DeltaTarget):
         rows = {k: {**{a: v for a, v in r.items() if a in stays}, **added} for k, r in mine.rows.items()}
         self.held[table] = replace(mine, relation=after, rows=rows, versions=mine.versions + 1)
 
+    def rule_columns(self, table: str) -> set[str]:
+        return set()
+
     def apply(self, batch: TableBatch) -> ApplyOutcome:
         self._ram.at("apply to", self.path(batch.table))
         if self._refuses(batch.table):

@@ -282,6 +282,13 @@ def test_modes_do_not_mix(spark: SparkSession, tmp_path: Path) -> None:
         Place(spark, tmp_path / mode, mode, {}).apply(changes)
         with pytest.raises(ConfigError):
             Place(spark, tmp_path / mode, other, {}).apply(changes)
+    marked = Place(spark, tmp_path / "gone", "soft_delete", {})
+    marked.rules = Rules.of("soft_delete", {}, "gone")
+    marked.applier.apply(marked.table(changes))
+    for rules in (Rules.of("soft_delete", {}, "removed"), Rules.of("upsert")):
+        marked.rules = rules
+        with pytest.raises(ConfigError, match="marks deleted rows in 'gone'"):
+            marked.applier.apply(marked.table([change(2, "I", "b")]))
     assert set(DEFAULTS) == {"strict", "upsert", "archive", "soft_delete"}
 
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.apply.filled_checks import refuse_lowered
 from tailrace.capture.baseline import load_part
 from tailrace.config.policies import Policy, policy_of
 from tailrace.config.task import Task, read
@@ -21,7 +22,6 @@ from tailrace.lake import delta as lake
 from tailrace.model import mask
 from tailrace.model.change import PREFIX, Column, Relation
 from tailrace.model.types import schema_of
-from tailrace.runtime.pipeline import refuse_lowered
 from tailrace.state.ledger import Baseline, write_baseline
 from tailrace.store import images, tables, tracking
 from tailrace.store.images import BadImageValue

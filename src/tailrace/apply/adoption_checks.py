@@ -13,7 +13,7 @@ from ..sources.postgresql.connect import Session
 from .applied_places import applied_places
 from .mapping.table_map import task_map
 from .rule_columns import added_by, rules_of
-from .targets.postgresql.adopted import adopts
+from .targets.postgresql.adopted import OWN_PLACE, adopts, taken_by, there_already_said
 from .targets.postgresql.place import Place, session
 from .targets.postgresql.progress import Progress
 
@@ -23,18 +23,20 @@ _THERE = "SELECT name FROM unnest(%s::text[]) name WHERE to_regclass(name) IS NO
 def adoption_findings(
     task: Task, tables: Sequence[str], relation: Callable[[str], Relation]
 ) -> list[Finding]:
-    """Findings about targets that are there already and cannot be taken; none for Delta targets, for tables
-    with a mapping, and while the target cannot be asked. `relation` gives a source table's layout."""
+    """Findings about targets that are there already and cannot be taken; none for Delta targets, and while
+    the target cannot be asked. Of a table with a mapping the columns are not looked at. `relation` gives a
+    source table's layout."""
     if not task.target.database:
         return []
     places = applied_places(task, tables)
-    plain = [t for t in places if task_map(task, t).plain]
     place = Place.of(task.target.database)
     progress = Progress(place, task.name, places.__getitem__)
     with suppress(ApplyError), session(place, place.label) as mine:
-        there = {row[0] for row in mine.execute(_THERE, ([progress.target(t) for t in plain],)).fetchall()}
-        new = [t for t in plain if progress.target(t) in there and progress.read(mine, t) is None]
-        return [one for t in new for one in _of_table(task, mine, place, progress, relation(t))]
+        there = {row[0] for row in mine.execute(_THERE, ([progress.target(t) for t in places],)).fetchall()}
+        new = [t for t in places if progress.target(t) in there and progress.read(mine, t) is None]
+        plain = [t for t in new if task_map(task, t).plain]
+        found = [one for t in plain for one in _of_table(task, mine, place, progress, relation(t))]
+        return found + [one for t in new if t not in plain for one in _of_mapped(mine, progress, t)]
     return []
 
 
@@ -46,3 +48,9 @@ def _of_table(
     except ApplyError as error:
         return [Finding("error", error.what, relation.table, error.hint or "")]
     return []
+
+
+def _of_mapped(mine: Session, progress: Progress, table: str) -> list[Finding]:
+    if progress.others(mine, table) or not (why := taken_by(mine, progress, table)):
+        return []
+    return [Finding("error", there_already_said(progress.target(table), why), table, OWN_PLACE)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -92,26 +92,45 @@ def check_mode(target: Target, name: str, rules: Rules) -> None:
     """Refuses a target that holds what another mode made of it.
 
     Raises:
-        ConfigError: it is an archive and shall be none, or the other way round; it has marked rows.
+        ConfigError: see `other_mode`; it is to be an archive, and is none.
     """
-    have = target.columns(name)
-    archive = PREFIX + "change_seq" in have
-    if archive != (rules.mode == "archive"):
-        raise ConfigError(
-            f"the target is {'an' if archive else 'no'} archive",
-            where=name,
-            hint=_say("archive") if archive else "archive into a target of its own",
-        )
-    if rules.mode != "soft_delete" and have.get(rules.soft_column) == "string":
-        raise ConfigError(
-            f"the target marks deleted rows in {rules.soft_column!r}",
-            where=name,
-            hint=_say("soft_delete"),
-        )
+    refuse_other_mode(target, name, rules)
+    if rules.mode == "archive" and PREFIX + "change_seq" not in target.columns(name):
+        raise ConfigError("the target is no archive", where=name, hint="archive into a target of its own")
 
 
-def _say(mode: str) -> str:
-    return f"`mode: {mode}` in the task file, `--mode {mode}` with `tailrace apply`"
+def refuse_other_mode(target: Target, name: str, rules: Rules) -> None:
+    """Raises ConfigError for what `other_mode` finds."""
+    if wrong := other_mode(target.columns(name), target.rule_columns(name), rules):
+        raise ConfigError(wrong[0], where=name, hint=wrong[1])
+
+
+def other_mode(have: Collection[str], added: Collection[str], rules: Rules) -> tuple[str, str] | None:
+    """What is wrong with a target that another mode has filled, and what to do: it is an archive, or it marks
+    deleted rows in a column that would go. None: nothing is; a baseline may become an archive.
+
+    Args:
+        have: its columns.
+        added: those of them that rules have added.
+        rules: what its changes are to be applied under.
+
+    >>> other_mode(["id", "gone"], ["gone"], Rules.of("soft_delete", {}, "gone"))
+    >>> other_mode(["id", "gone"], ["gone"], Rules())[0]
+    "the target marks deleted rows in 'gone'"
+    """
+    if PREFIX + "change_seq" in have:
+        archive = rules.mode == "archive"
+        return None if archive else ("the target is an archive", _say("mode", "archive"))
+    marks = sorted(n for n in added if not n.startswith(PREFIX))
+    if marks and not (rules.mode == "soft_delete" and rules.soft_column in marks):
+        more = "; or give the table a new baseline, which has no deleted rows"
+        return f"the target marks deleted rows in {marks[0]!r}", _say("soft_delete", marks[0]) + more
+    return None
+
+
+def _say(setting: str, value: str) -> str:
+    option = f"--{setting.replace('_', '-')} {value}"
+    return f"`{setting}: {value}` in the task file, `{option}` with `tailrace apply`"
 
 
 def explained(error: Exception, changes: ChangeTable) -> Exception:

@@ -72,13 +72,13 @@ class Needs:
     def gone(self, tables: Iterable[str]) -> list[str]:
         """Those of the tables whose target lacks their baseline: it is gone, was made anew, or the task
         looks for it elsewhere now. Those that get a new baseline are not among them."""
-        landed = [t for t in tables if self._landed(t)]
+        landed = [t for t in tables if self.landed(t)]
         if not landed:
             return []
         with self._standing() as standing:
             return [t for t in landed if lacks_baseline(self._taken[t], standing(t))]
 
-    def _landed(self, table: str) -> bool:
+    def landed(self, table: str) -> bool:
         """Whether the newest baseline of a table is the one that its target is to have."""
         taken, state = self._taken.get(table), self._states.get(table, TableControl(table))
         if taken is None or self._waits_in_staging(taken) or self._on_its_way(table, state) or state.moving:

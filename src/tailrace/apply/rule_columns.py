@@ -21,6 +21,10 @@ ARCHIVE = {
 which columns an image carried, by their place in the archive."""
 
 
+RULE = "rule"
+"""`Column.kind` of columns that rules add to a target."""
+
+
 def rules_of(task: Task, table: str) -> Rules:
     """The rules that a task gives a table."""
     one = task.table(table)
@@ -40,10 +44,10 @@ def added_by(rules: Rules) -> dict[str, str]:
 
 def rule_column(name: str, kind: str) -> Column:
     """A column that rules add, as layouts have it."""
-    return Column(name, zlib.crc32(name.encode()), kind, kind, kind)
+    return Column(name, zlib.crc32(name.encode()), kind, RULE, kind)
 
 
 def apart(relation: Relation) -> tuple[Relation, dict[str, str]]:
     """A target's layout without the columns that rules add, and these, as in `added_by`."""
-    added = {c.name: c.type for c in relation.columns if c == rule_column(c.name, c.type)}
+    added = {c.name: c.type for c in relation.columns if c.kind == RULE}
     return relation.with_columns([c for c in relation.columns if c.name not in added]), added

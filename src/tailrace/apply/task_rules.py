@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..engine.rules import Rules
 from ..model.change import Relation
-from .effects import check_mode
+from .effects import refuse_other_mode
 from .keylog.change_range import ChangeRange
 from .keylog.exceptions import Holds
 from .keylog.key_log import KeyLog
@@ -83,12 +83,12 @@ class TaskRules:
             ConfigError: it has no key, and is to mark deleted rows.
         """
         rules = self._of_table(table).rules
-        rules = rules.lenient if window else rules
         if not relation.key:
             refuse_marks(table, rules)
+        self._refuse_other_mode(table, rules)
+        rules = rules.lenient if window else rules
         keylog = None if logged or self._log.mode == "off" else self._log
         if rules.plain and keylog is None:
-            self._once(table, relation)
             return None
         return RulesApply(
             self._spark,
@@ -153,12 +153,12 @@ class TaskRules:
         while self._suspends:
             self._suspends.pop(0)()
 
-    def _once(self, table: str, relation: Relation) -> None:
+    def _refuse_other_mode(self, table: str, rules: Rules) -> None:
         """Refuses a target that another mode made; looks once a process."""
         with self._lock:
             if table in self._looked:
                 return
+        if self._target.exists(table):
+            refuse_other_mode(self._target, table, rules)
+        with self._lock:
             self._looked.add(table)
-        own = {c.name for c in relation.columns}
-        if self._target.exists(table) and Rules().soft_column not in own:
-            check_mode(self._target, table, Rules())

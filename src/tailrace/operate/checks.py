@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..apply.adoption_checks import adoption_findings
 from ..apply.column_checks import column_findings
+from ..apply.filled_checks import filled_findings
 from ..apply.folder_checks import folder_findings
 from ..apply.keyless_checks import keyless_findings
 from ..apply.mapping.checks import database_findings, finding, fitted_to, maps
@@ -78,6 +79,7 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
     found += identity_findings(task, tables, baselines)
     found += folder_findings(task, tables, baselines)
     found += target_findings(task, tables)
+    found += filled_findings(task, tables)
     found += adoption_findings(task, tables, source.relation)
     found += gone_findings(task, tables)
     return found + mapping_findings(task, source, tables, spark)

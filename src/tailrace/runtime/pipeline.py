@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..apply.applier import Applier
 from ..apply.cadence import Cadence
+from ..apply.filled_checks import refuse_lowered
 from ..apply.gate import Ordered
 from ..apply.keylog.exceptions import Orders
 from ..apply.keylog.key_log import KeyLog
@@ -37,17 +38,15 @@ from ..apply.targets.postgresql.target import PostgresTarget
 from ..apply.task_rules import TableRules, TaskRules
 from ..capture import incremental_snapshot
 from ..config import state_version
-from ..config.policies import MEDIUM
 from ..config.spread import cluster
 from ..config.task import Task
-from ..errors import ConfigError, TailraceError, TargetLostError, from_spark
+from ..errors import TailraceError, TargetLostError, from_spark
 from ..lake import delta as lake
 from ..lake import guards, json_files, log
 from ..operate.task_runs import TaskRuns
-from ..state import ledger, live
+from ..state import live
 from ..state.capture_state import STOPPED
 from ..state.layouts import policy
-from ..state.orders import of_task
 from ..state.upgrades import upgrade
 from ..store import tracking
 from ..store.log_files import LogFiles
@@ -240,20 +239,6 @@ class Pipeline:
             {"state": state, "applied": applied, "orders": orders, "ended": ended}
             | self._seen.as_dict()
             | self._target_there.said,
-        )
-
-
-def refuse_lowered(task: Task) -> None:
-    """Raises ConfigError when a policy below level 2 would leave a target standing where it is."""
-    taken = ledger.read_baselines(task.control_path("baselines"))
-    states = of_task(task.orders_path, taken)
-    kept = [t for t in sorted(taken) if t not in states or states[t].member != "removed"]
-    if lowered := [t for t in kept if task.policy(t).level < MEDIUM]:
-        level = task.policy(lowered[0]).level
-        raise ConfigError(
-            f"{', '.join(lowered)} has a target, which would get no more changes at level {level}",
-            where=f"policies of {task.name}",
-            hint="keep it at level 2 or 3, or capture it in a separate task",
         )
 
 

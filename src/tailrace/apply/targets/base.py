@@ -92,6 +92,9 @@ class Target(Protocol):
     def columns(self, table: str) -> dict[str, str]:
         """Names and Spark SQL types of the columns the table has now, in order."""
 
+    def rule_columns(self, table: str) -> set[str]:
+        """Those of its columns that rules have added (`apply.rule_columns`)."""
+
     def keys_there(
         self, relation: Relation, keys: DataFrame, *, living: str | None = None, reached: int | None = None
     ) -> DataFrame:

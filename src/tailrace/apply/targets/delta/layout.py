@@ -9,6 +9,7 @@ the log, which an overwrite continues.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,10 +17,11 @@ from deltalake import DeltaTable
 
 from ....lake import delta as lake
 from ....lake.failpoints import reach
-from ....model.change import Relation
+from ....model.change import Column, Relation
 from ....model.types import arrow_type, plain_schema, schema_of
 from ...data_errors import Demands
 from ...images import quote
+from ...rule_columns import RULE
 from ..retype import refuse_new_key, refuse_retype
 from . import distributed
 from .layout_mark import has_mark, mark
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROPERTIES = {"delta.enableDeletionVectors": "false"}
+_ADDED = "tailrace.addedBy"
+"""Metadata of columns that rules have added: `RULE`."""
 _CHECK = "delta.constraints."
 _GENERATED = "delta.generationExpression"
 
@@ -39,7 +43,18 @@ _TO_TEXT = frozenset({"boolean", "smallint", "int", "bigint", "date", "timestamp
 
 def create(path: str, relation: Relation) -> None:
     """Makes an empty target; nothing happens when it is there."""
-    lake.create(path, schema_of(relation.columns), PROPERTIES)
+    lake.create(path, pa.schema(_fields(relation.columns)), PROPERTIES)
+
+
+def _fields(columns: Sequence[Column]) -> list[pa.Field]:
+    """The fields of columns; those that rules add say so."""
+    fields = zip(columns, schema_of(columns), strict=True)
+    return [f.with_metadata({_ADDED: RULE}) if c.kind == RULE else f for c, f in fields]
+
+
+def rule_columns(table: DeltaTable) -> set[str]:
+    """The columns that rules have added to a target."""
+    return {f.name for f in table.schema().fields if f.metadata.get(_ADDED) == RULE}
 
 
 def refuse_layout(path: str, before: Relation, after: Relation) -> None:
@@ -80,7 +95,7 @@ def _altered(
     same = {c.name: arrow_type(c.type) for c in stays} == have
     renamed = any(old[c.attnum].name != c.name for c in stays)
     if same and not renamed and all(c.missing is None and c.name not in have for c in new):
-        lake.add_columns(path, list(schema_of(new)))
+        lake.add_columns(path, _fields(new))
         return lake.version(path)
     return _rewrite(spark, path, table, before, after)
 
@@ -110,10 +125,12 @@ def _demanding(table: DeltaTable, before: Relation, after: Relation) -> pa.Schem
     names = {c.attnum: c.name for c in before.columns}
     had = {f.name: f for f in table.schema().fields}
     made = []
-    for one, new in zip(after.columns, schema_of(after.columns), strict=True):
+    for one, new in zip(after.columns, _fields(after.columns), strict=True):
         was = had.get(names.get(one.attnum, ""))
-        kept = {INVARIANT: str(was.metadata[INVARIANT])} if was and INVARIANT in was.metadata else None
-        made.append(pa.field(new.name, new.type, was is None or was.nullable, kept))
+        said = dict(new.metadata or {})
+        if was and INVARIANT in was.metadata:
+            said[INVARIANT] = str(was.metadata[INVARIANT])
+        made.append(pa.field(new.name, new.type, was is None or was.nullable, said))
     return pa.schema(made)
 
 

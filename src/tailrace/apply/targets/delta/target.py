@@ -108,7 +108,13 @@ class DeltaTarget:
 
     def columns(self, table: str) -> dict[str, str]:
         """Names and Spark SQL types of the columns there are."""
-        return {f.name: spark_type(f.type) for f in lake.arrow_schema(self.path(table))}
+        with lake.opened(self.path(table)) as now:
+            return {f.name: spark_type(f.type) for f in lake.arrow_schema(now)}
+
+    def rule_columns(self, table: str) -> set[str]:
+        """Those of its columns that rules have added."""
+        with lake.opened(self.path(table)) as now:
+            return delta_layout.rule_columns(now)
 
     def look(self, relation: Relation, keys: DataFrame) -> int:
         """The newest version; -1 when there is no table."""

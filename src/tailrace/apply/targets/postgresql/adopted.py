@@ -16,6 +16,7 @@ from .place import Place
 from .progress import Progress
 from .types import casts, column_type, takes, there
 
+OWN_PLACE = "drop, empty or rename it, or put the targets into a schema of their own: `?schema=NAME`"
 _UNIQUE = """
 SELECT coalesce(bool_or(indisprimary), false), coalesce(bool_or(
     indisunique AND indimmediate AND indisvalid AND indpred IS NULL AND indexprs IS NULL AND (
@@ -58,10 +59,8 @@ def adopts(
     lacking = [c.name for c in relation.columns if c.name not in kinds]
     if lacking:
         why = f"lacks the columns {', '.join(lacking)}"
-    elif progress.fed(on, table):
-        why = "is another task's target"
-    elif _has_rows(on, target):
-        why = "has rows"
+    elif taken := taken_by(on, progress, table):
+        why = taken
     elif relation.key and not _may_have_key(on, target, relation):
         why = f"has another primary key, and no unique index on {', '.join(relation.key)}"
     elif computed := _computed(on, target, relation):
@@ -77,11 +76,19 @@ def adopts(
     else:
         with_rule_columns(on, target, relation, rule_columns)
         return True
-    raise ApplyError(
-        f"a table {target} is there already, this task did not make it, and it {why}",
-        where=place.label,
-        hint="drop, empty or rename it, or put the targets into a schema of their own: `?schema=NAME`",
-    )
+    raise ApplyError(there_already_said(target, why), where=place.label, hint=OWN_PLACE)
+
+
+def taken_by(on: Session, progress: Progress, table: str) -> str | None:
+    """Why a table that is there cannot become a target, whatever its columns are; None: it can."""
+    if progress.fed(on, table):
+        return "is another task's target"
+    return "has rows" if _has_rows(on, progress.target(table)) else None
+
+
+def there_already_said(target: str, why: str) -> str:
+    """What is said of a table that cannot become a target."""
+    return f"a table {target} is there already, this task did not make it, and it {why}"
 
 
 def _computed(on: Session, target: str, relation: Relation) -> list[tuple[str, bool]]:

@@ -31,6 +31,7 @@ from ...data_errors import Demands
 from ...images import refused
 from ...mapping import shared_rows as shared
 from ...plan import Size, TableBatch
+from ...rule_columns import RULE
 from ...tasks import TOO_LARGE, Parts
 from ..audit import Audit, Audited
 from ..capabilities import Capabilities
@@ -133,6 +134,12 @@ class PostgresTarget:
         with session(self._place, self._where(table)) as mine:
             known = None if self._comes(mine, table) else self._known(mine, table).layout
             return columns(known, self._progress.others(mine, table))
+
+    def rule_columns(self, table: str) -> set[str]:
+        """Those of its columns that rules have added."""
+        with session(self._place, self._where(table)) as mine:
+            found = self._progress.read(mine, table)
+        return {c.name for c in found.layout.columns if c.kind == RULE} if found else set()
 
     def size(self, table: str) -> Size:
         """Bytes of the table with its indexes; its files are the server's own affair and count as one."""

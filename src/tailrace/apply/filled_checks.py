@@ -1,0 +1,73 @@
+"""Checks before a run: settings that a target rules out which has been filled under others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+
+from ..config.policies import MEDIUM
+from ..config.task import Task
+from ..errors import ApplyError, ConfigError
+from ..lake import delta as lake
+from ..sources.base import Finding
+from ..state import ledger
+from ..state.orders import of_task
+from .applied_places import applied_places
+from .effects import other_mode
+from .needs import Needs
+from .rule_columns import RULE, rules_of
+from .targets.delta.layout import rule_columns
+from .targets.postgresql.place import Place, session
+from .targets.postgresql.progress import Progress
+
+_LEVEL = "keep it at level 2 or 3, or capture it in a separate task"
+
+
+def filled_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
+    """Findings about tables with a target: their policy would leave it standing where it is, or their mode is
+    another than the one that filled it. None about modes while the target cannot be asked."""
+    found = [Finding("error", _stands(task, t), t, _LEVEL) for t in _lowered(task)]
+    with suppress(ApplyError):
+        for table, have, added in _filled(task, tables):
+            if wrong := other_mode(have, added, rules_of(task, table)):
+                found.append(Finding("error", wrong[0], table, wrong[1]))
+    return found
+
+
+def refuse_lowered(task: Task) -> None:
+    """Raises ConfigError when a policy below level 2 would leave a target standing where it is."""
+    for table in _lowered(task):
+        raise ConfigError(_stands(task, table), where=table, hint=_LEVEL)
+
+
+def _lowered(task: Task) -> list[str]:
+    taken = ledger.read_baselines(task.control_path("baselines"))
+    states = of_task(task.orders_path, taken)
+    kept = [t for t in sorted(taken) if t not in states or states[t].member != "removed"]
+    return [t for t in kept if task.policy(t).level < MEDIUM]
+
+
+def _stands(task: Task, table: str) -> str:
+    return f"it has a target, which would get no more changes at level {task.policy(table).level}"
+
+
+def _filled(task: Task, tables: Sequence[str]) -> Iterator[tuple[str, Collection[str], Collection[str]]]:
+    """Tables whose baseline is in their target: with its columns, and with those of them that rules have
+    added."""
+    needs, places = Needs(task), applied_places(task, tables)
+    mine = [t for t in places if needs.landed(t)]
+    if not mine:
+        return
+    if not task.target.database:
+        for table in mine:
+            if lake.exists(path := task.target_path(places[table].target)):
+                with lake.opened(path) as now:
+                    yield table, lake.arrow_schema(now).names, rule_columns(now)
+        return
+    place = Place.of(task.target.database)
+    with session(place, place.label) as on:
+        progress = Progress(place, task.name, places.__getitem__)
+        for table in mine:
+            if (found := progress.read(on, table)) is not None:
+                columns = found.layout.columns
+                yield table, [c.name for c in columns], [c.name for c in columns if c.kind == RULE]
