@@ -16,6 +16,7 @@ from deltalake.schema import Field, PrimitiveType, Schema
 
 from tailrace.apply import one_task
 from tailrace.apply.keylog.exceptions import EXCEPTIONS, Exceptions
+from tailrace.apply.rules_apply import RulesApply
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.apply.task_rules import TableRules, TaskRules
@@ -196,10 +197,43 @@ def test_what_a_crash_kept_from_the_record_is_recorded_with_the_versions_that_ha
     by_several_jobs(monkeypatch)
     done = task.catch_up(run="3")
     assert [(one.upto, one.version, bool(one.suspended)) for one in done] == [
-        (4, versions[4], False),
         (5, versions[5], False),
         (5, versions[5], True),
     ]
+
+
+def test_what_a_crash_kept_from_the_key_log_is_logged_at_once_and_stays(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several transactions, however often it happens; those after them go on by one task each."""
+    task = Staged(spark, tmp_path, {"s.t": TableRules(Rules.of("strict"), True)}, per_transaction=1)
+    task.store({"s.t": [change(1, "I", "a")]})
+    task.catch_up()
+    task.store({"s.t": [change(n, "I", key) for n, key in enumerate("bcd", 2)]})
+    with monkeypatch.context() as patch:
+        patch.setattr(TaskRules, "flush", lambda _: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            task.catch_up(run="2")
+    task.store({"s.t": [change(n, "I", key) for n, key in enumerate("ef", 5)]})
+    looks, met = [], RulesApply._met
+    monkeypatch.setattr(RulesApply, "_met", lambda *a, **k: looks.append(a) or met(*a, **k))
+    merges, merge_many = [], DeltaTarget.merge_many
+    with monkeypatch.context() as patch:
+
+        def dies(self: DeltaTarget, batches: Any) -> Any:
+            merges.append([b.upto for b in batches])
+            if len(merges) == 2:
+                raise CrashError
+            return merge_many(self, batches)
+
+        patch.setattr(DeltaTarget, "merge_many", dies)
+        with pytest.raises(CrashError):
+            task.catch_up(run="3")
+    assert (len(looks), merges) == (1, [[5], [6]])
+    assert [n for n, *_ in task.logged("s.t")] == [1, 2, 3, 4]
+    task.catch_up(run="4")
+    task.same()
+    assert len(looks) == 2
 
 
 @pytest.mark.slow

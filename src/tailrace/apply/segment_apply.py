@@ -49,6 +49,12 @@ class SegmentApply:
         logged = self.rules is not None and self.rules.logged(self.table) is not None
         self._reached = self.target.progress(self.table) if logged else -1
 
+    @property
+    def unlogged(self) -> int:
+        """The change number up to which the target has the segment's changes, and the key log may lack them;
+        where the segment begins when there is none."""
+        return max(self.segment.after, min(self._reached, self.segment.upto))
+
     def alter(self) -> None:
         """Gives the target the segment's layout, if that is not behind it (the key log alone lacks it).
 
@@ -92,7 +98,8 @@ class SegmentApply:
         self, changes: ChangeTable, counts: Mapping[str, int]
     ) -> Iterator[tuple[TableBatch, int, bool]]:
         one = self.segment
-        if not (self.rules and self.rules.transactional(self.table)):
+        cut = self.rules is not None and self.rules.transactional(self.table)
+        if not cut or self.unlogged == one.upto:  # there is no commit of the target to be made
             yield self._batch(changes, one.upto, counts), one.after, self.exact
             return
         kept = changes.with_df(changes.df.persist())

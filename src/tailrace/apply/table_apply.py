@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import TailraceError, from_spark
 from ..model.change import ChangeTable
-from ..state.ledger import AppliedTable, Stored
+from ..state.ledger import AppliedTable, Baseline, Stored
 from .apply_result import ApplyResult
 from .gate import Gate
 from .known import TableHistory
@@ -34,6 +34,19 @@ Read = Callable[["SparkSession", str, Segment], ChangeTable | None]
 def is_plain(routes: Sequence[tuple[Segment, Route]]) -> bool:
     """Whether a table's changes are one stretch, of the layout that its target has."""
     return len(routes) == 1 and routes[0][1].relation == routes[0][1].before
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Changes of a table with one layout and one route; `counts`: upper bounds of what occurs in them,
+    `done`: gets what was committed, `ends`: the change number at which the slice ends."""
+
+    table: str
+    segment: Segment
+    route: Route
+    counts: Mapping[str, int]
+    done: list[AppliedTable]
+    ends: int
 
 
 @dataclass(frozen=True)
@@ -109,27 +122,8 @@ class TableApply:
         plain = halt is None and is_plain(routes)  # a task was asked before
         self.reach.forget([table])
         for one, route in routes:
-            to = replace(one, before=route.before, relation=route.relation)
-            way = SegmentApply(self.target, self.rules, table, to, exact, baseline.number if baseline else 0)
-            way.alter()
-            after = one.after
-            if not plain or self.task_batches.transactional(table):
-                for upto, task in self.task_batches.each(table, one, route, counts, baseline):
-                    done.append(standing(applied(table, task), after, upto))
-                    if task.suspended is not None:
-                        return
-                    after = upto
-            rest = replace(one, after=after)
-            changes = self.read(self.spark, self.paths.changes(table), rest) if after < one.upto else None
-            if changes is None:
-                continue
-            changes, mine = route.through(changes, counts)
-            if (why := to.unclear(mine)) and self._unclear(table, why):
-                return
-            way.segment = replace(to, after=after)
-            for made in way.apply(changes, mine):
-                done.append(standing(made, after, last.upto))
-            if way.suspended is not None:
+            stretch = Stretch(table, one, route, counts, done, last.upto)
+            if not self._through(stretch, exact, baseline, by_task=not plain):
                 return
         if halt is not None and self.routes is not None:
             self.routes.carry_out(halt)
@@ -138,6 +132,50 @@ class TableApply:
         if not done or done[-1].upto < last.upto:
             done.append(self._nothing(table, last.upto))
         self.reach.came(table, last, baseline)
+
+    def _through(self, stretch: Stretch, exact: bool, baseline: Baseline | None, *, by_task: bool) -> bool:
+        """Applies a stretch, by single tasks as far as they can do it (`by_task`: none was asked yet); False:
+        the table takes no more changes."""
+        table, one, route = stretch.table, stretch.segment, stretch.route
+        to = replace(one, before=route.before, relation=route.relation)
+        way = SegmentApply(self.target, self.rules, table, to, exact, baseline.number if baseline else 0)
+        way.alter()
+        after = one.after
+        if self.task_batches.transactional(table):
+            by_task = True
+            if (there := way.unlogged) > after:
+                if not self._by_jobs(way, stretch, replace(one, upto=there)):
+                    return False
+                after = there
+                self._make_visible()
+        rest = replace(one, after=after)
+        if by_task and after < one.upto:
+            for upto, task in self.task_batches.each(table, rest, route, stretch.counts, baseline):
+                stretch.done.append(standing(applied(table, task), after, upto))
+                if task.suspended is not None:
+                    return False
+                after = upto
+        return self._by_jobs(way, stretch, replace(one, after=after))
+
+    def _by_jobs(self, way: SegmentApply, stretch: Stretch, one: Segment) -> bool:
+        """Applies a part of a stretch by Spark's jobs; False: the table takes no more changes."""
+        if one.after >= one.upto:
+            return True
+        changes = self.read(self.spark, self.paths.changes(stretch.table), one)
+        if changes is None:
+            return True
+        changes, counts = stretch.route.through(changes, stretch.counts)
+        way.segment = replace(way.segment, after=one.after, upto=one.upto)
+        if (why := way.segment.unclear(counts)) and self._unclear(stretch.table, why):
+            return False
+        for made in way.apply(changes, counts):
+            stretch.done.append(standing(made, one.after, stretch.ends))
+        return way.suspended is None
+
+    def _make_visible(self) -> None:
+        """What is logged late is kept, whatever happens before the slice ends."""
+        if self.rules is not None:
+            self.rules.flush()
 
     def _unclear(self, table: str, why: str) -> bool:
         with self._telling:
