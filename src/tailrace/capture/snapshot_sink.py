@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from pyarrow.fs import FileSelector
 
 from ..apply.mapping.shared_rows import TargetPlace
 from ..apply.mapping.table_map import STAGED_FOR, place_of, task_map
@@ -107,6 +108,9 @@ class DeltaLanding:
             lake.retried(lambda: DeltaTable(self.path).delete(mine))
             return
         fs, folder = lake.filesystem(self.path)
+        for one in fs.get_file_info(FileSelector(folder)):
+            if one.base_name != "_delta_log":  # it goes last: until then there is a target to be removed
+                (fs.delete_file if one.is_file else fs.delete_dir)(one.path)
         fs.delete_dir(folder)
 
 

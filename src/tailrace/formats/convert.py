@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from .. import formats
 from ..errors import ConfigError, FormatError, TailraceError, from_spark
 from ..model.change import ChangeTable
-from . import checks, files, folders, saving, vendors
+from . import checks, files, folders, new_folder, saving, vendors
 from .base import ASIDE, FILE, FINER, OWN, RAW, ROW, WHY, Format, Gap, Options, Read
 from .counts import RowCount, counted
 from .own_columns import refuse_own, shown
@@ -91,14 +91,11 @@ def convert(
         FormatError: the input is not the format's; a bad row with `fail`; a loss with `strict`.
     """
     refuse(source, target, on_bad)
-    out, kept = Path(target.path), _goes_on(target)
-    made = not out.exists()
     try:
-        return _convert(spark, source, target, fail=on_bad == "fail", strict=strict)
-    except BaseException as error:
-        if not kept:
-            taken_back(out, whole=made)
-        if isinstance(error, Exception) and (known := reason(error, source.path)) is not error:
+        with new_folder.filled(target.path, more=_goes_on(target)):
+            return _convert(spark, source, target, fail=on_bad == "fail", strict=strict)
+    except Exception as error:
+        if (known := reason(error, source.path)) is not error:
             raise known from error
         raise
 
@@ -112,8 +109,7 @@ def refuse(source: Side, target: Side, on_bad: str = "reject") -> None:
             f"{target.form.name} cannot be written as {target.kind} files", hint=f"it has {listed}"
         )
     refuse_nothing(source)
-    if not _goes_on(target):
-        new_folder(target.path)
+    new_folder.refuse_used(target.path, more=_goes_on(target))
 
 
 def refuse_treatment(on_bad: str) -> None:
@@ -133,26 +129,9 @@ def refuse_nothing(source: Side) -> None:
         source.form.refuse(source.path, source.options)
 
 
-def new_folder(path: str) -> None:
-    """Raises ConfigError when a folder is not to be made, or has something in it."""
-    out = Path(path)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(
-            f"{out} is {'not empty' if out.is_dir() else 'a file'}", hint="write into a new folder"
-        )
-
-
 def _goes_on(target: Side) -> bool:
     """Whether a format adds to the folder that it writes to."""
     return target.form.save is not None and "start" in target.options.model_fields_set
-
-
-def taken_back(out: Path, *, whole: bool) -> None:
-    """Removes what a failed command has written: its folder, or everything in it."""
-    for one in [out] if whole else list(out.iterdir()):
-        shutil.rmtree(one, ignore_errors=True)
-        if one.is_file():
-            one.unlink()
 
 
 def _convert(

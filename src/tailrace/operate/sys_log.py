@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from .. import formats
 from ..errors import ConfigError, FormatError, UnsupportedError
-from ..formats import convert, written_here
+from ..formats import new_folder, written_here
 from ..formats.base import VendorTable
 from ..formats.counts import counted
 from ..formats.given import no_table
@@ -109,15 +109,12 @@ def export_sys_log(
         FormatError: LOG has a value that its column's lake type cannot hold.
     """
     given: Any = formats.options(formats.get("soliddb"), dict(options or {}))
-    found, made = sys_log(log_path, relations_path, given), not Path(out).exists()
-    try:
+    found = sys_log(log_path, relations_path, given)
+    with new_folder.filled(out):
         if spark is None:
             rows, lost = _here(found, log_path, out, kind)
         else:
             rows, lost = _by_spark(spark, found, log_path, out, kind, given)
-    except BaseException:
-        convert.taken_back(Path(out), whole=made)
-        raise
     return Exported(rows, kept_after=max(kept(log_path), 0), **lost)
 
 
@@ -129,7 +126,7 @@ def refuse(log_path: str, out: str, kind: str, given: Mapping[str, str]) -> None
         raise ConfigError(
             f"{form.name} cannot be written as {kind} files", hint=f"it has {', '.join(form.files)}"
         )
-    convert.new_folder(out)
+    new_folder.refuse_used(out)
     if not lake.exists(log_path):
         raise ConfigError("there is no LOG yet", where=log_path, hint="`tailrace run` captures one")
 

@@ -1,0 +1,90 @@
+"""A folder that a command fills: for itself alone, and whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tailrace.errors import ConfigError
+from tailrace.formats.new_folder import filled, refuse_used
+
+pytestmark = pytest.mark.unit
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(one.relative_to(folder)) for one in folder.rglob("*"))
+
+
+def test_what_was_written_stays(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for out in (tmp_path / "a" / "b", tmp_path / "empty"):
+        with filled(str(out)):
+            (out / "t").mkdir()
+            (out / "t" / "1.csv").touch()
+        assert names(out) == ["t", "t/1.csv"]
+        with pytest.raises(ConfigError, match="is not empty"), filled(str(out)):
+            raise AssertionError
+        assert names(out) == ["t", "t/1.csv"]
+
+
+def test_what_failed_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for out in (tmp_path / "new", tmp_path / "empty"):
+        with pytest.raises(ZeroDivisionError), filled(str(out)):
+            (out / "t").mkdir()
+            (out / "1.csv").touch()
+            raise ZeroDivisionError
+    assert names(tmp_path) == ["empty"]
+
+
+def test_what_comes_to_a_folder(tmp_path: Path) -> None:
+    """It stays when it is whole; what failed does not, and what was there before does."""
+    for folder in ("t", "u"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "1.csv").touch()
+    with filled(str(tmp_path), more=True):
+        (tmp_path / "t" / "2.csv").touch()
+    with pytest.raises(ZeroDivisionError), filled(str(tmp_path), more=True):
+        (tmp_path / "t" / "3.csv").touch()
+        (tmp_path / "v").mkdir()
+        (tmp_path / "v" / "1.csv").touch()
+        raise ZeroDivisionError
+    assert names(tmp_path) == ["t", "t/1.csv", "t/2.csv", "u", "u/1.csv"]
+    (tmp_path / "_tailrace_writing").touch()  # of a command that was killed
+    with pytest.raises(ConfigError, match="is not whole"), filled(str(tmp_path), more=True):
+        raise AssertionError
+
+
+def test_two_commands_at_once(tmp_path: Path) -> None:
+    """The second is refused, and takes nothing of the first away."""
+    out = tmp_path / "out"
+    with filled(str(out)):
+        (out / "1.csv").touch()
+        with pytest.raises(ConfigError, match="another command writes it"), filled(str(out)):
+            raise AssertionError
+        with pytest.raises(ConfigError, match="another command writes it"):
+            refuse_used(str(out))
+    assert names(out) == ["1.csv"]
+
+
+def test_between_the_look_and_the_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another command comes, or comes and ends."""
+    out, touch = tmp_path / "out", Path.touch
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "touch", lambda self, **k: touch(self) or touch(self, **k))
+        with pytest.raises(ConfigError, match="another command writes it"), filled(str(out)):
+            raise AssertionError
+    (out / "_tailrace_writing").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "touch", lambda self, **k: touch(self.parent / "1.csv") or touch(self, **k))
+        with pytest.raises(ConfigError, match="is not empty"), filled(str(out)):
+            raise AssertionError
+    assert names(out) == ["1.csv"]
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for out, why in (("file", "is a file"), ("file/out", "cannot be written: Not a directory")):
+        with pytest.raises(ConfigError, match=why), filled(str(tmp_path / out)):
+            raise AssertionError
