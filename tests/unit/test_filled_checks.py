@@ -13,7 +13,7 @@ from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.task_rules import TableRules, TaskRules
 from tailrace.engine.rules import Rules
 from tailrace.errors import ConfigError
-from tailrace.model.change import Relation
+from tailrace.model.change import Column, Relation
 
 from .task_home import COLUMNS, ITEM, TaskHome
 
@@ -33,7 +33,7 @@ def filled(folder: Path, rules: Rules) -> DeltaTarget:
 
 def said(folder: Path, more: str) -> list[tuple[str, str, str]]:
     task = TaskHome(folder, more).task
-    return [(f.level, f.where, f.what) for f in filled_findings(task, [ITEM])]
+    return [(f.level, f.where, f.what) for f in filled_findings(task, [ITEM], lambda _: SHOP)]
 
 
 MARKS = ("error", ITEM, "the target marks deleted rows in 'gone'")
@@ -81,7 +81,15 @@ def test_another_mode(tmp_path: Path, rules: Rules, settings: str, found: list[t
 
 
 def test_a_column_of_the_source_is_no_mark(tmp_path: Path) -> None:
-    assert effects.other_mode(["id", "_deleted"], [], Rules()) is None
+    """A column of that name that the source has not is one: an earlier release did not say so."""
+    nobody: Any = None
+    target = DeltaTarget(nobody, str(tmp_path), app_id="t")
+    columns = [*COLUMNS, Column("_deleted", 9, "text", "text", "string")]
+    target.alter(ITEM, SHOP, SHOP.with_columns(columns))
+    effects.refuse_other_mode(target, ITEM, [c.name for c in columns], Rules())
+    with pytest.raises(ConfigError, match="marks deleted rows in '_deleted'"):
+        effects.refuse_other_mode(target, ITEM, [c.name for c in COLUMNS], Rules())
+    effects.refuse_other_mode(target, ITEM, [c.name for c in COLUMNS], Rules.of("soft_delete"))
 
 
 def test_a_lower_level(tmp_path: Path) -> None:
@@ -89,3 +97,12 @@ def test_a_lower_level(tmp_path: Path) -> None:
     why = "it has a target, which would get no more changes at level 1"
     assert said(tmp_path, f"policies: {{{ITEM}: 1}}") == [("error", ITEM, why)]
     assert said(tmp_path, "baseline: {enabled: true}") == []
+
+
+def test_a_target_that_was_filled_by_changes_alone(tmp_path: Path) -> None:
+    nobody: Any = None
+    more = f"baseline: {{enabled: false}}\ntables: {{{ITEM}: {{}}}}"
+    home = TaskHome(tmp_path, more)
+    target = DeltaTarget(nobody, home.task.target.path, app_id=home.task.apply_app)
+    effects.alter(target, ITEM, SHOP, SHOP, Rules.of("soft_delete", {}, "gone"))
+    assert said(tmp_path, more) == [MARKS]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,38 +15,37 @@ from tailrace.lake import delta as lake
 pytestmark = pytest.mark.unit
 
 
-class Full:
-    """A file system that removes so many things, and then nothing more."""
+class Cut:
+    """A file system that removes so many files, and then nothing more; Delta's log first, if it may."""
 
     def __init__(self, real: Any, left: int) -> None:
         self._real, self._left = real, left
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._real, name)
-        return self._counted(found) if name.startswith("delete_") else found
+        return getattr(self._real, name)
 
-    def _counted(self, remove: Any) -> Any:
-        def call(path: str) -> None:
-            self._left -= 1
-            if self._left < 0:
-                raise OSError("killed")
-            remove(path)
+    def delete_file(self, path: str) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise OSError("killed")
+        self._real.delete_file(path)
 
-        return call
+    def delete_dir(self, path: str) -> None:
+        for one in sorted(Path(path).rglob("*"), key=lambda p: "_delta_log" not in p.parts):
+            if one.is_file():
+                self.delete_file(str(one))
+        self._real.delete_dir(path)
 
 
 def test_a_removal_that_is_cut_off_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, real = str(tmp_path / "s.t"), lake.filesystem
+    path, real = tmp_path / "s.t", lake.filesystem
     for _ in range(3):
-        lake.append(path, pa.table({"id": [1]}))
-    (tmp_path / "s.t" / "_change_data").mkdir()
-    for left in range(6):  # three files, two folders
-        monkeypatch.setattr(lake, "filesystem", lambda p, n=left: (Full(real(p)[0], n), real(p)[1]))
-        if not lake.exists(path):
-            assert left > 1
-            break
-        try:
-            DeltaLanding(path).drop("s.t")
-        except OSError:
-            assert lake.exists(path)
-    assert not Path(path).exists()
+        lake.append(str(path), pa.table({"id": [1]}))
+    for left in range(8):  # three files of rows, and those of the log
+        monkeypatch.setattr(lake, "filesystem", lambda p, n=left: (Cut(real(p)[0], n), real(p)[1]))
+        with suppress(OSError):
+            DeltaLanding(str(path)).drop("s.t")
+        assert lake.exists(str(path)) or not list(path.glob("*.parquet"))
+    monkeypatch.undo()
+    DeltaLanding(str(path)).drop("s.t")
+    assert not list(path.glob("*.parquet"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -151,3 +152,25 @@ def test_rows_behind_what_is_kept_are_all_there_and_no_young_one_goes(
         assert not rewrite or not [n for n in ids(path) if n <= upto]
         assert done.rows == len(before) - len(ids(path))
         assert [n for n in ids(path) if n > kept(path)] == [n for n in everything if n > kept(path)]
+
+
+def test_a_table_that_is_written_to_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was rewritten stands as long as the files that go are there; else it is done again, and nothing of
+    it is left."""
+    path, rest, calls = table(tmp_path, [1, 2, 3], [4]), trimming._rest, list[int]()
+
+    def meanwhile(*given: Any) -> Any:
+        made = rest(*given)
+        calls.append(1)
+        for n in range(5, 8):  # commits of the store
+            lake.append(path, pa.table({SEQ: [make(DAY + n, n)], "id": [n]}))
+        if len(calls) == 1:
+            DeltaTable(path).optimize.compact()
+        return made
+
+    monkeypatch.setattr(trimming, "_rest", meanwhile)
+    done = trim(path, SEQ, Bound(2), lambda _: True)
+    assert (done.rewritten, done.rows, len(calls)) == (1, 2, 2)
+    assert (ids(path), kept(path)) == ([3, 4, 5, 5, 6, 6, 7, 7], 2)
+    there = {one.name for one in Path(path).glob("rest-*")}
+    assert there <= {Path(p).name for p in DeltaTable(path).file_uris()} and len(there) == 1

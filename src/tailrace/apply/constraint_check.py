@@ -47,11 +47,13 @@ class ConstraintCheck:
     Attributes:
         target, rules: where and how the changes are applied.
         reached: the batch was applied: judged as of the version with this change number.
+        planned: the target has not the batch's layout yet, and is not to get it now.
     """
 
     target: Target
     rules: Rules
     reached: int | None = None
+    planned: bool = False
 
     def judged(self, batch: RulesBatch) -> RulesBatch:
         """The batch, its changes with a column `WHY` when the target may refuse some: what is wrong with each
@@ -76,20 +78,20 @@ class ConstraintCheck:
             changes, counts = effects.archived(changes, counts, order)
             letter = PREFIX + "change_oper"
         bad = data_errors.look(changes, keyed, demands, letter=letter)
-        tests, asks = self.target.capabilities.tests, self._asks(layout, have)
+        tests, asks = self.target.capabilities.tests, self._asks(layout, have) if self.planned else layout
         if demands.tested and tests is not None and asks is not None:
             asked = TableBatch(batch.table, asks, without(changes, bad), found.upto, counts)
             refused = tests.refused(asked, self.rules, letter)
             bad = bad if refused is None else Bad.of(refused, bad)
-        elif hang:
+        elif hang and not demands.tested:
             bad = self._rounds(batch, demands, bad)
         if bad is None and archive:  # every image was looked at: nothing is left to be judged
             return batch
         return replace(batch, changes=bad.marked(batch.changes) if bad else unmarked(batch.changes))
 
     def _asks(self, layout: Relation, have: Mapping[str, str]) -> Relation | None:
-        """The columns that the target can be asked about. A preview finds it before it has its new layout, so
-        not those that are to come, or to become wider. None: it cannot be asked."""
+        """The columns that the target can be asked about before it has a new layout: not those that are to
+        come, or to become wider. None: it cannot be asked."""
         asks = layout.with_columns([c for c in layout.columns if _holds(have.get(c.name), c.type)])
         marks = self.rules.mode == "soft_delete" and self.rules.soft_column not in have
         return None if marks or asks.key != layout.key else asks

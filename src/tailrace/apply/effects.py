@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..engine.columns import WHY
-from ..engine.rules import Rules
+from ..engine.rules import SOFT_COLUMN, Rules
 from ..errors import ConfigError, TailraceError, from_spark
 from ..model import mask
 from ..model.change import BEFORE, DELETE, INSERT, PREFIX, UPDATE, ChangeTable, Relation
@@ -88,43 +88,49 @@ def alter(target: Target, table: str, before: Relation, after: Relation, rules: 
     target.alter(table, relation_of(before, rules) if made else before, whole)
 
 
-def check_mode(target: Target, name: str, rules: Rules) -> None:
-    """Refuses a target that holds what another mode made of it.
+def check_mode(target: Target, name: str, own: Collection[str], rules: Rules) -> None:
+    """Refuses a target that holds what another mode made of it; `own`: the columns that its changes have.
 
     Raises:
         ConfigError: see `other_mode`; it is to be an archive, and is none.
     """
-    refuse_other_mode(target, name, rules)
+    refuse_other_mode(target, name, own, rules)
     if rules.mode == "archive" and PREFIX + "change_seq" not in target.columns(name):
         raise ConfigError("the target is no archive", where=name, hint="archive into a target of its own")
 
 
-def refuse_other_mode(target: Target, name: str, rules: Rules) -> None:
+def refuse_other_mode(target: Target, name: str, own: Collection[str], rules: Rules) -> None:
     """Raises ConfigError for what `other_mode` finds."""
-    if wrong := other_mode(target.columns(name), target.rule_columns(name), rules):
+    have, added = target.columns(name), target.rule_columns(name)
+    if wrong := other_mode({n: k for n, k in have.items() if n not in own}, added, rules):
         raise ConfigError(wrong[0], where=name, hint=wrong[1])
 
 
-def other_mode(have: Collection[str], added: Collection[str], rules: Rules) -> tuple[str, str] | None:
+def other_mode(have: Mapping[str, str], added: Collection[str], rules: Rules) -> tuple[str, str] | None:
     """What is wrong with a target that another mode has filled, and what to do: it is an archive, or it marks
     deleted rows in a column that would go. None: nothing is; a baseline may become an archive.
 
     Args:
-        have: its columns.
-        added: those of them that rules have added.
+        have: its columns (name -> Spark SQL type), without those of the source.
+        added: those of them that rules have added, as far as the target says so (those that earlier releases
+            made do not).
         rules: what its changes are to be applied under.
 
-    >>> other_mode(["id", "gone"], ["gone"], Rules.of("soft_delete", {}, "gone"))
-    >>> other_mode(["id", "gone"], ["gone"], Rules())[0]
+    >>> other_mode({"gone": "string"}, ["gone"], Rules.of("soft_delete", {}, "gone"))
+    >>> other_mode({"gone": "string"}, ["gone"], Rules())[0]
     "the target marks deleted rows in 'gone'"
     """
     if PREFIX + "change_seq" in have:
         archive = rules.mode == "archive"
         return None if archive else ("the target is an archive", _say("mode", "archive"))
-    marks = sorted(n for n in added if not n.startswith(PREFIX))
+    marks = {n for n in added if not n.startswith(PREFIX)}
+    marks |= {n for n in (SOFT_COLUMN, rules.soft_column) if have.get(n) == "string"}
     if marks and not (rules.mode == "soft_delete" and rules.soft_column in marks):
-        more = "; or give the table a new baseline, which has no deleted rows"
-        return f"the target marks deleted rows in {marks[0]!r}", _say("soft_delete", marks[0]) + more
+        mark = min(marks)
+        more = (
+            "; or pause the table, then give it a new baseline (`tailrace resync`), which has no deleted rows"
+        )
+        return f"the target marks deleted rows in {mark!r}", _say("soft_delete", mark) + more
     return None
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..errors import ApplyError, ConfigError
 from ..lake import delta as lake
+from ..model.change import Relation
+from ..model.types import spark_type
 from ..sources.base import Finding
 from ..state import ledger
 from ..state.orders import of_task
@@ -23,13 +25,16 @@ from .targets.postgresql.progress import Progress
 _LEVEL = "keep it at level 2 or 3, or capture it in a separate task"
 
 
-def filled_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
+def filled_findings(task: Task, tables: Sequence[str], relation: Callable[[str], Relation]) -> list[Finding]:
     """Findings about tables with a target: their policy would leave it standing where it is, or their mode is
-    another than the one that filled it. None about modes while the target cannot be asked."""
+    another than the one that filled it. None about modes while the target cannot be asked. `relation` gives a
+    source table's layout."""
     found = [Finding("error", _stands(task, t), t, _LEVEL) for t in _lowered(task)]
     with suppress(ApplyError):
         for table, have, added in _filled(task, tables):
-            if wrong := other_mode(have, added, rules_of(task, table)):
+            own = {c.name for c in relation(table).columns}
+            rest = {n: kind for n, kind in have.items() if n not in own}
+            if wrong := other_mode(rest, added, rules_of(task, table)):
                 found.append(Finding("error", wrong[0], table, wrong[1]))
     return found
 
@@ -51,18 +56,19 @@ def _stands(task: Task, table: str) -> str:
     return f"it has a target, which would get no more changes at level {task.policy(table).level}"
 
 
-def _filled(task: Task, tables: Sequence[str]) -> Iterator[tuple[str, Collection[str], Collection[str]]]:
-    """Tables whose baseline is in their target: with its columns, and with those of them that rules have
-    added."""
-    needs, places = Needs(task), applied_places(task, tables)
-    mine = [t for t in places if needs.landed(t)]
+def _filled(task: Task, tables: Sequence[str]) -> Iterator[tuple[str, Mapping[str, str], Collection[str]]]:
+    """Tables whose baseline is in their target, or that need none: with its columns (name -> Spark SQL type),
+    and with those of them that rules have added."""
+    needs, places, loads = Needs(task), applied_places(task, tables), task.baseline.enabled
+    mine = [t for t in places if needs.landed(t) or not loads]
     if not mine:
         return
     if not task.target.database:
         for table in mine:
             if lake.exists(path := task.target_path(places[table].target)):
                 with lake.opened(path) as now:
-                    yield table, lake.arrow_schema(now).names, rule_columns(now)
+                    added = set() if places[table].partition else rule_columns(now)
+                    yield table, {f.name: spark_type(f.type) for f in lake.arrow_schema(now)}, added
         return
     place = Place.of(task.target.database)
     with session(place, place.label) as on:
@@ -70,4 +76,4 @@ def _filled(task: Task, tables: Sequence[str]) -> Iterator[tuple[str, Collection
         for table in mine:
             if (found := progress.read(on, table)) is not None:
                 columns = found.layout.columns
-                yield table, [c.name for c in columns], [c.name for c in columns if c.kind == RULE]
+                yield table, {c.name: c.type for c in columns}, {c.name for c in columns if c.kind == RULE}

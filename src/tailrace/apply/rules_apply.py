@@ -10,7 +10,7 @@ store has counted them, and positions say where a range of them begins and ends)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -97,7 +97,7 @@ class RulesApply:
         def work() -> ApplyResult:
             if held := self.suspensions.reason(changes.name):
                 return ApplyResult(suspended=held)
-            return self._apply(changes.name, self._cut(changes))
+            return self._apply(changes.name, changes.columns, self._cut(changes))
 
         return self._guarded(changes, work)
 
@@ -114,7 +114,7 @@ class RulesApply:
         def work() -> ApplyResult:
             self._begin(batch.table, after, baseline)
             cut = of_task(batch, after, exact=exact)
-            done = self._apply(batch.table, cut, batch.upto)
+            done = self._apply(batch.table, [c.name for c in batch.relation.columns], cut, batch.upto)
             return done if done.upto >= 0 else self._there_already(batch, done)
 
         return self._guarded(replace(batch.changes, name=batch.table), work)
@@ -163,8 +163,8 @@ class RulesApply:
         # All kinds when one has a limit: an open window's rules have fewer limits than the table's.
         self._exceptions.begin(table, CONFLICTS if self._rules.limits else (), baseline=baseline)
 
-    def _apply(self, name: str, cut: Cut, end: int | None = None) -> ApplyResult:
-        rules, reached = self._rules, self._reached(name)
+    def _apply(self, name: str, own: Collection[str], cut: Cut, end: int | None = None) -> ApplyResult:
+        rules, reached = self._rules, self._reached(name, own)
         if self._log is not None:
             until = reached if end is None else min(reached, end)
             self._catch_up(name, cut, until, exact=end is None)
@@ -180,7 +180,7 @@ class RulesApply:
         if attempt == LOST:  # what an attempt found is to be found anew
             if self._log is not None:
                 recover(self._target, self._log)
-            return self._apply(name, cut, end)
+            return self._apply(name, own, cut, end)
         if isinstance(attempt, tuple):
             return self._ended(name, *attempt)
         if rules.mode != "archive":  # which looks at no row
@@ -228,14 +228,14 @@ class RulesApply:
     def _preview(self, changes: ChangeTable) -> ApplyResult:
         if held := self.suspensions.reason(changes.name):
             return ApplyResult(suspended=held)
-        reached = self._reached(changes.name)
+        reached = self._reached(changes.name, changes.columns)
         batch = self._cut(changes)(reached, None)
         if batch.empty:
             return ApplyResult()
         layout = effects.relation_of(batch.found.relation, self._rules)
         incoming.lay_out(self._target, layout, dry_run=True)
         there = self._there(batch, layout, folds=False) if self._target.exists(changes.name) else None
-        batch, ends, _ = self._decided(self._judged(batch), layout, there, folds=False)
+        batch, ends, _ = self._decided(self._judged(batch, planned=True), layout, there, folds=False)
         said = f"would {ends[2]}: {ends[1]} at change_seq {ends[0]}" if ends else None
         done = result_of(batch.found.upto, batch.found.counts, batch.expected, self._rules, ApplyOutcome())
         return replace(done, suspended=said)
@@ -274,8 +274,8 @@ class RulesApply:
         one = batch.range(self._rules)
         self._log.commit(self._log.write(batch.logged, batch.expected, self._rules, one), one)
 
-    def _judged(self, batch: RulesBatch, reached: int | None = None) -> RulesBatch:
-        return ConstraintCheck(self._target, self._rules, reached).judged(batch)
+    def _judged(self, batch: RulesBatch, reached: int | None = None, *, planned: bool = False) -> RulesBatch:
+        return ConstraintCheck(self._target, self._rules, reached, planned).judged(batch)
 
     def _met(
         self, batch: RulesBatch, layout: Relation, there: DataFrame | None, *, folds: bool = True
@@ -324,10 +324,10 @@ class RulesApply:
         living = rules.soft_column if rules.mode == "soft_delete" else None
         return self._target.keys_there(relation, keys, living=living, reached=reached)
 
-    def _reached(self, name: str) -> int:
+    def _reached(self, name: str, own: Collection[str]) -> int:
         if not self._target.exists(name):
             return -1
-        effects.check_mode(self._target, name, self._rules)
+        effects.check_mode(self._target, name, own, self._rules)
         return self._target.progress(name)
 
     def _guarded(self, changes: ChangeTable, work: Callable[[], _T]) -> _T:

@@ -147,7 +147,6 @@ class TableApply:
                 if not self._by_jobs(way, stretch, replace(one, upto=there)):
                     return False
                 after = there
-                self._make_visible()
         rest = replace(one, after=after)
         if by_task and after < one.upto:
             for upto, task in self.task_batches.each(table, rest, route, stretch.counts, baseline):
@@ -171,11 +170,6 @@ class TableApply:
         for made in way.apply(changes, counts):
             stretch.done.append(standing(made, one.after, stretch.ends))
         return way.suspended is None
-
-    def _make_visible(self) -> None:
-        """What is logged late is kept, whatever happens before the slice ends."""
-        if self.rules is not None:
-            self.rules.flush()
 
     def _unclear(self, table: str, why: str) -> bool:
         with self._telling:

@@ -85,7 +85,7 @@ class TaskRules:
         rules = self._of_table(table).rules
         if not relation.key:
             refuse_marks(table, rules)
-        self._refuse_other_mode(table, rules)
+        self._refuse_other_mode(table, relation, rules)
         rules = rules.lenient if window else rules
         keylog = None if logged or self._log.mode == "off" else self._log
         if rules.plain and keylog is None:
@@ -153,12 +153,12 @@ class TaskRules:
         while self._suspends:
             self._suspends.pop(0)()
 
-    def _refuse_other_mode(self, table: str, rules: Rules) -> None:
+    def _refuse_other_mode(self, table: str, relation: Relation, rules: Rules) -> None:
         """Refuses a target that another mode made; looks once a process."""
         with self._lock:
             if table in self._looked:
                 return
         if self._target.exists(table):
-            refuse_other_mode(self._target, table, rules)
+            refuse_other_mode(self._target, table, [c.name for c in relation.columns], rules)
         with self._lock:
             self._looked.add(table)

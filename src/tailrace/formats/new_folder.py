@@ -1,11 +1,11 @@
-"""A folder that a command fills: two commands at once do not get it, and a command that fails leaves nothing
-of its own in it."""
+"""A folder that a command fills: two commands at once do not get it, and what a command that fails has left
+there is not taken for the whole."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import ConfigError
@@ -24,9 +24,9 @@ def refuse_used(path: str, *, more: bool = False) -> None:
     if not out.is_dir():
         raise ConfigError(f"{out} is a file", hint=_HINT)
     if (out / WRITING).exists():
-        mine = f"its files that are not older than {WRITING}" if more else "it"
+        mine = f"{WRITING} and the files that are not older" if more else "it"
         raise ConfigError(
-            f"{out} is not whole: another command writes it, or one was killed while it did",
+            f"{out} is not whole: another command writes it, or one did not end",
             hint=f"if none is running, remove {mine}; or {_HINT}",
         )
     if not more and any(out.iterdir()):
@@ -35,7 +35,8 @@ def refuse_used(path: str, *, more: bool = False) -> None:
 
 @contextmanager
 def filled(path: str, *, more: bool = False) -> Iterator[None]:
-    """Gives a folder to this command alone; if it fails, the files that it has written are removed.
+    """Gives a folder to this command alone. If it fails, the folder is as it was; one to which `more` was to
+    come, and has, says that it is not whole.
 
     Raises:
         ConfigError: see `refuse_used`.
@@ -49,21 +50,34 @@ def filled(path: str, *, more: bool = False) -> Iterator[None]:
     except OSError as error:
         refuse_used(path, more=more)  # another command was first
         raise ConfigError(f"{out} cannot be written: {error.strerror}", hint=_HINT) from error
-    there = set(out.rglob("*")) - {out / WRITING}
+    there = _files(out)
     if there and not more:  # it was filled between the look and the claim
         (out / WRITING).unlink()
         raise ConfigError(f"{out} is not empty", hint=_HINT)
     try:
         yield
     except BaseException:
-        shutil.rmtree(out) if made else _without_new(out, there)
+        if not more:
+            _empty(out, whole=made)
+        elif _files(out) == there:
+            (out / WRITING).unlink()
         raise
     (out / WRITING).unlink()
 
 
-def _without_new(out: Path, there: Collection[Path]) -> None:
-    """Removes what has come to a folder, the claim last."""
-    new = [one for one in out.rglob("*") if one not in there and one != out / WRITING]
-    for one in sorted(new, key=lambda one: len(one.parts), reverse=True):
-        one.rmdir() if one.is_dir() else one.unlink()
-    (out / WRITING).unlink()
+def _files(out: Path) -> set[tuple[Path, int]]:
+    """What is in a folder but for the claim, and when it was written."""
+    return {(one, one.stat().st_mtime_ns) for one in out.rglob("*") if one != out / WRITING}
+
+
+def _empty(out: Path, *, whole: bool) -> None:
+    """Removes what a command that fails has written, the claim last; why it failed is what is raised."""
+    with suppress(OSError):
+        for one in out.iterdir():
+            if one.is_dir():
+                shutil.rmtree(one)
+            elif one != out / WRITING:
+                one.unlink()
+        (out / WRITING).unlink()
+        if whole:
+            out.rmdir()

@@ -63,6 +63,7 @@ __all__ = [
 ]
 
 SMALL_FILE, WHOLE_FILE = 32 << 20, 128 << 20
+_DAY_S = 86_400.0
 PROPERTIES = {"delta.checkpointInterval": "10"}
 """Of every table that is created: who opens a table reads all commits after its newest checkpoint. By itself
 delta-rs makes one every 100 commits."""
@@ -378,9 +379,12 @@ def compact(table: str, small_files: int, *, vacuum_after_s: float) -> None:
 
 
 def vacuum(table: str, after_s: float) -> None:
-    """Deletes files that no version within the retention needs."""
+    """Deletes files that no version within the retention needs. If that is a day or more, those too which no
+    commit has named: killed processes left them. (Of a shorter one, they may be of a commit to come.)"""
     reach("maintain.vacuum")
-    DeltaTable(table).vacuum(hours(after_s), dry_run=False, enforce_retention_duration=False)
+    DeltaTable(table).vacuum(
+        hours(after_s), dry_run=False, enforce_retention_duration=False, full=after_s >= _DAY_S
+    )
 
 
 def hours(seconds: float) -> int:

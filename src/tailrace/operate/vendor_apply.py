@@ -328,7 +328,7 @@ def _under_rules(
 
 def _one(target: Target, name: str, changes: ChangeTable, *, dry_run: bool) -> dict[str, Any]:
     if target.exists(name):
-        effects.check_mode(target, name, Rules())
+        effects.check_mode(target, name, changes.columns, Rules())
     look = incoming.look(changes)
     counted = {k: look.counts[k] for k in "IUDT"}
     reached = vendor_progress.reached(target, name)

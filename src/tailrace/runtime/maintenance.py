@@ -11,8 +11,10 @@ import time
 from ..apply.keylog.exceptions import EXCEPTIONS
 from ..apply.keylog.tokens import tokens_logged
 from ..apply.mapped_snapshots import loaded
+from ..apply.openedge_tables import TRACKING_TABLE
 from ..apply.targets.base import Target
 from ..config.task import Task
+from ..formats.openedge.made import change_table
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention
 from ..operate.old_records import forget_old
@@ -48,7 +50,8 @@ class Maintenance:
         purge_task(task)
         forget_old(task)
         tables = read_baselines(task.control_path("baselines"))
-        paths = [task.changes_path(t) for t in tables]
+        known = {*tables, *log.history(task.relations_path)}
+        paths = [task.changes_path(t) for t in sorted(known)]
         paths += [task.control_path(c) for c in CONTROL]
         paths += [task.control_path(EXCEPTIONS), task.tracking_path, task.keylog_path]
         paths += [task.control_path("quarantine")]
@@ -56,12 +59,15 @@ class Maintenance:
             if lake.exists(path):
                 lake.compact(path, settings.small_files, vacuum_after_s=settings.vacuum_after)
         states = of_task(task.orders_path, tables)
-        for table in tables:
+        for table in sorted(tables if task.baseline.enabled else known):
             # Capture is about to replace or drop it, and has been told that nobody else is writing to it.
             if table in states and (states[table].busy or states[table].member == "removed"):
                 continue
             self._target.maintain(table, settings.small_files, settings.vacuum_after)
         lake.vacuum(task.relations_path, settings.vacuum_after)
+        for name in (TRACKING_TABLE, *map(change_table, sorted(known))):
+            if lake.exists(path := f"{task.openedge_path}/{name}"):
+                lake.vacuum(path, settings.vacuum_after)
         self._control()
         json_files.write(task.run_path, _NAME, {"done": self._last})
 

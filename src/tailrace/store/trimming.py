@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from ..lake import delta as lake
@@ -28,6 +29,7 @@ from ..model.types import plain_schema
 from . import tracking
 from .kept import Span, keeping, kept, spans
 
+_TRIES = 20
 LAST = "9" * 35
 """Greater than every change sequence."""
 
@@ -166,23 +168,54 @@ def _remove(
     said: dict[str, int],
 ) -> None:
     """Commits the removal; `last`: the change after which the table is then complete."""
-    actions: list[AddAction | RemoveAction] = []
-    now = int(time.time() * 1000)
-    for one in found.partly:
-        rest = _rest(table, one, column, bound)
-        actions += [AddAction(rest.path, rest.size, {}, rest.modified, False, rest.stats)] if rest else []
-    actions += [RemoveAction(s.path, True, now, s.size, {}) for s in found.all]
-    reach("maintain.trim")
-    delta.create_write_transaction(
-        actions,
-        mode="append",
-        schema=delta.schema(),
-        commit_properties=CommitProperties(
-            app_transactions=keeping(*last),
-            custom_metadata={"tailrace": json.dumps(said)},
-            max_commit_retries=0,  # what to remove was decided from this version
-        ),
-    )
+    now, rests = int(time.time() * 1000), list[lake.AddedFile]()
+    try:
+        rests += [rest for one in found.partly if (rest := _rest(table, one, column, bound))]
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(rest.path, rest.size, {}, rest.modified, False, rest.stats) for rest in rests
+        ]
+        actions += [RemoveAction(s.path, True, now, s.size, {}) for s in found.all]
+        reach("maintain.trim")
+        _commit(table, delta, actions, last, said)
+    except BaseException:
+        fs, folder = lake.filesystem(table)
+        for rest in rests:
+            fs.delete_file(f"{folder}/{rest.path}")
+        raise
+
+
+def _commit(
+    table: str,
+    delta: DeltaTable,
+    actions: Sequence[AddAction | RemoveAction],
+    last: tuple[int, str],
+    said: dict[str, int],
+) -> None:
+    """Commits a removal. Others may append meanwhile: it was decided from a version, and stands as long as
+    the files are there that it removes, and nobody else has removed changes.
+
+    Raises:
+        CommitFailedError: some are gone: what there is to remove is to be decided anew.
+    """
+    before, gone = kept(delta), {one.path for one in actions if isinstance(one, RemoveAction)}
+    for left in reversed(range(_TRIES)):
+        try:
+            delta.create_write_transaction(
+                list(actions),
+                mode="append",
+                schema=delta.schema(),
+                commit_properties=CommitProperties(
+                    app_transactions=keeping(*last),
+                    custom_metadata={"tailrace": json.dumps(said)},
+                    max_commit_retries=0,
+                ),
+            )
+            return
+        except CommitFailedError:
+            delta = DeltaTable(table)
+            there = set(pa.table(delta.get_add_actions())["path"].to_pylist())
+            if not (left and gone <= there and kept(delta) == before):
+                raise
 
 
 def _old_rows(table: str, one: Span, column: str, bound: Bound) -> tuple[int, tuple[int, str]]:

@@ -112,7 +112,9 @@ class DeltaTarget:
             return {f.name: spark_type(f.type) for f in lake.arrow_schema(now)}
 
     def rule_columns(self, table: str) -> set[str]:
-        """Those of its columns that rules have added."""
+        """Those of its columns that rules have added; none where they may be those of another source."""
+        if self.place(table).partition:
+            return set()
         with lake.opened(self.path(table)) as now:
             return delta_layout.rule_columns(now)
 
