@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ..config.lanes import lanes
 from ..errors import ConfigError
-from .change_arrays import SMALL, Bools, ChangeArrays, I, Ints, U, differs
+from .change_arrays import SMALL, Bools, ChangeArrays, I, Ints, U
 from .commits import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -27,6 +27,7 @@ from .commits import (
     commit_columns,
     words,
 )
+from .equal_values import differs
 from .lines import ABSENT, ABSENT_THERE, L, Lines
 from .own_names import refuse_taken
 from .picked import Picked, picked

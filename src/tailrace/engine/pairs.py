@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from .change_arrays import B, Bools, ChangeArrays, D, I, Ints, U, differs
+from .change_arrays import B, Bools, ChangeArrays, D, I, Ints, U
 from .columns import MaskBits
 from .commits import CHANGE_TYPE, DELETED, INSERTED, TRUNCATED, UPDATED, commit_columns, words
+from .equal_values import differs
 from .lines import ABSENT, Lines, named
 from .picked import picked
 

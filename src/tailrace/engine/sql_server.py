@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ConfigError
-from .change_arrays import ChangeArrays, differs
+from .change_arrays import ChangeArrays
 from .commits import CHANGE_TYPE, COMMIT_VERSION, DELETED, INSERTED, POSTIMAGE, PREIMAGE, TRUNCATED
+from .equal_values import differs
 from .lines import ABSENT, named
 from .net import net_parts
 from .own_names import refuse_taken

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..engine.bag_changes import net_of_bag
-from ..engine.change_arrays import ChangeArrays, differs
+from ..engine.change_arrays import ChangeArrays
 from ..engine.columns import one
 from ..engine.commits import CHANGE_TYPE, PREIMAGE
+from ..engine.equal_values import differs
 from ..engine.net import OWN, net
 from ..engine.own_names import refuse_taken
 from .as_of import split
