@@ -13,7 +13,7 @@ from ..engine.event_rows import CARRIES, TIME
 from ..engine.kept_history import SYSTEM_TO, HistoryRules
 from ..engine.own_names import refuse_taken
 from ..errors import ConfigError
-from .exact_values import exactly
+from ..wire.exact_values import exactly
 
 Kept = tuple[HistoryRules, pa.DataType]
 """What a history keeps, and the type of its sequence."""

@@ -58,6 +58,10 @@ class HistoryEvents:
         rows = self._read(ds.field(WHY) == FORGOTTEN)
         return pc.max(rows[SEQUENCE])
 
+    def first(self, which: ds.Expression) -> pa.Scalar:
+        """The smallest sequence of the events that count for which something holds; NULL: there are none."""
+        return pc.min(self._read(ds.field(WHY).is_null() & which)[SEQUENCE])
+
     def after(self, batch: int) -> pa.Table:
         """Events that count, of later batches."""
         return self._read((ds.field(BATCH) > batch) & ds.field(WHY).is_null())
