@@ -42,9 +42,10 @@ def _text(given: Any, kind: pa.DataType) -> str | None:
     """The text by which a value is read; None: it is read as it is."""
     if isinstance(given, str):
         return given
-    if isinstance(given, float) and (pa.types.is_decimal(kind) or pa.types.is_floating(kind)):
-        return repr(float(given))
-    return str(given) if isinstance(given, Decimal) and pa.types.is_floating(kind) else None
+    whole = isinstance(given, int) and not isinstance(given, bool)
+    if pa.types.is_decimal(kind):
+        return str(given) if whole or isinstance(given, float) else None
+    return str(given) if pa.types.is_floating(kind) and isinstance(given, float | Decimal) else None
 
 
 def _read(text: str, kind: pa.DataType) -> pa.Scalar:
