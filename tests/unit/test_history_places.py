@@ -45,6 +45,7 @@ def keep(home: TaskHome, path: Path, **given: Any) -> HistoryTable:
         (NUMERIC, Decimal("1.008")),
         (UTC, 7),
         (pa.int64(), object()),
+        (pa.float64(), float("nan")),
     ],
 )
 def test_a_place_that_is_no_value_of_the_sequence_is_refused(

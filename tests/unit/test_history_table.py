@@ -34,6 +34,7 @@ DATA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("qty", pa.int64())
 Event = tuple[int | None, str, int | None, str | None, int | None]
 """Sequence, operation, id, name, qty."""
 Row = tuple[Any, ...]
+NAN = float("nan")
 
 
 def table(events: Sequence[Event], ignored: Sequence[str] = ()) -> pa.Table:
@@ -196,6 +197,21 @@ def test_what_cannot_count_is_kept_aside_with_its_reason(tmp_path: Path) -> None
         ("U", 2, "another event of the same key and sequence counts"),
         ("U", 3, "another event of the same key and sequence counts"),
         ("X", 1, "its operation is none of U, D, T"),
+    ]
+
+
+@pytest.mark.parametrize("batches", [[[1.0, 2.0, NAN]], [[NAN, 1.0], [2.0, NAN]], [[1.0, 2.0], [NAN]]])
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_nan_is_no_place_in_the_order(tmp_path: Path, batches: list[list[float]], kind: pa.DataType) -> None:
+    history = HistoryTable.make(str(tmp_path / "h"), DATA, HistoryRules(("id",), COLUMNS), kind)
+    for batch in batches:
+        events = table([(1, "U", 1, f"at {n}", 1) for n in batch])
+        place = events.column_names.index("__sequence")
+        history.apply(events.set_column(place, "__sequence", pa.array(batch, kind)))
+    assert rows(history) == [(1, "at 1.0", 1, 1.0, 2.0), (1, "at 2.0", 1, 2.0, None)]
+    assert [r["name"] for r in history.as_of(1.5).rows()] == ["at 1.0"]
+    assert [(r["name"], r["why"]) for r in history.aside().rows()] == [
+        ("at nan", "NaN as its sequence: it has no place in the order")
     ]
 
 

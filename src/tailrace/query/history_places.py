@@ -69,6 +69,8 @@ class HistoryPlaces:
 
     def _own(self, place: object) -> pa.Scalar:
         value, why = given_value(place, self.kind)
+        if why is None and value.as_py() != value.as_py():
+            why = "NaN has no place in the order"
         if why is not None:
             raise ConfigError(
                 f"{place!r} is no value of the history's sequence ({self.kind})", where=self.path, hint=why
