@@ -287,34 +287,13 @@ def test_values_that_would_become_others_in_a_history_are_refused(
     assert rows(history) == []
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pa.struct([("a", pa.int64())]),
-        pa.map_(pa.string(), pa.int64()),
-        pa.list_(pa.struct([("a", pa.int64())])),
-    ],
-)
-def test_columns_that_cannot_be_compared_are_refused_before_anything_is_made(
-    tmp_path: Path, kind: pa.DataType
-) -> None:
-    data = pa.schema([("id", pa.int64()), ("odd", kind)])
-    with pytest.raises(ConfigError, match=r"cannot be compared: odd \("):
-        HistoryTable.make(str(tmp_path / "h"), data, HistoryRules(("id",), ("id", "odd")), pa.int64())
-    assert not (tmp_path / "h").exists()
-
-
-def test_arrays_are_kept(tmp_path: Path) -> None:
-    data = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.int32()))])
-    history = HistoryTable.make(str(tmp_path / "h"), data, HistoryRules(("id",), ("id", "tags")), pa.int64())
-    schema = pa.schema([*data, ("__sequence", pa.int64()), ("__operation", pa.string())])
-    for tags in ([[1, 2], [1, 2], []], [None, [3]]):
-        number = 1 if len(tags) == 3 else 4
-        told = [(1, t, number + n, "U") for n, t in enumerate(tags)]
-        history.apply(pa.Table.from_pylist([dict(zip(schema.names, t, strict=True)) for t in told], schema))
-    names = ("tags", "__START_AT", "__END_AT")
-    found = sorted((tuple(r[n] for n in names) for r in history.versions().rows()), key=lambda r: r[1])
-    assert found == [([1, 2], 1, 3), ([], 3, 4), (None, 4, 5), ([3], 5, None)]
+def test_an_event_that_is_aside_is_told_with_its_first_time(tmp_path: Path) -> None:
+    history, days = make(tmp_path / "h"), [dt.datetime(2026, 1, d, tzinfo=dt.timezone.utc) for d in (1, 2, 3)]
+    for day, number in ((days[1], 1), (days[2], 2), (days[0], 1), (None, 1)):
+        events = table([(number, "U", None, "a", 1)])
+        history.apply(events.append_column("__time", pa.array([day], pa.timestamp("us", "UTC"))))
+    found = sorted((r["__sequence"], r["__time"]) for r in history.aside().rows())
+    assert found == [(1, days[0]), (2, days[2])]
 
 
 def test_values_that_are_the_same_in_another_type_are_taken(tmp_path: Path) -> None:
