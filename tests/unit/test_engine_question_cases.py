@@ -210,5 +210,5 @@ def test_arrays_are_compared_by_their_elements(
 
 def test_values_that_cannot_be_compared_are_refused() -> None:
     changes = tagged((1, "I", 1, None), (2, "U", 1, None), kind=pa.map_(pa.string(), pa.int64()))
-    with pytest.raises(UnsupportedError, match=r"values of map<string, int64> cannot be compared"):
+    with pytest.raises(UnsupportedError, match=r"values of tags \(map<string, int64>\) cannot be compared"):
         pairs(changes)

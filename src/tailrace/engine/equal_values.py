@@ -23,8 +23,10 @@ def comparable(kind: pa.DataType) -> bool:
     return not pa.types.is_nested(kind)
 
 
-def differs(left: pa.Array, right: pa.Array) -> Bools:
+def differs(left: pa.Array, right: pa.Array, name: str = "") -> Bools:
     """Where two columns differ: NULL equals NULL, NaN equals NaN, also in lists.
+
+    `name`: the column's, for errors.
 
     >>> differs(pa.array([1, None, None, 2]), pa.array([1, None, 1, 3])).tolist()
     [False, False, True, True]
@@ -36,7 +38,8 @@ def differs(left: pa.Array, right: pa.Array) -> Bools:
     """
     if not comparable(left.type):
         raise UnsupportedError(
-            f"values of {left.type} cannot be compared", hint="leave the column out (`columns=`)"
+            f"values of {name or 'a column'} ({left.type}) cannot be compared",
+            hint="leave the column out (`columns=`)",
         )
     if pa.types.is_nested(left.type):
         return _lists_differ(left, right)

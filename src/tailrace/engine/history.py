@@ -164,7 +164,7 @@ class _Versions:
                 break
             if not unknown_is_null:
                 follows &= self._known_alike(name)
-            follows &= ~differs(values[:-1], values[1:])
+            follows &= ~differs(values[:-1], values[1:], name)
         found[1:] = ~follows
         return found
 

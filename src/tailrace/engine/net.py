@@ -114,7 +114,7 @@ def carried_over(lines: Lines, among: Bools) -> Bools:
         place = lines.source(name)
         old, new = place[before], place[updates]
         column = lines.values[name]
-        same &= (old >= 0) & (new >= 0) & ~differs(picked(column, old), picked(column, new))
+        same &= (old >= 0) & (new >= 0) & ~differs(picked(column, old), picked(column, new), name)
         updates, before, same = updates[same], before[same], same[same]
     found = np.zeros(len(lines), np.bool_)
     found[updates] = True

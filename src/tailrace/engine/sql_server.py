@@ -71,7 +71,7 @@ def _masks(
     for k, (name, column) in enumerate(data.items()):
         old, new = column.take(pa.array(pre)), column.take(pa.array(pre + 1))
         unknown = _has(lists, name)
-        flags[pre + 1, k] = differs(old, new) | unknown[pre]
+        flags[pre + 1, k] = differs(old, new, name) | unknown[pre]
     return named(flags, list(data))
 
 

@@ -41,7 +41,7 @@ def different(changes: ChangeArrays, before: Result) -> pa.Table:
     same = np.ones(len(old), np.bool_)
     for name in changes.columns:
         column = one(rows[name])
-        same &= ~differs(column.take(pa.array(old)), column.take(pa.array(old + 1)))
+        same &= ~differs(column.take(pa.array(old)), column.take(pa.array(old + 1)), name)
     kept = np.ones(rows.num_rows, np.bool_)
     kept[old[same]] = kept[old[same] + 1] = False
     return rows.filter(pa.array(kept))
