@@ -140,6 +140,32 @@ def test_a_row_of_a_snapshot_that_was_cut_off_ends_with_the_next(spark: SparkSes
         spark.sql("DROP TABLE IF EXISTS cut")
 
 
+@pytest.mark.slow
+def test_of_two_rows_of_a_snapshots_key_the_same_one_counts_each_time(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    told: list[Row] = [(1, "a"), (1, "b"), (2, "c"), (2, None), (3, "d"), (3, "d"), (None, "x"), (None, "y")]
+    taken = [told, told, told[::-1], [*told, (1, "z")]]
+
+    def after(last: int | None) -> tuple[DataFrame, int] | None:
+        number = last or 0
+        if number == len(taken):
+            return None
+        return spark.createDataFrame(taken[number], "id int, name string"), number + 1
+
+    made = CdcPipeline()
+    made.create_streaming_table("twice")
+    made.create_auto_cdc_from_snapshot_flow("twice", after, ["id"], stored_as_scd_type=2)
+    try:
+        history = made.run(tmp_path / "lake", session=spark)["twice"]
+        assert rows(history) == [(1, "b", 1, 4), (1, "z", 4, None), (2, "c", 1, None), (3, "d", 1, None)]
+        assert {(r["name"], r["why"]) for r in history.aside().rows()} == {
+            ("x", "NULL in the key"), ("y", "NULL in the key"),
+        }  # fmt: skip
+    finally:
+        spark.sql("DROP TABLE IF EXISTS twice")
+
+
 def test_what_cannot_be_followed_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     made = CdcPipeline()
     with pytest.raises(ConfigError, match="was not created"):

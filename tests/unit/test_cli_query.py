@@ -81,6 +81,14 @@ def test_each_output(home: TaskHome) -> None:
     assert "name=[c]" in shown
     assert "delete" not in shown
     assert "the first 1 rows" in shown
+    assert run(home, *words, "--limit", "0").stdout.startswith("the first 0 rows: --limit shows more")
+    assert run(home, *words, "--where", "false", "--limit", "0").stdout.startswith("no ")
+
+
+def test_a_key_column_is_given_once(home: TaskHome) -> None:
+    words = ("query", "chain", str(home.file), ITEM, "--key", "id=1", "--key", "id=2")
+    ran = CliRunner().invoke(app, words)
+    assert (ran.exit_code, "id is given twice" in ran.output) == (2, True)
 
 
 def test_sql(home: TaskHome) -> None:

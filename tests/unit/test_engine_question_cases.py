@@ -160,3 +160,55 @@ def test_no_changes(base: list[Row] | None) -> None:
     assert len(history(empty, base=rows)) == len(base or [])
     assert [len(f(empty, base=rows)) for f in (net, pairs, rebuild)] == [0, 0, 0]
     assert len(chain(empty, {"id": 1}, base=rows)) == 0
+
+
+TAGS = pa.list_(pa.float64())
+NAN = float("nan")
+
+
+def tagged(
+    *images: tuple[int, str, int, list[float | None] | None], kind: pa.DataType = TAGS
+) -> ChangeArrays:
+    """Change number, operation, key, tags."""
+    rows = [
+        {"header__change_seq": seq(n), "header__change_oper": oper, "id": id, "tags": tags}
+        for n, oper, id, tags in images
+    ]
+    schema = pa.schema([*list(cm.SCHEMA)[:2], ("id", pa.int64()), ("tags", kind)])
+    return ChangeArrays.of(pa.Table.from_pylist(rows, schema), ["id"], name="t")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "other"),
+    [
+        ([1.0], [2.0], True),
+        ([1.0], [1.0, 2.0], True),
+        ([], None, True),
+        ([None], [], True),
+        ([None], [0.0], True),
+        ([1.0, None, NAN, 0.0], [1.0, None, NAN, -0.0], False),
+        ([], [], False),
+        (None, None, False),
+    ],
+)
+@pytest.mark.parametrize("kind", [TAGS, pa.large_list(pa.float64()), pa.list_(pa.large_list(pa.float64()))])
+def test_arrays_are_compared_by_their_elements(
+    old: list[float | None] | None, new: list[float | None] | None, other: bool, kind: pa.DataType
+) -> None:
+    if kind == pa.list_(pa.large_list(pa.float64())):
+        old, new = ([[7.0], None, one] for one in (old, new))  # type: ignore[list-item]
+    changes = tagged(
+        (1, "I", 1, old), (2, "I", 2, None), (3, "B", 1, old), (3, "U", 1, new), (4, "D", 2, None), kind=kind
+    )
+    assert len(net(changes, deduplicationMode="dropCarryovers")) == 3 + 2 * other
+    assert pairs(changes)["changed"].to_pylist() == [None, None, ["tags"] if other else [], None]
+    assert len(history(changes)) == 2 + other
+    assert len(chain(changes, {"id": 1})) == 2
+    styled = sql_server.net_changes(changes.between(seq(2)), "all with mask")
+    assert styled["__$update_mask"].to_pylist() == ([["tags"], None] if other else [None])
+
+
+def test_values_that_cannot_be_compared_are_refused() -> None:
+    changes = tagged((1, "I", 1, None), (2, "U", 1, None), kind=pa.map_(pa.string(), pa.int64()))
+    with pytest.raises(UnsupportedError, match=r"values of tags \(map<string, int64>\) cannot be compared"):
+        pairs(changes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from tailrace.query.exact_values import exactly
+from tailrace.wire.exact_values import exactly
 
 pytestmark = pytest.mark.unit
 UTC, NAIVE = pa.timestamp("us", "UTC"), pa.timestamp("us")

@@ -34,6 +34,7 @@ DATA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("qty", pa.int64())
 Event = tuple[int | None, str, int | None, str | None, int | None]
 """Sequence, operation, id, name, qty."""
 Row = tuple[Any, ...]
+NAN = float("nan")
 
 
 def table(events: Sequence[Event], ignored: Sequence[str] = ()) -> pa.Table:
@@ -199,6 +200,21 @@ def test_what_cannot_count_is_kept_aside_with_its_reason(tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.parametrize("batches", [[[1.0, 2.0, NAN]], [[NAN, 1.0], [2.0, NAN]], [[1.0, 2.0], [NAN]]])
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_nan_is_no_place_in_the_order(tmp_path: Path, batches: list[list[float]], kind: pa.DataType) -> None:
+    history = HistoryTable.make(str(tmp_path / "h"), DATA, HistoryRules(("id",), COLUMNS), kind)
+    for batch in batches:
+        events = table([(1, "U", 1, f"at {n}", 1) for n in batch])
+        place = events.column_names.index("__sequence")
+        history.apply(events.set_column(place, "__sequence", pa.array(batch, kind)))
+    assert rows(history) == [(1, "at 1.0", 1, 1.0, 2.0), (1, "at 2.0", 1, 2.0, None)]
+    assert [r["name"] for r in history.as_of(1.5).rows()] == ["at 1.0"]
+    assert [(r["name"], r["why"]) for r in history.aside().rows()] == [
+        ("at nan", "NaN as its sequence: it has no place in the order")
+    ]
+
+
 def test_a_late_event_splits_the_version_that_it_falls_into(tmp_path: Path) -> None:
     history = make(tmp_path / "h")
     history.apply(table([(1, "U", 1, "a", 1), (9, "U", 1, "c", 1)]))
@@ -269,6 +285,15 @@ def test_values_that_would_become_others_in_a_history_are_refused(
     with pytest.raises(ConfigError, match=why):
         history.apply(events.set_column(place, name, given))
     assert rows(history) == []
+
+
+def test_an_event_that_is_aside_is_told_with_its_first_time(tmp_path: Path) -> None:
+    history, days = make(tmp_path / "h"), [dt.datetime(2026, 1, d, tzinfo=dt.timezone.utc) for d in (1, 2, 3)]
+    for day, number in ((days[1], 1), (days[2], 2), (days[0], 1), (None, 1)):
+        events = table([(number, "U", None, "a", 1)])
+        history.apply(events.append_column("__time", pa.array([day], pa.timestamp("us", "UTC"))))
+    found = sorted((r["__sequence"], r["__time"]) for r in history.aside().rows())
+    assert found == [(1, days[0]), (2, days[2])]
 
 
 def test_values_that_are_the_same_in_another_type_are_taken(tmp_path: Path) -> None:

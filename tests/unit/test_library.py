@@ -335,6 +335,8 @@ def test_any_change_table_may_be_read(home: TaskHome) -> None:
         tailrace.read("/nowhere")
     with pytest.raises(ConfigError, match="no column nope"):
         tailrace.read(home.task.changes_path(ITEM), key=["nope"])
+    with pytest.raises(ConfigError, match="header__change_seq cannot be the key"):
+        tailrace.read(home.task.changes_path(ITEM), key=["header__change_seq"])
     with pytest.raises(ConfigError, match="no column nope"):
         found.net(columns=["nope"])
     with pytest.raises(ConfigError, match="is not a place in the history"):

@@ -68,6 +68,8 @@ def test_questions_are_joined_with_each_other_and_with_tables(task: tailrace.Ope
         ),
         ("SELECT * FROM net('shop.item', start)", "'start' is no literal"),
         ("SELECT * FROM net('shop.item', start => 3, 4)", "without a name follows one with a name"),
+        ("SELECT * FROM net('shop.item', start => 2, start => 3)", "start is given twice"),
+        ("SELECT * FROM chain('shop.item', {'id': 2, 'id': 3})", "id is given twice"),
         ("SELECT * FROM net('shop.item'", "it has no end"),
         ("SELECT * FROM net('shop.item' 3)", "',' is missing before '3'"),
         ("SELECT * FROM net('shop.itme')", "did you mean shop.item"),

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -129,6 +129,16 @@ def pair(text: str) -> tuple[str, str]:
     if not sign:
         raise typer.BadParameter(f"{text!r} has no value; write NAME=VALUE")
     return name.strip(), value
+
+
+def told_once(texts: Iterable[str]) -> dict[str, str]:
+    """Names and values of an option that is repeated; a usage error if a name is given twice."""
+    found: dict[str, str] = {}
+    for name, value in map(pair, texts):
+        if name in found:
+            raise typer.BadParameter(f"{name} is given twice")
+        found[name] = value
+    return found
 
 
 def seconds_of(text: str) -> float:

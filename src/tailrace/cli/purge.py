@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from .formats import Json
 from .out import err, out, print_json
-from .process import given, pair, seconds_of
+from .process import given, pair, seconds_of, told_once
 from .task_file import TaskFile
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _folder(
     from ..formats.qlik.purge import has_partitions
 
     if has_partitions(folder):
-        _partitions(folder, tables, dict(map(pair, consumer)), ages, dry_run, as_json)
+        _partitions(folder, tables, told_once(consumer), ages, dry_run, as_json)
         return
     if any(ages):
         what = "--older-than and --upto are for a task, or for partitions of Qlik's change tables"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from .out import err, out
-from .process import checked, pair
+from .process import checked, told_once
 from .task_file import TaskFile
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def chain(
     output: Output = "table", limit: Limit = 100,
 ) -> None:  # fmt: skip
     """What happened to the rows that ever had a key, under whatever keys they had."""
-    values = dict(map(pair, key))
+    values = told_once(key)
     found = _table(task, table).chain(values, start, end)
     print_result(found, where, columns, output, limit)
 
@@ -240,6 +240,7 @@ def _shown(found: Result, limit: int) -> None:
     shown = Fit([Col(n, fold=True) for n in found.schema.names])
     for row in islice(rows, limit):
         shown.add(*map(cell, row.values()))
-    out.print(shown)
+    if limit or not rows:
+        out.print(shown)
     if len(rows) > limit:
         out.print(f"the first {limit:,} rows: --limit shows more, -o csv, json and parquet give all")

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ConfigError
+from ..wire.given_values import given_value
 from ..wire.octets_given import FORMS, octets
 from .change_arrays import B, Bools, ChangeArrays, Ints
 from .columns import one
@@ -24,8 +25,8 @@ def chain(changes: ChangeArrays, key: Mapping[str, Any], *, base: pa.Table | Non
 
     Args:
         changes: the changes, from anywhere in the table's life.
-        key: the key's columns and their values; text is read as the column's type, octets as `&#xFF01` or
-            `\\xff01`.
+        key: the key's columns and their values; text is read as the column's type (a time without a zone is
+            UTC), octets as `&#xFF01` or `\\xff01`. Nothing is rounded.
         base: the rows before them.
 
     Returns:
@@ -79,12 +80,11 @@ def _has(lines: Lines, key: Mapping[str, Any]) -> Bools:
 
 def _value(name: str, given: Any, kind: pa.DataType) -> pa.Scalar:
     """A value as the type of a key's column."""
-    try:
-        if not (pa.types.is_binary(kind) and isinstance(given, str)):
-            return pa.scalar(given).cast(kind)
-        if (read := octets(given)) is not None:
-            return pa.scalar(read, kind)
-        hint = FORMS
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        hint = str(error)
-    raise ConfigError(f"{given!r} is no value of the key's column {name} ({kind})", hint=hint)
+    if pa.types.is_binary(kind) and isinstance(given, str):
+        read = octets(given)
+        value, why = pa.scalar(read, kind), FORMS if read is None else None
+    else:
+        value, why = given_value(given, kind)
+    if why is not None:
+        raise ConfigError(f"{given!r} is no value of the key's column {name} ({kind})", hint=why)
+    return value

@@ -14,6 +14,7 @@ from ..config.lanes import lanes
 from ..errors import FormatError
 from ..model.change import BEFORE, DELETE, INSERT, PREFIX, TRUNCATE, UPDATE
 from .columns import MaskBits, codes
+from .equal_values import differs
 from .lazy import lazy
 
 Bools = npt.NDArray[np.bool_]
@@ -253,22 +254,6 @@ def neighbours(column: pa.ChunkedArray, compare: Callable[[pa.Array, pa.Array], 
 
     with lanes("compare", worth=len(column) > SMALL and len(chunks) > 1) as pool:
         list(pool.map(compared, range(len(chunks))))
-    return found
-
-
-def differs(left: pa.Array, right: pa.Array) -> Bools:
-    """Where two columns differ: NULL equals NULL, NaN equals NaN.
-
-    >>> differs(pa.array([1, None, None, 2]), pa.array([1, None, 1, 3])).tolist()
-    [False, False, True, True]
-    """
-    same = pc.equal(left, right).fill_null(False)
-    if left.null_count and right.null_count:
-        same = pc.or_(same, pc.and_(left.is_null(), right.is_null()))
-    if pa.types.is_floating(left.type):
-        nan = pc.and_(pc.is_nan(left).fill_null(False), pc.is_nan(right).fill_null(False))
-        same = pc.or_(same, nan)
-    found: Bools = ~same.to_numpy(zero_copy_only=False)
     return found
 
 

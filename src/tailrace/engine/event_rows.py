@@ -24,8 +24,9 @@ SEQUENCE, OPERATION, CARRIES, TIME = "__sequence", "__operation", "__carries", "
 (there is none) or `T` (the table is empty); which data columns the image carries (a mask, bit n is data
 column n; NULL: all); when (timestamp, UTC)."""
 UPSERT, GONE, EMPTIED = "U", "D", "T"
-NO_SEQUENCE, NO_KEY, NO_OPERATION, TIED, TOO_LATE = (
+NO_SEQUENCE, NAN_SEQUENCE, NO_KEY, NO_OPERATION, TIED, TOO_LATE = (
     "NULL as its sequence: its place in the order is not known",
+    "NaN as its sequence: it has no place in the order",
     "NULL in the key",
     "its operation is none of U, D, T",
     "another event of the same key and sequence counts",
@@ -63,9 +64,14 @@ def cleaned(events: pa.Table, key: Sequence[str]) -> Cleaned:
     keyless = np.zeros(events.num_rows, np.bool_)
     for name in key:
         keyless |= one(events[name]).is_null().to_numpy(zero_copy_only=False)
-    unplaced = one(events[SEQUENCE]).is_null().to_numpy(zero_copy_only=False)
+    sequence = one(events[SEQUENCE])
     known = _is(oper, UPSERT) | _is(oper, GONE) | truncate
-    for odd, why in ((unplaced, NO_SEQUENCE), (~known, NO_OPERATION), (keyless & ~truncate, NO_KEY)):
+    for odd, why in (
+        (sequence.is_null().to_numpy(zero_copy_only=False), NO_SEQUENCE),
+        (sequence.is_null(nan_is_null=True).to_numpy(zero_copy_only=False), NAN_SEQUENCE),
+        (~known, NO_OPERATION),
+        (keyless & ~truncate, NO_KEY),
+    ):
         if odd.any():
             reasons = pc.if_else(pc.and_(pa.array(odd), reasons.is_null()), why, reasons)
     if reasons.null_count == len(reasons):

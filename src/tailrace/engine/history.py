@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from ..config.lanes import lanes
 from ..errors import ConfigError
-from .change_arrays import SMALL, Bools, ChangeArrays, Ints, differs
+from .change_arrays import SMALL, Bools, ChangeArrays, Ints
 from .columns import one
 from .commits import TIME
+from .equal_values import differs
 from .even_texts import as_texts, evenly
 from .lines import ABSENT, Lines, named
 from .own_names import refuse_taken
@@ -163,7 +164,7 @@ class _Versions:
                 break
             if not unknown_is_null:
                 follows &= self._known_alike(name)
-            follows &= ~differs(values[:-1], values[1:])
+            follows &= ~differs(values[:-1], values[1:], name)
         found[1:] = ~follows
         return found
 

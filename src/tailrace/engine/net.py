@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ..config.lanes import lanes
 from ..errors import ConfigError
-from .change_arrays import SMALL, Bools, ChangeArrays, I, Ints, U, differs
+from .change_arrays import SMALL, Bools, ChangeArrays, I, Ints, U
 from .commits import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -27,6 +27,7 @@ from .commits import (
     commit_columns,
     words,
 )
+from .equal_values import differs
 from .lines import ABSENT, ABSENT_THERE, L, Lines
 from .own_names import refuse_taken
 from .picked import Picked, picked
@@ -113,7 +114,7 @@ def carried_over(lines: Lines, among: Bools) -> Bools:
         place = lines.source(name)
         old, new = place[before], place[updates]
         column = lines.values[name]
-        same &= (old >= 0) & (new >= 0) & ~differs(picked(column, old), picked(column, new))
+        same &= (old >= 0) & (new >= 0) & ~differs(picked(column, old), picked(column, new), name)
         updates, before, same = updates[same], before[same], same[same]
     found = np.zeros(len(lines), np.bool_)
     found[updates] = True

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from .change_arrays import B, Bools, ChangeArrays, D, I, Ints, U, differs
+from .change_arrays import B, Bools, ChangeArrays, D, I, Ints, U
 from .columns import MaskBits
 from .commits import CHANGE_TYPE, DELETED, INSERTED, TRUNCATED, UPDATED, commit_columns, words
+from .equal_values import differs
 from .lines import ABSENT, Lines, named
 from .picked import picked
 
@@ -96,7 +97,7 @@ class Pairing:
         for k, name in enumerate(changes.columns):
             old, new = self._places(self.before, name), self._places(self.after, name)
             column = self.lines.values[name]
-            differ = differs(picked(column, old), picked(column, new))
+            differ = differs(picked(column, old), picked(column, new), name)
             mask = np.zeros(len(self.at), np.bool_) if masks is None else masks.bits[masks.codes[self.at], k]
             flags[:, k] = np.where((old >= 0) & (new >= 0), differ, mask) & updates
         return named(flags, changes.columns, ~updates)

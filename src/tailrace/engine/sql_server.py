@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ConfigError
-from .change_arrays import ChangeArrays, differs
+from .change_arrays import ChangeArrays
 from .commits import CHANGE_TYPE, COMMIT_VERSION, DELETED, INSERTED, POSTIMAGE, PREIMAGE, TRUNCATED
+from .equal_values import differs
 from .lines import ABSENT, named
 from .net import net_parts
 from .own_names import refuse_taken
@@ -70,7 +71,7 @@ def _masks(
     for k, (name, column) in enumerate(data.items()):
         old, new = column.take(pa.array(pre)), column.take(pa.array(pre + 1))
         unknown = _has(lists, name)
-        flags[pre + 1, k] = differs(old, new) | unknown[pre]
+        flags[pre + 1, k] = differs(old, new, name) | unknown[pre]
     return named(flags, list(data))
 
 

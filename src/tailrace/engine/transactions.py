@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .change_arrays import ChangeArrays, D, I, T, U, differs
+from .change_arrays import ChangeArrays, D, I, T, U
 from .columns import one
 from .commits import COMMIT_TIMESTAMP, COMMIT_VERSION, TIME
+from .equal_values import differs
 from .picked import picked
 
 _COUNTS = {"inserts": I, "updates": U, "deletes": D, "truncates": T}

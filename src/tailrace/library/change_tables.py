@@ -40,7 +40,8 @@ def read(
         session: the Spark session that reads a vendor's tables; one is started by default.
 
     Raises:
-        ConfigError: there is no such table, it lacks a key column, or there are several and none is named.
+        ConfigError: there is no such table, it lacks a key column, or one is a header, or there are several
+            and none is named.
     """
     if format != "tailrace":
         found = _of_vendor(path, format, name, options or {}, session)
@@ -54,6 +55,12 @@ def read(
 def _keyed(table: TableChanges) -> TableChanges:
     if missing := [k for k in table.key if k not in table.files.schema.names]:
         raise ConfigError(f"the change table has no column {', '.join(missing)}", where=table.files.path)
+    if headers := [k for k in table.key if k.startswith(PREFIX)]:
+        raise ConfigError(
+            f"{', '.join(headers)} cannot be the key: headers tell of changes, not of rows",
+            where=table.files.path,
+            hint=f"name columns of {', '.join(table.columns) or 'the source table'}",
+        )
     return table
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ..errors import ConfigError, UnsupportedError
 from ..lake import log
 from ..lake.log import Layout
-from .exact_values import exactly
+from ..wire.exact_values import exactly
 from .layouts import before, in_force, layout_of, retyped
 from .points import Point
 

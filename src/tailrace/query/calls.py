@@ -106,12 +106,13 @@ class _Arguments:
         self._statement, self._tokens, self._at = statement, tokens, at
 
     def call(self, name: str, begin: int) -> Call:
-        given, named = [], {}
+        given: list[Any] = []
+        named: dict[str, Any] = {}
         while not self._is(")"):
             word = self._now()
             if word.lastgroup in ("word", "quoted") and self._now(1)[0] in ("=>", ":="):
                 self._at += 2
-                named[word[0].strip('`"')] = self._value()
+                self._once(named, word[0].strip('`"'), self._value())
             elif named:
                 raise self._wrong("an argument without a name follows one with a name")
             else:
@@ -135,9 +136,17 @@ class _Arguments:
         if token[0] == "[":
             return self._several("]", self._value)
         if token[0] == "{":
-            return dict(self._several("}", self._pair))
+            found: dict[Any, Any] = {}
+            for name, value in self._several("}", self._pair):
+                self._once(found, name, value)
+            return found
         self._at -= 1
         raise self._wrong(f"{token[0]!r} is no literal")
+
+    def _once(self, told: dict[Any, Any], name: Any, value: Any) -> None:
+        if name in told:
+            raise self._wrong(f"{name} is given twice")
+        told[name] = value
 
     def _pair(self) -> tuple[str, Any]:
         name = self._value()

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..engine.bag_changes import net_of_bag
-from ..engine.change_arrays import ChangeArrays, differs
+from ..engine.change_arrays import ChangeArrays
 from ..engine.columns import one
 from ..engine.commits import CHANGE_TYPE, PREIMAGE
+from ..engine.equal_values import differs
 from ..engine.net import OWN, net
 from ..engine.own_names import refuse_taken
 from .as_of import split
@@ -40,7 +41,7 @@ def different(changes: ChangeArrays, before: Result) -> pa.Table:
     same = np.ones(len(old), np.bool_)
     for name in changes.columns:
         column = one(rows[name])
-        same &= ~differs(column.take(pa.array(old)), column.take(pa.array(old + 1)))
+        same &= ~differs(column.take(pa.array(old)), column.take(pa.array(old + 1)), name)
     kept = np.ones(rows.num_rows, np.bool_)
     kept[old[same]] = kept[old[same] + 1] = False
     return rows.filter(pa.array(kept))

@@ -8,11 +8,12 @@ from dataclasses import asdict
 import pyarrow as pa
 
 from ..engine.change_arrays import WHY
+from ..engine.equal_values import comparable
 from ..engine.event_rows import CARRIES, TIME
 from ..engine.kept_history import SYSTEM_TO, HistoryRules
 from ..engine.own_names import refuse_taken
 from ..errors import ConfigError
-from .exact_values import exactly
+from ..wire.exact_values import exactly
 
 Kept = tuple[HistoryRules, pa.DataType]
 """What a history keeps, and the type of its sequence."""
@@ -33,6 +34,11 @@ def refuse(rules: HistoryRules, data: pa.Schema, path: str) -> None:
         raise ConfigError("a bitemporal history keeps all versions", where=path, hint="use type 2")
     if odd := [f.name for f in data if f.name.startswith("__")]:
         raise ConfigError(f"names with __ are the history's own: {', '.join(odd)}", where=path)
+    if odd := [f"{f.name} ({f.type})" for f in data if not comparable(f.type)]:
+        raise ConfigError(
+            f"values of these columns cannot be compared: {', '.join(odd)}", where=path,
+            hint="a history takes arrays, no structs and no maps: leave them out, or store them as texts",
+        )  # fmt: skip
     refuse_own(rules, path)
 
 

@@ -13,7 +13,17 @@ from deltalake import DeltaTable
 
 from ..engine.change_arrays import WHY
 from ..engine.columns import one
-from ..engine.event_rows import EMPTIED, OPERATION, SEQUENCE, TIED, TIME, Cleaned, decided, event_schema
+from ..engine.event_rows import (
+    EMPTIED,
+    OPERATION,
+    SEQUENCE,
+    TIED,
+    TIME,
+    Cleaned,
+    content,
+    decided,
+    event_schema,
+)
 from ..engine.kept_history import Since
 from ..lake import delta as lake
 from ..lake.failpoints import reach
@@ -58,6 +68,10 @@ class HistoryEvents:
         rows = self._read(ds.field(WHY) == FORGOTTEN)
         return pc.max(rows[SEQUENCE])
 
+    def first(self, which: ds.Expression) -> pa.Scalar:
+        """The smallest sequence of the events that count for which something holds; NULL: there are none."""
+        return pc.min(self._read(ds.field(WHY).is_null() & which)[SEQUENCE])
+
     def after(self, batch: int) -> pa.Table:
         """Events that count, of later batches."""
         return self._read((ds.field(BATCH) > batch) & ds.field(WHY).is_null())
@@ -92,10 +106,7 @@ class HistoryEvents:
 
     def aside(self) -> pa.Table:
         """Events that do not count, each once, with the reason in `WHY`."""
-        bad = self._read(ds.field(WHY).is_valid() & (ds.field(WHY) != FORGOTTEN), WHY)
-        names = [n for n in bad.column_names if n != TIME]
-        once = bad.group_by(names, use_threads=False).aggregate([(TIME, "min")])
-        once = once.rename_columns([*names, TIME]).select(bad.column_names).cast(bad.schema)
+        once = _once(self._read(ds.field(WHY).is_valid() & (ds.field(WHY) != FORGOTTEN), WHY))
         good = self._read(ds.field(WHY).is_null()).combine_chunks()
         _, lost, _ = decided(good, self.key)
         tied = good.filter(pa.array(lost))
@@ -149,6 +160,18 @@ class HistoryEvents:
         fields = [*self.schema, *(pa.field(n, pa.string()) for n in more)]
         found = lake.dataset(self.delta).to_table(columns=names, filter=which)
         return found.cast(pa.schema(fields)).combine_chunks()
+
+
+def _once(events: pa.Table) -> pa.Table:
+    """Each event once, at its first time."""
+    if not events.num_rows:
+        return events
+    _, first, number = np.unique(content(events), return_index=True, return_inverse=True)
+    times = pa.table({"number": number, TIME: events[TIME]}).group_by("number").aggregate([(TIME, "min")])
+    earliest = times.sort_by("number")[f"{TIME}_min"]
+    rows = np.sort(first)
+    found = events.take(pa.array(rows))
+    return found.set_column(found.column_names.index(TIME), TIME, earliest.take(pa.array(number[rows])))
 
 
 def stored(data: pa.Schema, sequence: pa.DataType) -> pa.Schema:

@@ -148,10 +148,18 @@ def with_masks(rows: pa.Table, schema: pa.Schema, columns: Sequence[str], ignore
 
 
 def _names(df: DataFrame, columns: Columns | None) -> list[str] | None:
-    """The names of columns, however they were given."""
+    """The names of columns, however they were given, as the DataFrame writes them."""
     if columns is None:
         return None
-    return [c if isinstance(c, str) else df.select(c).columns[0] for c in columns]
+    return [_written(df, c if isinstance(c, str) else df.select(c).columns[0]) for c in columns]
+
+
+def _written(df: DataFrame, name: str) -> str:
+    """The column that Spark takes for a name: letter case counts where the session says so."""
+    if name in df.columns or df.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
+        return name
+    found = [n for n in df.columns if n.casefold() == name.casefold()]
+    return found[0] if len(found) == 1 else name
 
 
 def _expression(said: str | Column) -> Column:

@@ -25,6 +25,7 @@ from ..model.mask import pack
 from .base_rows import whole
 from .change_files import ChangeRows
 from .history_checks import refuse_own
+from .history_places import FOLLOWS
 from .history_table import HistoryTable, batch_of
 from .points import Place, Point
 
@@ -99,8 +100,9 @@ def follow(
     why = changes.broken(layout, found.seq[-1].as_py(), found.columns) if len(found) and layout else None
     if why is not None:
         raise UnsupportedError(why, where=path, hint=_ANOTHER)
-    noted = None if start is None else Begun(Point.of(start).text, layout)
-    history = HistoryTable.make(path, data, rules, pa.string(), {} if noted is None else noted.as_property())
+    noted = {} if start is None else Begun(Point.of(start).text, layout).as_property()
+    history = HistoryTable.make(path, data, rules, pa.string(), {FOLLOWS: "true", **noted})
+    _marked(path)
     history.finish()  # the changes that are to come are told on top of its rows
     if under is not None:
         history.apply(_base(under, history.data))
@@ -111,6 +113,13 @@ def follow(
         events = [events_of(found, history.current().table()), _unusable(found)]
         history.apply(pa.concat_tables(events, promote_options="default"), flow=_FLOW, batch=number)
     return history
+
+
+def _marked(path: str) -> None:
+    """A history that an older version made says that it follows a change table, too."""
+    delta = DeltaTable(path)
+    if FOLLOWS not in delta.metadata().configuration:
+        delta.alter.set_table_properties({FOLLOWS: "true"}, raise_if_not_exists=False)
 
 
 def _since(

@@ -28,6 +28,7 @@ from ..model.types import plain_schema
 from .history_checks import conformed, differences, refuse
 from .history_events import APP, HistoryEvents, first_cut, flow_app, stored
 from .history_files import FILE, ROW, HistoryFiles
+from .history_places import FOLLOWS, HistoryPlaces
 from .result import Result
 
 EVENTS = "_events"
@@ -185,16 +186,16 @@ class HistoryTable:
         return self._result(ds.field(END_AT).is_null())
 
     def as_of(self, sequence: object, *, system: dt.datetime | None = None) -> Result:
-        """The rows as they stood at a sequence (included); `system`: as a bitemporal history knew it then.
+        """The rows as they stood at a sequence (included); of a history that follows a change table at a
+        time, a `change_seq` or a change number. `system`: as a bitemporal history knew it then.
 
         Raises:
+            ConfigError: it is no value of the sequence, or no place.
             UnsupportedError: type 1 keeps no older rows.
         """
         if self.rules.scd_type == 1:
             raise UnsupportedError("a history of type 1 has the newest rows only", where=self.path)
-        at = pa.scalar(sequence).cast(self.sequence)
-        valid = (ds.field(START_AT) <= at) & (ds.field(END_AT).is_null() | (ds.field(END_AT) > at))
-        return self._result(valid, system)
+        return self._result(self._places.valid(sequence), system)
 
     def versions(self, *, system: dt.datetime | None = None) -> Result:
         """All versions; of a bitemporal history those that it knows now, or knew at a time."""
@@ -205,15 +206,17 @@ class HistoryTable:
         return Result.of(self.events().aside())
 
     def forget(self, before: object) -> int:
-        """Takes out the events before a sequence; versions stay. Events that come for a place before it are
-        then set aside; how many events are gone.
+        """Takes out the events before a place (as `as_of` takes it); versions stay. Events that come for a
+        place before it are then set aside; how many events are gone.
 
         Raises:
+            ConfigError: it is no value of the sequence, or no place.
+            PositionError: a history that follows a change table has not reached it.
             OvertakenError: another process writes to the history, too.
         """
         self._settle(dt.datetime.now(dt.timezone.utc))
-        at = pa.scalar(before).cast(self.sequence)
         there = self.events()
+        at = self._places.cut(before, there)
         if there.horizon.is_valid and pc.less_equal(at, there.horizon).as_py():
             return 0
         inside = (ds.field(START_AT) < at) & (ds.field(END_AT).is_null() | (ds.field(END_AT) >= at))
@@ -232,6 +235,11 @@ class HistoryTable:
     def events(self) -> HistoryEvents:
         """Its events, as of now."""
         return HistoryEvents.at(self.events_path, self.rules.key, self.data, self.sequence)
+
+    @property
+    def _places(self) -> HistoryPlaces:
+        follows = FOLLOWS in DeltaTable(self.path).metadata().configuration
+        return HistoryPlaces(self.path, self.sequence, follows)
 
     def _result(self, which: ds.Expression | None, system: dt.datetime | None = None) -> Result:
         if self.rules.bitemporal:

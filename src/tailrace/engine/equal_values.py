@@ -1,0 +1,65 @@
+"""Where two columns have other values: scalars as Arrow compares them, lists element by element."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import UnsupportedError
+
+Bools = npt.NDArray[np.bool_]
+
+
+def comparable(kind: pa.DataType) -> bool:
+    """Whether values of a type can be compared: structs and maps cannot, in lists neither.
+
+    >>> comparable(pa.list_(pa.int32())), comparable(pa.list_(pa.map_(pa.string(), pa.int32())))
+    (True, False)
+    """
+    if any(one(kind) for one in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)):
+        return comparable(kind.value_type)
+    return not pa.types.is_nested(kind)
+
+
+def differs(left: pa.Array, right: pa.Array, name: str = "") -> Bools:
+    """Where two columns differ: NULL equals NULL, NaN equals NaN, also in lists.
+
+    `name`: the column's, for errors.
+
+    >>> differs(pa.array([1, None, None, 2]), pa.array([1, None, 1, 3])).tolist()
+    [False, False, True, True]
+    >>> differs(pa.array([[1, None], [], [1]]), pa.array([[1, None], None, [2]])).tolist()
+    [False, True, True]
+
+    Raises:
+        UnsupportedError: values of this type cannot be compared.
+    """
+    if not comparable(left.type):
+        raise UnsupportedError(
+            f"values of {name or 'a column'} ({left.type}) cannot be compared",
+            hint="leave the column out (`columns=`)",
+        )
+    if pa.types.is_nested(left.type):
+        return _lists_differ(left, right)
+    same = pc.equal(left, right).fill_null(False)
+    if left.null_count and right.null_count:
+        same = pc.or_(same, pc.and_(left.is_null(), right.is_null()))
+    if pa.types.is_floating(left.type):
+        nan = pc.and_(pc.is_nan(left).fill_null(False), pc.is_nan(right).fill_null(False))
+        same = pc.or_(same, nan)
+    found: Bools = ~same.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _lists_differ(left: pa.ListArray, right: pa.ListArray) -> Bools:
+    """Lists differ in their lengths (NULL has none), or in an element at the same place."""
+    old, new = pc.list_value_length(left), pc.list_value_length(right)
+    found = differs(old, new)
+    alike = pa.array(~found)
+    unequal = differs(left.filter(alike).flatten(), right.filter(alike).flatten())
+    sizes = old.filter(alike).fill_null(0).to_numpy(zero_copy_only=False)
+    rows = np.repeat(np.flatnonzero(~found), sizes)
+    found[rows[unequal]] = True
+    return found

@@ -1,0 +1,63 @@
+"""One value that somebody gives for a column, as the column's type: the same value, or none."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from .exact_values import exactly
+
+
+def given_value(given: object, kind: pa.DataType) -> tuple[pa.Scalar, str | None]:
+    """A value in a type, and why it is none of it; None: it is one. Text is read as the type, a number for a
+    decimal or a float by its shortest text, a time without a zone as UTC where the type has one.
+
+    >>> given_value("1.5", pa.decimal128(8, 3))
+    (<pyarrow.Decimal128Scalar: Decimal('1.500')>, None)
+    >>> given_value(1.50049, pa.decimal128(8, 3))[1]
+    'Rescaling Decimal value would cause data loss'
+    >>> given_value(True, pa.int32())[1]
+    'another kind of values'
+    >>> given_value("2026-01-01 10:00:00", pa.timestamp("us", "UTC"))[0].as_py().isoformat()
+    '2026-01-01T10:00:00+00:00'
+    """
+    nothing = pa.scalar(None, kind)
+    if given is None:
+        return nothing, "it is NULL"
+    if _zoned(kind) and isinstance(given, dt.datetime) and given.tzinfo is None:
+        given = given.replace(tzinfo=dt.timezone.utc)
+    try:
+        if (text := _text(given, kind)) is not None:
+            return _read(text, kind), None
+        values, why = exactly(pa.chunked_array([pa.array([given])]), kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        return nothing, str(error)
+    return (nothing, why) if why is not None else (values[0], None)
+
+
+def _text(given: Any, kind: pa.DataType) -> str | None:
+    """The text by which a value is read; None: it is read as it is."""
+    if isinstance(given, str):
+        return given
+    whole = isinstance(given, int) and not isinstance(given, bool)
+    if pa.types.is_decimal(kind):
+        return str(given) if whole or isinstance(given, float) else None
+    return str(given) if pa.types.is_floating(kind) and isinstance(given, float | Decimal) else None
+
+
+def _read(text: str, kind: pa.DataType) -> pa.Scalar:
+    """A text as a type."""
+    said = pa.scalar(text)
+    try:
+        return said.cast(kind)
+    except pa.ArrowInvalid:
+        if not _zoned(kind):
+            raise
+    return said.cast(pa.timestamp(kind.unit)).cast(kind)
+
+
+def _zoned(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) and kind.tz is not None

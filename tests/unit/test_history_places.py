@@ -1,0 +1,157 @@
+"""Places at which a kept history is asked, and before which it forgets."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import tailrace
+from tailrace.engine.kept_history import HistoryRules
+from tailrace.errors import ConfigError, PositionError, TailraceError, UnsupportedError
+from tailrace.model.change import Column
+from tailrace.query.history_table import HistoryTable
+
+from .task_home import ITEM, TaskHome, at, position, seq
+
+pytestmark = pytest.mark.unit
+
+KEY = Column("id", 1, "integer", "int4", "int", key=True)
+P = Column("p", 2, "text", "text", "string")
+DATA = pa.schema([("id", pa.int64())])
+NUMERIC = pa.decimal128(10, 2)
+UTC = pa.timestamp("us", "UTC")
+EVENT = {"id": [1], "__operation": ["U"]}
+
+
+def keep(home: TaskHome, path: Path, **given: Any) -> HistoryTable:
+    return tailrace.open(home.file).table(ITEM).keep_history(str(path / "kept"), **given)
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [
+        (pa.int64(), "x"),
+        (pa.int64(), 10.5),
+        (pa.int64(), None),
+        (pa.int64(), True),
+        (pa.int64(), dt.date(1970, 1, 11)),
+        (NUMERIC, 1.008),
+        (NUMERIC, Decimal("1.008")),
+        (UTC, 7),
+        (pa.int64(), object()),
+        (pa.float64(), float("nan")),
+    ],
+)
+def test_a_place_that_is_no_value_of_the_sequence_is_refused(
+    tmp_path: Path, kind: pa.DataType, place: object
+) -> None:
+    history = HistoryTable.make(str(tmp_path / "h"), DATA, HistoryRules(("id",), ("id",)), kind)
+    for ask in (history.as_of, history.forget):
+        with pytest.raises(ConfigError, match="no value of the history's sequence"):
+            ask(place)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told", "place"),
+    [
+        (pa.int64(), 10, 10),
+        (pa.int64(), 10, 10.0),
+        (NUMERIC, Decimal("1.01"), 1.01),
+        (NUMERIC, Decimal("1.01"), "1.01"),
+        (UTC, dt.datetime(2026, 1, 2, tzinfo=dt.timezone.utc), dt.datetime(2026, 1, 2)),
+        (UTC, dt.datetime(2026, 1, 2, tzinfo=dt.timezone.utc), "2026-01-02 00:00:00"),
+    ],
+)
+def test_a_place_is_a_value_of_the_sequence(
+    tmp_path: Path, kind: pa.DataType, told: object, place: object
+) -> None:
+    history = HistoryTable.make(str(tmp_path / "h"), DATA, HistoryRules(("id",), ("id",)), kind)
+    history.apply(pa.table({**EVENT, "__sequence": pa.array([told], kind)}))
+    assert len(history.as_of(place).rows()) == 1
+    assert history.forget(place) == 0
+
+
+def renamed(tmp_path: Path) -> TaskHome:
+    """Row 1, whose p is `p1` at 10, and `v11` to `v15` from the changes of these numbers on."""
+    home = TaskHome(tmp_path, columns=[KEY, P])
+    home.baseline([{"id": 1, "p": "p1"}], after=10)
+    home.store(*[(n, "U", {"id": 1, "p": f"v{n}"}) for n in range(11, 16)])
+    return home
+
+
+def test_a_history_is_asked_at_the_places_that_its_table_is_asked_at(tmp_path: Path) -> None:
+    home = renamed(tmp_path)
+    table = tailrace.open(home.file).table(ITEM)
+    history = keep(home, tmp_path, base=table.as_of(10).table())
+    for place in (
+        10,
+        12,
+        "13",
+        15,
+        seq(12),
+        at(13),
+        at(13).replace(tzinfo=None),
+        f"{at(14):%Y-%m-%d %H:%M:%S}",
+    ):
+        found = [r["p"] for r in history.as_of(place).rows()]
+        assert found == [r["p"] for r in table.as_of(place).rows()] and len(found) == 1
+
+
+@pytest.mark.parametrize("place", [13, "13", seq(13), at(13)])
+def test_what_is_before_a_place_is_forgotten_and_nothing_else(tmp_path: Path, place: Any) -> None:
+    home = renamed(tmp_path)
+    history = keep(home, tmp_path)
+    assert history.forget(place) == 1  # 11; the version of then began with 12
+    home.store((16, "U", {"id": 1, "p": "v16"}))
+    history = keep(home, tmp_path)
+    assert [r["p"] for r in history.current().rows()] == ["v16"]
+    assert history.aside().rows() == []
+
+
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [
+        (16, PositionError),
+        (30, PositionError),
+        (seq(16), PositionError),
+        (at(16), PositionError),
+        (position(13), UnsupportedError),
+        ("x", ConfigError),
+        (None, ConfigError),
+        (13.0, ConfigError),
+        (True, ConfigError),
+    ],
+)
+def test_what_a_history_has_not_reached_is_not_forgotten(
+    tmp_path: Path, place: Any, error: type[TailraceError]
+) -> None:
+    home = renamed(tmp_path)
+    history = keep(home, tmp_path)
+    with pytest.raises(error):
+        history.forget(place)
+    if error is not PositionError:
+        with pytest.raises(error):
+            history.as_of(place)
+    home.store((16, "U", {"id": 1, "p": "v16"}))
+    assert keep(home, tmp_path).aside().rows() == []
+
+
+def test_a_history_of_before_says_what_it_follows_when_it_is_brought_up_to_date(tmp_path: Path) -> None:
+    home = renamed(tmp_path)
+    history = keep(home, tmp_path)
+    for name, given in vars(history).items():
+        assert (name, given) == (name, getattr(HistoryTable.open(history.path), name))
+    plain = HistoryTable.make(str(tmp_path / "plain"), history.data, history.rules, pa.string())
+    assert "tailrace.follows" not in DeltaTable(plain.path).metadata().configuration
+    events = history.events().after(-1)
+    plain.apply(events, flow="changes", batch=15)
+    home.store((16, "U", {"id": 1, "p": "v16"}))
+    found = tailrace.open(home.file).table(ITEM).keep_history(plain.path)
+    assert [r["p"] for r in found.as_of(14).rows()] == ["v14"]
+    assert [r["p"] for r in found.as_of(16).rows()] == ["v16"]
