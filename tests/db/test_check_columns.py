@@ -17,7 +17,7 @@ from tailrace.errors import SourceError
 pytestmark = pytest.mark.db
 TABLES = (
     'create table s."Cases" ("Id" int primary key, "id" text, "ID" text)',
-    "create table s.heads (id int primary key, header__change_oper text, header__mine text)",
+    "create table s.heads (id int primary key, header__change_oper text, header__mine text, n__until_50 int)",
     'create table s."Heads" (id int primary key, "HEADER__timestamp" text)',
     "create table s.marks (id int primary key, _deleted text)",
     "create table s.fine (id int primary key, name text)",
@@ -69,12 +69,17 @@ def test_columns_that_differ_in_case_and_names_of_headers(home: Home) -> None:
         return f"rename {which} at the source, or leave the table out (`source: {{exclude: [{table}]}}`)"
 
     twins = "the columns Id and {} differ in letter case only: a change table cannot have both"
+    kept = (
+        "the column n__until_50 is named like one in which a change table keeps the values of a column whose "
+        "type has changed"
+    )
     own = "the column {} is named like one of those that every change table has"
     assert home.check() == [
         ("s.Cases", twins.format("id"), out("s.Cases", "one")),
         ("s.Cases", twins.format("ID"), out("s.Cases", "one")),
         ("s.Heads", own.format("HEADER__timestamp"), out("s.Heads", "it")),
         ("s.heads", own.format("header__change_oper"), out("s.heads", "it")),
+        ("s.heads", kept, out("s.heads", "it")),
     ]
     said = "the columns Id and id differ in letter case only"
     ran = CliRunner().invoke(app, ["run", str(home.file), "--once"])

@@ -262,6 +262,16 @@ def test_columns_that_a_change_table_cannot_have(tmp_path: Path, name: str, ther
     assert (lake.arrow_schema(path) == before) if there else not lake.exists(path)
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_column_named_like_one_in_which_earlier_values_are_kept(tmp_path: Path, there: bool) -> None:
+    path = str(tmp_path / "item__ct")
+    if there:
+        tables.ensure(path, ITEM)
+    more = Column("n__until_50", 3, "text", "text", "string")
+    with pytest.raises(UnsupportedError, match="n__until_50 has the name .* earlier values of n"):
+        tables.ensure(path, ITEM.with_columns([*ITEM.columns, more]), 50)
+
+
 def test_a_column_that_is_renamed_by_letter_case_only(tmp_path: Path) -> None:
     path = str(tmp_path / "item__ct")
     tables.ensure(path, ITEM)

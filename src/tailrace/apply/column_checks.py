@@ -9,6 +9,7 @@ from ..config.task import Task
 from ..engine.rules import SOFT_COLUMN
 from ..model.change import HEADERS, PREFIX
 from ..sources.base import Finding, LogSource
+from ..store.tables import plain_name
 from .mapping.static_checks import names_of
 from .mapping.table_map import task_map
 
@@ -18,7 +19,7 @@ _ELSE = "rename %s at the source, or leave the table out (`source: {exclude: [%s
 
 def column_findings(task: Task, source: LogSource, tables: Sequence[str]) -> list[Finding]:
     """Findings for columns that differ in letter case only, or that have the name of a column that tailrace
-    adds."""
+    adds, or keeps."""
     found: list[Finding] = []
     for table, names in source.columns(tables).items():
         if any(_of_table(task, table, names)):  # some of these may not be captured
@@ -37,6 +38,12 @@ def _of_table(task: Task, table: str, names: Sequence[str]) -> Iterator[Finding]
             yield Finding("error", what, table, _ELSE % ("one", table))
         if name.lower() in _OWN:
             what = f"the column {name} is named like one of those that every change table has"
+            yield Finding("error", what, table, _ELSE % ("it", table))
+        if plain_name(name) != name:
+            what = (
+                f"the column {name} is named like one in which a change table keeps the values of a column "
+                "whose type has changed"
+            )
             yield Finding("error", what, table, _ELSE % ("it", table))
     yield from _marked(task, table, names)
 

@@ -82,10 +82,12 @@ def ensure(table: str, relation: Relation, number: int = 0) -> pa.Schema:
     nothing if it fits already, or if later layouts have set aside what this one had.
 
     Raises:
-        UnsupportedError: two columns would have the same name, or names that differ in letter case only.
+        UnsupportedError: two columns would have the same name, or names that differ in letter case only; one
+            has a name under which values of earlier types are kept.
     """
     wanted = pa.schema([*header_schema(), *schema_of(relation.columns)])
     _refuse_twins(wanted.names, relation.table)
+    _refuse_kept(relation)
     if not lake.exists(table):
         lake.create(table, wanted, PROPERTIES)
         return wanted
@@ -107,6 +109,17 @@ def ensure(table: str, relation: Relation, number: int = 0) -> pa.Schema:
         reach("store.layout")
         lake.add_columns(table, missing)
     return lake.arrow_schema(table) if changed or missing else have
+
+
+def _refuse_kept(relation: Relation) -> None:
+    for column in relation.columns:
+        if plain_name(column.name) != column.name:
+            raise UnsupportedError(
+                f"the column {column.name} has the name under which its change table keeps earlier values of "
+                f"{plain_name(column.name)}",
+                where=relation.table,
+                hint="rename it at the source, and begin anew: `tailrace drop`, then `tailrace run`",
+            )
 
 
 def _refuse_twins(names: Iterable[str], table: str) -> None:
