@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -14,7 +17,8 @@ from tailrace.capture.process import Capture
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.errors import ConfigError
-from tailrace.state import live
+from tailrace.lake import delta as lake
+from tailrace.state import ledger, live
 
 pytestmark = pytest.mark.db
 FILE = "name: {name}\nhome: home\nsource: {{url: '{url}', tables: [s.*]}}\n"
@@ -73,6 +77,17 @@ def test_slot_publication_and_folders_go_and_targets_stay(task: Task, db: psycop
 def test_targets_go_when_it_is_asked_for(task: Task, db: psycopg.Connection) -> None:
     assert tailrace(task, "--yes", "--targets")["targets"] == ["s.t"]
     assert there(db) == [] and not Path(task.target.path).exists()
+
+
+def test_a_target_without_a_finished_baseline_goes_too(task: Task, db: psycopg.Connection) -> None:
+    """Its window is open, say; a table there that others write to stays."""
+    taken = ledger.read_baselines(task.control_path("baselines"))
+    shutil.rmtree(task.control_path("baselines"))
+    ledger.write_baseline(task.control_path("baselines"), replace(taken["s.t"], window="open"))
+    lake.append(task.target_path("s.u"), pa.table({"id": [1]}), progress={"tailrace/other": 1})
+    assert tailrace(task, "--targets")["targets"] == ["s.t"]
+    assert tailrace(task, "--yes", "--targets")["targets"] == ["s.t"]
+    assert [p.name for p in Path(task.target.path).iterdir()] == ["s.u"]
 
 
 def test_a_task_that_runs_is_not_dropped(task: Task, db: psycopg.Connection) -> None:

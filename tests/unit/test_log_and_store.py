@@ -268,7 +268,7 @@ def test_a_column_named_like_one_in_which_earlier_values_are_kept(tmp_path: Path
     if there:
         tables.ensure(path, ITEM)
     more = Column("n__until_50", 3, "text", "text", "string")
-    with pytest.raises(UnsupportedError, match="n__until_50 has the name .* earlier values of n"):
+    with pytest.raises(UnsupportedError, match=r"n__until_50 has the name .* earlier values of n"):
         tables.ensure(path, ITEM.with_columns([*ITEM.columns, more]), 50)
 
 

@@ -75,7 +75,7 @@ class Needs:
         landed = [t for t in tables if self.landed(t)]
         if not landed:
             return []
-        with self._standing() as standing:
+        with self.standing() as standing:
             return [t for t in landed if lacks_baseline(self._taken[t], standing(t))]
 
     def landed(self, table: str) -> bool:
@@ -116,12 +116,12 @@ class Needs:
         return taken.version < 0 and self._loaded.get(taken.table, (0, "", 0))[0] != taken.number
 
     def _reached(self, table: str) -> int:
-        with self._standing() as standing:
+        with self.standing() as standing:
             reached = standing(table)
         return NOTHING if reached is None else reached
 
     @contextmanager
-    def _standing(self) -> Iterator[Callable[[str], int | None]]:
+    def standing(self) -> Iterator[Callable[[str], int | None]]:
         """What gives the change number that a table's target has reached (None: it is not there), over one
         connection."""
         task = self._task

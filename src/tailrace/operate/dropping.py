@@ -10,9 +10,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..apply.needs import Needs
 from ..apply.target_checks import refuse_to_drop
 from ..capture.snapshot_sink import landings
 from ..config.task import Task
+from ..errors import ApplyError
+from ..lake import log
 from ..lake.failpoints import reach
 from ..sources import open_source
 from ..sources.base import SourceObject
@@ -84,7 +87,7 @@ def drop(task: Task, *, dry_run: bool = True, targets: bool = False, source: boo
 def _found(task: Task, *, targets: bool, source: bool, dry_run: bool) -> DroppedTask:
     baselines = ledger.read_baselines(task.control_path("baselines"))
     removed = {t for t, one in orders.of_task(task.orders_path, baselines).items() if one.member == "removed"}
-    mine = sorted(baselines.keys() - removed)
+    mine = sorted((baselines.keys() | _begun(task, targets=targets)) - removed)
     there = {f: _bytes(f) for f in task.own_folders if Path(f).is_dir()}
     stays = _staying(task, mine, targets=targets)
     if not Path(task.keylog_path).is_relative_to(task.home) and Path(task.keylog_path).is_dir():
@@ -93,6 +96,19 @@ def _found(task: Task, *, targets: bool, source: bool, dry_run: bool) -> Dropped
         refuse_to_drop(task, mine, ask_source=source)
     kept = _kept(task) if source else []
     return DroppedTask(kept, source, mine if targets else [], there, stays, dry_run)
+
+
+def _begun(task: Task, *, targets: bool) -> set[str]:
+    """Tables with a target that this task has written to: it has no baseline if its window is open, if it was
+    about to be recorded, or if the task reads none."""
+    known = {*ledger.baseline_numbers(task.control_path("baselines")), *log.history(task.relations_path)}
+    try:
+        with Needs(task).standing() as standing:
+            return {t for t in known if (reached := standing(t)) is not None and reached >= 0}
+    except ApplyError:
+        if targets:
+            raise
+        return set()
 
 
 def _staying(task: Task, mine: Sequence[str], *, targets: bool) -> list[str]:
