@@ -23,6 +23,7 @@ _FORMS = {
 }
 """What text of these types looks like. Spark takes more: it gives a time of day the date of today, and cuts
 from a day what is behind it."""
+_MOST_POWER = 9999
 _DECIMAL = re.compile(r"decimal\(\d+,(\d+)\)")
 
 
@@ -74,13 +75,24 @@ def _changes(value: Column, made: Column, type: str, came: str) -> Column | None
         return _beyond(value, made, came) if came in ("string", "double") and type != came else None
     scale = _DECIMAL.fullmatch(type)
     if scale and came == "string":
-        digits, dot = int(scale[1]), F.instr(value, ".")
-        finer = (dot > 0) & (F.length(value) - dot > digits) & value.rlike(rf"\.\d{{{digits}}}\d*[1-9]")
-        power = value.contains("e") | value.contains("E")
-        return F.when(power, made.cast("double") != value.try_cast("double")).otherwise(finer)
+        return _finer(value, int(scale[1]))
     if (scale or type in _WHOLE) and (_DECIMAL.fullmatch(came) or came in ("float", "double")):
         return made.try_cast(came) != value
     return None
+
+
+def _finer(value: Column, scale: int) -> Column:
+    """Whether a number's text has digits, other than zeros, beyond a scale, or an exponent with which Spark's
+    cast takes minutes, or fails. Its value is not asked for: as a floating-point number it is another one."""
+    from pyspark.sql import functions as F
+
+    small = F.lower(value)
+    number, dot = F.substring_index(small, "e", 1), F.instr(value, ".")
+    power = F.when(small.contains("e"), F.substring_index(small, "e", -1).try_cast("bigint")).otherwise(0)
+    last = F.length(F.rtrim(number, F.lit("0. \t\r\n")))  # the place of the last digit that counts
+    behind = last - F.when((dot > 0) & (last < dot), dot - 1).when(dot > 0, dot).otherwise(F.length(number))
+    zero = number.rlike(r"^\s*[+-]?[0.]*\s*$")
+    return ((behind - power > scale) & ~zero) | ~power.between(-_MOST_POWER, _MOST_POWER)
 
 
 def _beyond(value: Column, made: Column, came: str) -> Column:
