@@ -66,6 +66,17 @@ def test_no_value_becomes_another_one(spark: SparkSession, came: str, kind: str)
     assert [r[0] for r in found] == list(cases.values())
 
 
+def test_bytes_are_pairs_of_hex_digits(spark: SparkSession) -> None:
+    cases = {"00FF": b"\0\xff", "0fF0": b"\x0f\xf0", "": b"", "0FF": GONE, "F": GONE, "0G": GONE, " FF": GONE}
+    rows = table(spark, [(v,) for v in cases], "v string")
+    found = rows.select(
+        as_type(F.col("v"), "binary"), as_type(F.concat("v", F.lit(";"), "v"), "array<binary>")
+    ).collect()
+    want = [None if v is None else bytearray(v) for v in cases.values()]
+    assert [r[0] for r in found] == want
+    assert [r[1] for r in found] == [None if v is None else [v, v] for v in want]
+
+
 def digits(some: random.Random) -> str:
     """A number's text: zeros at both ends, a point and an exponent anywhere, or none."""
     made = (

@@ -29,14 +29,17 @@ _DECIMAL = re.compile(r"decimal\(\d+,(\d+)\)")
 
 def as_type(value: Column, type: str, came: str = "string", *, base64: bool = False) -> Column:
     """A value that came as one Spark SQL type as another; NULL if it is none of it, or has more digits than
-    it holds. Text of binary types is hex, or base64."""
+    it holds. Text of binary types is hex, two digits a byte, or base64."""
     from pyspark.sql import functions as F
 
     text = came == "string"
     if text and (element := element_type(type)):
         return _as_array(value, element)
     if text and type == "binary":
-        return F.try_to_binary(value, F.lit("base64")) if base64 else F.unhex(value)
+        if base64:
+            return F.try_to_binary(value, F.lit("base64"))
+        # Spark takes an odd number of digits for bytes of which the first has only one.
+        return F.when(F.length(value) % 2 == 0, F.unhex(value))
     if text and type != "string":
         value = F.trim(value)
     return exactly(value, type, came)
