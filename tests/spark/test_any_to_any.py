@@ -48,7 +48,7 @@ def test_handed_on(spark, source):
         back = other.read(other.write(good, asked), asked).changes
         for table, ct in good.items():
             want = ct
-            for gap in other.gaps(ct):
+            for gap in other.gaps(ct, asked):
                 want = gap.erase(want)
             left, _ = events(want)
             if left:

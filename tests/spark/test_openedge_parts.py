@@ -64,6 +64,33 @@ def test_split_records_in_all_cases_there_and_back(spark):
     assert SPLIT not in again.columns
 
 
+def test_values_of_any_type_are_cut_as_they_are(spark):
+    """At the cut, behind it and in rows that were never split."""
+    kinds = {
+        "s": "string",
+        "d": "decimal(38,10)",
+        "l": "bigint",
+        "f": "float",
+        "t": "timestamp",
+        "o": "boolean",
+    }
+    places = {c: 9 + n for n, c in enumerate(kinds)}
+    big = "9999999999999999999999999999.9999999999"
+    values = ("'x'", f"{big}BD", "9007199254740993L", "0.1F", "timestamp'2026-01-02 03:04:05.678901'", "true")
+    row = ", ".join(f"cast({v} as {kinds[c]}) {c}" for c, v in zip(kinds, values, strict=True))
+    splits = ", ".join(f"'{at},0,0,;20,0,0'" for at in (8, *places.values()))
+    own = "0 `_Continuation-Position`, 0 `_ArrayIndex`, 0 `_Fragment`"
+    df = spark.sql(f"select {own}, {row}, {SPLIT} from (select explode(array(null, {splits})) {SPLIT})")
+    cut = cut_halves(df, places, {})
+    assert {c: cut.schema[c].dataType.simpleString() for c in kinds} == kinds
+    found = cut.selectExpr("`_Continuation-Position`", *(f"string({c})" for c in kinds)).collect()
+    texts = ("x", big, "9007199254740993", "0.1", "2026-01-02 03:04:05.678901", "true")
+    want = [(0, *texts)]
+    for n, at in enumerate((8, *places.values())):
+        want += [(at, *texts[:n], *[None] * (len(texts) - n)), (20, *[None] * n, *texts[n:])]
+    assert [tuple(r) for r in found] == want
+
+
 @pytest.mark.slow
 def test_what_cannot_be_joined_has_its_reason(spark):
     def why(*rows):

@@ -182,12 +182,16 @@ def test_json_lines(spark: SparkSession, tmp_path: Path) -> None:
     line = {"header__change_seq": seq(1), "header__change_oper": "I", "header__change_mask": "30", "id": 1}
     exact = json.dumps(line)[:-1] + ', "n": 12345678901234567890.0123456789}'
     text = [exact, json.dumps({**line, "header__change_seq": seq(2), "n": "x"}), "{no json"]
+    finer = json.dumps({**line, "header__change_seq": seq(3)})[:-1] + ', "n": 1.00000000005}'
+    text.append(finer)
     (folder / "20260101-120000120.json").write_text("\n".join(text))
     (folder / "20260101-120000120.dfm").write_text(Dfm("x.json", tuple(columns), format="json").to_json())
     ct = QLIK.read(QLIK.load(spark, str(tmp_path), QlikOptions()), QlikOptions()).changes["dbo.item"]
     rows = {r["header__change_seq"]: r for r in ct.df.collect()}
     assert (rows[seq(1)]["n"], rows[seq(1)][WHY]) == (Decimal("12345678901234567890.0123456789"), None)
-    assert rows[seq(2)][WHY] == "not JSON, or an invalid number"
+    assert (rows[seq(2)]["n"], rows[seq(2)][WHY]) == (None, "n is not valid as decimal(30,10)")
+    assert (rows[seq(3)]["n"], rows[seq(3)][WHY]) == (None, "n is not valid as decimal(30,10)")
+    assert '"n":"1.00000000005"' in rows[seq(3)][RAW]
     assert rows[None][RAW] == "{no json"
     assert "not JSON" in rows[None][WHY]
 

@@ -15,7 +15,7 @@ from tailrace.config.task import Task, load
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
-from tailrace.operate.status_views import HISTORY, STATUS, SUSPENDED
+from tailrace.operate.status_views import HISTORY, STATUS, SUSPENDED, export
 from tailrace.state import ledger, orders, retries
 from tailrace.state.ledger import AppliedTable, Baseline, Stored
 
@@ -89,6 +89,40 @@ def test_state_history_and_suspended_tables(task: Task, tmp_path: Path) -> None:
     lake.replace_all(done, [], schema=lake.arrow_schema(done), progress={})
     orders.give(task.control_path("orders"), orders.RESUME, ["s.u.v"], why="", who="me")
     assert export() == {STATUS: 1, HISTORY: 2, SUSPENDED: 0}
+
+
+def test_tasks_that_share_a_folder_keep_their_rows(task: Task, tmp_path: Path) -> None:
+    folder = tmp_path / "views"
+    other = tmp_path / "hr.yaml"
+    other.write_text("name: hr\nhome: hr\nsource: {url: 'postgresql://db/hr'}\n")
+    hr = load(other)
+    at = dt.datetime(2026, 3, 1, 12, 1, tzinfo=dt.timezone.utc)  # the slot of shop's baseline
+    ledger.write_baseline(hr.control_path("baselines"), Baseline("h.r", RELATION, "0" * 40, 5, 1, at, 2.0))
+    orders.suspend(hr.control_path("orders"), "h.r", "r has no key", who="ddl")
+
+    def there() -> dict[str, list[tuple[Any, ...]]]:
+        columns = {STATUS: (), HISTORY: ("timeslot_type", "timeslot_records"), SUSPENDED: ("table_name",)}
+        return {
+            n: sorted(tuple(r[c] for c in ("task_name", *cs)) for r in rows(folder, n))
+            for n, cs in columns.items()
+        }
+
+    both = {
+        STATUS: [("hr",), ("shop",)],
+        HISTORY: [("hr", "FULL LOAD", 5), ("shop", "CHANGE PROCESSING", 3), ("shop", "FULL LOAD", 1000)],
+        SUSPENDED: [("hr", "r"), ("shop", "u.v")],
+    }
+    assert export(task, str(folder)) == {STATUS: 1, HISTORY: 2, SUSPENDED: 1}
+    assert export(hr, str(folder)) == {STATUS: 1, HISTORY: 1, SUSPENDED: 1}
+    assert there() == both
+    assert export(task, str(folder)) == {STATUS: 1, HISTORY: 2, SUSPENDED: 1}
+    assert there() == both
+    # What one resumed goes, what the other has stays.
+    orders.give(hr.orders_path, orders.RESUME, ["h.r"], why="", who="me")
+    done = hr.control_path("baselines")
+    lake.replace_all(done, [], schema=lake.arrow_schema(done), progress={})
+    export(hr, str(folder))
+    assert there() == {**both, SUSPENDED: [("shop", "u.v")]}
 
 
 def test_status_says_what_is_tried_again_and_what_targets_are_called(task: Task, tmp_path: Path) -> None:

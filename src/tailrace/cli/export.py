@@ -66,14 +66,16 @@ def export_status(
 ) -> None:
     """Write a task's state as Qlik's control tables: attrep_status, attrep_history, attrep_suspended_tables.
 
-    Delta tables, each replaced in one commit; the history keeps what it has. Running or not, no JVM.
+    Delta tables, each rewritten in one commit: rows of tasks with other names stay, the history keeps what
+    it has. Running or not, no JVM.
     """
     from ..config.task import load
     from ..operate.status_views import export
 
-    done = export(load(task, connects=False), str(folder))
+    wanted = load(task, connects=False)
+    done = export(wanted, str(folder))
     if as_json:
         print_json(done)
         return
     for name, rows in done.items():
-        out.print(f"{rows:>8,} rows in {escape(str(folder / name))}")
+        out.print(f"{rows:>8,} rows of {escape(wanted.name)} in {escape(str(folder / name))}")

@@ -116,12 +116,14 @@ class Gap:
         why: one sentence for the documentation.
         lost: which rows of a change table lose something (a boolean Column).
         erase: the change table as it is afterwards: what `read` gives back of it.
+        under: whether it is there when written with these options (None: it always is).
     """
 
     kind: str
     why: str
     lost: Callable[[ChangeTable], Column]
     erase: Callable[[ChangeTable], ChangeTable]
+    under: Callable[[Any], bool] | None = None
 
 
 @dataclass(frozen=True)
@@ -226,11 +228,14 @@ class Format:
     glance: Callable[[Mapping[str, TableSample], Any, str], list[Glance]] | None = None
     ids_option: str | None = None
 
-    def gaps(self, changes: ChangeTable) -> list[Gap]:
-        """`cannot`, plus a gap for each header of a change table that this format does not hold."""
+    def gaps(self, changes: ChangeTable, options: Options | None = None) -> list[Gap]:
+        """`cannot`, as far as it is so with these options (None: the defaults), plus a gap for each header of
+        a change table that this format does not hold."""
+        options = self.options() if options is None else options
         always = ("change_seq", "change_oper", "operation")
         lost = [h for h in changes.headers if h not in always and h not in self.holds]
-        return [*self.cannot, *(header_gap(h) for h in lost)]
+        mine = [g for g in self.cannot if g.under is None or g.under(options)]
+        return [*mine, *(header_gap(h) for h in lost)]
 
 
 def header_gap(name: str, why: str | None = None) -> Gap:

@@ -154,7 +154,7 @@ def _convert(
     watched: dict[str, tuple[RowCount, list[Gap]]] = {}
     good: dict[str, ChangeTable] = {}
     for name, ct in found.changes.items():
-        gaps = target.form.gaps(ct)
+        gaps = target.form.gaps(ct, target.options)
         df, seen = observed(ct, gaps, fail=fail, strict=strict, to=target.form.name)
         watched[name] = (seen, gaps)
         good[name] = ct.with_df(df)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 
 from ..errors import FormatError
-from . import parquet, text
+from . import json_lines, parquet, text
 from .base import FILE, OWN, RAW, ROW, WHY, Options
 from .folders import below, data_files, firsts, is_empty, kind_of, not_read, places, unglobbed
 from .shape import quoted
@@ -141,12 +141,14 @@ def _numbered(spark: SparkSession, path: Path, kind: str | None, options: Option
     """A table of JSON lines or Delta, whose rows have no numbers yet."""
     from pyspark.sql import functions as F
 
-    delta = spark.read.format("delta")
-    df = _json(spark, path, options) if kind == "json" else delta.load(str(path))
-    names = _in_order(df.columns, path, options) if kind == "json" else df.columns
+    if kind == "json":
+        df = _json(spark, path, options)
+        names, place = _in_order([c for c in df.columns if c != FILE], path, options), F.col(FILE)
+    else:
+        df = spark.read.format("delta").load(str(path))
+        names, place = df.columns, F.col("_metadata.file_path").alias(FILE)
     # These rows have no numbers of their own: negative values, which `count_rows` turns into numbers.
     row, marks = -1 - F.monotonically_increasing_id(), {UNCOUNTED: 1}
-    place = F.col("_metadata.file_path").alias(FILE)
     broken = []
     if _LINE in names:
         names = [n for n in names if n != _LINE]
@@ -181,21 +183,20 @@ def _csv(spark: SparkSession, path: Path, options: Options) -> DataFrame:
 
 
 def _json(spark: SparkSession, path: Path, options: Options) -> DataFrame:
-    """JSON lines, every value as text; with a column `_LINE` if some lines are invalid."""
+    """JSON lines, every value as text, and `FILE`; with a column `_LINE` if some lines are invalid."""
     from pyspark.sql.types import StringType, StructField, StructType
 
-    asked = {"primitivesAsString": "true", "columnNameOfCorruptRecord": _LINE}
-    if options.encoding.lower() not in ("utf-8", "utf8"):
-        asked |= {"encoding": options.encoding, "lineSep": "\n"}
+    asked = json_lines.reader_options(options.encoding, _LINE, str(path))
     paths = [unglobbed(str(f)) for f in data_files(path)]
-    df = spark.read.options(**asked).json(paths)
-    if _LINE not in df.columns:
-        return df
-    fields = [f for f in df.schema if f.name != _LINE]
-    if not fields:
-        raise FormatError("no line is JSON", where=str(path), hint="a JSON file has one object per line")
-    wanted = StructType([*fields, StructField(_LINE, StringType())])
-    return spark.read.options(**asked).schema(wanted).json(paths)
+    found = spark.read.options(**asked, primitivesAsString="true").json(paths).schema
+    fields = [f for f in found if f.name != _LINE]
+    if _LINE in found.names:
+        if not fields:
+            raise FormatError("no line is JSON", where=str(path), hint="a JSON file has one object per line")
+        fields = [*fields, StructField(_LINE, StringType())]
+    return json_lines.read(
+        spark, paths, StructType(fields), line=_LINE, encoding=options.encoding, where=str(path)
+    )
 
 
 def count_rows(rows: DataFrame, table: DataFrame) -> DataFrame:

@@ -23,19 +23,23 @@ _FORMS = {
 }
 """What text of these types looks like. Spark takes more: it gives a time of day the date of today, and cuts
 from a day what is behind it."""
+_MOST_POWER = 9999
 _DECIMAL = re.compile(r"decimal\(\d+,(\d+)\)")
 
 
 def as_type(value: Column, type: str, came: str = "string", *, base64: bool = False) -> Column:
     """A value that came as one Spark SQL type as another; NULL if it is none of it, or has more digits than
-    it holds. Text of binary types is hex, or base64."""
+    it holds. Text of binary types is hex, two digits a byte, or base64."""
     from pyspark.sql import functions as F
 
     text = came == "string"
     if text and (element := element_type(type)):
         return _as_array(value, element)
     if text and type == "binary":
-        return F.try_to_binary(value, F.lit("base64")) if base64 else F.unhex(value)
+        if base64:
+            return F.try_to_binary(value, F.lit("base64"))
+        # Spark takes an odd number of digits for bytes of which the first has only one.
+        return F.when(F.length(value) % 2 == 0, F.unhex(value))
     if text and type != "string":
         value = F.trim(value)
     return exactly(value, type, came)
@@ -74,13 +78,24 @@ def _changes(value: Column, made: Column, type: str, came: str) -> Column | None
         return _beyond(value, made, came) if came in ("string", "double") and type != came else None
     scale = _DECIMAL.fullmatch(type)
     if scale and came == "string":
-        digits, dot = int(scale[1]), F.instr(value, ".")
-        finer = (dot > 0) & (F.length(value) - dot > digits) & value.rlike(rf"\.\d{{{digits}}}\d*[1-9]")
-        power = value.contains("e") | value.contains("E")
-        return F.when(power, made.cast("double") != value.try_cast("double")).otherwise(finer)
+        return _finer(value, int(scale[1]))
     if (scale or type in _WHOLE) and (_DECIMAL.fullmatch(came) or came in ("float", "double")):
         return made.try_cast(came) != value
     return None
+
+
+def _finer(value: Column, scale: int) -> Column:
+    """Whether a number's text has digits, other than zeros, beyond a scale, or an exponent with which Spark's
+    cast takes minutes, or fails. Its value is not asked for: as a floating-point number it is another one."""
+    from pyspark.sql import functions as F
+
+    small = F.lower(value)
+    number, dot = F.substring_index(small, "e", 1), F.instr(value, ".")
+    power = F.when(small.contains("e"), F.substring_index(small, "e", -1).try_cast("bigint")).otherwise(0)
+    last = F.length(F.rtrim(number, F.lit("0. \t\r\n")))  # the place of the last digit that counts
+    behind = last - F.when((dot > 0) & (last < dot), dot - 1).when(dot > 0, dot).otherwise(F.length(number))
+    zero = number.rlike(r"^\s*[+-]?[0.]*\s*$")
+    return ((behind - power > scale) & ~zero) | ~power.between(-_MOST_POWER, _MOST_POWER)
 
 
 def _beyond(value: Column, made: Column, came: str) -> Column:

@@ -36,27 +36,39 @@ Row = dict[str, Any]
 
 
 def export(task: Task, folder: str) -> dict[str, int]:
-    """Writes the three tables (Delta) to a folder, each in one commit; gives how many rows each has.
+    """Writes the three tables (Delta) to a folder, each in one commit; gives how many rows
+    of the task each has.
 
-    `attrep_history` keeps the slots that it has from earlier exports.
+    Rows of tasks with other names stay. `attrep_history` keeps the slots that it has from earlier exports.
     """
     found = {STATUS: [status_row(task)], HISTORY: history_rows(task), SUSPENDED: suspended_rows(task)}
     written = {}
     for name, rows in found.items():
         path, schema = f"{folder.rstrip('/')}/{name}", schema_of(name)
         lake.create(path, schema)
-        written[name] = lake.on_newest(path, partial(_written, path, schema, rows, older=name == HISTORY))
+        written[name] = lake.on_newest(
+            path, partial(_written, path, schema, rows, task.name, older=name == HISTORY)
+        )
     return written
 
 
-def _written(path: str, schema: pa.Schema, rows: list[Row], now: DeltaTable, *, older: bool) -> int | None:
-    """Rewrites a table, keeping its `older` slots; returns how many rows it has then, None if another writer
-    wrote it in the meantime. A slot whose records are not kept any more does not shrink."""
+def _written(
+    path: str, schema: pa.Schema, rows: list[Row], task: str, now: DeltaTable, *, older: bool
+) -> int | None:
+    """Rewrites a table, keeping the rows of other tasks, and the `older` slots of this one; returns how many
+    rows this one has then, None if another writer wrote the table in the meantime. A slot whose records are
+    not kept any more does not shrink. A task is known by its name: in a container, its server has another
+    name each time."""
+    known = lake.dataset(now).to_table().to_pylist()
+    others = [r for r in known if r["task_name"] != task]
     if older:
-        known = sorted([*lake.dataset(now).to_table().to_pylist(), *rows], key=itemgetter("timeslot_records"))
-        slots = {(r["timeslot_type"], r["timeslot"]): r for r in known}
+        ours = [r for r in known if r["task_name"] == task]
+        slots = {
+            (r["timeslot_type"], r["timeslot"]): r
+            for r in sorted([*ours, *rows], key=itemgetter("timeslot_records"))
+        }
         rows = [slots[at] for at in sorted(slots)]
-    files = lake.write_part(path, pa.Table.from_pylist(rows, schema=schema))
+    files = lake.write_part(path, pa.Table.from_pylist([*others, *rows], schema=schema))
     done = lake.overwrite(path, files, schema=schema, progress={}, only_after=now.version())
     return None if done is None else len(rows)
 

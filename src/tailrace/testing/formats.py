@@ -170,7 +170,7 @@ class FormatConformance:
         written = self.format.write(tables, options)
         back = self.read(written, options).changes
         for name, ct in tables.items():
-            expected = self.left(ct)
+            expected = self.left(ct, options)
             if not expected and name not in back:
                 continue
             assert back[name].columns == ct.columns, hint
@@ -178,11 +178,11 @@ class FormatConformance:
             missing, odd = [r for r in expected if r not in found], [r for r in found if r not in expected]
             assert (why, odd, missing, len(found)) == ([], [], [], len(expected)), hint
 
-    def left(self, ct: ChangeTable) -> list[tuple[Any, ...]]:
+    def left(self, ct: ChangeTable, options: Options | None = None) -> list[tuple[Any, ...]]:
         """What remains of a change table after writing. Gaps that say they lose no row must change none."""
         from pyspark.sql import functions as F
 
-        gaps = self.format.gaps(ct)
+        gaps = self.format.gaps(ct, options)
         marks = [F.coalesce(g.lost(ct), F.lit(False)).alias(f"n{i}") for i, g in enumerate(gaps)]
         figures = [F.count_if(f"n{i}").alias(f"n{i}") for i in range(len(gaps))]
         counted = ct.df.select(F.lit(1), *marks).agg(F.count(F.lit(1)).alias("rows"), *figures).first()

@@ -185,9 +185,12 @@ def cut_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[str
         made[column] = F.when(half == _WHOLE, F.col(quoted(column))).otherwise(part.try_cast("int"))
     for column, at in positions.items():
         value = F.col(quoted(column))
-        part = (_cut_elements if column in extents else _cut_value)(value, half, element, fragment, length)
         mine = (half == _WHOLE) | ((half == 0) == (place >= at))
-        made[column] = F.when(near == at, part).when(mine, value)
+        made[column] = F.when(mine, value)
+        if column in extents or kinds[column].dataType.simpleString() in _CUT:  # others have no parts
+            cut = _cut_elements if column in extents else _cut_value
+            part = cut(value, half, element, fragment, length)
+            made[column] = F.when(near == at, part).otherwise(made[column])
     named = {c: made.get(c, F.col(quoted(c))) for c in names}
     return df.select(*(v.cast(kinds[c].dataType).alias(c) for c, v in named.items()))
 

@@ -8,7 +8,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from .. import parquet, text
+from .. import json_lines, parquet, text
 from ..base import ASIDE, FILE, OWN, RAW, ROW, WHY
 from ..files import no_line
 from ..shape import finer_too, is_finer, quoted, reasons
@@ -172,7 +172,7 @@ def _text(spark: SparkSession, listed: Listing, files: Sequence[DataFile], optio
     if first.kind == "csv":
         df, null = _csv(spark, listed, files, list(types), options)
     else:
-        df, types = _json(spark, [listed.spark_path(f.path) for f in files], first, types, options)
+        df, types = _json(spark, listed, files, types, options)
     values: dict[str, Column] = {}
     bad: list[tuple[Column, str | Column]] = [(F.col(WHY).isNotNull(), F.col(WHY))]
     cut: list[Column] = []
@@ -222,34 +222,28 @@ def _csv(
 
 
 def _json(
-    spark: SparkSession, paths: list[str], file: DataFile, types: dict[str, str], options: QlikOptions
+    spark: SparkSession,
+    listed: Listing,
+    files: Sequence[DataFile],
+    types: dict[str, str],
+    options: QlikOptions,
 ) -> tuple[DataFrame, dict[str, str]]:
-    """JSON lines and the types of their columns: decimals as such, everything else as text (Spark's text of
-    a long fraction would lose digits)."""
+    """JSON lines, every value as text, and the types that their columns shall have."""
     from pyspark.sql import functions as F
+    from pyspark.sql.types import StringType, StructField, StructType
 
-    reader = spark.read.options(columnNameOfCorruptRecord=LINE, mode="PERMISSIVE")
-    if options.encoding.lower() not in ("utf-8", "utf8"):
-        reader = reader.options(encoding=options.encoding, lineSep="\n")
-    if file.meta is None:
+    paths, where = [listed.spark_path(f.path) for f in files], listed.path(files[0].path)
+    if files[0].meta is None:
         # Only the lines themselves show the columns: one pass over them, so that none is lost.
-        there = reader.option("primitivesAsString", "true").json(paths).columns
+        asked = json_lines.reader_options(options.encoding, LINE, where)
+        there = spark.read.options(**asked, primitivesAsString="true").json(paths).columns
         types = types | {n: "string" for n in there if n not in types and n != LINE}
-    asked = {n: k if k.startswith("decimal") else "string" for n, k in types.items()}
-    df = reader.schema(_schema(asked)).json(paths)
-    why = no_line(LINE, next(iter(types)), "not JSON, or an invalid number")
+    columns = StructType([StructField(n, StringType()) for n in (*types, LINE)])
+    df = json_lines.read(spark, paths, columns, line=LINE, encoding=options.encoding, where=where)
+    why = no_line(LINE, next(iter(types)), "not JSON")
     ours = [F.col(quoted(c)) for c in types]
-    extra = [file_path().alias(FILE), null_of("bigint").alias(ROW), why.alias(WHY), F.col(LINE).alias(RAW)]
+    extra = [F.col(FILE), null_of("bigint").alias(ROW), why.alias(WHY), F.col(LINE).alias(RAW)]
     return df.select(*ours, *extra), types
-
-
-def _schema(types: Mapping[str, str]) -> Any:
-    from pyspark.sql.types import StringType, StructField, StructType, _parse_datatype_string
-
-    fields = [
-        StructField(n, StringType() if k == "string" else _parse_datatype_string(k)) for n, k in types.items()
-    ]
-    return StructType([*fields, StructField(LINE, StringType())])
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ table's records), `codec` (DATA), `reading`, `writing`; bytes in `wire.soliddb`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ...model.change import NATIVE, ChangeTable
+from ...wire.soliddb_rows import row_layout
 from .. import saving
 from ..base import Format, Gap, Tables
 from ..shape import any_of, quoted
@@ -69,22 +70,31 @@ def _cleared(kind: str, why: str, header: str, kept: bool) -> Gap:
     return Gap(kind, why, lost, erase)
 
 
-def _binaries(ct: ChangeTable) -> list[str]:
-    data = set(ct.columns)
-    return [f.name for f in ct.df.schema if f.name in data and f.dataType.simpleString() == "binary"]
+def _empty(kind: str, type: str, why: str, under: Callable[[SolidOptions], bool]) -> Gap:
+    """The gap of empty values of a type, which are NULL in row layouts in which a length of 0 is; rows whose
+    bytes are kept lose none."""
 
+    def named(ct: ChangeTable) -> list[str]:
+        data = set(ct.columns)
+        return [f.name for f in ct.df.schema if f.name in data and f.dataType.simpleString() == type]
 
-def _empty_binary(ct: ChangeTable) -> Column:
-    from pyspark.sql import functions as F
+    def gone(ct: ChangeTable, column: str) -> Column:
+        from pyspark.sql import functions as F
 
-    return any_of(F.coalesce(F.octet_length(quoted(c)) == 0, F.lit(False)) for c in _binaries(ct))
+        bytes_ = ct.header(NATIVE + "DATA")
+        kept = is_own(ct) & F.col(bytes_).isNotNull() if bytes_ in ct.df.columns else F.lit(False)
+        return F.coalesce(F.octet_length(quoted(column)) == 0, F.lit(False)) & ~kept
 
+    def erase(ct: ChangeTable) -> ChangeTable:
+        from pyspark.sql import functions as F
 
-def _no_empty_binary(ct: ChangeTable) -> ChangeTable:
-    from pyspark.sql import functions as F
+        made = {c: F.when(~gone(ct, c), F.col(quoted(c))) for c in named(ct)}
+        return ct.with_df(ct.df.withColumns(made)) if made else ct
 
-    made = {c: F.when(F.octet_length(quoted(c)) > 0, F.col(quoted(c))) for c in _binaries(ct)}
-    return ct.with_df(ct.df.withColumns(made)) if made else ct
+    def lost(ct: ChangeTable) -> Column:
+        return any_of(gone(ct, c) for c in named(ct))
+
+    return Gap(kind, why, lost, erase, lambda o: row_layout(o.row_layout).empty_is_null and under(o))
 
 
 def _no_columns(ct: ChangeTable) -> Column:
@@ -126,7 +136,13 @@ FORMAT = Format(
             _no_columns,
             lambda ct: ct.with_df(ct.df.filter(~_no_columns(ct))),
         ),
-        Gap("empty_binary", "empty values become NULL in row layout A", _empty_binary, _no_empty_binary),
+        _empty("empty_binary", "binary", "empty bytes become NULL in row layout A", lambda o: True),
+        _empty(
+            "empty_text",
+            "string",
+            "empty text becomes NULL in row layout A with `trailing_nul=false`",
+            lambda o: not o.trailing_nul,
+        ),
     ),
     options=SolidOptions,
     read=read,

@@ -1,0 +1,103 @@
+"""JSON lines whose values are text, numbers digit for digit as they were written.
+
+Spark cuts the text of a number out of UTF-8. In other encodings it goes through DOUBLE, so there the numbers
+of a line are put into quotes before they are parsed.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigError
+from .base import FILE
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_CHARSETS = {
+    "utf-8": "UTF-8", "utf-8-sig": "UTF-8", "ascii": "US-ASCII", "iso8859-1": "ISO-8859-1",
+    "utf-16-le": "UTF-16LE", "utf-16-be": "UTF-16BE",
+}  # fmt: skip
+"""Python's names of the encodings whose lines Spark finds, and Java's."""
+_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_DEPTH = 8
+
+
+def _nested() -> str:
+    """An object or array inside a line's object, whose text stays as it is."""
+    inner = ""
+    for _ in range(_DEPTH):
+        inner = rf'[\[{{](?:[^"{{}}\[\]]|{_STRING}{inner and "|" + inner})*+[\]}}]'
+    return inner
+
+
+_NUMBER = r"-?(?:0|[1-9]\d*+)(?:\.\d++)?+(?:[eE][+-]?+\d++)?+"
+_TO_NUMBER = rf'\G((?:^\s*+\{{)?+(?:[^"\d\-\[{{]|{_STRING}|{_nested()})*+)({_NUMBER})(?=[\s,}}])'
+"""From where the last number ended to the next one of the line's own object. Nothing in it goes back, so no
+line, however long, takes Java's stack or time."""
+
+
+def charset(encoding: str, where: str) -> str:
+    """Java's name of an encoding.
+
+    Raises:
+        ConfigError: Spark does not read JSON in it.
+
+    >>> charset("latin-1", "x.json"), charset("utf8", "x.json")
+    ('ISO-8859-1', 'UTF-8')
+    """
+    found = _CHARSETS.get(codecs.lookup(encoding).name)
+    if found is None:
+        hint = f"convert the files to UTF-8; Spark reads {', '.join(sorted(_CHARSETS))}"
+        raise ConfigError(f"JSON in the encoding {encoding} cannot be read", where=where, hint=hint)
+    return found
+
+
+def reader_options(encoding: str, line: str, where: str) -> dict[str, str]:
+    """Options of Spark's reader for lines in an encoding; lines that are not JSON go to the column `line`."""
+    found = {"columnNameOfCorruptRecord": line, "mode": "PERMISSIVE"}
+    java = charset(encoding, where)
+    return found if java == "UTF-8" else {**found, "encoding": java, "lineSep": "\n"}
+
+
+def read(
+    spark: SparkSession, paths: Sequence[str], columns: StructType, *, line: str, encoding: str, where: str
+) -> DataFrame:
+    """The lines' values as `columns`, which are text or have text inside, and `FILE`; lines that are not JSON
+    go to the column `line`, if it is one of them.
+
+    Raises:
+        ConfigError: Spark does not read JSON in this encoding.
+    """
+    from pyspark.sql import functions as F
+
+    options, at = reader_options(encoding, line, where), F.col("_metadata.file_path").alias(FILE)
+    if "encoding" not in options:
+        return spark.read.options(**options).schema(columns).json(list(paths)).select("*", at)
+    bytes_ = F.col("value").cast("binary")
+    asked = {k: options[k] for k in ("encoding", "lineSep")}
+    lines = (
+        spark.read.options(**asked)
+        .text(list(paths))
+        .select(F.decode(bytes_, asked["encoding"]).alias("t"), at)
+    )
+    parsed = F.from_json(
+        _numbers_quoted(F.col("t")), columns, {k: options[k] for k in options if k not in asked}
+    )
+    rows = lines.filter(F.col("t").rlike(r"\S")).select("t", parsed.alias("r"), FILE)
+    values = {c: F.col("r")[c] for c in columns.names}
+    if line in values:  # as it came
+        values[line] = F.when(values[line].isNotNull(), F.col("t"))
+    return rows.select(*(v.alias(c) for c, v in values.items()), FILE)
+
+
+def _numbers_quoted(text: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.regexp_replace(text, _TO_NUMBER, '$1"$2"')
+
+
+__all__ = ["charset", "read", "reader_options"]
