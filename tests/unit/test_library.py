@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -278,6 +279,18 @@ def test_orders(home: TaskHome) -> None:
     assert task.resync(ITEM, dry_run=True).tables == [ITEM]
     with pytest.raises(ConfigError, match="no table is named"):
         task.remove()
+
+
+def test_an_archive_that_changes_alone_have_filled_is_not_replaced_unasked(home: TaskHome) -> None:
+    """A task without baselines."""
+    shutil.rmtree(home.task.control_path("baselines"))
+    home.file.write_text(f"{home.file.read_text()}\napply: {{mode: archive}}\nbaseline: {{enabled: false}}\n")
+    task = tailrace.open(home.file)
+    for call in (lambda: task.resync(ITEM, dry_run=True), lambda: begin_anew(task.task, dry_run=True)):
+        with pytest.raises(ConfigError, match=f"{ITEM}: a new baseline replaces all changes"):
+            call()
+    shutil.rmtree(task.task.target_path(ITEM))
+    assert task.resync(ITEM, dry_run=True).tables == [ITEM]
 
 
 def test_an_archive_loses_what_it_has_kept_only_on_request(home: TaskHome) -> None:

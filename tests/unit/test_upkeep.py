@@ -23,7 +23,7 @@ from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.operate.status import status
 from tailrace.operate.status_views import export, history_rows
-from tailrace.state import ledger, retries, rolling
+from tailrace.state import ledger, retries, rolling, upkeep
 from tailrace.state import orders as tables
 from tailrace.state.ledger import AppliedTable, Baseline, Stored
 from tailrace.state.orders import Order, TableControl, states
@@ -208,3 +208,15 @@ def test_the_version_after_a_number_is_found_among_those_that_are_left(tmp_path:
     for version in range(3):
         Path(f"{path}/_delta_log/{version:020}.json").unlink()
     assert [log.version_after(path, n) for n in (0, 30, 40, 45, 60, 70)] == [3, 4, 6, 6, 7, 7]
+
+
+def test_orders_of_a_clock_that_was_ahead(task: Task) -> None:
+    """What undoes one of them is older by the clock: as long as that one stays, so does what undoes it."""
+    path, days = str(Path(task.home) / "orders"), dt.timedelta(days=30)
+    tables.give(path, tables.SUSPEND, ["s.a"], why="", who="me")
+    tables.give(path, tables.RESUME, ["s.a"], why="", who="me")
+    rows = lake.read(path)
+    at = pa.array([AT + days, AT], rows["ordered_at"].type)
+    rows = rows.sort_by("number").set_column(rows.schema.get_field_index("ordered_at"), "ordered_at", at)
+    for limit, left in ((AT + days / 2, [1, 2]), (AT + 2 * days, [])):
+        assert upkeep._orders(rows, {}, limit, ())["number"].to_pylist() == left

@@ -75,8 +75,22 @@ class Needs:
         landed = [t for t in tables if self.landed(t)]
         if not landed:
             return []
-        with self.standing() as standing:
+        with self._standing() as standing:
             return [t for t in landed if lacks_baseline(self._taken[t], standing(t))]
+
+    def written(self, tables: Iterable[str]) -> set[str]:
+        """Those of the tables whose target this task has written to, whether it has a baseline or not.
+
+        Raises:
+            ApplyError: the target cannot be asked.
+        """
+        with self._standing() as standing:
+            return {t for t in tables if (reached := standing(t)) is not None and reached >= 0}
+
+    def filled(self, tables: Iterable[str]) -> set[str]:
+        """Those that a baseline or changes have filled; errors as `written`."""
+        rest = [t for t in tables if t not in self._taken]
+        return {t for t in tables if t in self._taken} | (self.written(rest) if rest else set())
 
     def landed(self, table: str) -> bool:
         """Whether the newest baseline of a table is the one that its target is to have."""
@@ -116,12 +130,12 @@ class Needs:
         return taken.version < 0 and self._loaded.get(taken.table, (0, "", 0))[0] != taken.number
 
     def _reached(self, table: str) -> int:
-        with self.standing() as standing:
+        with self._standing() as standing:
             reached = standing(table)
         return NOTHING if reached is None else reached
 
     @contextmanager
-    def standing(self) -> Iterator[Callable[[str], int | None]]:
+    def _standing(self) -> Iterator[Callable[[str], int | None]]:
         """What gives the change number that a table's target has reached (None: it is not there), over one
         connection."""
         task = self._task

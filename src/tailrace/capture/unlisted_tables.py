@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
+from ..apply.needs import Needs
 from ..config.task import Task
+from ..errors import ApplyError
 from ..state import orders, streams
 from .table_selection import Known, chosen
 
@@ -54,4 +56,15 @@ def warn_of_archives(task: Task, known: Known) -> None:
 def _again(task: Task, known: Known, *, archives: bool) -> list[str]:
     """Tables that left with the task file, and that it selects again: archives that have rows, or others."""
     listed = sorted(t for t, one in known.states.items() if one.unlisted and task.source.selects(t))
-    return [t for t in listed if (t in known.baselines and task.keeps_changes(t)) is archives]
+    return [t for t in listed if (task.keeps_changes(t) and _filled(task, known, t)) is archives]
+
+
+def _filled(task: Task, known: Known, table: str) -> bool:
+    """Whether a target has rows that a baseline would replace; it counts as one that has while it cannot be
+    asked."""
+    if table in known.baselines:
+        return True
+    try:
+        return bool(Needs(task).written([table]))
+    except ApplyError:
+        return True

@@ -103,8 +103,7 @@ def _begun(task: Task, *, targets: bool) -> set[str]:
     about to be recorded, or if the task reads none."""
     known = {*ledger.baseline_numbers(task.control_path("baselines")), *log.history(task.relations_path)}
     try:
-        with Needs(task).standing() as standing:
-            return {t for t in known if (reached := standing(t)) is not None and reached >= 0}
+        return Needs(task).written(known)
     except ApplyError:
         if targets:
             raise

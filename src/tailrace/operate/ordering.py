@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from ..apply.needs import Needs
 from ..apply.target_checks import refuse_to_drop
 from ..capture.ddl_watch import moved_of
 from ..capture.table_selection import drop_targets, members
@@ -89,7 +90,7 @@ def order(
     if action == RESYNC:
         _have_targets(task, chosen)
     if action in (RESYNC, ADD) and not replace_archives:
-        _refuse_archives(task, [t for t in chosen if t in baselines])
+        _refuse_archives(task, chosen)
     running = [half for half in ("capture", "pipeline") if live.locked(task.run_path, half)]
     if drop_target and chosen:
         refuse_to_drop(task, chosen)
@@ -120,7 +121,7 @@ def begin_anew(
     states = orders.of_task(task.orders_path, baselines)
     mine = [t for t in known(task, states) if states.get(t, TableControl(t)).member != "removed"]
     if not replace_archives:
-        _refuse_archives(task, [t for t in mine if t in baselines])
+        _refuse_archives(task, mine)
     if dry_run:
         live.refuse(task.run_path, "capture")
         streams.refuse_unread(task)
@@ -138,9 +139,10 @@ def _have_targets(task: Task, chosen: Sequence[str]) -> None:
         )
 
 
-def _refuse_archives(task: Task, filled: Iterable[str]) -> None:
+def _refuse_archives(task: Task, tables: Iterable[str]) -> None:
     """Raises ConfigError for archives that have been filled: a baseline replaces what a target has."""
-    if kept := [t for t in filled if task.keeps_changes(t)]:
+    archives = [t for t in tables if task.keeps_changes(t)]
+    if archives and (kept := sorted(Needs(task).filled(archives))):
         raise ConfigError(
             f"{', '.join(kept)}: a new baseline replaces all changes that the archive has kept by the "
             "source's current rows",
