@@ -112,9 +112,17 @@ def test_this_process_writes_what_spark_writes(spark: SparkSession, tmp_path: Pa
         assert [(f.name, f.dataType) for f in here.schema] == [(f.name, f.dataType) for f in theirs.schema]
 
 
-def test_a_table_without_columns_is_refused_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("bare", "why"),
+    [
+        (Relation(16385, "shop", "bare", "f", ()), "no tables without columns"),
+        (Relation(3_000_000_000, "shop", "bare", "f", OLD.columns), "has a larger OID"),
+    ],
+)
+def test_a_table_that_soliddb_cannot_have_is_refused_by_name(
+    tmp_path: Path, bare: Relation, why: str
+) -> None:
     paths = a_log(tmp_path)
-    bare = Relation(16385, "shop", "bare", "f", ())
     writer = log.LogWriter(*paths)
     row = {"RECID": 1, "TRXID": 702, "RELID": bare.relid, "FLAGS": 1, "LOGADDR": (20).to_bytes(20, "big"),
            "DATA": b"I", "COMMIT_TIME": datetime(2026, 1, 1, 0, 1, tzinfo=timezone.utc)}  # fmt: skip
@@ -122,7 +130,7 @@ def test_a_table_without_columns_is_refused_by_name(tmp_path: Path) -> None:
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
     writer.add(Chunk(batch, [(1, bare)], len(rows), (120).to_bytes(20, "big")))
     writer.commit()
-    with pytest.raises(UnsupportedError, match="no tables without columns") as refused:
+    with pytest.raises(UnsupportedError, match=why) as refused:
         export_sys_log(*paths, str(tmp_path / "out"))
     assert (refused.value.where, "option tables" in (refused.value.hint or "")) == ("shop.bare", True)
     some = export_sys_log(*paths, str(tmp_path / "some"), options={"tables": "shop.item"})

@@ -63,6 +63,9 @@ class Exported:
     empty_text: int = 0
 
 
+_RELIDS = 1 << 31
+
+
 @dataclass(frozen=True)
 class SysLog:
     """What is to be written: the rows of the system tables, and the task that makes records of LOG."""
@@ -141,6 +144,12 @@ def sys_log(log_path: str, relations_path: str, options: SolidOptions) -> SysLog
         raise UnsupportedError(
             "solidDB has no tables without columns",
             where=", ".join(bare),
+            hint="name the tables to export with the option tables",
+        )
+    if large := [n for n, x in history.items() if any(one.relation.relid >= _RELIDS for one in x)]:
+        raise UnsupportedError(
+            f"solidDB's RELID is a whole number below {_RELIDS:,}, and the source's table has a larger OID",
+            where=", ".join(large),
             hint="name the tables to export with the option tables",
         )
     length = options.logaddr_bytes or soliddb_address.LENGTHS[0]
