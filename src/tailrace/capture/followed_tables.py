@@ -17,7 +17,7 @@ from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..errors import ConnectionLostError, TableMovedError, TailraceError
 from ..sources.base import Finding, LogSource
-from ..state import orders
+from ..state import orders, streams
 from ..state.orders import TableControl
 from .added_tables import AddedTables
 from .ddl_watch import Watch, recreated
@@ -27,6 +27,7 @@ from .target_rename import Renaming
 from .unlisted_tables import come_back, leave, left_out, warn_of_archives
 
 logger = logging.getLogger("tailrace.capture")
+_TRACKED = "%s: %s; at its level it gets no baseline: what was changed meanwhile is not tracked"
 
 Findings: TypeAlias = Callable[[LogSource, Sequence[str]], list[Finding]]
 """What keeps tables from being captured."""
@@ -181,8 +182,11 @@ class FollowedTables:
         waiting, path = set(), self.task.orders_path
         for table, why in stream.lost(source, self.tables).items():
             state = self.known.states.get(table, TableControl(table))
-            due = table not in self.known.baselines or state.gap
+            due = self._begins(table, state)
             if due and table not in busy:
+                continue
+            if self.task.policy(table).level < MEDIUM:
+                logger.warning(_TRACKED, table, why, extra={"table": table})
                 continue
             policy = recreated(self.task, table)
             asked = due or bool(state.wanted) or policy == APPLY
@@ -199,3 +203,11 @@ class FollowedTables:
             if asked:
                 orders.resync(path, table, why, who=orders.CAPTURE)
         return waiting
+
+    def _begins(self, table: str, state: TableControl) -> bool:
+        """Whether a table has lost nothing that a baseline will not have which comes by itself, or that is
+        asked for; or it was never in the stream."""
+        first = table not in self.known.baselines
+        if self.task.policy(table).level >= MEDIUM and (state.gap or (first and self.task.baseline.enabled)):
+            return True
+        return first and table not in streams.newest(self.task).published
