@@ -11,7 +11,11 @@ import pytest
 
 from tailrace.capture.followed_tables import FollowedTables
 from tailrace.capture.stream import ALTERED, MISSING
+from tailrace.capture.table_selection import moved
 from tailrace.config.task import Task
+from tailrace.lake.log import Layout
+from tailrace.model.change import Relation
+from tailrace.sources.base import Renamed
 from tailrace.state import orders, streams
 
 from .test_membership import Selected
@@ -101,3 +105,32 @@ def test_a_table_whose_first_baseline_is_to_come_needs_no_other(tmp_path: Path) 
     server = Server({"s.a": MISSING}, r1="s.a")
     follow(one, server)
     assert server.prepared == ["s.a"] and states(one) == {}
+
+
+def _known(one: Task, tables: dict[str, int]) -> Any:
+    """Gives the relations by which tables are known."""
+    layouts = {t: [Layout(Relation(r, *t.split("."), "d", ()), b"", "")] for t, r in tables.items()}
+    return lambda source: moved(source, layouts, {}, lambda _: False)
+
+
+def test_a_followed_table_that_has_a_removed_ones_name_now_stays_in_the_stream(tmp_path: Path) -> None:
+    one = task(tmp_path)
+    orders.give(one.orders_path, orders.REMOVE, ["s.a", "s.c"], why="", who="me")
+    server: Any = Server({}, r2="s.a", r3="s.d")  # s.b has the name of s.a, which is gone
+    followed = FollowedTables(one, lambda *_: [])
+    followed.watch.moved = _known(one, {"s.a": 1, "s.b": 2, "s.c": 3})  # type: ignore[method-assign]
+    followed.begin(server)
+    followed.follow(server, server, server)
+    assert server.renamed == [Renamed(2, "s.b", "s.a"), Renamed(3, "s.c", "s.d")]
+    assert (server.prepared, server.withdrawn) == (["s.b"], ["s.c"])
+
+
+def test_and_so_does_one_when_the_removed_table_has_another_name(tmp_path: Path) -> None:
+    one = task(tmp_path)
+    orders.give(one.orders_path, orders.REMOVE, ["s.a"], why="", who="me")
+    server: Any = Server({}, r1="s.old", r2="s.a")
+    followed = FollowedTables(one, lambda *_: [])
+    followed.watch.moved = _known(one, {"s.a": 1, "s.b": 2})  # type: ignore[method-assign]
+    followed.begin(server)
+    followed.follow(server, server, server)
+    assert (server.prepared, server.withdrawn) == (["s.b"], ["s.a"])

@@ -114,10 +114,9 @@ class FollowedTables:
 
         An order that arrives meanwhile is left to the next look: here, only baselines depend on it.
         """
-        if gone := [t for t, one in self.known.states.items() if one.member == "removed"]:
-            source.withdraw(gone)
-        if old := [one.known for one in self._moved.old]:
-            source.withdraw(old)
+        for gone in (self._removed(), [one.known for one in self._moved.old]):
+            if gone:
+                source.withdraw(gone)
         # Before orders and baselines are looked at: what is not read any more is recorded there.
         busy = work.busy
         late = self.known.look()
@@ -173,6 +172,13 @@ class FollowedTables:
         if come_back(self.task, self.known):
             self._behind = self.known.look() or self._behind
         return members(source, self.task, self.known.states, self._moved)
+
+    def _removed(self) -> list[str]:
+        """The tables that were removed, but those that are gone and whose name a followed one has now."""
+        removed = {t for t, one in self.known.states.items() if one.member == "removed"}
+        renamed = {one.known: one.now for one in self._moved.renamed}
+        used = {now for known, now in renamed.items() if known not in removed}
+        return sorted(t for t in removed if t in renamed or t not in used)
 
     def _made_again(self, source: LogSource, stream: Stream, busy: set[str]) -> set[str]:
         """Handles tables that have lost changes, because they were created again, published otherwise, or got
