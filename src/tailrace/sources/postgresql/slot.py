@@ -157,8 +157,10 @@ def withdraw(session: Session, publication: str, tables: Sequence[str]) -> None:
 
 
 def next_transaction(session: Session) -> int:
-    """The id that the next writing transaction will get."""
-    row = session.execute("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint").fetchone()
+    """An id that is greater than those of all transactions that have written by now. It is used up: a
+    snapshot only knows which one follows the greatest that has ended, and open ones may have that and greater
+    ones."""
+    row = session.execute("select pg_current_xact_id()::text::bigint").fetchone()
     return int(row[0]) if row else 0
 
 
