@@ -148,6 +148,16 @@ def test_a_renamed_table_that_the_task_file_calls_by_its_new_name_stays(tmp_path
     assert left_out(one, known, [], now.gone) == ["s.a"]
 
 
+@pytest.mark.parametrize("order", ["s.a", "s.b"], ids=["its own name", "the name that it has now"])
+def test_an_added_table_whose_name_another_one_has_now_is_that_one(tmp_path: Path, order: str) -> None:
+    """One relation is captured under one name: the first by which it is known."""
+    one = task(tmp_path, exclude="s.*")
+    orders.give(one.orders_path, orders.ADD, ["s.b", order], why="", who="me")
+    source: Any = Selected(r1="s.b")
+    now = Moved(frozenset(), frozenset({"s.b"}), (Renamed(1, "s.a", "s.b"),))
+    assert members(source, one, states(one), now) == ["s.a"]
+
+
 def test_stop_waits_until_what_came_before_is_applied(tmp_path: Path) -> None:
     one = task(tmp_path, "tables: {s.a: {ddl: {drop_table: stop}}}\n")
     event = ddl.CatalogEvent("s.a", 7, "drop_table", sequence.make(0, 3))
