@@ -51,7 +51,8 @@ class Streams:
             self._note(source, tables)
             return fresh
         before = replace(self.now, stream=max(self.now.stream, 1))
-        self._say(replace(before, state=MAKING))
+        server = before.identity or streams.server_of(source.identity())
+        self._say(replace(before, state=MAKING, identity=server))  # whoever dies now, it is known whose it is
         try:
             fresh = source.prepare(tables)
         except ConnectionLostError:
