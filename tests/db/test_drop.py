@@ -18,6 +18,7 @@ from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.errors import ConfigError
 from tailrace.lake import delta as lake
+from tailrace.sources.postgresql.source import PostgresSource
 from tailrace.state import ledger, live
 
 pytestmark = pytest.mark.db
@@ -109,6 +110,29 @@ def test_a_slot_that_the_task_has_not_made_stays(
     (tmp_path / "shop.yaml").write_text(FILE.format(name="shop", url=database))
     (slot,) = tailrace(load(tmp_path / "shop.yaml"), "--yes")["source"]
     assert not slot["ours"] and there(db) == ["tailrace_shop"]
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["at once", "after another start"])
+def test_what_a_first_start_has_made_goes_though_it_was_killed(
+    tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """The slot is there, and no row says yet where it begins."""
+    db.execute("create schema s; create table s.t (id int primary key)")
+    (tmp_path / "shop.yaml").write_text(FILE.format(name="shop", url=database))
+    task, prepare = load(tmp_path / "shop.yaml"), PostgresSource.prepare
+
+    def killed(*words: Any, **more: Any) -> bool:
+        prepare(*words, **more)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as one, pytest.raises(KeyboardInterrupt):
+        one.setattr(PostgresSource, "prepare", killed)
+        Capture(task, once=True).run()
+    if again:
+        Capture(task, once=True).run()
+    assert there(db) == ["tailrace_shop", "tailrace_shop"]
+    assert [one["ours"] for one in tailrace(task, "--yes")["source"]] == [True, True]
+    assert there(db) == []
 
 
 def test_without_its_source_a_task_can_be_dropped(task: Task, db: psycopg.Connection) -> None:

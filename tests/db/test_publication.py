@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from tailrace.capture.process import Capture
+from tailrace.capture.stream import MADE_AGAIN
 from tailrace.errors import SourceError
 from tailrace.operate.checks import check
 from tailrace.sources.postgresql.slot import published, withdraw
@@ -101,6 +102,32 @@ def test_a_policy_for_recreated_tables_counts_there_too(
     drain(shop.task, None)
     assert shop.equal("s.a") == (policy == "apply")
     assert shop.state("s.a") == (("stopped", None) if policy == "apply" else ("suspended", ALTERED))
+
+
+@pytest.mark.parametrize(
+    "made",
+    ["for all tables", pytest.param("for tables in schema s", marks=pytest.mark.since(15))],
+)
+def test_a_table_that_is_made_again_in_one_that_is_for_all_or_for_a_schema(
+    tmp_path: Path, database: str, db: psycopg.Connection, made: str
+) -> None:
+    """It is published at once: no row of the catalog says by which the publication has it."""
+    db.execute("create schema s")
+    db.execute(f"create {NAME} {made} with (publish_via_partition_root = true)".encode())
+    shop = shop_of(tmp_path, database, db)
+    drain(shop.task, None)
+    assert shop.state("s.a") == shop.state("s.b") == ("stopped", None)
+    db.execute("drop table s.a; create table s.a (id int primary key, v int, w int)")
+    db.execute("insert into s.a values (3, 3, 3); update s.b set v = 9")
+    found = check(shop.task, lambda: None)  # type: ignore[arg-type, return-value]
+    assert [(one.where, one.level) for one in found if one.what == MADE_AGAIN] == [("s.a", "warning")]
+    drain(shop.task, None)
+    assert shop.state("s.a") == ("suspended", MADE_AGAIN) and shop.state("s.b") == ("stopped", None)
+    orders.give(shop.task.orders_path, orders.RESYNC, ["s.a"], why="made again", who="me")
+    for _ in range(2):
+        drain(shop.task, None)
+        assert shop.equal("s.a") and shop.equal("s.b")
+        assert shop.state("s.a") == ("stopped", None)
 
 
 @contextmanager

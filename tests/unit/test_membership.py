@@ -148,6 +148,16 @@ def test_a_renamed_table_that_the_task_file_calls_by_its_new_name_stays(tmp_path
     assert left_out(one, known, [], now.gone) == ["s.a"]
 
 
+@pytest.mark.parametrize("order", ["s.a", "s.b"], ids=["its own name", "the name that it has now"])
+def test_an_added_table_whose_name_another_one_has_now_is_that_one(tmp_path: Path, order: str) -> None:
+    """One relation is captured under one name: the first by which it is known."""
+    one = task(tmp_path, exclude="s.*")
+    orders.give(one.orders_path, orders.ADD, ["s.b", order], why="", who="me")
+    source: Any = Selected(r1="s.b")
+    now = Moved(frozenset(), frozenset({"s.b"}), (Renamed(1, "s.a", "s.b"),))
+    assert members(source, one, states(one), now) == ["s.a"]
+
+
 def test_stop_waits_until_what_came_before_is_applied(tmp_path: Path) -> None:
     one = task(tmp_path, "tables: {s.a: {ddl: {drop_table: stop}}}\n")
     event = ddl.CatalogEvent("s.a", 7, "drop_table", sequence.make(0, 3))
@@ -159,3 +169,19 @@ def test_stop_waits_until_what_came_before_is_applied(tmp_path: Path) -> None:
     for _ in range(2):  # at each start
         with pytest.raises(SourceError, match="dropped at the source, and its policy is `stop`"):
             Watch(one).carry_out()
+
+
+@pytest.mark.parametrize("kind", ["drop_table", "rename_table", "recreate_table"])
+def test_stop_is_nothing_to_a_table_that_was_removed(tmp_path: Path, kind: str) -> None:
+    """That is what its hint says to do."""
+    one = task(tmp_path, f"tables: {{s.a: {{ddl: {{{kind}: stop}}}}}}\n")
+    event = ddl.CatalogEvent("s.a", 7, kind, sequence.make(0, 0), "s.new")
+    ddl.happened(one.control_path("ddl_events"), [event])
+    with pytest.raises(SourceError, match="or remove the table from the task"):
+        Watch(one).carry_out()
+    orders.give(one.orders_path, orders.REMOVE, ["s.a"], why="", who="me")
+    Watch(one).carry_out()
+    key = ("s.a", event.change_seq, kind, 0)
+    assert ddl.decisions(one.control_path("ddl_decisions")) == {key: "ignore"}
+    orders.give(one.orders_path, orders.ADD, ["s.a"], why="", who="me")
+    Watch(one).carry_out()  # it is settled

@@ -163,6 +163,18 @@ def test_a_table_that_was_gone_before_its_first_baseline_keeps_nothing(tmp_path:
     assert (home.held()[0], Needs(home.task).passed(known)) == (("its first baseline", -1), -1)
 
 
+def test_a_dropped_table_that_gets_no_first_baseline_keeps_what_its_target_lacks(tmp_path: Path) -> None:
+    """Where baselines are off, its changes alone make its target: it reads them like those of any table."""
+    home = Home(tmp_path, f"{KEEP}\nbaseline: {{enabled: false}}")
+    DeltaTable(home.task.control_path("baselines")).delete(f"\"table\" = '{ITEM}'")
+    home.applied(ITEM, 8)
+    ddl.happened(home.task.control_path("ddl_events"), [ddl.CatalogEvent(ITEM, 1, "drop_table", seq(30, 10))])
+    assert home.held() == [("its target", 8)]
+    assert first(home) == 9
+    home.applied(ITEM, 36)
+    assert home.held() == [] and first(home) > 9
+
+
 def test_the_store_may_pass_what_older_baselines_have_while_newer_ones_are_on_their_way(
     tmp_path: Path,
 ) -> None:

@@ -109,8 +109,10 @@ class Needs:
         return min((self._taken[t].after for t in mine), default=NOTHING)
 
     def _never_to_be_read(self) -> set[str]:
-        """Tables that are gone at the source and had no baseline: made again, one gets a baseline that needs
-        no more of these changes."""
+        """Tables that are gone at the source and had no baseline, where targets begin with one: made again,
+        one gets a baseline that needs no more of these changes."""
+        if not self._task.baseline.enabled:
+            return set()
         last = {one.table: one.kind for one in ddl.events(self._task.control_path("ddl_events"))}
         gone = {t for t, kind in last.items() if kind == "drop_table"}
         return gone - self._taken.keys() - self._open.keys()

@@ -90,6 +90,8 @@ class Watch:
         path = task.control_path("ddl_decisions")
         done = ddl.decisions(path)
         applied = lake.progress(task.control_path("applied"), ledger.APPLIED_APP)
+        states = tables.of_task(task.orders_path, self._baselines)
+        removed = {t for t, state in states.items() if state.member == "removed"}
         for one in new:
             key = (one.table, one.change_seq, one.kind, 0)
             if key in done:
@@ -100,19 +102,21 @@ class Watch:
                 policy = recreated(task, one.table)
             if max(applied, 0) < sequence.number_of(one.change_seq):
                 continue
+            if policy == STOP and one.table in removed:
+                policy = IGNORE
             if policy == STOP:
                 raise SourceError(
                     f"{said(one)}, and its policy is `stop`",
                     where=one.table,
                     hint=f"set another policy, `ddl: {{{one.kind}: ...}}`, or remove the table from the task",
                 )
-            self._order(one, policy)
+            if one.table not in removed:
+                self._order(one, policy)
             ddl.decided(path, [(key, policy)])
 
     def _order(self, one: ddl.CatalogEvent, policy: str) -> None:
         orders, why = self._task.control_path("orders"), said(one)
-        state = tables.of_task(orders, self._baselines).get(one.table)
-        if one.kind == "recreate_table" or (state is not None and state.member == "removed"):
+        if one.kind == "recreate_table":
             return
         if policy == SUSPEND:
             tables.suspend(orders, one.table, why, who="ddl")

@@ -17,16 +17,17 @@ from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..errors import ConnectionLostError, TableMovedError, TailraceError
 from ..sources.base import Finding, LogSource
-from ..state import orders
+from ..state import orders, streams
 from ..state.orders import TableControl
 from .added_tables import AddedTables
 from .ddl_watch import Watch, recreated
-from .stream import ALTERED, MISSING
+from .stream import ALTERED, MADE_AGAIN, MISSING
 from .table_selection import Known, Moved, drop_targets, members
 from .target_rename import Renaming
 from .unlisted_tables import come_back, leave, left_out, warn_of_archives
 
 logger = logging.getLogger("tailrace.capture")
+_TRACKED = "%s: %s; at its level it gets no baseline: what was changed meanwhile is not tracked"
 
 Findings: TypeAlias = Callable[[LogSource, Sequence[str]], list[Finding]]
 """What keeps tables from being captured."""
@@ -113,10 +114,9 @@ class FollowedTables:
 
         An order that arrives meanwhile is left to the next look: here, only baselines depend on it.
         """
-        if gone := [t for t, one in self.known.states.items() if one.member == "removed"]:
-            source.withdraw(gone)
-        if old := [one.known for one in self._moved.old]:
-            source.withdraw(old)
+        for gone in (self._removed(), [one.known for one in self._moved.old]):
+            if gone:
+                source.withdraw(gone)
         # Before orders and baselines are looked at: what is not read any more is recorded there.
         busy = work.busy
         late = self.known.look()
@@ -173,6 +173,13 @@ class FollowedTables:
             self._behind = self.known.look() or self._behind
         return members(source, self.task, self.known.states, self._moved)
 
+    def _removed(self) -> list[str]:
+        """The tables that were removed, but those that are gone and whose name a followed one has now."""
+        removed = {t for t, one in self.known.states.items() if one.member == "removed"}
+        renamed = {one.known: one.now for one in self._moved.renamed}
+        used = {now for known, now in renamed.items() if known not in removed}
+        return sorted(t for t in removed if t in renamed or t not in used)
+
     def _made_again(self, source: LogSource, stream: Stream, busy: set[str]) -> set[str]:
         """Handles tables that have lost changes, because they were created again, published otherwise, or got
         partitions with rows: only a baseline helps that begins when they are published again. Returns those
@@ -181,19 +188,32 @@ class FollowedTables:
         waiting, path = set(), self.task.orders_path
         for table, why in stream.lost(source, self.tables).items():
             state = self.known.states.get(table, TableControl(table))
-            due = table not in self.known.baselines or state.gap
+            due = self._begins(table, state)
             if due and table not in busy:
+                continue
+            if self.task.policy(table).level < MEDIUM:
+                logger.warning(_TRACKED, table, why, extra={"table": table})
                 continue
             policy = recreated(self.task, table)
             asked = due or bool(state.wanted) or policy == APPLY
             told = state.held != orders.SUSPENDED or state.why == why
-            if not asked and (why in (MISSING, ALTERED) or not told):
+            if not asked and (why in (MISSING, MADE_AGAIN, ALTERED) or not told):
                 waiting.add(table)  # suspended for something else, it is to be so for this once it is resumed
             # What is being read is of before: apply is to wait for the baseline that is asked for.
-            stale = (asked and table in busy) or (not state.wanted and (why != MISSING or policy != STOP))
+            stale = (asked and table in busy) or (
+                not state.wanted and (why not in (MISSING, MADE_AGAIN) or policy != STOP)
+            )
             if stale and state.held != orders.SUSPENDED:
                 logger.warning("%s: %s; its policy is `%s`", table, why, policy, extra={"table": table})
                 orders.suspend(path, table, why, who="capture")
             if asked:
                 orders.resync(path, table, why, who=orders.CAPTURE)
         return waiting
+
+    def _begins(self, table: str, state: TableControl) -> bool:
+        """Whether a table has lost nothing that a baseline will not have which comes by itself, or that is
+        asked for; or it was never in the stream."""
+        first = table not in self.known.baselines
+        if self.task.policy(table).level >= MEDIUM and (state.gap or (first and self.task.baseline.enabled)):
+            return True
+        return first and table not in streams.newest(self.task).published

@@ -9,12 +9,13 @@ from dataclasses import replace
 from ..config.task import Task
 from ..errors import ConnectionLostError, SourceError
 from ..lake import log
-from ..sources.base import LogSource
+from ..sources.base import OF_TABLE, LogSource
 from ..state import streams
 from ..state.streams import ANEW, MADE, MAKING, PUBLISHED, UNMADE
 from .partition_notes import PartitionNotes
 
 MISSING = "it was dropped and created again, or removed from the publication"
+MADE_AGAIN = "it was dropped and created again: a new baseline has its rows"
 ALTERED = "somebody altered the publication, and changes may be missing: a new baseline has them"
 
 
@@ -25,6 +26,7 @@ class Streams:
         self._task, self.now, self._notes = task, streams.newest(task), notes
         self.partitions = PartitionNotes(task)
         self._lost: dict[str, str] = {}
+        self._looked: dict[str, str] = {}  # how tables were in the stream when they were looked at
 
     @property
     def anew(self) -> bool:
@@ -49,7 +51,8 @@ class Streams:
             self._note(source, tables)
             return fresh
         before = replace(self.now, stream=max(self.now.stream, 1))
-        self._say(replace(before, state=MAKING))
+        server = before.identity or streams.server_of(source.identity())
+        self._say(replace(before, state=MAKING, identity=server))  # whoever dies now, it is known whose it is
         try:
             fresh = source.prepare(tables)
         except ConnectionLostError:
@@ -63,7 +66,8 @@ class Streams:
 
     def lost(self, source: LogSource, tables: Sequence[str]) -> dict[str, str]:
         """Those of the tables of which changes may be missing, given to `prepare`, and why: they are not in
-        the stream (`MISSING`), or in it in another way than then, or they got rows that were never in it.
+        the stream (`MISSING`), or in it in another way than then, or other tables have their names now, or
+        they got rows that were never in it.
         Empty before the first `prepare`.
 
         Raises:
@@ -72,7 +76,8 @@ class Streams:
         there, then = source.published(tables), self.now.published
         if there is None:
             return {}
-        lost = {t: ALTERED for t in tables if t in there and then.get(t, there[t]) != there[t]}
+        self._looked = there
+        lost = {t: why for t in tables if t in there and (why := _altered(then.get(t, there[t]), there[t]))}
         lost |= {t: MISSING for t in tables if t not in there}
         self._lost = self.partitions.filled(source, tables, notes=self._notes) | lost
         return self._lost
@@ -84,10 +89,24 @@ class Streams:
         self.partitions.filled(source, tables)  # those of new tables are noted before a baseline is read
         then = self.now.published
         new = [t for t in tables if t not in then or t in self._lost]
-        found = then | (source.published(new) or {} if new else {})
+        named = {t: how for t, how in self._looked.items() if t in then and not _altered(then[t], how)}
+        found = then | named | (source.published(new) or {} if new else {})
         if found != then:
             said = json.dumps(found, sort_keys=True)
             self._say(replace(self.now, identity={**self.now.identity, PUBLISHED: said}))
 
     def _say(self, now: streams.StreamRecord) -> None:
         self.now = streams.write(self._task, replace(now, number=self.now.number))
+
+
+def _altered(then: str, now: str) -> str:
+    """Why a table may have lost changes that was in the stream like that, and is in it like this now; empty:
+    it has not. What an earlier release noted does not name the table.
+
+    >>> _altered("7 740", "7 740 table 16390"), _altered("7 740 table 16390", "7 740 table 16400")
+    ('', 'it was dropped and created again: a new baseline has its rows')
+    """
+    (how_then, _, table_then), (how, _, table) = then.partition(OF_TABLE), now.partition(OF_TABLE)
+    if how_then != how:
+        return ALTERED
+    return MADE_AGAIN if table_then and table_then != table else ""

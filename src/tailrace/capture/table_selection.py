@@ -135,11 +135,12 @@ def members(
     named = [t for t in source.tables(patterns, task.source.exclude) if t not in moved.left]
     # Selected by the name under which they are known, or by the one that they have now.
     named += [
-        one.known for one in moved.renamed if chosen(task, states, one.known) or task.source.selects(one.now)
+        one.known for one in moved.renamed if any(chosen(task, states, t) for t in (one.known, one.now))
     ]
-    added = [t for t, one in states.items() if one.member == "added" and t not in named]
-    there = source.tables([_if_there(t) for t in added]) if added else []
-    return sorted(t for t in {*named, *there} if not _removed(states.get(t)))
+    out = {*named, *moved.left}  # one relation has one name
+    added = [t for t, one in states.items() if one.member == "added" and t not in out]
+    found = source.tables([_if_there(t) for t in added]) if added else []
+    return sorted(t for t in {*named, *found} if not _removed(states.get(t)))
 
 
 def chosen(task: Task, states: Mapping[str, TableControl], table: str) -> bool:

@@ -18,6 +18,9 @@ import pyarrow as pa
 from ..model.change import Relation
 from ..wire.records import Chunk
 
+OF_TABLE = " table "
+"""Comes before the table's id in the text that tells how it is in the stream, see `LogSource.published`."""
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -205,7 +208,8 @@ class LogSource(Protocol):
     def published(self, tables: Sequence[str]) -> dict[str, str] | None:
         """Those of the tables that are in the stream, and a text that tells how: another one later means that
         somebody else has altered it meanwhile, and that changes may be missing. A table that was dropped and
-        created again is not in it. None before the first `prepare`.
+        created again is not in it, or its text has something else after `OF_TABLE`. None before the first
+        `prepare`.
 
         Raises:
             SourceError: kinds of changes are left out.

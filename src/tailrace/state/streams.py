@@ -17,7 +17,8 @@ Delta table that is only ever added to; its newest row counts:
 
 `published` says how each table is in the stream; another row tells when that changes.
 
-`making`: it is about to be made. A process that dies then leaves one that nobody has read; it is made again.
+`making`: it is about to be made, at the server that `identity` names. A process that dies then leaves one
+that nobody has read; it is made again.
 `unmade`: the source refused to make it. `anew`: an operator gave up the stream before; this one is to come.
 """
 
@@ -81,12 +82,17 @@ class StreamRecord:
         """
         if self.state == MADE or not self.stream:
             return self.identity or None
-        return {k: v for k, v in self.identity.items() if k not in _OF_THE_STREAM} | {"begin": ""}
+        return server_of(self.identity) | {"begin": ""}
 
     @property
     def published(self) -> dict[str, str]:
         """How tables were in the stream when capture prepared them."""
         return dict(json.loads(self.identity.get(PUBLISHED, "{}")))
+
+
+def server_of(identity: Mapping[str, str]) -> dict[str, str]:
+    """What an identity says of the server, without the stream there."""
+    return {k: v for k, v in identity.items() if k not in _OF_THE_STREAM}
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 import psycopg
 
 from ...errors import SourceError, TableMovedError
+from ..base import OF_TABLE
 from .connect import Session, lsn, quoted, quoted_table
 
 MOST = 63
@@ -20,7 +21,7 @@ gone, more if it is busy."""
 KINDS_LEFT_OUT = "the publication leaves out kinds of changes: targets would differ from the source"
 _KINDS = "select pubinsert and pubupdate and pubdelete and pubtruncate from pg_publication where pubname = %s"
 _ENTRIES = """
-select s.nspname || '.' || c.relname, concat_ws(' ', p.oid, p.xmin, {entry})
+select s.nspname || '.' || c.relname, concat_ws(' ', p.oid, p.xmin, {entry}) || '{of_table}' || c.oid
 from pg_publication p cross join lateral pg_get_publication_tables(p.pubname) t
 join pg_class c on c.oid = t.relid join pg_namespace s on s.oid = c.relnamespace
 left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = c.oid {join}
@@ -75,9 +76,10 @@ def published(session: Session, publication: str) -> set[str] | None:
 
 
 def entries(session: Session, publication: str) -> dict[str, str] | None:
-    """The tables in a publication, and by which rows of the catalog each is there. Whoever alters the
-    publication, or what it has of a table, makes other rows, which stay when it is altered back; adding and
-    removing other tables does not touch them. None when there is no such publication.
+    """The tables in a publication, by which rows of the catalog each is there, and which relation it is.
+    Whoever alters the publication, or what it has of a table, makes other rows, which stay when it is altered
+    back; adding and removing other tables does not touch them. A publication of all tables, or of a schema,
+    has a table that is made again by the same ones. None when there is no such publication.
 
     Raises:
         SourceError: it leaves out kinds of changes.
@@ -89,7 +91,7 @@ def entries(session: Session, publication: str) -> dict[str, str] | None:
         raise SourceError(KINDS_LEFT_OUT, where=f"publication {publication}", hint=all_kinds(publication))
     schemas = session.info.server_version >= 150000
     entry = "coalesce(r.oid, n.oid)" if schemas else "r.oid"
-    query = _ENTRIES.format(entry=entry, join=_SCHEMAS if schemas else "")
+    query = _ENTRIES.format(entry=entry, of_table=OF_TABLE, join=_SCHEMAS if schemas else "")
     return dict(session.execute(query.encode(), (publication,)).fetchall())
 
 
@@ -155,8 +157,10 @@ def withdraw(session: Session, publication: str, tables: Sequence[str]) -> None:
 
 
 def next_transaction(session: Session) -> int:
-    """The id that the next writing transaction will get."""
-    row = session.execute("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint").fetchone()
+    """An id that is greater than those of all transactions that have written by now. It is used up: a
+    snapshot only knows which one follows the greatest that has ended, and open ones may have that and greater
+    ones."""
+    row = session.execute("select pg_current_xact_id()::text::bigint").fetchone()
     return int(row[0]) if row else 0
 
 

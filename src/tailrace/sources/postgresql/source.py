@@ -212,14 +212,14 @@ class PostgresSource:
         return True
 
     def window(self, stopped: Callable[[], bool] = lambda: False) -> Snapshot:
-        """Where the log ends once all transactions that may have written unpublished changes have ended."""
+        """Where the log ends once all transactions that may have written unpublished changes have ended.
+        Whoever committed before that can be seen then: a commit's record is in the log before its rows are
+        visible, long before if it waits for a synchronous standby."""
         self._drop_fresh()
-        with asking(self.where):
-            session = self._session()
-            before = pg_slot.next_transaction(session)
-            while not stopped() and pg_slot.oldest_transaction(session) < before:
-                time.sleep(0.05)
-        return Snapshot("", self.end_position())
+        self._wait_for_transactions(stopped)
+        position = self.end_position()
+        self._wait_for_transactions(stopped)
+        return Snapshot("", position)
 
     @property
     def slot_is_new(self) -> bool:
@@ -355,6 +355,14 @@ class PostgresSource:
                     where=f"{self.where}, publication {self.publication}",
                     hint=ANEW,
                 )
+
+    def _wait_for_transactions(self, stopped: Callable[[], bool]) -> None:
+        """Until all that have written by now have ended, or `stopped` returns True."""
+        with asking(self.where):
+            session = self._session()
+            before = pg_slot.next_transaction(session)
+            while not stopped() and pg_slot.oldest_transaction(session) < before:
+                time.sleep(0.05)
 
     def _session(self) -> Session:
         with self._lock:  # baselines call this from their own thread

@@ -1,0 +1,136 @@
+"""What capture does with the tables that it follows: publishes them, takes them out, or waits for somebody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.capture.followed_tables import FollowedTables
+from tailrace.capture.stream import ALTERED, MISSING
+from tailrace.capture.table_selection import moved
+from tailrace.config.task import Task
+from tailrace.lake.log import Layout
+from tailrace.model.change import Relation
+from tailrace.sources.base import Renamed
+from tailrace.state import orders, streams
+
+from .test_membership import Selected
+from .test_renaming import states, task
+
+pytestmark = pytest.mark.unit
+
+WITHOUT_BASELINES = "baseline: {enabled: false}\n"
+TRACKED = "policies: {s.*: 1}\n"
+
+
+class Server(Selected):
+    """A catalog, the stream of its tables, and nobody who reads baselines."""
+
+    busy: set[str] = set()  # noqa: RUF012 - nothing is read
+
+    def __init__(self, lost: dict[str, str], **now: str) -> None:
+        super().__init__(**now)
+        self.prepared: list[str] = []
+        self.withdrawn: list[str] = []
+        self.lost = lambda *_: lost
+
+    def prepare(self, source: Any, tables: Sequence[str]) -> bool:
+        self.prepared = list(tables)
+        return False
+
+    def withdraw(self, tables: Sequence[str]) -> None:
+        self.withdrawn += tables
+
+    def due(self, *_: Any) -> list[str]:
+        return []
+
+
+def noted(one: Task, *tables: str) -> None:
+    """Tables that were in the stream when capture prepared it."""
+    published = json.dumps(dict.fromkeys(tables, "1"))
+    streams.write(one, streams.StreamRecord(0, 1, streams.MADE, {streams.PUBLISHED: published}))
+
+
+def follow(one: Task, server: Any) -> FollowedTables:
+    followed = FollowedTables(one, lambda *_: [])
+    followed.begin(server)
+    followed.follow(server, server, server)
+    return followed
+
+
+@pytest.mark.parametrize("why", [MISSING, ALTERED])
+def test_where_no_first_baseline_comes_a_table_that_lost_changes_waits(tmp_path: Path, why: str) -> None:
+    one = task(tmp_path, WITHOUT_BASELINES)
+    noted(one, "s.a", "s.b")
+    server = Server({"s.a": why, "s.new": MISSING}, r1="s.a", r2="s.b", r3="s.new")
+    follow(one, server)
+    assert server.prepared == ["s.b", "s.new"]
+    assert {t: (state.held, state.why) for t, state in states(one).items()} == {"s.a": ("suspended", why)}
+
+
+def test_and_gets_a_baseline_if_its_policy_says_so(tmp_path: Path) -> None:
+    one = task(tmp_path, WITHOUT_BASELINES + "tables: {s.a: {ddl: {recreate_table: apply}}}\n")
+    noted(one, "s.a")
+    server = Server({"s.a": MISSING}, r1="s.a")
+    follow(one, server)
+    assert server.prepared == ["s.a"] and states(one)["s.a"].wanted
+    assert [(o.action, o.who) for o in orders.read(one.orders_path)] == [
+        ("suspend", "capture"),
+        ("resync", orders.CAPTURE),
+    ]
+
+
+def test_a_table_that_is_only_tracked_goes_on_and_it_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has no target: nothing can wait, and no baseline can make up for it."""
+    one = task(tmp_path, TRACKED)
+    noted(one, "s.a")
+    server = Server({"s.a": MISSING, "s.b": MISSING}, r1="s.a", r2="s.b")
+    follow(one, server)
+    assert server.prepared == ["s.a", "s.b"] and states(one) == {}
+    assert caplog.messages == [
+        "s.a: it was dropped and created again, or removed from the publication; at its level it gets no "
+        "baseline: what was changed meanwhile is not tracked"
+    ]
+
+
+def test_a_table_whose_first_baseline_is_to_come_needs_no_other(tmp_path: Path) -> None:
+    one = task(tmp_path)
+    noted(one, "s.a")
+    server = Server({"s.a": MISSING}, r1="s.a")
+    follow(one, server)
+    assert server.prepared == ["s.a"] and states(one) == {}
+
+
+def _known(one: Task, tables: dict[str, int]) -> Any:
+    """Gives the relations by which tables are known."""
+    layouts = {t: [Layout(Relation(r, *t.split("."), "d", ()), b"", "")] for t, r in tables.items()}
+    return lambda source: moved(source, layouts, {}, lambda _: False)
+
+
+def test_a_followed_table_that_has_a_removed_ones_name_now_stays_in_the_stream(tmp_path: Path) -> None:
+    one = task(tmp_path)
+    orders.give(one.orders_path, orders.REMOVE, ["s.a", "s.c"], why="", who="me")
+    server: Any = Server({}, r2="s.a", r3="s.d")  # s.b has the name of s.a, which is gone
+    followed = FollowedTables(one, lambda *_: [])
+    followed.watch.moved = _known(one, {"s.a": 1, "s.b": 2, "s.c": 3})  # type: ignore[method-assign]
+    followed.begin(server)
+    followed.follow(server, server, server)
+    assert server.renamed == [Renamed(2, "s.b", "s.a"), Renamed(3, "s.c", "s.d")]
+    assert (server.prepared, server.withdrawn) == (["s.b"], ["s.c"])
+
+
+def test_and_so_does_one_when_the_removed_table_has_another_name(tmp_path: Path) -> None:
+    one = task(tmp_path)
+    orders.give(one.orders_path, orders.REMOVE, ["s.a"], why="", who="me")
+    server: Any = Server({}, r1="s.old", r2="s.a")
+    followed = FollowedTables(one, lambda *_: [])
+    followed.watch.moved = _known(one, {"s.a": 1, "s.b": 2})  # type: ignore[method-assign]
+    followed.begin(server)
+    followed.follow(server, server, server)
+    assert (server.prepared, server.withdrawn) == (["s.b"], ["s.a"])
