@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import tailrace
+from tailrace.capture.partition_notes import ATTACHED
 from tailrace.errors import GapError
 from tailrace.lake import delta as lake
 from tailrace.library.task_table import TaskTable
@@ -25,15 +26,21 @@ from .task_home import ITEM, TaskHome, at, item, position, rows, seq
 from .test_ranges import KINDS, RANGES
 
 pytestmark = pytest.mark.unit
-WAYS = ("removed and added", "new stream", "new stream, of an earlier release", "made again")
+WAYS = (
+    "removed and added",
+    "new stream",
+    "new stream, of an earlier release",
+    "made again",
+    "partition attached",
+)
 
 
 def table(home: TaskHome) -> TaskTable:
     return tailrace.open(home.file).table(ITEM)
 
 
-def order(home: TaskHome, number: int, action: str, when: int, who: str = "me") -> None:
-    row = {"number": number, "ordered_at": at(when), "table": ITEM, "action": action, "why": "", "who": who}
+def order(home: TaskHome, number: int, action: str, when: int, who: str = "me", why: str = "") -> None:
+    row = {"number": number, "ordered_at": at(when), "table": ITEM, "action": action, "why": why, "who": who}
     lake.append(home.task.orders_path, pa.Table.from_pylist([row], orders.SCHEMA))
 
 
@@ -73,6 +80,9 @@ def lose(home: TaskHome, way: str) -> None:
         order(home, 2, orders.ADD, 17)
     elif way == "made again":
         order(home, 1, orders.RESYNC, 15, orders.CAPTURE)
+    elif way == "partition attached":
+        order(home, 1, orders.SUSPEND, 15, orders.CAPTURE, ATTACHED.format("shop.item_1"))
+        order(home, 2, orders.RESYNC, 17)
     else:
         stream(home, 1, seq(1))
         stream(home, 4, None if "earlier" in way else seq(14))

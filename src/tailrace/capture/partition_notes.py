@@ -17,10 +17,11 @@ from ..config.task import Task
 from ..lake import json_files
 from ..sources import base
 from ..sources.base import LogSource
+from ..state.capture_gaps import UNSENT_ROWS
 
 logger = logging.getLogger("tailrace.capture")
 
-ATTACHED = "it got partitions with rows that were never sent ({}): a new baseline has them"
+ATTACHED = UNSENT_ROWS + " ({}): a new baseline has them"
 UNSURE = (
     "a partition was attached, and the role may not read whether it had rows, which were never sent then ({})"
 )

@@ -5,7 +5,7 @@ There are three ways to lose changes, and each ends with a new baseline, which h
 - the task's stream was lost, and an operator began a new one (`streams`: where LOG ended, where it begins);
 - the table was removed, and added again (`orders`, and the baseline that answers `add`);
 - the table was dropped and created again, somebody altered the publication, or attached a partition with
-  rows (`orders`: capture asks for a baseline itself).
+  rows (`orders`: capture asks for a baseline itself, or suspends the table for its rows until somebody does).
 
 A baseline that an operator asks for (`resync`) is none: changes go on into the change table meanwhile.
 """
@@ -27,6 +27,8 @@ SEQ, POSITION, NUMBER = "change_seq", "stream_position", "number"
 _LAST = 10**sequence.NUMBER_DIGITS - 1
 NEW_STREAM = "its stream was lost, and `tailrace resync --new-stream` began a new one"
 ADDED_AGAIN = "it was removed, and added again"
+UNSENT_ROWS = "it got partitions with rows that were never sent"
+"""What capture's reason begins with when it suspends a table for them."""
 MADE_AGAIN = "it was dropped and created again, the publication was altered, or it got partitions with rows"
 
 
@@ -110,15 +112,20 @@ def _of_orders(
 
 def _begun(given: Iterable[Order]) -> list[tuple[Order, Order]]:
     """The orders of a table that begin a gap, each with the one that asks for the baseline that ends it."""
-    found, removed = list[tuple[Order, Order]](), None
+    found, removed, unsent = list[tuple[Order, Order]](), None, None
     for one in given:
         if one.action == orders.REMOVE:
             removed = removed or one
         elif one.action == orders.ADD and removed is not None:
             found.append((removed, one))
             removed = None
-        elif one.action == orders.RESYNC and one.who == orders.CAPTURE:
-            found.append((one, one))
+        elif one.action == orders.SUSPEND and one.why.startswith(UNSENT_ROWS):
+            unsent = unsent or one
+        elif one.action == orders.RESYNC and (unsent is not None or one.who == orders.CAPTURE):
+            found.append((unsent or one, one))
+            unsent = None
+        elif one.action == orders.RESUME:
+            unsent = None  # somebody has looked: there were none
     return found
 
 
