@@ -17,7 +17,8 @@ from tailrace.capture.table_selection import Known, Moved, members, moved
 from tailrace.capture.unlisted_tables import come_back, left_out, warn_of_archives
 from tailrace.errors import SourceError
 from tailrace.lake import delta as lake
-from tailrace.lake.log import Layout
+from tailrace.lake import log
+from tailrace.lake.log import Layout, LogState
 from tailrace.model import sequence
 from tailrace.model.change import Relation
 from tailrace.sources.base import Renamed
@@ -185,3 +186,26 @@ def test_stop_is_nothing_to_a_table_that_was_removed(tmp_path: Path, kind: str) 
     assert ddl.decisions(one.control_path("ddl_decisions")) == {key: "ignore"}
     orders.give(one.orders_path, orders.ADD, ["s.a"], why="", who="me")
     Watch(one).carry_out()  # it is settled
+
+
+def test_an_event_comes_after_what_was_received_before_it_and_is_not_in_log_yet(tmp_path: Path) -> None:
+    """Else its policy is carried out first: a table is suspended, and lacks the row."""
+    one = task(tmp_path)
+    log.record_layouts(one.relations_path, [Layout(Relation(7, "s", "a", "d", ()), bytes(20), "0" * 35)])
+    source: Any = Catalog()  # s.a is gone
+    source.end_position, source.reached = lambda: b"5", lambda: b"9"
+    watch, events = Watch(one), one.control_path("ddl_events")
+    watch.look(source, LogState(b"3", 1, 0), waiting=True)  # an insert at 4 waits for a commit to LOG
+    assert ddl.events(events) == []
+    watch.look(source, LogState(b"8", 2, 0), waiting=True)  # it is there, and a later one waits
+    assert [(e.kind, sequence.number_of(e.change_seq)) for e in ddl.events(events)] == [("drop_table", 2)]
+
+
+def test_an_event_needs_no_commit_where_nothing_waits_for_one(tmp_path: Path) -> None:
+    one = task(tmp_path)
+    log.record_layouts(one.relations_path, [Layout(Relation(7, "s", "a", "d", ()), bytes(20), "0" * 35)])
+    source: Any = Catalog()
+    source.end_position, source.reached = lambda: b"5", lambda: b"9"
+    Watch(one).look(source, LogState(b"3", 1, 0))
+    (event,) = ddl.events(one.control_path("ddl_events"))
+    assert sequence.number_of(event.change_seq) == 1

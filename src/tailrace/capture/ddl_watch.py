@@ -1,8 +1,9 @@
 """DDL that no log record tells: tables that were dropped, renamed or made again, seen in the catalog.
 
 Capture looks every two seconds and at each start. What it finds is kept as an event in `ddl_events` once the
-stream has been read past the moment of the look, so all changes from before the DDL have smaller change
-sequences. Its policy is carried out once those are applied, and that is kept in `ddl_decisions`.
+stream has been read past the moment of the look and is in LOG, so all changes from before the DDL have
+smaller change sequences. Its policy is carried out once those are applied, and that is kept in
+`ddl_decisions`.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ class Watch:
         self._refresh()
         return moved(source, self._history, self._baselines, lambda t: recreated(self._task, t) == IGNORE)
 
-    def look(self, source: LogSource, state: log.LogState) -> None:
-        """Detects what happened to known tables, and records events once the log has been read past them."""
+    def look(self, source: LogSource, state: log.LogState, *, waiting: bool = False) -> None:
+        """Detects what happened to known tables, and records events once the log has been read past them, and
+        is in LOG: `waiting` tells whether transactions that were read are not."""
         self._refresh()
         relids = newest(self._history, self._baselines)
         found = called_now(source, list(relids.values()))
@@ -64,7 +66,7 @@ class Watch:
             event = self._event(table, relid, now.get(relid), taken)
             if event is not None and (event.table, event.relid, event.kind) not in self._coming:
                 self._coming[event.table, event.relid, event.kind] = event, source.end_position()
-        reached = source.reached()
+        reached = state.position if waiting else source.reached()
         ready = [key for key, (_, at) in self._coming.items() if reached is not None and reached >= at]
         seq = sequence.make(state.time, state.number)
         if ready:

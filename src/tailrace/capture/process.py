@@ -201,7 +201,7 @@ class Capture:
             if now - looked >= LOOK_EVERY_S:
                 looked = now
                 self._look(source, work)
-                self._followed.watch.look(source, writer.state)
+                self._followed.watch.look(source, writer.state, waiting=writer.ready)
             if drained:
                 break
         if writer.ready:
