@@ -17,7 +17,7 @@ from tailrace.errors import SourceError
 pytestmark = pytest.mark.db
 TABLES = (
     'create table s."Cases" ("Id" int primary key, "id" text, "ID" text)',
-    "create table s.heads (id int primary key, header__change_oper text, header__mine text, n__until_50 int)",
+    "create table s.heads (id int primary key, header__change_oper text, header__mine text, n int, n__until_50 int)",
     'create table s."Heads" (id int primary key, "HEADER__timestamp" text)',
     "create table s.marks (id int primary key, _deleted text)",
     "create table s.fine (id int primary key, name text)",

@@ -270,6 +270,8 @@ def test_a_column_named_like_one_in_which_earlier_values_are_kept(tmp_path: Path
     more = Column("n__until_50", 3, "text", "text", "string")
     with pytest.raises(UnsupportedError, match=r"n__until_50 has the name .* earlier values of n"):
         tables.ensure(path, ITEM.with_columns([*ITEM.columns, more]), 50)
+    alone = replace(more, name="valid__until_2026")  # there is no `valid`
+    assert alone.name in tables.ensure(path, ITEM.with_columns([*ITEM.columns, alone]), 50).names
 
 
 def test_a_column_that_is_renamed_by_letter_case_only(tmp_path: Path) -> None:

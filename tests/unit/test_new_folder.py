@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from tailrace.errors import ConfigError
+from tailrace.formats import new_folder
 from tailrace.formats.new_folder import filled, refuse_used
 
 pytestmark = pytest.mark.unit
@@ -42,17 +46,17 @@ def test_what_comes_to_a_folder(tmp_path: Path) -> None:
     """What was there stays; after a failure the folder says that it is not whole, if something has come."""
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "1.csv").touch()
-    with filled(str(tmp_path), more=True):
+    with filled(str(tmp_path), "more"):
         (tmp_path / "t" / "2.csv").touch()
-    with pytest.raises(ZeroDivisionError), filled(str(tmp_path), more=True):
+    with pytest.raises(ZeroDivisionError), filled(str(tmp_path), "more"):
         raise ZeroDivisionError
     assert names(tmp_path) == ["t", "t/1.csv", "t/2.csv"]
-    with pytest.raises(ZeroDivisionError), filled(str(tmp_path), more=True):
+    with pytest.raises(ZeroDivisionError), filled(str(tmp_path), "more"):
         (tmp_path / "t" / "3.csv").touch()
         raise ZeroDivisionError
     assert names(tmp_path) == ["_tailrace_writing", "t", "t/1.csv", "t/2.csv", "t/3.csv"]
-    for more in (True, False):
-        with pytest.raises(ConfigError, match="is not whole"), filled(str(tmp_path), more=more):
+    for start in ("more", "new"):
+        with pytest.raises(ConfigError, match="is not whole"), filled(str(tmp_path), start):
             raise AssertionError
 
 
@@ -70,17 +74,34 @@ def test_two_commands_at_once(tmp_path: Path) -> None:
 
 def test_between_the_look_and_the_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another command comes, or comes and ends."""
-    out, touch = tmp_path / "out", Path.touch
+    out, opened = tmp_path / "out", os.open
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "touch", lambda self, **k: touch(self) or touch(self, **k))
-        with pytest.raises(ConfigError, match="another command writes it"), filled(str(out)):
-            raise AssertionError
-    (out / "_tailrace_writing").unlink()
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "touch", lambda self, **k: touch(self.parent / "1.csv") or touch(self, **k))
+        patch.setattr(os, "open", lambda *a: (out / "1.csv").write_text("") or opened(*a))
         with pytest.raises(ConfigError, match="is not empty"), filled(str(out)):
             raise AssertionError
     assert names(out) == ["1.csv"]
+    shutil.rmtree(out)
+    with filled(str(out)):
+        with monkeypatch.context() as patch:
+            patch.setattr(new_folder, "refuse_used", lambda *_: None)
+            for start in get_args(new_folder.Start):
+                with pytest.raises(ConfigError, match="another command writes it"), filled(str(out), start):
+                    raise AssertionError
+        (out / "1.csv").touch()
+    assert names(out) == ["1.csv"]
+
+
+def test_what_begins_anew_takes_over_what_did_not_end(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").touch()
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError), filled(str(tmp_path), "over"):
+            (tmp_path / "2.csv").write_text("part")
+            raise ZeroDivisionError
+        with pytest.raises(ConfigError, match="is not whole"):
+            refuse_used(str(tmp_path), "more")
+    with filled(str(tmp_path), "over"):
+        (tmp_path / "2.csv").write_text("whole")
+    assert names(tmp_path) == ["1.csv", "2.csv"]
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:

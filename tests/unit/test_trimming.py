@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -174,3 +176,20 @@ def test_a_table_that_is_written_to_all_the_time(tmp_path: Path, monkeypatch: py
     assert (ids(path), kept(path)) == ([3, 4, 5, 5, 6, 6, 7, 7], 2)
     there = {one.name for one in Path(path).glob("rest-*")}
     assert there <= {Path(p).name for p in DeltaTable(path).file_uris()} and len(there) == 1
+
+
+@pytest.mark.parametrize("error", [OSError("full"), CommitFailedError("its answer was lost")])
+def test_an_error_after_the_commit_takes_nothing_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """The disk is full when a checkpoint is to be written, say."""
+    path, write = table(tmp_path, [1, 2, 3], [4]), DeltaTable.create_write_transaction
+
+    def fails(self: DeltaTable, *given: Any, **more: Any) -> None:
+        write(self, *given, **more)
+        raise error
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", fails)
+    with suppress(OSError):
+        trim(path, SEQ, Bound(2), lambda _: True)
+    assert (ids(path), kept(path)) == ([3, 4], 2)

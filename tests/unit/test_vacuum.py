@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tailrace.lake import delta as lake
+from tailrace.lake.vacuum import DURATION
 
 pytestmark = pytest.mark.unit
 WEEK = 7 * 86_400.0
@@ -28,6 +29,14 @@ def aged(folder: Path, days: float) -> None:
                     line["remove"]["deletionTimestamp"] = int(then * 1000)
             one.write_text("\n".join(map(json.dumps, lines)) + "\n")
         os.utime(one, (then, then))
+
+
+def aged_log(folder: Path, days: float) -> None:
+    """Makes the removals older that the log tells of."""
+    times = {one: one.stat() for one in folder.rglob("*.parquet")}
+    aged(folder, days)
+    for one, was in times.items():
+        os.utime(one, (was.st_atime, was.st_mtime))
 
 
 @pytest.mark.parametrize("commits", [1, 15])
@@ -56,3 +65,27 @@ def test_a_short_time_touches_no_file_that_the_log_does_not_tell_of(tmp_path: Pa
     aged(tmp_path / "t", 0.5)
     lake.vacuum(path, 3600.0)
     assert (Path(path) / "part-of-a-long-transaction.parquet").exists()
+
+
+def test_longer_than_a_week_what_was_removed_a_week_ago_stays(tmp_path: Path) -> None:
+    """Of a file that is older than that; the log remembers removals from now on."""
+    path, folder = str(tmp_path / "t"), tmp_path / "t"
+    lake.append(path, pa.table({"id": [1]}))
+    aged(folder, 60)
+    DeltaTable(path).delete("id = 1")
+    aged_log(folder, 8)
+    lake.append(path, pa.table({"id": [2]}))
+    DeltaTable(path).create_checkpoint()
+    for _ in range(2):
+        lake.vacuum(path, 30 * 86_400.0)
+        assert len(list(folder.glob("*.parquet"))) == 2
+    assert DeltaTable(path).metadata().configuration[DURATION] == "interval 744 hours"
+
+
+def test_tables_inside_of_another_ones_folder(tmp_path: Path) -> None:
+    outer, inner = str(tmp_path / "t"), str(tmp_path / "t" / "inner")
+    for path in (outer, inner):
+        lake.append(path, pa.table({"id": [1]}))
+    aged(tmp_path / "t", 30)
+    lake.vacuum(outer, WEEK)
+    assert lake.read(inner).num_rows == 1

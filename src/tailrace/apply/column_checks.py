@@ -39,7 +39,7 @@ def _of_table(task: Task, table: str, names: Sequence[str]) -> Iterator[Finding]
         if name.lower() in _OWN:
             what = f"the column {name} is named like one of those that every change table has"
             yield Finding("error", what, table, _ELSE % ("it", table))
-        if plain_name(name) != name:
+        if plain_name(name) != name and plain_name(name) in names:
             what = (
                 f"the column {name} is named like one in which a change table keeps the values of a column "
                 "whose type has changed"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,7 +92,7 @@ def convert(
     """
     refuse(source, target, on_bad)
     try:
-        with _its_own(target):
+        with new_folder.filled(target.path, _start(target)):
             return _convert(spark, source, target, fail=on_bad == "fail", strict=strict)
     except Exception as error:
         if (known := reason(error, source.path)) is not error:
@@ -109,8 +109,7 @@ def refuse(source: Side, target: Side, on_bad: str = "reject") -> None:
             f"{target.form.name} cannot be written as {target.kind} files", hint=f"it has {listed}"
         )
     refuse_nothing(source)
-    if (start := _start(target)) in (None, "keep"):
-        new_folder.refuse_used(target.path, more=start is not None)
+    new_folder.refuse_used(target.path, _start(target))
 
 
 def refuse_treatment(on_bad: str) -> None:
@@ -130,17 +129,11 @@ def refuse_nothing(source: Side) -> None:
         source.form.refuse(source.path, source.options)
 
 
-def _start(target: Side) -> str | None:
-    """What a format does with tables that are in the folder that it writes to; None: it takes a new one."""
-    given = target.form.save is not None and "start" in target.options.model_fields_set
-    return str(getattr(target.options, "start", "")) if given else None
-
-
-def _its_own(target: Side) -> AbstractContextManager[None]:
-    """The folder for this command alone, unless it begins each table anew."""
-    if (start := _start(target)) in (None, "keep"):
-        return new_folder.filled(target.path, more=start is not None)
-    return nullcontext()
+def _start(target: Side) -> new_folder.Start:
+    """What a format does with what is in the folder that it writes to."""
+    if target.form.save is None or "start" not in target.options.model_fields_set:
+        return "new"
+    return "more" if getattr(target.options, "start", "") == "keep" else "over"
 
 
 def _convert(

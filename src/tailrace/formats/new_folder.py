@@ -3,66 +3,90 @@ there is not taken for the whole."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 from ..errors import ConfigError
 
+Start = Literal["new", "more", "over"]
+"""What a command may find: nothing; tables to which it adds; tables that it begins anew."""
 WRITING = "_tailrace_writing"
-"""An empty file that is in the folder until everything else is."""
+"""A file that is in the folder until everything else is; whoever writes there has it locked."""
 _HINT = "write into a new folder"
 
 
-def refuse_used(path: str, *, more: bool = False) -> None:
-    """Raises ConfigError when a folder is not to be made, is being written, or, unless `more` may come to
-    what it has, has something in it."""
+def refuse_used(path: str, start: Start = "new") -> None:
+    """Raises ConfigError when a folder is not to be made, is not whole, or has something in it that must not
+    be there."""
     out = Path(path)
     if not out.exists():
         return
     if not out.is_dir():
         raise ConfigError(f"{out} is a file", hint=_HINT)
-    if (out / WRITING).exists():
-        mine = f"{WRITING} and the files that are not older" if more else "it"
-        raise ConfigError(
-            f"{out} is not whole: another command writes it, or one did not end",
-            hint=f"if none is running, remove {mine}; or {_HINT}",
-        )
-    if not more and any(out.iterdir()):
+    if start != "over" and (out / WRITING).exists():
+        raise _not_whole(out, start)
+    if start == "new" and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty", hint=_HINT)
 
 
+def _not_whole(out: Path, start: Start) -> ConfigError:
+    mine = f"{WRITING} and the files that are not older" if start == "more" else "it"
+    return ConfigError(
+        f"{out} is not whole: another command writes it, or one did not end",
+        hint=f"if none is running, remove {mine}; or {_HINT}",
+    )
+
+
 @contextmanager
-def filled(path: str, *, more: bool = False) -> Iterator[None]:
-    """Gives a folder to this command alone. If it fails, the folder is as it was; one to which `more` was to
-    come, and has, says that it is not whole.
+def filled(path: str, start: Start = "new") -> Iterator[None]:
+    """Gives a folder to this command alone. If it fails, a new folder is as it was; another one says that it
+    is not whole, if something has been written.
 
     Raises:
         ConfigError: see `refuse_used`.
     """
     out = Path(path)
-    refuse_used(path, more=more)
+    refuse_used(path, start)
     made = not out.exists()
     try:
         out.mkdir(parents=True, exist_ok=True)
-        (out / WRITING).touch(exist_ok=False)
+        claim = os.open(out / WRITING, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        refuse_used(path, more=more)  # another command was first
         raise ConfigError(f"{out} cannot be written: {error.strerror}", hint=_HINT) from error
-    there = _files(out)
-    if there and not more:  # it was filled between the look and the claim
-        (out / WRITING).unlink()
-        raise ConfigError(f"{out} is not empty", hint=_HINT)
     try:
-        yield
-    except BaseException:
-        if not more:
-            _empty(out, whole=made)
-        elif _files(out) == there:
+        _take(claim, out, start)
+        there = _files(out)
+        try:
+            yield
+        except BaseException:
+            if start == "new":
+                _empty(out, whole=made)
+            elif _files(out) == there:
+                (out / WRITING).unlink()
+            raise
+        (out / WRITING).unlink()
+    finally:
+        os.close(claim)
+
+
+def _take(claim: int, out: Path, start: Start) -> None:
+    """Locks the claim; what a command that did not end has left is only taken over where all begins anew."""
+    try:
+        fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise _not_whole(out, start) from None
+    if os.fstat(claim).st_size == 0:
+        if start == "new" and _files(out):  # it was filled between the look and the claim
             (out / WRITING).unlink()
-        raise
-    (out / WRITING).unlink()
+            raise ConfigError(f"{out} is not empty", hint=_HINT)
+        os.write(claim, f"{os.getpid()}\n".encode())
+    elif start != "over":
+        raise _not_whole(out, start)
 
 
 def _files(out: Path) -> set[tuple[Path, int]]:

@@ -25,6 +25,7 @@ from .failpoints import reach
 from .opened import opened, reached
 from .parts import ROW_GROUP, AddedFile, Part, filesystem
 from .reading import dataset, fitted, is_missing, unread
+from .vacuum import hours, vacuum
 
 __all__ = [
     "ROW_GROUP",
@@ -63,7 +64,6 @@ __all__ = [
 ]
 
 SMALL_FILE, WHOLE_FILE = 32 << 20, 128 << 20
-_DAY_S = 86_400.0
 PROPERTIES = {"delta.checkpointInterval": "10"}
 """Of every table that is created: who opens a table reads all commits after its newest checkpoint. By itself
 delta-rs makes one every 100 commits."""
@@ -376,20 +376,6 @@ def compact(table: str, small_files: int, *, vacuum_after_s: float) -> None:
         delta.create_checkpoint()
         delta.cleanup_metadata()
     vacuum(table, vacuum_after_s)
-
-
-def vacuum(table: str, after_s: float) -> None:
-    """Deletes files that no version within the retention needs. If that is a day or more, those too which no
-    commit has named: killed processes left them. (Of a shorter one, they may be of a commit to come.)"""
-    reach("maintain.vacuum")
-    DeltaTable(table).vacuum(
-        hours(after_s), dry_run=False, enforce_retention_duration=False, full=after_s >= _DAY_S
-    )
-
-
-def hours(seconds: float) -> int:
-    """A retention in hours, at least one: readers and unfinished commits need files for a while."""
-    return max(int(seconds // 3600), 1)
 
 
 def schema_json(schema: pa.Schema) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from ..apply.needs import Needs
 from ..apply.target_checks import refuse_to_drop
 from ..capture.snapshot_sink import landings
 from ..config.task import Task
-from ..errors import ApplyError
+from ..errors import ApplyError, TailraceError
 from ..lake import log
 from ..lake.failpoints import reach
 from ..sources import open_source
@@ -101,7 +101,9 @@ def _found(task: Task, *, targets: bool, source: bool, dry_run: bool) -> Dropped
 def _begun(task: Task, *, targets: bool) -> set[str]:
     """Tables with a target that this task has written to: it has no baseline if its window is open, if it was
     about to be recorded, or if the task reads none."""
-    known = {*ledger.baseline_numbers(task.control_path("baselines")), *log.history(task.relations_path)}
+    known = {*ledger.baseline_numbers(task.control_path("baselines"))}
+    with suppress(TailraceError):  # an earlier call has begun to remove it, after the targets
+        known |= log.history(task.relations_path).keys()
     try:
         return Needs(task).written(known)
     except ApplyError:

@@ -7,7 +7,7 @@ kept under `<name>__until_<change number>` and the new one is appended under the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -87,11 +87,12 @@ def ensure(table: str, relation: Relation, number: int = 0) -> pa.Schema:
     """
     wanted = pa.schema([*header_schema(), *schema_of(relation.columns)])
     _refuse_twins(wanted.names, relation.table)
-    _refuse_kept(relation)
     if not lake.exists(table):
+        _refuse_kept(relation, wanted.names)
         lake.create(table, wanted, PROPERTIES)
         return wanted
     have = lake.arrow_schema(table)
+    _refuse_kept(relation, [*wanted.names, *have.names])
     relation = as_kept(have, relation, number)
     kinds = {f.name: f.type for f in have}
     changed = {
@@ -111,9 +112,9 @@ def ensure(table: str, relation: Relation, number: int = 0) -> pa.Schema:
     return lake.arrow_schema(table) if changed or missing else have
 
 
-def _refuse_kept(relation: Relation) -> None:
+def _refuse_kept(relation: Relation, names: Collection[str]) -> None:
     for column in relation.columns:
-        if plain_name(column.name) != column.name:
+        if plain_name(column.name) != column.name and plain_name(column.name) in names:
             raise UnsupportedError(
                 f"the column {column.name} has the name under which its change table keeps earlier values of "
                 f"{plain_name(column.name)}",

@@ -171,17 +171,30 @@ def _remove(
     now, rests = int(time.time() * 1000), list[lake.AddedFile]()
     try:
         rests += [rest for one in found.partly if (rest := _rest(table, one, column, bound))]
-        actions: list[AddAction | RemoveAction] = [
-            AddAction(rest.path, rest.size, {}, rest.modified, False, rest.stats) for rest in rests
-        ]
-        actions += [RemoveAction(s.path, True, now, s.size, {}) for s in found.all]
-        reach("maintain.trim")
-        _commit(table, delta, actions, last, said)
     except BaseException:
-        fs, folder = lake.filesystem(table)
-        for rest in rests:
-            fs.delete_file(f"{folder}/{rest.path}")
+        _discard(table, rests)
         raise
+    actions: list[AddAction | RemoveAction] = [
+        AddAction(rest.path, rest.size, {}, rest.modified, False, rest.stats) for rest in rests
+    ]
+    actions += [RemoveAction(s.path, True, now, s.size, {}) for s in found.all]
+    reach("maintain.trim")
+    try:
+        _commit(table, delta, actions, last, said)
+    except CommitFailedError:
+        _discard(table, rests)
+        raise  # after any other error the commit may be there
+
+
+def _discard(table: str, rests: Sequence[lake.AddedFile]) -> None:
+    """Deletes parts, unless the table has them."""
+    fs, folder = lake.filesystem(table)
+    for path in {rest.path for rest in rests} - _paths(DeltaTable(table)):
+        fs.delete_file(f"{folder}/{path}")
+
+
+def _paths(delta: DeltaTable) -> set[str]:
+    return set(pa.table(delta.get_add_actions())["path"].to_pylist())
 
 
 def _commit(
@@ -198,6 +211,7 @@ def _commit(
         CommitFailedError: some are gone: what there is to remove is to be decided anew.
     """
     before, gone = kept(delta), {one.path for one in actions if isinstance(one, RemoveAction)}
+    comes = {one.path for one in actions if isinstance(one, AddAction)}
     for left in reversed(range(_TRIES)):
         try:
             delta.create_write_transaction(
@@ -213,7 +227,9 @@ def _commit(
             return
         except CommitFailedError:
             delta = DeltaTable(table)
-            there = set(pa.table(delta.get_add_actions())["path"].to_pylist())
+            there = _paths(delta)
+            if comes and comes <= there:
+                return  # it was committed, though it says otherwise
             if not (left and gone <= there and kept(delta) == before):
                 raise
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from numbers import Integral
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from .exact_values import exactly
@@ -19,6 +21,8 @@ def given_value(given: object, kind: pa.DataType) -> tuple[pa.Scalar, str | None
     (<pyarrow.Decimal128Scalar: Decimal('1.500')>, None)
     >>> given_value(1.50049, pa.decimal128(8, 3))[1]
     'Rescaling Decimal value would cause data loss'
+    >>> given_value("16777217", pa.float32())[1], given_value(0.1, pa.float32())[1]
+    ('it would be rounded', None)
     >>> given_value(True, pa.int32())[1]
     'another kind of values'
     >>> given_value("2026-01-01 10:00:00", pa.timestamp("us", "UTC"))[0].as_py().isoformat()
@@ -31,7 +35,8 @@ def given_value(given: object, kind: pa.DataType) -> tuple[pa.Scalar, str | None
         given = given.replace(tzinfo=dt.timezone.utc)
     try:
         if (text := _text(given, kind)) is not None:
-            return _read(text, kind), None
+            read = _read(text, kind)
+            return (nothing, "it would be rounded") if _rounded(text, read) else (read, None)
         values, why = exactly(pa.chunked_array([pa.array([given])]), kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         return nothing, str(error)
@@ -42,7 +47,7 @@ def _text(given: Any, kind: pa.DataType) -> str | None:
     """The text by which a value is read; None: it is read as it is."""
     if isinstance(given, str):
         return given
-    whole = isinstance(given, int) and not isinstance(given, bool)
+    whole = isinstance(given, Integral) and not isinstance(given, bool)
     if pa.types.is_decimal(kind):
         return str(given) if whole or isinstance(given, float) else None
     return str(given) if pa.types.is_floating(kind) and isinstance(given, float | Decimal) else None
@@ -57,6 +62,15 @@ def _read(text: str, kind: pa.DataType) -> pa.Scalar:
         if not _zoned(kind):
             raise
     return said.cast(pa.timestamp(kind.unit)).cast(kind)
+
+
+def _rounded(text: str, read: pa.Scalar) -> bool:
+    """Whether a text has become a floating-point number that is written otherwise."""
+    if not pa.types.is_floating(read.type):
+        return False
+    shortest = str(np.float32(read.as_py()) if read.type == pa.float32() else float(read.as_py()))
+    said = Decimal(text)
+    return said.is_finite() and said != Decimal(shortest)
 
 
 def _zoned(kind: pa.DataType) -> bool:
