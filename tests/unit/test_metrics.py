@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake.exceptions import DeltaError
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
@@ -175,11 +176,12 @@ def test_each_half_serves_its_own(running: Task, counted: Counts, port: int) -> 
         assert mine <= names
 
 
+@pytest.mark.parametrize("error", [OSError, DeltaError])
 def test_state_that_cannot_be_read_is_a_value_too(
-    running: Task, counted: Counts, port: int, monkeypatch: pytest.MonkeyPatch
+    running: Task, counted: Counts, port: int, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     def broken(task: Task) -> None:
-        raise OSError("Stale file handle")
+        raise error("Stale file handle")
 
     monkeypatch.setattr(collect, "status", broken)
     with served(running, f"127.0.0.1:{port}", "pipeline") as watched:

@@ -54,6 +54,14 @@ def test_a_table_that_is_not_there_is_an_error(tmp_path: Any, settings: dict[str
     assert what.startswith("there is no table shop.itm") and "did you mean shop.item" in cure
 
 
+@pytest.mark.parametrize(("section", "value"), [("policies", 0), ("types", "string")])
+def test_columns_are_not_named_by_patterns(tmp_path: Any, section: str, value: Any) -> None:
+    """It would mean nothing: what is to be left out would be kept."""
+    assert found(tmp_path, **{section: {"shop.*.ssn": value}}) == [
+        ("error", section, "no table matches shop.*.ssn", "name each column in full, schema.table.column")
+    ]
+
+
 @pytest.mark.parametrize("section", ["policies", "types"])
 def test_a_column_that_is_not_there_is_an_error(tmp_path: Any, section: str) -> None:
     value: Any = 1 if section == "policies" else "string"

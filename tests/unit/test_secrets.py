@@ -37,6 +37,22 @@ def test_a_password_from_a_file_needs_no_encoding(tmp_path: Path) -> None:
     assert url_of(f"postgresql://me:${{file:{tmp_path}/pw}}@db/shop", Path("/")) == address
 
 
+def test_a_target_is_an_address_though_all_of_it_comes_from_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = "postgresql://me@db/lake"
+    (tmp_path / "url").write_text(f"{address}\n")
+    monkeypatch.setenv("TARGET_URL", address)
+    text = "name: shop\nsource: {url: 'postgresql://db/shop'}\n"
+    for said in ("${TARGET_URL}", "${file:url}"):
+        found = read(f"{text}target: '{said}'", tmp_path)
+        assert isinstance(found, Task), found
+        assert (found.target.type, found.target.database) == ("postgresql", address)
+    for setting in ("target: {path: 'x/${TARGET_URL}'}", "home: '${TARGET_URL}'"):
+        (wrong,) = read(f"{text}{setting}", tmp_path)  # type: ignore[misc]
+        assert "a folder takes nothing from elsewhere" in str(wrong)
+
+
 def test_variables_stand_as_they_are_also_in_a_file_s_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

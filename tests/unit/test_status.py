@@ -171,6 +171,30 @@ def test_the_lag_is_unknown_while_nobody_captures(task: Task, held: ExitStack) -
     assert status_row(task)["source_current_timestamp"] is None
 
 
+def test_what_an_earlier_process_has_said_is_over(task: Task, held: ExitStack) -> None:
+    """Of a capture that hangs, the lag is not known; of one that does not run, no baseline is read."""
+    reading = {"baselines": {"s.t": {"state": "running", "parts": 8, "parts_done": 3}}}
+    said = {"state": "running", "lag_bytes": 0, "lag_seconds": 0.0, **reading}
+    json_files.write(task.run_path, "capture", said)
+    orders.resync(task.orders_path, "s.t", "")
+    assert of(status(task))[0] == "waits for a new baseline"
+    held.enter_context(live.lock(task.run_path, "capture"))
+    found = status(task)
+    assert of(found)[0] == "baseline 3/8" and found.capture and found.capture["lag_bytes"] == 0
+    path = Path(task.run_path) / "capture.json"
+    old = (dt.datetime.now(dt.timezone.utc) - dt.timedelta(minutes=2)).isoformat()
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"at": old}))
+    hangs = status(task).capture
+    assert hangs is not None and hangs["running"] and hangs["lag_bytes"] is None
+
+
+def test_a_table_that_was_removed_waits_for_nothing(task: Task) -> None:
+    assert of(status(task))[1] == 10
+    orders.give(task.orders_path, orders.REMOVE, ["s.t"], why="", who="me")
+    (mine,) = (t for t in status(task).tables if t.table == "s.t")
+    assert (mine.state, mine.behind, mine.seconds_behind) == ("removed", 0, 0.0)
+
+
 def test_a_source_that_cannot_be_reached_is_said_with_its_reason(task: Task, held: ExitStack) -> None:
     for name in ("capture", "pipeline"):
         held.enter_context(live.lock(task.run_path, name))
@@ -265,6 +289,9 @@ def ago(**span: float) -> str:
             ["pipeline has not reached the target for 2 h"],
         ),
         ({"capture": {"running": True, "lag_seconds": 400.0}}, ["capture is 6 min behind the source"]),
+        ({"capture": {"running": True, "at": ago(minutes=4)}}, []),
+        ({"capture": {"running": True, "at": ago(minutes=6)}}, ["capture has said nothing for 6 min"]),
+        ({"pipeline": {"running": True, "at": ago(minutes=6)}}, []),  # its tables tell
         ({"seconds_unstored": 301.0}, ["captured changes have waited 5 min for the store"]),
     ],
 )

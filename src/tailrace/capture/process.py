@@ -77,6 +77,7 @@ class Capture:
         held = live.lock(self._task.run_path, "capture")
         with held, live.ending(self._ended), self._constraints.watched(self.stop, once=self._once):
             state_version.begin(self._task.home)
+            self._tell()  # what an earlier process has said is over
             while not self.stop.is_set():
                 guards.check()
                 began = time.monotonic()

@@ -6,13 +6,15 @@ import threading
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
+from deltalake.exceptions import DeltaError
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from ..capture.identities import REPAIRS, Doubts
 from ..config.quantities import about, span
+from ..errors import TailraceError
 from ..lake import json_files
 from ..operate.status import ENDED, Status
 from ..operate.status import status as status_of
@@ -172,12 +174,17 @@ def live(task: Task, over: threading.Event) -> None:
         size = there.size
         with Live(console=there, refresh_per_second=4, transient=True) as shown:
             while not over.is_set() and there.size == size:
-                shown.update(
-                    Group(status(status_of(task), max(1, size.height - _OTHER_LINES)), _baselines(task))
-                )
+                shown.update(_frame(task, max(1, size.height - _OTHER_LINES)))
                 over.wait(1.0)
         if not over.is_set():
             there.clear()  # the terminal was resized, which has moved the lines of the last frame
+
+
+def _frame(task: Task, lines: int) -> RenderableType:
+    try:
+        return Group(status(status_of(task), lines), _baselines(task))
+    except (OSError, ValueError, DeltaError, TailraceError) as error:  # it is being written
+        return Text(f"the task's state cannot be read at the moment: {error}")
 
 
 def _baselines(task: Task) -> Progress | Text:

@@ -97,6 +97,8 @@ def _folder(value: str, info: ValidationInfo) -> str:
         raise ValueError(
             "an address is not a folder: object stores are not supported yet, mount it as a file system"
         )
+    if "${" in value:
+        raise ValueError("a folder takes nothing from elsewhere: `${...}` is for addresses")
     return str((_start(info) / Path(value).expanduser()).resolve())
 
 

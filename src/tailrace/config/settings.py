@@ -99,9 +99,10 @@ class TargetSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _kind(cls, raw: Any) -> Any:
-        """A string is an address or a folder; an address determines the kind of target."""
+        """A string is an address, or `${...}` that holds one, or a folder; an address determines the kind of
+        target."""
         if isinstance(raw, str):
-            raw = {"database" if "://" in raw else "path": raw}
+            raw = {"database" if "://" in raw or raw.lstrip().startswith("${") else "path": raw}
         if isinstance(raw, dict) and raw.get("database"):
             raw = {"type": "postgresql", **raw}
         return raw

@@ -33,6 +33,9 @@ def _processes(found: Status, limit_s: float, now: dt.datetime) -> Iterator[str]
                 else "has not run"
             )
             yield f"{name} {what} for {span(seconds)}"
+        silent = name == "capture" and said["running"] and not away and said.get("at")
+        if silent and (seconds := _age(silent, now)) > limit_s:
+            yield f"capture has said nothing for {span(seconds)}"
 
 
 def _stages(found: Status, limit_s: float) -> Iterator[str]:

@@ -64,7 +64,10 @@ def _table(
         if not (fitting if excluding else _fits(name, captured)):
             schemas = {f"{t.partition('.')[0]}.*" for t in captured}
             cure = meant(name, [*schemas, *captured]) or "this is fine if its tables are still to be created"
-            yield Finding("warning", f"no table matches {name}", where, cure)
+            columns = where == "types" or (where == "policies" and name.count(".") > 1)
+            if columns:  # nothing would be said of values that are to be left out
+                cure = "name each column in full, schema.table.column"
+            yield Finding("error" if columns else "warning", f"no table matches {name}", where, cure)
     elif name not in there:
         yield Finding("error", f"there is no table {name}", where, meant(name, there) or _ELSE)
     elif name not in captured and not excluding:

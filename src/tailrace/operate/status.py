@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -26,6 +27,9 @@ from . import control_tables
 from .consumers import consumers_said
 
 ENDED = ("stopped", "drained")
+SILENT_S = 60.0
+"""What capture has said is not the state of now when it has said nothing for so long: it waits for the
+source's server, or hangs."""
 Baselines = dict[str, ledger.Baseline]
 States = dict[str, TableControl]
 _TOLD_BY_CAPTURE = ("lag_bytes", "lag_seconds", "retained_bytes", "left_bytes", "rate")
@@ -112,7 +116,8 @@ def status(task: Task) -> Status:
     baselines = ledger.read_baselines(task.control_path("baselines"))
     where = log.state(task.log_path)
     tables: dict[str, TableStatus] = {}
-    for name, state in ((capture or {}).get("baselines") or {}).items():
+    reading = (capture.get("baselines") or {}) if capture and capture["running"] else {}
+    for name, state in reading.items():
         tables[name] = TableStatus(name, _baseline(state))
     for name, taken in baselines.items():
         tables[name] = TableStatus(
@@ -121,7 +126,7 @@ def status(task: Task) -> Status:
     totals = Totals(task.control_path("stored"), task.control_path("applied"))
     states = of_task(task.orders_path, baselines)
     _count(task, tables, totals, baselines, states)
-    _ordered(task, tables, baselines, states, capture or {})
+    _ordered(task, tables, baselines, states, reading)
     _noted(task, tables, baselines)
     now, why = _while(capture, pipeline), _ended_by(capture, pipeline)
     for mine in tables.values():
@@ -168,13 +173,11 @@ def _ordered(
     tables: dict[str, TableStatus],
     baselines: Baselines,
     states: States,
-    capture: dict[str, Any],
+    baselines_read: Mapping[str, Any],
 ) -> None:
     """Applies orders and open windows to the tables; what holds a table takes precedence over what it is
     doing."""
-    reading = {
-        t for t, one in (capture.get("baselines") or {}).items() if one.get("state") in (RUNNING, AWAY)
-    }
+    reading = {t for t, one in baselines_read.items() if one.get("state") in (RUNNING, AWAY)}
     for name in ledger.read_open(task.control_path("baselines")):
         tables.setdefault(name, TableStatus(name, "")).state = "window open"
     for name, one in states.items():
@@ -188,7 +191,7 @@ def _ordered(
         if one.moving and not one.held:
             mine.state = "being renamed"
         if one.wanted and name in reading and not one.held:
-            mine.state = _baseline(capture["baselines"][name])
+            mine.state = _baseline(baselines_read[name])
         mine.target = one.target or None
         mine.why, mine.who = one.why or None, one.who or None
         mine.since = one.since.isoformat(timespec="seconds") if one.since else None
@@ -245,7 +248,8 @@ def _count(
         if task.policy(name).level < MEDIUM and name not in baselines:
             tables[name].state = "tracked only"
     reached = _reached(task, totals, baselines, states)
-    applied = {name for name, one in tables.items() if one.state != "tracked only"}
+    gone = {t for t, one in states.items() if one.member == "removed"}  # nobody waits for their changes
+    applied = {name for name, one in tables.items() if one.state != "tracked only"} - gone
     for name, many in totals.behind(reached).items():
         tables[name].behind = many if name in applied else 0
     now = dt.datetime.now(dt.timezone.utc)
@@ -277,6 +281,10 @@ def _has_version(table: str, version: int) -> bool:
     return bool(found.type == pyarrow.fs.FileType.File)
 
 
+def _age_s(at: str) -> float:
+    return (dt.datetime.now(dt.timezone.utc) - dt.datetime.fromisoformat(at)).total_seconds()
+
+
 def process(task: Task, name: str) -> dict[str, Any] | None:
     """The last state that a process reported, and whether it is running."""
     found = json_files.read(task.run_path, name)
@@ -288,6 +296,7 @@ def process(task: Task, name: str) -> dict[str, Any] | None:
     if found.get("state") == RECONNECTING:
         found["unreachable_since"] = found.get("since")
     found |= {"running": running, "since": None if running else found["at"]}
-    if name == "capture" and (not running or found.get("state") != RUNNING):
+    silent = running and _age_s(found["at"]) > SILENT_S
+    if name == "capture" and (not running or silent or found.get("state") != RUNNING):
         found |= dict.fromkeys(_TOLD_BY_CAPTURE)
     return found

@@ -45,7 +45,7 @@ from ..lake import delta as lake
 from ..lake import guards, json_files, log
 from ..operate.task_runs import TaskRuns
 from ..state import live
-from ..state.capture_state import STOPPED
+from ..state.capture_state import RUNNING, STOPPED
 from ..state.layouts import policy
 from ..state.upgrades import upgrade
 from ..store import tracking
@@ -137,7 +137,7 @@ class Pipeline:
             try:
                 while not self.stop.wait(STATE_EVERY_S) and self._failed is None:
                     guards.check()
-                    self._tell("running")
+                    self._tell(RUNNING)
                     self._runs.note()
                     if self._maintenance.due():
                         self._maintained()
@@ -238,7 +238,7 @@ class Pipeline:
             "pipeline",
             {"state": state, "applied": applied, "orders": orders, "ended": ended}
             | self._seen.as_dict()
-            | self._target_there.said,
+            | (self._target_there.said if state == RUNNING else {}),
         )
 
 

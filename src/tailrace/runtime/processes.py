@@ -49,7 +49,9 @@ class CaptureChild:
     def start(self) -> None:
         """Starts the process; its output goes to `<home>/run/capture.log` (`operate.process_log`), JSON log
         lines also to our standard error."""
-        command = [sys.executable, "-m", "tailrace", "capture", str(self._file), "--parent", str(os.getpid())]
+        more = ["-v"] if logs.verbose() else []
+        command = [sys.executable, "-m", "tailrace", *more, "capture", str(self._file)]
+        command += ["--parent", str(os.getpid())]
         command += ["--once"] if self._once else []
         self._began = time.monotonic()
         self._process = subprocess.Popen(

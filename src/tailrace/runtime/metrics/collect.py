@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from deltalake.exceptions import DeltaError
 from prometheus_client import Metric as Family
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
@@ -77,7 +78,7 @@ class TaskCollector(Collector):
         known = [Sample("tailrace_build_info", (__version__,), 1)]
         try:
             read = [*self._read()]
-        except (OSError, ValueError, TailraceError) as error:
+        except (OSError, ValueError, DeltaError, TailraceError) as error:
             logger.warning("metrics without the task's state, which cannot be read at the moment: %s", error)
             return [*known, Sample("tailrace_state_readable", (), 0)]
         return [*known, Sample("tailrace_state_readable", (), 1), *read]
