@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ...lake import delta as lake
 from ...lake.delta import AddedFile
 from ..targets.base import Target
 from .change_range import ChangeRange
@@ -13,16 +14,28 @@ from .key_log import KeyLog
 
 def note_of(files: list[Any], one: ChangeRange, path: str, sort: int) -> str:
     """A note that names a range's parts of a key log, whose `keylog_sort` goes up to `sort`."""
-    words = {"path": path, "sort": sort, "files": [f.to_json() for f in files], **vars(one)}
-    return json.dumps(words)
+    words = {"path": path, "life": _life(path), "sort": sort, "files": [f.to_json() for f in files]}
+    return json.dumps({**words, **vars(one)})
+
+
+def _life(path: str) -> str:
+    """What tells a key log from a later one at its path; empty when there is none yet."""
+    if not lake.exists(path):
+        return ""
+    with lake.opened(path) as table:
+        return str(table.metadata().id)
 
 
 def recover(target: Target, log: KeyLog) -> None:
-    """Makes visible what a crash kept from a key log after the target had it, by the target's notes."""
+    """Makes visible what a crash kept from a key log after the target had it, by the target's notes; those of
+    an earlier key log, of a task that was dropped, mean nothing."""
     if (kept := target.capabilities.notes) is None:
         return
+    life = _life(log.path)
     for _, _, text in kept.notes():
         words = json.loads(text)
+        if words.get("life") and words["life"] != life:
+            continue
         one = ChangeRange(words["subscription"], words["after"], words["upto"], words["flagged"])
         standing = log.standing(one.subscription)
         if words["path"] != log.path or standing.reached is None or standing.reached >= one.upto:

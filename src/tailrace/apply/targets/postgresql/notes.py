@@ -39,11 +39,12 @@ class Notes:
 
     def leave(self, session: Session, table: str, upto: int, note: str, done: int) -> None:
         """Leaves a table's note, and takes those away whose number is not above `done`: they are where they
-        go."""
+        go. One of that number is of an earlier task of that name."""
         mine = f'task = {self._task} AND "table" = {literal(table)}'
         session.execute(f"DELETE FROM {self._table} WHERE {mine} AND upto <= {done}".encode())
         values = f"{self._task}, {literal(table)}, {upto}, {literal(note)}"
-        session.execute(f"INSERT INTO {self._table} VALUES ({values})".encode())
+        newer = 'ON CONFLICT (task, "table", upto) DO UPDATE SET note = EXCLUDED.note'
+        session.execute(f"INSERT INTO {self._table} VALUES ({values}) {newer}".encode())
 
     def read(self, session: Session) -> list[tuple[str, int, str]]:
         """All notes: table, change number, note; those of a table in order."""

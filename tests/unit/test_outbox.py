@@ -1,0 +1,58 @@
+"""Notes of a target that is a database bring into the key log what a crash kept from it, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tailrace.apply.keylog.change_range import ChangeRange
+from tailrace.apply.keylog.key_log import SCHEMA, KeyLog
+from tailrace.apply.keylog.outbox import note_of, recover
+from tailrace.lake import delta as lake
+
+pytestmark = pytest.mark.unit
+T = "s.t"
+
+
+def key_log(path: str) -> KeyLog:
+    return KeyLog(path, app_id="t", run_id="1", at_once=False)
+
+
+def target(*notes: str) -> Any:
+    kept = SimpleNamespace(notes=lambda: [(T, 9, one) for one in notes])
+    return SimpleNamespace(capabilities=SimpleNamespace(notes=kept))
+
+
+def written(path: str, upto: int) -> str:
+    """The note of a batch whose process was killed before the key log had its part."""
+    rows = pa.table({f.name: pa.nulls(2, f.type) for f in SCHEMA}, schema=SCHEMA)
+    return note_of(lake.write_part(path, rows), ChangeRange(T, upto - 2, upto, 0), path, upto)
+
+
+def test_what_a_crash_kept_from_the_key_log_comes_into_it(tmp_path: Path) -> None:
+    path = str(tmp_path / "log")
+    key_log(path).begin(T, 7)
+    lake.create(path, SCHEMA)
+    log = key_log(path)
+    log.begin(T, 7)
+    log.flush()
+    recover(target(written(path, 9)), log)
+    assert (key_log(path).standing(T).reached, lake.read(path).num_rows) == (9, 2)
+
+
+def test_notes_of_a_task_that_was_dropped_are_none(tmp_path: Path) -> None:
+    """The later one has the same name, and a key log at the same place."""
+    path = str(tmp_path / "log")
+    lake.create(path, SCHEMA)
+    old = written(path, 50_000)
+    shutil.rmtree(path)
+    log = key_log(path)
+    log.begin(T, 7)
+    log.flush()
+    recover(target(old), key_log(path))
+    assert (key_log(path).standing(T).reached, lake.read(path).num_rows) == (7, 0)
