@@ -21,10 +21,11 @@ from tailrace.apply.keylog.key_log import SCHEMA
 from tailrace.apply.mapping import shared_rows as shared
 from tailrace.apply.targets.audit import LOST, Audit, Audited, LogPart, outcome_of
 from tailrace.apply.targets.auditor import wanted
+from tailrace.apply.targets.postgresql import constraint_notes
 from tailrace.apply.targets.postgresql import layout as postgresql_layout
 from tailrace.apply.targets.postgresql.audit import DatabaseAudit
 from tailrace.apply.targets.postgresql.notes import Notes
-from tailrace.apply.targets.postgresql.place import Place, locked
+from tailrace.apply.targets.postgresql.place import Place, locked, session
 from tailrace.apply.targets.postgresql.progress import Progress
 from tailrace.apply.targets.postgresql.write import StagedWriter
 from tailrace.engine.log_rows import KeyLogHeader
@@ -257,3 +258,25 @@ def test_a_batch_that_ends_at_its_first_change_leaves_all_as_it_was(tmp_path: Pa
     with locked(table.place, "t", TABLE) as on:
         reached = table.progress.read(on, TABLE)
     assert reached is not None and reached.upto == 3
+
+
+def test_what_was_copied_from_the_source_makes_room_for_rows_that_are_only_added(
+    tmp_path: Path, database: str
+) -> None:
+    """A NULL from before the source's NOT NULL."""
+    bag = replace(RELATION, columns=tuple(replace(c, key=False) for c in RELATION.columns))
+    table = Table(tmp_path, database, "upsert", {}, of=bag)
+    target = table.progress.target(TABLE)
+    with session(table.place, "here") as on:
+        on.execute(
+            f"CREATE TABLE {table.place.own(constraint_notes.TABLE)} ({constraint_notes.COLUMNS})".encode()
+        )
+        on.execute(f"ALTER TABLE {target} ALTER b SET NOT NULL".encode())
+        query = "SELECT attnum FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'b'"
+        (attnum,) = on.execute(query, (target,)).fetchone() or (0,)
+        constraint_notes.note(on, table.place, target, attnum, constraint_notes.NOT_NULL, [])
+    table.apply([change(1, "I", "x")])
+    done = table.apply([Change(2, "I", None, {"lane": 0, "id": "y", "a": 2, "b": None})])
+    assert isinstance(done, Audited) and [r[-1] for r in table.rows()] == ["x", None]
+    with session(table.place, "here") as on:
+        assert [t.notes for t in constraint_notes.read(on, table.place, target) if t.not_null] == []

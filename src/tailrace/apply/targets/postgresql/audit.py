@@ -38,6 +38,7 @@ from ..audit import LOST, Audit, Audited, merge_audited, outcome_of, row_of
 from ..auditor import NONE_THERE, BatchAuditor, added_rows, held, render, source_of, wanted
 from ..outcome import ApplyOutcome
 from ..task_batch import TaskBatch
+from . import constraint_notes
 from .copies import Copies
 from .copying import Sending
 from .notes import Notes
@@ -272,13 +273,16 @@ class _Merge:
     def _append(self, rows: pa.Table) -> int:
         relation = self.order.relation
         wanted = relation.with_columns([relation.column(n) for n in rows.schema.names])
-        if not (into := casts(self.on, self.order.target, wanted.columns)):
+        into = casts(self.on, self.order.target, wanted.columns)
+        copied = any(t.notes for t in constraint_notes.read(self.on, self.order.place, self.order.target))
+        if not (into or copied):
             names = ", ".join(map(quoted, rows.schema.names))
             self._sent.send(f"{self.order.target} ({names})", rows.columns)
             return int(rows.num_rows)
         marks = pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)
         self._sent.copy(_ROWS, "mark bigint", [marks, *rows.columns], wanted.columns)
         staged = Staged(_ROWS, (1,), rows.num_rows, (), len(wanted.columns), into)
+        relax(self.on, self.order.place, self.order.target, wanted, staged)
         return StagedWriter(self.on, self.order.target, wanted, staged).append()
 
     def _keys(self) -> pa.Table:
