@@ -11,10 +11,11 @@ from tailrace.apply.adoption_checks import adoption_findings
 from tailrace.apply.targets.postgresql.snapshot_sink import PostgresLanding
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
-from tailrace.errors import ApplyError
+from tailrace.errors import ApplyError, ConfigError
 from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
+from tailrace.validate.postgresql_side import hold
 from tailrace.validate.tables import ValidationReport, validate
 
 from .test_model import drain
@@ -161,3 +162,11 @@ def test_what_others_made_is_found_before_a_run(task: Task, db: psycopg.Connecti
     ]
     db.execute("delete from lake.u")
     assert [f.where for f in adoption_findings(task, ["s.bag"], source.relation)] == []
+
+
+def test_a_target_database_that_was_made_anew_has_none_of_the_tables(task: Task) -> None:
+    """Nothing ends the transaction in which the tables are compared."""
+    with hold(task, ["s.t", "s.bag"]) as held:
+        assert held is not None and held.tables == {}
+        with pytest.raises(ConfigError, match=r"s\.t is not in the target"):
+            held.table("s.t")

@@ -55,11 +55,18 @@ def follow(new: Relation, target: Relation = BEFORE, old: Relation = BEFORE, **p
         (after(ID, replace(V, key=True), N), ["rekey"]),
         (after(ID, replace(V, source_type="varchar(9)"), N), ["widen"]),
         (after(ID, replace(V, attnum=9), N), ["drop", "add"]),
+        (after(V, N), ["drop", "rekey"]),
         (BEFORE, []),
     ],
 )
 def test_kinds_of_change(new: Relation, kinds: list[str]) -> None:
     assert [d.kind for d in between(BEFORE, new)] == kinds
+
+
+def test_a_key_column_that_is_kept_when_it_is_dropped_is_no_key_any_more() -> None:
+    """No new row has a value of it."""
+    assert follow(after(V, N), drop="ignore").key == []
+    assert [c.name for c in follow(after(V, N), drop="ignore").columns] == ["v", "n", "id"]
 
 
 def test_the_last_column_is_not_dropped() -> None:

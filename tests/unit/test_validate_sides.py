@@ -9,11 +9,16 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from tailrace.apply.mapped_snapshots import noted
 from tailrace.config.task import Task, load
+from tailrace.errors import ConfigError
 from tailrace.model.change import Column, Relation
+from tailrace.state import ledger
 from tailrace.validate.mapped import Made
 from tailrace.validate.sides import TargetSide
 from tailrace.validate.versions import Version
+
+from .task_home import ITEM, TaskHome
 
 pytestmark = pytest.mark.unit
 RELATION = Relation(1, "s", "t", "d", (Column("id", 1, "integer", "int4", "int", key=True),))
@@ -54,3 +59,15 @@ def test_when_spark_has_to_read_it(tmp_path: Path) -> None:
     assert target(tmp_path, "", one).needs_spark(1 << 30) == "s.t is larger than `validation.local_limit`"
     waits = target(tmp_path, "", one, stored=3)
     assert waits.needs_spark(0) == "changes of s.t have to be applied on top of its target"
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_baseline_that_waits_to_be_mapped_is_the_reason(tmp_path: Path, older: bool) -> None:
+    """There is none in the target, or an older one."""
+    home = TaskHome(tmp_path)
+    home.baseline([], number=2, version=-1)
+    if older:
+        noted(home.task.control_path("mapped"), ITEM, (1, "", 0))
+    taken = ledger.read_baselines(home.task.control_path("baselines"))[ITEM]
+    with pytest.raises(ConfigError, match="its baseline waits to be mapped"):
+        TargetSide.at(home.task, taken, "FF", None, pytest.fail)

@@ -86,9 +86,11 @@ def between(before: Relation, after: Relation) -> list[Ddl]:
             found.append(Ddl("rename", n, old[n], c))
         if (old[n].type, old[n].kind, old[n].source_type) != (c.type, c.kind, c.source_type):
             found.append(Ddl(_retyped(old[n], c), n, old[n], c))
-    if [n for n, c in old.items() if c.key and n in new] != [
-        n for n, c in new.items() if c.key and n in old
-    ] or [n for n, c in new.items() if c.key and n not in old]:
+    if (
+        [n for n, c in old.items() if c.key and n in new] != [n for n, c in new.items() if c.key and n in old]
+        or [n for n, c in new.items() if c.key and n not in old]
+        or (before.key and not after.key)
+    ):
         found.append(Ddl("rekey", 0))
     return found
 

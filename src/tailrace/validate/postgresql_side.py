@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ..apply.mapping.table_map import place_of, task_map
 from ..apply.targets.postgresql.place import Place, session
-from ..apply.targets.postgresql.progress import Progress
+from ..apply.targets.postgresql.progress import TABLE, Progress
 from ..capture import baseline
 from ..config.task import Task
 from ..errors import ConfigError
@@ -91,7 +91,9 @@ def hold(task: Task, tables: Sequence[str]) -> Iterator[HeldTarget | None]:
         name = on.execute("SELECT pg_export_snapshot()").fetchone()
         held: dict[str, HeldTable] = {}
         lacking: dict[str, list[str]] = {}
-        for table in tables:
+        # A statement about a table that is not there would end the transaction.
+        noted = on.execute("SELECT to_regclass(%s) IS NOT NULL", (place.own(TABLE),)).fetchone()
+        for table in tables if noted == (True,) else ():
             found = progress.read(on, table)
             oid = on.execute("SELECT to_regclass(%s)::oid::bigint", (progress.target(table),)).fetchone()
             if found is None or oid is None or oid[0] is None:

@@ -37,7 +37,7 @@ from .postgresql_side import hold
 from .rules import living
 from .sides import Landed
 from .tables import Difference, readers
-from .versions import Version, mark_of, own_and_living
+from .versions import WAITS, Version, mark_of, own_and_living
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -173,7 +173,9 @@ def _refusal(task: Task, one: Difference) -> str | None:
     if task.table(table).rule_mode == "archive":
         return "its target is an archive, not a copy of the source"
     digest, found = task_map(task, table).digest, loaded(task.control_path("mapped"))
-    if not made_with(digest, taken_of(task, table), found):
+    if (made := made_with(digest, taken_of(task, table), found)) is None:
+        return f"{WAITS} (`tailrace status`)"
+    if not made:
         return CHANGED
     seen = log.history(task.relations_path).get(table, [])
     if any(h.from_position.hex().upper() >= one.position for h in seen):

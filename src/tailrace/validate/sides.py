@@ -36,7 +36,7 @@ from .compare import FileRows, Files, Sides
 from .compare_spark import Frames
 from .mapped import Made
 from .rules import living
-from .versions import Version, mark_of, own_and_living, version_before
+from .versions import Version, mark_of, own_and_living, refuse_waiting, version_before
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -110,6 +110,7 @@ class TargetSide:
     def at(task: Task, taken: Baseline, limit: str, held: Held | None, sessions: Sessions) -> TargetSide:
         """What there is of a table's target at a position; `taken`: the table's baseline."""
         table = taken.table
+        refuse_waiting(task, taken)
         base = held or version_before(task, taken, limit)
         number = base.number
         last = last_stored(task.control_path("stored"))

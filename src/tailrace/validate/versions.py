@@ -56,10 +56,22 @@ def version_before(task: Task, taken: Baseline, limit: str) -> Version:
     return found.before(limit)
 
 
+def refuse_waiting(task: Task, taken: Baseline) -> None:
+    """Raises ConfigError for a table whose newest baseline waits to be mapped: its target has an older one,
+    or none."""
+    from ..apply.mapped_snapshots import loaded
+
+    if taken.version < 0 and loaded(task.control_path("mapped")).get(taken.table, (0,))[0] != taken.number:
+        raise ConfigError(WAITS, where=taken.table, hint="`tailrace status` says what it waits for")
+
+
 def missing(table: str, where: str) -> ConfigError:
     """The error for a table that the target does not have."""
     hint = "it was dropped: take a new baseline (`tailrace resync`)"
     return ConfigError(f"{table} is not in the target", where=where, hint=hint)
+
+
+WAITS = "its baseline waits to be mapped, so the target has no rows of it yet"
 
 
 @dataclass(frozen=True)
