@@ -58,12 +58,12 @@ def _identity(q: Question, stored: Mapping[str, Any]) -> Iterator[Finding]:
     now = identity(q.session, q.slot)
     for name, word in words.items():
         if name in stored and str(stored[name]) != now[name]:
-            yield error(
-                f"this is {word} than the task was created with: its positions mean nothing here ({name} "
-                f"was {stored[name]}, is {now[name]})",
-                q.server,
-                "point the task at the right server, or start a new task with a new baseline",
-            )
+            so = f"({name} was {stored[name]}, is {now[name]})"
+            what = f"this is {word} than the task was created with: its positions mean nothing here {so}"
+            cure = "point the task at the right server, or start a new task with a new baseline"
+            if stored.get("begin") == "":
+                cure += "; has it read nothing yet, `tailrace drop` it with the address of before, then start"
+            yield error(what, q.server, cure)
 
 
 def _server(q: Question) -> Iterator[Finding]:
