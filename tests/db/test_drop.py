@@ -18,6 +18,7 @@ from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.errors import ConfigError
 from tailrace.lake import delta as lake
+from tailrace.operate import dropping
 from tailrace.sources.postgresql.source import PostgresSource
 from tailrace.state import ledger, live
 
@@ -89,6 +90,25 @@ def test_a_target_without_a_finished_baseline_goes_too(task: Task, db: psycopg.C
     assert tailrace(task, "--targets")["targets"] == ["s.t"]
     assert tailrace(task, "--yes", "--targets")["targets"] == ["s.t"]
     assert [p.name for p in Path(task.target.path).iterdir()] == ["s.u"]
+
+
+def test_a_call_that_is_killed_can_be_repeated(
+    task: Task, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time, while it removes a folder, of which a part is gone."""
+
+    def killed(path: str, **_: Any) -> None:
+        for one in [one for one in Path(path).rglob("*") if one.is_file()][:1]:
+            one.unlink()
+        raise KeyboardInterrupt
+
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(dropping.shutil, "rmtree", killed)
+            with pytest.raises(KeyboardInterrupt):
+                dropping.drop(task, dry_run=False)
+    assert dropping.drop(task, dry_run=False).folders != {}
+    assert [p.name for p in Path(task.home).iterdir()] == ["mine"]
 
 
 def test_a_task_that_runs_is_not_dropped(task: Task, db: psycopg.Connection) -> None:

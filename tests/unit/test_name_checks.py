@@ -62,6 +62,11 @@ def test_columns_are_not_named_by_patterns(tmp_path: Any, section: str, value: A
     ]
 
 
+def test_patterns_of_tables_with_a_dot_in_their_names(tmp_path: Any) -> None:
+    for pattern in ("shop.order.*", "shop.*"):
+        assert [f[0] for f in found(tmp_path, policies={pattern: 2})] in ([], ["warning"])
+
+
 @pytest.mark.parametrize("section", ["policies", "types"])
 def test_a_column_that_is_not_there_is_an_error(tmp_path: Any, section: str) -> None:
     value: Any = 1 if section == "policies" else "string"

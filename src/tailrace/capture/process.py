@@ -19,7 +19,7 @@ from ..apply.target_checks import feeding_findings
 from ..config import state_version
 from ..config.task import Task
 from ..errors import ConnectionLostError, SourceError, TableMovedError, UnreachableError
-from ..lake import guards, log
+from ..lake import guards, json_files, log
 from ..lake.failpoints import reach
 from ..sources import open_source
 from ..sources.base import Finding, LogSource
@@ -77,7 +77,9 @@ class Capture:
         held = live.lock(self._task.run_path, "capture")
         with held, live.ending(self._ended), self._constraints.watched(self.stop, once=self._once):
             state_version.begin(self._task.home)
-            self._tell()  # what an earlier process has said is over
+            # What an earlier process has said is over, but for the tables that it knew.
+            self._state.tables = (json_files.read(self._task.run_path, "capture") or {}).get("tables") or []
+            self._state.tell(self._task.run_path)
             while not self.stop.is_set():
                 guards.check()
                 began = time.monotonic()

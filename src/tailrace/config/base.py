@@ -81,6 +81,10 @@ def _known_scheme(url: str) -> str:
 
 
 def _database(url: str) -> str:
+    if url and "://" not in url:
+        raise ValueError(
+            "this is no address: write postgresql://user@host:port/database, or a folder as it is"
+        )
     if url and url.partition("://")[0] not in {"postgresql", "postgres"}:
         raise ValueError("there is no target of that scheme: write postgresql://user@host:port/database")
     try:

@@ -28,17 +28,21 @@ def refuse_used(path: str, start: Start = "new") -> None:
         return
     if not out.is_dir():
         raise ConfigError(f"{out} is a file", hint=_HINT)
-    if start != "over" and (out / WRITING).exists():
+    if (out / WRITING).exists():
         raise _not_whole(out, start)
     if start == "new" and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty", hint=_HINT)
 
 
 def _not_whole(out: Path, start: Start) -> ConfigError:
-    mine = f"{WRITING} and the files that are not older" if start == "more" else "it"
+    mine = {
+        "new": "it",
+        "more": f"{WRITING} and the files that are not older",
+        "over": f"{WRITING}, and begin all tables in it anew",
+    }
     return ConfigError(
         f"{out} is not whole: another command writes it, or one did not end",
-        hint=f"if none is running, remove {mine}; or {_HINT}",
+        hint=f"if none is running, remove {mine[start]}; or {_HINT}",
     )
 
 
@@ -75,18 +79,20 @@ def filled(path: str, start: Start = "new") -> Iterator[None]:
 
 
 def _take(claim: int, out: Path, start: Start) -> None:
-    """Locks the claim; what a command that did not end has left is only taken over where all begins anew."""
+    """Locks the claim, if it is a new one."""
     try:
         fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         raise _not_whole(out, start) from None
-    if os.fstat(claim).st_size == 0:
-        if start == "new" and _files(out):  # it was filled between the look and the claim
-            (out / WRITING).unlink()
-            raise ConfigError(f"{out} is not empty", hint=_HINT)
-        os.write(claim, f"{os.getpid()}\n".encode())
-    elif start != "over":
+    except OSError:
+        pass  # there are no locks here: that it is there has to do
+    mine = os.fstat(claim)
+    if mine.st_size or not mine.st_nlink:  # one did not end, or has just ended
         raise _not_whole(out, start)
+    if start == "new" and _files(out):  # it was filled between the look and the claim
+        (out / WRITING).unlink()
+        raise ConfigError(f"{out} is not empty", hint=_HINT)
+    os.write(claim, f"{os.getpid()}\n".encode())
 
 
 def _files(out: Path) -> set[tuple[Path, int]]:

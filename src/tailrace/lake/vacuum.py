@@ -40,13 +40,23 @@ def hours(seconds: float) -> int:
 def _full(delta: DeltaTable, table: str, after_s: float) -> bool:
     """Whether to look at everything in the folder. For longer than a week the log is to remember removals
     instead, unless whoever made the table says that they may be forgotten."""
-    said = delta.metadata().configuration.get(DURATION)
-    known = _WEEK_S if said is None else seconds(said)
-    if after_s > _WEEK_S and known >= _WEEK_S:
-        if known < after_s + _DAY_S:
-            delta.alter.set_table_properties({DURATION: f"interval {hours(after_s) + 24} hours"})
+    if after_s > _WEEK_S and _known_s(delta) >= _WEEK_S:
+        if (text := longer(delta, after_s)) is not None:
+            delta.alter.set_table_properties({DURATION: text})
         return False
     return after_s >= _DAY_S and not _holds_others(table)
+
+
+def longer(delta: DeltaTable, after_s: float) -> str | None:
+    """How long the log is to remember removals (`DURATION`) that go after more than a week; None: it does, or
+    whoever made the table says that it need not."""
+    wanted = (hours(after_s) + 24) * 3600
+    return f"interval {wanted // 3600} hours" if after_s > _WEEK_S <= _known_s(delta) < wanted else None
+
+
+def _known_s(delta: DeltaTable) -> float:
+    said = delta.metadata().configuration.get(DURATION)
+    return _WEEK_S if said is None else seconds(said)
 
 
 def seconds(interval: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,15 @@ from ..apply.needs import Needs
 from ..apply.target_checks import refuse_to_drop
 from ..capture.snapshot_sink import landings
 from ..config.task import Task
-from ..errors import ApplyError, TailraceError
+from ..errors import ApplyError
 from ..lake import log
 from ..lake.failpoints import reach
 from ..sources import open_source
 from ..sources.base import SourceObject
 from ..state import ledger, live, orders, streams
+
+_GONE = ".dropped"
+"""What is added to the name of a folder before it is removed."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,7 @@ def drop(task: Task, *, dry_run: bool = True, targets: bool = False, source: boo
         if source:
             _leave(task)
         reach("drop.source")
-        for folder in found.folders:
-            if folder != task.run_path:
-                shutil.rmtree(folder)
+        _remove([f for f in found.folders if f != task.run_path])
     shutil.rmtree(task.run_path, ignore_errors=True)
     for folder in (task.home, task.target.path if found.targets and not task.target.database else ""):
         if folder and Path(folder).is_dir() and not any(Path(folder).iterdir()):
@@ -84,11 +85,23 @@ def drop(task: Task, *, dry_run: bool = True, targets: bool = False, source: boo
     return found
 
 
+def _remove(folders: Sequence[str]) -> None:
+    """Removes folders, each at once for whoever reads them: a call that is killed can be repeated."""
+    for left in (f for f in folders if f.endswith(_GONE)):
+        shutil.rmtree(left)
+    mine = [f for f in folders if not f.endswith(_GONE)]
+    for folder in mine:
+        Path(folder).rename(folder + _GONE)
+    for folder in mine:
+        shutil.rmtree(folder + _GONE)
+
+
 def _found(task: Task, *, targets: bool, source: bool, dry_run: bool) -> DroppedTask:
     baselines = ledger.read_baselines(task.control_path("baselines"))
     removed = {t for t, one in orders.of_task(task.orders_path, baselines).items() if one.member == "removed"}
     mine = sorted((baselines.keys() | _begun(task, targets=targets)) - removed)
-    there = {f: _bytes(f) for f in task.own_folders if Path(f).is_dir()}
+    left = [folder + _GONE for folder in task.own_folders]  # by a call that was killed
+    there = {f: _bytes(f) for f in [*left, *task.own_folders] if Path(f).is_dir()}
     stays = _staying(task, mine, targets=targets)
     if not Path(task.keylog_path).is_relative_to(task.home) and Path(task.keylog_path).is_dir():
         stays.append(f"the key log {task.keylog_path}")
@@ -102,8 +115,7 @@ def _begun(task: Task, *, targets: bool) -> set[str]:
     """Tables with a target that this task has written to: it has no baseline if its window is open, if it was
     about to be recorded, or if the task reads none."""
     known = {*ledger.baseline_numbers(task.control_path("baselines"))}
-    with suppress(TailraceError):  # an earlier call has begun to remove it, after the targets
-        known |= log.history(task.relations_path).keys()
+    known |= log.history(task.relations_path).keys()
     try:
         return Needs(task).written(known)
     except ApplyError:

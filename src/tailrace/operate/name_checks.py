@@ -64,7 +64,8 @@ def _table(
         if not (fitting if excluding else _fits(name, captured)):
             schemas = {f"{t.partition('.')[0]}.*" for t in captured}
             cure = meant(name, [*schemas, *captured]) or "this is fine if its tables are still to be created"
-            columns = where == "types" or (where == "policies" and name.count(".") > 1)
+            tables, _, column = name.rpartition(".")
+            columns = where == "types" or (where == "policies" and column != "*" and _fits(tables, captured))
             if columns:  # nothing would be said of values that are to be left out
                 cure = "name each column in full, schema.table.column"
             yield Finding("error" if columns else "warning", f"no table matches {name}", where, cure)

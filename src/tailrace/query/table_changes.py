@@ -286,7 +286,7 @@ class TableChanges:
             n
             for n in names
             if (n.startswith(PREFIX) and (shown is None or n in shown))
-            or (not n.startswith(PREFIX) and (data is None or plain_name(n) in data))
+            or (not n.startswith(PREFIX) and (data is None or n in data or plain_name(n) in data))
         ]
         low, high = (None if p is None else Point.of(p) for p in (start, end))
         rows = self.files.rows(low, high, wanted)

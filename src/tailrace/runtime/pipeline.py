@@ -45,7 +45,7 @@ from ..lake import delta as lake
 from ..lake import guards, json_files, log
 from ..operate.task_runs import TaskRuns
 from ..state import live
-from ..state.capture_state import RUNNING, STOPPED
+from ..state.capture_state import RUNNING, STARTING, STOPPED
 from ..state.layouts import policy
 from ..state.upgrades import upgrade
 from ..store import tracking
@@ -106,6 +106,7 @@ class Pipeline:
         """Stores and applies everything that is in LOG now, does what is to be done `then`, and returns."""
         self._gate.patient = False
         with live.lock(self._task.run_path, "pipeline"), self._runs.until_end(), self._failing():
+            self._tell(STARTING)  # what an earlier process has said is over
             upgrade(self._task)
             self.store_all()
             self._catch_up()
@@ -126,6 +127,7 @@ class Pipeline:
     def run(self) -> None:
         """Stores and applies until `stop` is set; the first failure of a loop ends both and is raised."""
         with live.lock(self._task.run_path, "pipeline"), self._runs.until_end(), self._failing():
+            self._tell(STARTING)  # what an earlier process has said is over
             upgrade(self._task)
             self._begin()
             loops = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from math import isfinite
 from numbers import Integral
 from typing import Any
 
@@ -23,6 +24,7 @@ def given_value(given: object, kind: pa.DataType) -> tuple[pa.Scalar, str | None
     'Rescaling Decimal value would cause data loss'
     >>> given_value("16777217", pa.float32())[1], given_value(0.1, pa.float32())[1]
     ('it would be rounded', None)
+    >>> given_value(pa.scalar(0.1, pa.float32()).as_py(), pa.float32())[1]
     >>> given_value(True, pa.int32())[1]
     'another kind of values'
     >>> given_value("2026-01-01 10:00:00", pa.timestamp("us", "UTC"))[0].as_py().isoformat()
@@ -65,12 +67,15 @@ def _read(text: str, kind: pa.DataType) -> pa.Scalar:
 
 
 def _rounded(text: str, read: pa.Scalar) -> bool:
-    """Whether a text has become a floating-point number that is written otherwise."""
+    """Whether a text has become another floating-point number: it is none of the ways to write that one, in
+    the fewest digits that tell it, in those of a double, or in all of them."""
     if not pa.types.is_floating(read.type):
         return False
-    shortest = str(np.float32(read.as_py()) if read.type == pa.float32() else float(read.as_py()))
-    said = Decimal(text)
-    return said.is_finite() and said != Decimal(shortest)
+    said, value = Decimal(text), float(read.as_py())
+    if not (said.is_finite() and isfinite(value)):
+        return said.is_finite()
+    shortest = str(np.float32(value)) if read.type == pa.float32() else repr(value)
+    return said not in (Decimal(shortest), Decimal(repr(value)), Decimal(value))
 
 
 def _zoned(kind: pa.DataType) -> bool:

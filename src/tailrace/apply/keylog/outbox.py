@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from ...lake import delta as lake
@@ -34,11 +35,18 @@ def recover(target: Target, log: KeyLog) -> None:
     life = _life(log.path)
     for _, _, text in kept.notes():
         words = json.loads(text)
-        if words.get("life") and words["life"] != life:
+        files = [AddedFile.from_json(f) for f in words["files"]]
+        if words["life"] != life if words.get("life") else not _there(log.path, files):
             continue
         one = ChangeRange(words["subscription"], words["after"], words["upto"], words["flagged"])
         standing = log.standing(one.subscription)
         if words["path"] != log.path or standing.reached is None or standing.reached >= one.upto:
             continue
-        log.adopt([AddedFile.from_json(f) for f in words["files"]], one, words["sort"])
+        log.adopt(files, one, words["sort"])
     log.flush()
+
+
+def _there(path: str, files: Sequence[AddedFile]) -> bool:
+    fs, folder = lake.filesystem(path)
+    found = fs.get_file_info([f"{folder}/{one.path}" for one in files])
+    return all(one.is_file for one in found)
