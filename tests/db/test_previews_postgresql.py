@@ -20,7 +20,7 @@ from tailrace.testing.images import ID, Image, V, change_rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.db, pytest.mark.spark]
+pytestmark = [pytest.mark.db, pytest.mark.spark, pytest.mark.slow]
 PLAIN = Relation(1, "shop", "item", "d", (ID, V))
 WIDE = PLAIN.with_columns([ID, V, Column("n", 3, "integer", "int4", "int")])
 BIG = PLAIN.with_columns([replace(ID, type="bigint", source_type="bigint", kind="int8"), V])
