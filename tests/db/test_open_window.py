@@ -155,7 +155,7 @@ def test_heavy_writes_and_kills_during_open_windows_leave_the_target_equal(
         while not over.is_set():
             writer.transactions(5)
             # More often, and m.bag, which is read exactly, is truncated more often than it can be read.
-            time.sleep(0.05)
+            time.sleep(0.12)
 
     writing = threading.Thread(target=write)
     writing.start()
