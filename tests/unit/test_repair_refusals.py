@@ -21,6 +21,7 @@ from tailrace.validate.compare import TableResult
 from tailrace.validate.mapped import Made
 from tailrace.validate.repair_sides import wanted
 from tailrace.validate.tables import Difference
+from tailrace.validate.versions import WAITS
 
 pytestmark = pytest.mark.unit
 NOW = dt.datetime(2026, 3, 1, 12, 1, tzinfo=dt.timezone.utc)
@@ -102,4 +103,4 @@ def test_a_mapping_whose_baseline_waits(tmp_path: Path) -> None:
     again = replace(ledger.read_baselines(task.control_path("baselines"))["s.t"], number=2)
     noted(task.control_path("mapped"), "s.t", (1, task_map(task, "s.t").digest, 3))
     ledger.write_baseline(task.control_path("baselines"), again)
-    assert refused(task) == CHANGED
+    assert refused(task) == f"{WAITS} (`tailrace status`)"
