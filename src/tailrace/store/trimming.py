@@ -170,7 +170,9 @@ def _remove(
     """Commits the removal; `last`: the change after which the table is then complete."""
     now, rests = int(time.time() * 1000), list[lake.AddedFile]()
     try:
-        rests += [rest for one in found.partly if (rest := _rest(table, one, column, bound))]
+        for one in found.partly:
+            if (rest := _rest(table, one, column, bound)) is not None:
+                rests.append(rest)
     except BaseException:
         _discard(table, rests)
         raise
