@@ -73,11 +73,17 @@ def made_with(digest: str, baseline: Baseline, found: Mapping[str, tuple[int, st
 
     `found`: from `loaded`.
     """
+    if waits_in_staging(baseline, found):
+        return None
     number, mine, _ = found.get(baseline.table, (0, "", 0))
-    if number == baseline.number:
-        return mine == digest
     # One that was not staged landed in its target as it was.
-    return None if baseline.version < 0 else not digest
+    return mine == digest if number == baseline.number else not digest
+
+
+def waits_in_staging(baseline: Baseline, found: Mapping[str, tuple[int, str, int]]) -> bool:
+    """Whether a baseline is not in its target yet, because it is still to be mapped; `found` as in
+    `made_with`."""
+    return baseline.version < 0 and found.get(baseline.table, (0, "", 0))[0] != baseline.number
 
 
 class MappedSnapshotLoader:

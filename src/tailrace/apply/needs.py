@@ -16,10 +16,9 @@ from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..lake import delta as lake
 from ..state import ddl, ledger, orders
-from ..state.ledger import Baseline
 from ..state.orders import TableControl
 from .keylog.key_log import KeyLog
-from .mapped_snapshots import loaded
+from .mapped_snapshots import loaded, waits_in_staging
 from .mapping.shared_rows import TargetPlace
 from .mapping.table_map import place_of, task_map
 from .reach import lacks_baseline
@@ -61,7 +60,7 @@ class Needs:
         state = self._states.get(table, TableControl(table))
         found = [Need(who, NOTHING) for who in self._on_its_way(table, state)]
         taken = self._taken.get(table)
-        if taken is not None and self._waits_in_staging(taken):
+        if taken is not None and waits_in_staging(taken, self._loaded):
             found.append(Need("its baseline, which waits to be mapped", taken.after))
         why = state.held or ("missing changes" if state.gap else "")
         found.append(Need(f"its target ({why})" if why else "its target", self._reached(table)))
@@ -95,7 +94,12 @@ class Needs:
     def landed(self, table: str) -> bool:
         """Whether the newest baseline of a table is the one that its target is to have."""
         taken, state = self._taken.get(table), self._states.get(table, TableControl(table))
-        if taken is None or self._waits_in_staging(taken) or self._on_its_way(table, state) or state.moving:
+        if (
+            taken is None
+            or waits_in_staging(taken, self._loaded)
+            or self._on_its_way(table, state)
+            or state.moving
+        ):
             return False
         return table not in self.removed and self._task.policy(table).level >= MEDIUM
 
@@ -127,9 +131,6 @@ class Needs:
         elif state.wanted or state.landing:
             found.append("its new baseline")
         return found
-
-    def _waits_in_staging(self, taken: Baseline) -> bool:
-        return taken.version < 0 and self._loaded.get(taken.table, (0, "", 0))[0] != taken.number
 
     def _reached(self, table: str) -> int:
         with self._standing() as standing:

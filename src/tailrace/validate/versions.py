@@ -59,9 +59,9 @@ def version_before(task: Task, taken: Baseline, limit: str) -> Version:
 def refuse_waiting(task: Task, taken: Baseline) -> None:
     """Raises ConfigError for a table whose newest baseline waits to be mapped: its target has an older one,
     or none."""
-    from ..apply.mapped_snapshots import loaded
+    from ..apply.mapped_snapshots import loaded, waits_in_staging
 
-    if taken.version < 0 and loaded(task.control_path("mapped")).get(taken.table, (0,))[0] != taken.number:
+    if taken.version < 0 and waits_in_staging(taken, loaded(task.control_path("mapped"))):
         raise ConfigError(WAITS, where=taken.table, hint="`tailrace status` says what it waits for")
 
 
