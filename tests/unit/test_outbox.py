@@ -32,7 +32,9 @@ def target(*notes: str) -> Any:
 def written(path: str, upto: int) -> str:
     """The note of a batch whose process was killed before the key log had its part."""
     rows = pa.table({f.name: pa.nulls(2, f.type) for f in SCHEMA}, schema=SCHEMA)
-    return note_of(lake.write_part(path, rows), ChangeRange(T, upto - 2, upto, 0), path, upto)
+    return note_of(
+        lake.write_part(path, rows), ChangeRange(T, upto - 2, upto, 0), path, key_log(path).life, upto
+    )
 
 
 def test_what_a_crash_kept_from_the_key_log_comes_into_it(tmp_path: Path) -> None:

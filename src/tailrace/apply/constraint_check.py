@@ -72,7 +72,7 @@ class ConstraintCheck:
         if not (archive or hang or demands.tested):
             return replace(batch, changes=data_errors.marked(batch.changes, keyed, demands))
         changes, counts, letter = batch.changes, dict(found.counts), None
-        have = self.target.columns(batch.table) if self.target.exists(batch.table) else {}
+        have = self._have(batch.table) if archive or self.planned else {}
         if archive:
             order = list(dict.fromkeys([*have, *(c.name for c in layout.columns)]))
             changes, counts = effects.archived(changes, counts, order)
@@ -88,6 +88,9 @@ class ConstraintCheck:
         if bad is None and archive:  # every image was looked at: nothing is left to be judged
             return batch
         return replace(batch, changes=bad.marked(batch.changes) if bad else unmarked(batch.changes))
+
+    def _have(self, table: str) -> dict[str, str]:
+        return self.target.columns(table) if self.target.exists(table) else {}
 
     def _asks(self, layout: Relation, have: Mapping[str, str]) -> Relation | None:
         """The columns that the target can be asked about before it has a new layout: not those that are to

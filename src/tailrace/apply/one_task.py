@@ -118,7 +118,7 @@ def audit(
         lake.create(log.path, SCHEMA)
         # A note names files.
         handed = FEW if target.capabilities.notes is None else 0
-        part = LogPart(log.path, SCHEMA, header, log.mode, log.visible(relation.table), handed)
+        part = LogPart(log.path, SCHEMA, header, log.mode, log.visible(relation.table), handed, log.life)
     places: tuple[int, ...] = ()
     if rules.mode == "archive":
         there = list(target.columns(relation.table))

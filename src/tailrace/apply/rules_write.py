@@ -49,7 +49,7 @@ class RulesWriter:
         if log is None:
             return _result(batch, rules, self._write(batch, layout))
         files = log.write(batch.logged, batch.expected, rules, one)
-        note = note_of(files, one, log.path, log.sort), log.visible(batch.table)
+        note = note_of(files, one, log.path, log.life, log.sort), log.visible(batch.table)
         outcome = self._write(batch, layout, note)
         log.commit(files, one)
         return _result(batch, rules, outcome)

@@ -97,7 +97,16 @@ class KeyLog:
         self._rows: list[pa.Table] = []
         self._begun, self._sort = -1, 0
         self._last: tuple[str, int, int, int] | None = None
+        self._life = ""
         self._table: DeltaTable | None = None  # as it was before anything of ours
+
+    @property
+    def life(self) -> str:
+        """What tells it from another one that is made at its path later; empty while there is none."""
+        with self._lock:
+            if not self._life and lake.exists(self.path):
+                self._life = str(DeltaTable(self.path).metadata().id)
+            return self._life
 
     def run_of(self, subscription: str) -> str:
         """`run_id` of a subscription's rows."""

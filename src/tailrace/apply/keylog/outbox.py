@@ -13,18 +13,11 @@ from .change_range import ChangeRange
 from .key_log import KeyLog
 
 
-def note_of(files: list[Any], one: ChangeRange, path: str, sort: int) -> str:
-    """A note that names a range's parts of a key log, whose `keylog_sort` goes up to `sort`."""
-    words = {"path": path, "life": _life(path), "sort": sort, "files": [f.to_json() for f in files]}
+def note_of(files: list[Any], one: ChangeRange, path: str, life: str, sort: int) -> str:
+    """A note that names a range's parts of a key log, with its `life`, and up to where their `keylog_sort`
+    goes."""
+    words = {"path": path, "life": life, "sort": sort, "files": [f.to_json() for f in files]}
     return json.dumps({**words, **vars(one)})
-
-
-def _life(path: str) -> str:
-    """What tells a key log from a later one at its path; empty when there is none yet."""
-    if not lake.exists(path):
-        return ""
-    with lake.opened(path) as table:
-        return str(table.metadata().id)
 
 
 def recover(target: Target, log: KeyLog) -> None:
@@ -32,11 +25,10 @@ def recover(target: Target, log: KeyLog) -> None:
     an earlier key log, of a task that was dropped, mean nothing."""
     if (kept := target.capabilities.notes) is None:
         return
-    life = _life(log.path)
     for _, _, text in kept.notes():
         words = json.loads(text)
         files = [AddedFile.from_json(f) for f in words["files"]]
-        if words["life"] != life if words.get("life") else not _there(log.path, files):
+        if words["life"] != log.life if words.get("life") else not _there(log.path, files):
             continue
         one = ChangeRange(words["subscription"], words["after"], words["upto"], words["flagged"])
         standing = log.standing(one.subscription)

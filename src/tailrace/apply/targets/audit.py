@@ -30,7 +30,8 @@ LOST = "lost"
 class LogPart:
     """Where the rows of a key log go: its folder and schema, what they have in common, and the key log's
     mode (see `keylog.LOG_MODES`); `visible`: the change number up to which rows are there for everybody.
-    `handed`: up to so many rows are handed to the driver, which writes those of all tables into one file."""
+    `handed`: up to so many rows are handed to the driver, which writes those of all tables into one file.
+    `life`: see `KeyLog.life`."""
 
     path: str
     schema: pa.Schema
@@ -38,6 +39,7 @@ class LogPart:
     mode: str
     visible: int = -1
     handed: int = 0
+    life: str = ""
 
     @property
     def images(self) -> bool:

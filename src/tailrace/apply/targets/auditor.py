@@ -157,7 +157,7 @@ class BatchAuditor:
         header, flagged = log.header, int(batch.flagged(batch.changes).sum())
         one = ChangeRange(header.subscription, header.after, self.upto, flagged)
         sort = header.sort + self._most - header.after
-        return note_of([self._part] if self._part else [], one, log.path, sort), log.visible
+        return note_of([self._part] if self._part else [], one, log.path, log.life, sort), log.visible
 
     def audited(self, outcome: ApplyOutcome) -> Audited | None:
         """What was found; None when the target had the batch already."""

@@ -274,8 +274,7 @@ class _Merge:
         relation = self.order.relation
         wanted = relation.with_columns([relation.column(n) for n in rows.schema.names])
         into = casts(self.on, self.order.target, wanted.columns)
-        copied = any(t.notes for t in constraint_notes.read(self.on, self.order.place, self.order.target))
-        if not (into or copied):
+        if not (into or constraint_notes.copied(self.on, self.order.place, self.order.target)):
             names = ", ".join(map(quoted, rows.schema.names))
             self._sent.send(f"{self.order.target} ({names})", rows.columns)
             return int(rows.num_rows)

@@ -87,6 +87,11 @@ def read(on: Session, place: Place, target: str) -> list[TargetColumn]:
     return [TargetColumn(r[0], r[1], r[2], r[3], r[4], notes.get(r[0], {})) for r in rows]
 
 
+def copied(on: Session, place: Place, target: str) -> bool:
+    """Whether anything was copied to a target."""
+    return any(one.notes for one in read(on, place, target))
+
+
 def note(on: Session, place: Place, target: str, attnum: int, kind: str, said: list[str]) -> None:
     on.execute(
         f"INSERT INTO {place.own(TABLE)} VALUES (%s::regclass, %s, %s, %s::text[]) ON CONFLICT"
