@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tailrace.capture.process import Capture
-from tailrace.capture.stream import MADE_AGAIN
+from tailrace.capture.stream import RECREATED
 from tailrace.errors import SourceError
 from tailrace.operate.checks import check
 from tailrace.sources.postgresql.slot import published, withdraw
@@ -120,9 +120,9 @@ def test_a_table_that_is_made_again_in_one_that_is_for_all_or_for_a_schema(
     db.execute("drop table s.a; create table s.a (id int primary key, v int, w int)")
     db.execute("insert into s.a values (3, 3, 3); update s.b set v = 9")
     found = check(shop.task, lambda: None)  # type: ignore[arg-type, return-value]
-    assert [(one.where, one.level) for one in found if one.what == MADE_AGAIN] == [("s.a", "warning")]
+    assert [(one.where, one.level) for one in found if one.what == RECREATED] == [("s.a", "warning")]
     drain(shop.task, None)
-    assert shop.state("s.a") == ("suspended", MADE_AGAIN) and shop.state("s.b") == ("stopped", None)
+    assert shop.state("s.a") == ("suspended", RECREATED) and shop.state("s.b") == ("stopped", None)
     orders.give(shop.task.orders_path, orders.RESYNC, ["s.a"], why="made again", who="me")
     for _ in range(2):
         drain(shop.task, None)

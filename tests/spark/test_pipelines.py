@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +89,21 @@ def test_several_flows_into_one_target_one_of_them_once(spark: SparkSession, tmp
         spark.sql("DROP TABLE IF EXISTS both")
 
 
+def of_snapshots(spark: SparkSession, name: str, taken: Sequence[Sequence[Row]]) -> CdcPipeline:
+    """A pipeline that makes a history of snapshots, one version after the other; more may come."""
+
+    def after(last: int | None) -> tuple[DataFrame, int] | None:
+        number = last or 0
+        if number == len(taken):
+            return None
+        return spark.createDataFrame(taken[number], "id int, name string"), number + 1
+
+    made = CdcPipeline()
+    made.create_streaming_table(name)
+    made.create_auto_cdc_from_snapshot_flow(name, after, ["id"], stored_as_scd_type=2)
+    return made
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("few", [1_000, 0])
 def test_snapshots_become_a_history(
@@ -96,15 +112,7 @@ def test_snapshots_become_a_history(
     monkeypatch.setattr(pipelines, "FEW_ROWS", few)
     taken: list[list[Row]] = [[(1, "a"), (2, "b")], [(1, "a"), (3, None)], [(1, "x"), (3, None)]]
 
-    def after(last: int | None) -> tuple[DataFrame, int] | None:
-        number = 0 if last is None else last
-        if number == len(taken):
-            return None
-        return spark.createDataFrame(taken[number], "id int, name string"), number + 1
-
-    made = CdcPipeline()
-    made.create_streaming_table("snaps")
-    made.create_auto_cdc_from_snapshot_flow("snaps", after, ["id"], stored_as_scd_type=2)
+    made = of_snapshots(spark, "snaps", taken)
     try:
         history = made.run(tmp_path / "lake", session=spark)["snaps"]
         wanted = [(1, "a", 1, 3), (1, "x", 3, None), (2, "b", 1, 2), (3, None, 2, None)]
@@ -118,22 +126,12 @@ def test_snapshots_become_a_history(
 
 @pytest.mark.slow
 def test_a_row_of_a_snapshot_that_was_cut_off_ends_with_the_next(spark: SparkSession, tmp_path: Path) -> None:
-    taken: list[list[Row]] = [[(1, "a")], [(1, "a"), (2, "b")], [(1, "a")]]
-    stop = [2]
-
-    def after(last: int | None) -> tuple[DataFrame, int] | None:
-        number = last or 0
-        if number == stop[0]:
-            return None
-        return spark.createDataFrame(taken[number], "id int, name string"), number + 1
-
-    made = CdcPipeline()
-    made.create_streaming_table("cut")
-    made.create_auto_cdc_from_snapshot_flow("cut", after, ["id"], stored_as_scd_type=2)
+    taken: list[list[Row]] = [[(1, "a")], [(1, "a"), (2, "b")]]
+    made = of_snapshots(spark, "cut", taken)
     try:
         with ends("history.exchange", 2):  # row 2 is among the events only
             made.run(tmp_path / "lake", session=spark)
-        stop[0] = 3
+        taken.append([(1, "a")])
         history = made.run(tmp_path / "lake", session=spark)["cut"]
         assert rows(history) == [(1, "a", 1, None), (2, "b", 2, 3)]
     finally:
@@ -147,15 +145,7 @@ def test_of_two_rows_of_a_snapshots_key_the_same_one_counts_each_time(
     told: list[Row] = [(1, "a"), (1, "b"), (2, "c"), (2, None), (3, "d"), (3, "d"), (None, "x"), (None, "y")]
     taken = [told, told, told[::-1], [*told, (1, "z")]]
 
-    def after(last: int | None) -> tuple[DataFrame, int] | None:
-        number = last or 0
-        if number == len(taken):
-            return None
-        return spark.createDataFrame(taken[number], "id int, name string"), number + 1
-
-    made = CdcPipeline()
-    made.create_streaming_table("twice")
-    made.create_auto_cdc_from_snapshot_flow("twice", after, ["id"], stored_as_scd_type=2)
+    made = of_snapshots(spark, "twice", taken)
     try:
         history = made.run(tmp_path / "lake", session=spark)["twice"]
         assert rows(history) == [(1, "b", 1, 4), (1, "z", 4, None), (2, "c", 1, None), (3, "d", 1, None)]

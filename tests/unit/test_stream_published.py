@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.capture.stream import ALTERED, MADE_AGAIN, MISSING, Streams
+from tailrace.capture.stream import ALTERED, MISSING, RECREATED, Streams
 
 from .test_renaming import task
 
@@ -68,6 +68,6 @@ def test_another_table_of_that_name_is_lost_and_notes_of_an_earlier_release_name
     mine.prepare(source, ["s.a", "s.b"])  # s.c waits for somebody
     now |= {"s.a": "1 table 10"}
     later = Streams(one)
-    assert later.lost(source, list(now)) == {"s.a": MADE_AGAIN, "s.c": ALTERED}
+    assert later.lost(source, list(now)) == {"s.a": RECREATED, "s.c": ALTERED}
     later.prepare(source, list(now))
     assert later.lost(source, list(now)) == {}

@@ -21,7 +21,7 @@ from ..state import orders, streams
 from ..state.orders import TableControl
 from .added_tables import AddedTables
 from .ddl_watch import Watch, recreated
-from .stream import ALTERED, MADE_AGAIN, MISSING
+from .stream import ALTERED, MISSING, RECREATED
 from .table_selection import Known, Moved, drop_targets, members
 from .target_rename import Renaming
 from .unlisted_tables import come_back, leave, left_out, warn_of_archives
@@ -197,11 +197,11 @@ class FollowedTables:
             policy = recreated(self.task, table)
             asked = due or bool(state.wanted) or policy == APPLY
             told = state.held != orders.SUSPENDED or state.why == why
-            if not asked and (why in (MISSING, MADE_AGAIN, ALTERED) or not told):
+            if not asked and (why in (MISSING, RECREATED, ALTERED) or not told):
                 waiting.add(table)  # suspended for something else, it is to be so for this once it is resumed
             # What is being read is of before: apply is to wait for the baseline that is asked for.
             stale = (asked and table in busy) or (
-                not state.wanted and (why not in (MISSING, MADE_AGAIN) or policy != STOP)
+                not state.wanted and (why not in (MISSING, RECREATED) or policy != STOP)
             )
             if stale and state.held != orders.SUSPENDED:
                 logger.warning("%s: %s; its policy is `%s`", table, why, policy, extra={"table": table})

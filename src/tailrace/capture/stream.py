@@ -15,7 +15,7 @@ from ..state.streams import ANEW, MADE, MAKING, PUBLISHED, UNMADE
 from .partition_notes import PartitionNotes
 
 MISSING = "it was dropped and created again, or removed from the publication"
-MADE_AGAIN = "it was dropped and created again: a new baseline has its rows"
+RECREATED = "it was dropped and created again: a new baseline has its rows"
 ALTERED = "somebody altered the publication, and changes may be missing: a new baseline has them"
 
 
@@ -109,4 +109,4 @@ def _altered(then: str, now: str) -> str:
     (how_then, _, table_then), (how, _, table) = then.partition(OF_TABLE), now.partition(OF_TABLE)
     if how_then != how:
         return ALTERED
-    return MADE_AGAIN if table_then and table_then != table else ""
+    return RECREATED if table_then and table_then != table else ""

@@ -15,8 +15,9 @@ from deltalake import DeltaTable
 
 from . import delta as lake
 from .failpoints import reach
+from .vacuum import DURATION
 
-PROPERTIES = {**lake.PROPERTIES, "delta.deletedFileRetentionDuration": "interval 3 hours"}
+PROPERTIES = {**lake.PROPERTIES, DURATION: "interval 3 hours"}
 """Settings for tables whose unused files go after an hour: they need not remember them for a week."""
 KEPT_S = 3600.0
 """Seconds for which commits and unused files of tables are kept that nobody reads as of an older version."""

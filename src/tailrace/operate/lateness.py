@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..config.quantities import span
 from ..state.capture_state import RECONNECTING
-from .status import Status
+from .status import Status, age_s
 
 _HELD_BACK = ("removed", "tracked only")
 
@@ -26,7 +26,7 @@ def _processes(found: Status, limit_s: float, now: dt.datetime) -> Iterator[str]
             continue
         away = said.get("state") == RECONNECTING and said["running"]
         since = said.get("unreachable_since") if away else said.get("since")
-        if since and (seconds := _age(since, now)) > limit_s:
+        if since and (seconds := age_s(since, now)) > limit_s:
             what = (
                 f"has not reached the {'source' if name == 'capture' else 'target'}"
                 if away
@@ -34,7 +34,7 @@ def _processes(found: Status, limit_s: float, now: dt.datetime) -> Iterator[str]
             )
             yield f"{name} {what} for {span(seconds)}"
         silent = name == "capture" and said["running"] and not away and said.get("at")
-        if silent and (seconds := _age(silent, now)) > limit_s:
+        if silent and (seconds := age_s(silent, now)) > limit_s:
             yield f"capture has said nothing for {span(seconds)}"
 
 
@@ -47,7 +47,3 @@ def _stages(found: Status, limit_s: float) -> Iterator[str]:
     for table in found.tables:
         if table.seconds_behind > limit_s and table.state not in _HELD_BACK:
             yield f"{table.table} is {span(table.seconds_behind)} behind ({table.state})"
-
-
-def _age(since: str, now: dt.datetime) -> float:
-    return (now - dt.datetime.fromisoformat(since)).total_seconds()

@@ -281,8 +281,9 @@ def _has_version(table: str, version: int) -> bool:
     return bool(found.type == pyarrow.fs.FileType.File)
 
 
-def _age_s(at: str) -> float:
-    return (dt.datetime.now(dt.timezone.utc) - dt.datetime.fromisoformat(at)).total_seconds()
+def age_s(at: str, now: dt.datetime | None = None) -> float:
+    """The seconds since a time (ISO 8601)."""
+    return ((now or dt.datetime.now(dt.timezone.utc)) - dt.datetime.fromisoformat(at)).total_seconds()
 
 
 def process(task: Task, name: str) -> dict[str, Any] | None:
@@ -296,7 +297,7 @@ def process(task: Task, name: str) -> dict[str, Any] | None:
     if found.get("state") == RECONNECTING:
         found["unreachable_since"] = found.get("since")
     found |= {"running": running, "since": None if running else found["at"]}
-    silent = running and _age_s(found["at"]) > SILENT_S
+    silent = running and age_s(found["at"]) > SILENT_S
     if name == "capture" and (not running or silent or found.get("state") != RUNNING):
         found |= dict.fromkeys(_TOLD_BY_CAPTURE)
     return found

@@ -36,8 +36,8 @@ Row = dict[str, Any]
 
 
 def export(task: Task, folder: str) -> dict[str, int]:
-    """Writes the three tables (Delta) to a folder, each in one commit; gives how many rows
-    of the task each has.
+    """Writes the three tables (Delta) to a folder, each in one commit; gives how many rows of the task each
+    has.
 
     Rows of tasks with other names stay. `attrep_history` keeps the slots that it has from earlier exports.
     """
