@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tailrace.engine.bag_changes import BagState, as_keyed, net_of_bag
 from tailrace.engine.change_arrays import ChangeArrays
 from tailrace.engine.pairs import pairs
-from tailrace.errors import BaselineNeededError, UnsupportedError
+from tailrace.errors import BaselineNeededError, ConfigError, UnsupportedError
 
 pytestmark = pytest.mark.unit
 SCHEMA = pa.schema(
@@ -135,3 +135,5 @@ def test_what_a_bag_cannot_tell_is_an_error() -> None:
         net_of_bag(ChangeArrays.of(sparse, []))
     with pytest.raises(BaselineNeededError, match="1 rows that changes delete are not there"):
         BagState(arrays([("D", (1, "a"), None)])).more()
+    with pytest.raises(ConfigError, match="deduplicationMode is 'netchanges'"):
+        net_of_bag(arrays([("I", (1, "a"), None)]), mode="netchanges")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -39,6 +40,18 @@ def test_two_columns(rows, asked):
     number = dict(zip(rows, keys.place.tolist(), strict=True))
     assert sorted(set(number.values())) == list(range(len(keys)))
     assert keys.find(columns(asked, kinds)).tolist() == [number.get(r, -1) for r in asked]
+
+
+NAN, OTHER_NAN = np.array([0x7FF8000000000000, 0xFFF8000000000001], np.uint64).view(np.float64)
+
+
+def test_both_zeros_and_all_nans_are_one_key():
+    floats = pa.array(np.array([0.0, -0.0, NAN, OTHER_NAN, 1.5]))
+    assert Keys([floats]).place.tolist() == [0, 0, 1, 1, 2]
+    assert Keys([floats.cast(pa.float32())]).place.tolist() == [0, 0, 1, 1, 2]
+    arrays = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3, 4, 5], pa.int32()), floats)
+    assert Keys([arrays]).place.tolist() == [0, 0, 1, 1, 2]
+    assert Keys([floats]).find([pa.array(np.array([-0.0, OTHER_NAN, 2.0]))]).tolist() == [0, 1, -1]
 
 
 def test_integers_far_apart_are_hashed_and_close_ones_are_not():

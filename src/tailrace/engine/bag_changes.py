@@ -13,7 +13,7 @@ from .columns import one
 from .commits import CHANGE_TYPE, DELETED, INSERTED, POSTIMAGE, PREIMAGE, TRUNCATED, commit_columns, words
 from .keys import Keys, nth
 from .lines import ABSENT
-from .net import OWN
+from .net import OWN, refuse_unknown
 from .own_names import refuse_taken
 
 
@@ -43,6 +43,7 @@ def net_of_bag(
 ) -> pa.Table:
     """As `engine.net.net` gives them, for a table without a key: net changes are the copies of each row that
     are more or fewer than before, inserts and deletes alone."""
+    refuse_unknown(mode)
     refuse_taken("net", changes.columns, OWN, changes.name)
     refuse(changes)
     if mode == "netChanges":

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..errors import ConfigError
 from ..wire.given_values import given_value
 from ..wire.octets_given import FORMS, octets
 from .change_arrays import B, Bools, ChangeArrays, Ints
 from .columns import one
+from .equal_values import differs
 from .lines import Lines
 from .pairs import Pairing
 
@@ -74,7 +74,7 @@ def _has(lines: Lines, key: Mapping[str, Any]) -> Bools:
     for name in names:
         column = one(lines.values[name])
         value = _value(name, key[name], column.type)
-        found &= pc.equal(column, value).fill_null(False).to_numpy(zero_copy_only=False)[lines.row]
+        found &= ~differs(column, pa.repeat(value, len(column)), name)[lines.row]
     return found
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..model.mask import pack
+from ..wire.exact_values import one_zero
 from ..wire.row_hashes import Words, hashes
 from .change_arrays import WHY, Bools, Ints
 from .columns import one
@@ -123,8 +124,10 @@ def ranks(*columns: pa.Array) -> list[Ints]:
 
     >>> [found.tolist() for found in ranks(pa.array([20, 10]), pa.array([None, 20]))]
     [[1, 0], [2, 1]]
+    >>> [found.tolist() for found in ranks(pa.array([1.0, 0.0, -0.0]), pa.array([-0.0]))]
+    [[1, 0, 0], [0]]
     """
-    both = pa.concat_arrays([c.cast(columns[0].type) for c in columns])
+    both = one_zero(pa.concat_arrays([c.cast(columns[0].type) for c in columns]))
     found = _in_order(both)
     if found is None:
         known = both.dictionary_encode()

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..wire.exact_values import one_zero
 from .lazy import lazy
 
 Places = npt.NDArray[np.int64]
@@ -174,11 +175,12 @@ def _integers(column: pa.Array) -> Places:
 
 
 def _comparable(column: pa.Array) -> pa.Array:
-    """Both zeros of a float are one key; arrays, in tables without key, are their texts."""
+    """Both zeros of a float are one key, as are all NaNs; arrays, in tables without key, are their texts."""
+    column = one_zero(column)
     if pa.types.is_list(column.type):
         from ..model.types import spark_type
         from ..wire.keylog_render import value_text
         from ..wire.keylog_values import KeyLogField
 
         return value_text(column, KeyLogField("", spark_type(column.type)))
-    return pc.add(column, pa.scalar(0, column.type)) if pa.types.is_floating(column.type) else column
+    return column

@@ -71,6 +71,12 @@ def net(
     return pa.table(data | own)
 
 
+def refuse_unknown(mode: str) -> None:
+    """Raises ConfigError for a mode that is none of `MODES`."""
+    if mode not in MODES:
+        raise ConfigError(f"deduplicationMode is {mode!r}", hint=f"use one of {', '.join(MODES)}")
+
+
 def net_parts(
     changes: ChangeArrays,
     base: pa.Table | None,
@@ -78,10 +84,7 @@ def net_parts(
     computeUpdates: bool = True,  # noqa: N803
 ) -> tuple[dict[str, pa.Array], dict[str, pa.Array]]:
     """The data columns of net changes, and those of `OWN`, apart: whatever names the data columns have."""
-    if deduplicationMode not in MODES:
-        raise ConfigError(
-            f"deduplicationMode is {deduplicationMode!r}", hint=f"use one of {', '.join(MODES)}"
-        )
+    refuse_unknown(deduplicationMode)
 
     def asked(lines: Lines) -> NetRows:
         if deduplicationMode == "netChanges":

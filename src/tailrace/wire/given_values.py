@@ -25,6 +25,8 @@ def given_value(given: object, kind: pa.DataType) -> tuple[pa.Scalar, str | None
     >>> given_value("16777217", pa.float32())[1], given_value(0.1, pa.float32())[1]
     ('it would be rounded', None)
     >>> given_value(pa.scalar(0.1, pa.float32()).as_py(), pa.float32())[1]
+    >>> given_value("0xFFFFFFFF", pa.int32())[1]
+    "'0xFFFFFFFF' is not a decimal number"
     >>> given_value(True, pa.int32())[1]
     'another kind of values'
     >>> given_value("2026-01-01 10:00:00", pa.timestamp("us", "UTC"))[0].as_py().isoformat()
@@ -56,7 +58,9 @@ def _text(given: Any, kind: pa.DataType) -> str | None:
 
 
 def _read(text: str, kind: pa.DataType) -> pa.Scalar:
-    """A text as a type."""
+    """A text as a type. Arrow also reads hexadecimal digits as an integer, and `0xFFFFFFFF` as -1."""
+    if pa.types.is_integer(kind) and "x" in text.lower():
+        raise ValueError(f"{text!r} is not a decimal number")
     said = pa.scalar(text)
     try:
         return said.cast(kind)

@@ -1,25 +1,51 @@
-"""Bytes as hex digits, whole columns at once."""
+"""The bytes of whole columns, and as hex digits."""
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from ..errors import UnsupportedError
+
+_MOST = 2**31 - 1
 _DIGITS = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uint16)
 
 
 def hex_digits(values: pa.BinaryArray) -> pa.StringArray:
     """The bytes as upper-case hex; NULL stays NULL.
 
+    Raises:
+        UnsupportedError: there are more than an array of text can hold, 1 GiB of bytes.
+
     >>> hex_digits(pa.array([b"\\x0a\\xff", None, b""])).to_pylist()
     ['0AFF', None, '']
     """
     values = values.cast(pa.binary())
+    if not len(values):
+        return pa.array([], pa.string())
     if values.offset:
         values = pa.concat_arrays([values])
-    valid, offsets, data = values.buffers()
-    octets = np.frombuffer(data or b"", np.uint8)
-    ends = np.frombuffer(offsets, np.int32)[: len(values) + 1] * 2
-    return pa.Array.from_buffers(
-        pa.string(), len(values), [valid, pa.py_buffer(ends), pa.py_buffer(_DIGITS[octets])]
-    )
+    valid, offsets, _ = values.buffers()
+    digits = _DIGITS[all_bytes(values)]
+    if digits.nbytes > _MOST:
+        raise UnsupportedError(
+            f"{digits.nbytes:,} hex digits are too many for one array",
+            hint="lower `apply.merge_memory`: then fewer rows are looked at together",
+        )
+    ends = np.frombuffer(offsets, np.int32)[: len(values) + 1]
+    ends = (ends - ends[0]) * np.int32(2)
+    return pa.Array.from_buffers(pa.string(), len(values), [valid, pa.py_buffer(ends), pa.py_buffer(digits)])
+
+
+def all_bytes(values: pa.BinaryArray | pa.StringArray) -> npt.NDArray[np.uint8]:
+    """The bytes of all values, one behind the other, without copying; NULL has none that mean anything.
+
+    >>> all_bytes(pa.array(["ab", "c", "d"]).slice(1)).tobytes()
+    b'cd'
+    """
+    _, offsets, data = values.buffers()
+    if data is None or not len(values):
+        return np.zeros(0, np.uint8)
+    ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
+    return np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]

@@ -19,6 +19,7 @@ from ..model.change import Column
 from ..model.types import arrow_type, spark_type
 from . import pgarrays
 from .array_text import elements, of_elements
+from .octets import all_bytes
 from .pgoutput import flat
 from .pgtypes import lake_type, markdown
 
@@ -103,8 +104,14 @@ def _boolean(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
     return _null_where(true, pc.invert(known))
 
 
-def _plain(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
+def _integer(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
+    """The cast also reads hexadecimal digits, as two's complement: `0xFFFFFFFF` would be -1."""
+    if np.isin(all_bytes(text), _HEXADECIMAL).any():
+        text = _null_where(text, pc.match_substring(text, "x", ignore_case=True))
     return _cast(text, target)
+
+
+_HEXADECIMAL = np.frombuffer(b"xX", np.uint8)
 
 
 def _float(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
@@ -249,10 +256,10 @@ def _cast(text: pa.StringArray, target: pa.DataType) -> pa.Array:
 _Parser = Callable[[str, pa.StringArray, pa.DataType], pa.Array]
 _PARSERS: dict[int, _Parser] = {
     pa.bool_().id: _boolean,
-    pa.int8().id: _plain,
-    pa.int16().id: _plain,
-    pa.int32().id: _plain,
-    pa.int64().id: _plain,
+    pa.int8().id: _integer,
+    pa.int16().id: _integer,
+    pa.int32().id: _integer,
+    pa.int64().id: _integer,
     pa.float32().id: _float,
     pa.float64().id: _float,
     pa.decimal128(1).id: _decimal,

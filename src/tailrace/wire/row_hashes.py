@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..errors import UnsupportedError
 from .array_text import elements
+from .exact_values import one_zero
 from .pgoutput import flat
 
 Words = npt.NDArray[np.uint64]
@@ -118,8 +118,7 @@ def _values(column: pa.Array) -> Words:
     elif pa.types.is_timestamp(kind):
         column = column.cast(pa.int64())
     elif pa.types.is_floating(kind):
-        column = column.cast(pa.float64())
-        column = pc.if_else(pc.is_nan(column), float("nan"), pc.add(column, 0.0))  # one NaN, one zero
+        column = one_zero(column.cast(pa.float64()))
     elif pa.types.is_integer(kind):
         column = column.cast(pa.int64())
     else:
