@@ -68,6 +68,26 @@ def test_rows_by_key(on: Session) -> None:
     assert content(on) == [("b", "[1, 2]", "z", "NaN"), ("c", "{}", "neww", "1000")]
 
 
+@pytest.mark.parametrize("kept", ["01", None])
+def test_a_key_that_gets_another_text_keeps_its_row(on: Session, kept: str | None) -> None:
+    on.execute(b"create table lake.k (n numeric primary key, v text, note text)")
+    on.execute(b"insert into lake.k values (1.0, 'large', 'theirs'), (2.0, 'b', 'theirs')")
+    on.execute(f"create table tailrace.k_s (mark int, {OP} text, {KEPT} text, c0 text, c1 text)".encode())
+    rows = [("U", kept, "1.0", "new"), ("D", None, "1.00", None), ("D", None, "2.00", None)]
+    for row in rows:
+        on.execute(b"insert into tailrace.k_s values (1, %s, %s, %s, %s)", row)
+    of = Relation(2, "lake", "k", "d", (Column("n", 1, "numeric", "numeric", "string", key=True),
+                                        Column("v", 2, "text", "text", "string")))  # fmt: skip
+    to = StagedWriter(
+        on, '"lake"."k"', of, Staged('"tailrace"."k_s"', (1,), 3, (OP, KEPT), 2, {0: "numeric"})
+    )
+    assert to.delete() == 1
+    partly = to.update_partly()
+    assert partly + sum(to.upsert(partial=True)) == 1
+    told = on.execute(b"select n::text, v, note from lake.k").fetchall()
+    assert told == [("1.0", "large" if kept else "new", "theirs")]
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize(("old", "new"), [("0", "-0"), ("-0", "0")])
 @pytest.mark.parametrize(("kind", "lake"), [("real", "float"), ("double precision", "double")])

@@ -75,7 +75,11 @@ class Staged:
     @property
     def source(self) -> str:
         """FROM item of the rows that count, in the types of the target, alias s."""
-        return f"(SELECT {self.cells} FROM {self.table} WHERE {self.which}) s"
+        return self.source_as("s")
+
+    def source_as(self, alias: str) -> str:
+        """`source` with another alias."""
+        return f"(SELECT {self.cells} FROM {self.table} WHERE {self.which}) {alias}"
 
     @property
     def texts(self) -> str:

@@ -58,9 +58,16 @@ class StagedWriter:
         self._cells = ", ".join(f"s.c{i}" for i in range(len(self._names)))
 
     def delete(self) -> int:
-        """Takes away the rows of deleted and of old keys."""
+        """Takes away the rows of deleted and of old keys; not of one that is equal to a key that has a row,
+        with another text (1.00 to 1.0): what its image lacks, and what others added, is still there."""
+        which = f"s.{_OP} = 'D'"
+        if any(f"c{i}" == cell for i in varied(self._staged.casts) for _, cell in self._key):
+            equal = " AND ".join(f"u.{cell} = s.{cell}" for _, cell in self._key)
+            which += (
+                f" AND NOT EXISTS (SELECT FROM {self._staged.source_as('u')} WHERE u.{_OP} = 'U' AND {equal})"
+            )
         return self._rows(
-            f"DELETE FROM {self.target} t USING {self._staged.source} WHERE s.{_OP} = 'D' AND {self._same}"
+            f"DELETE FROM {self.target} t USING {self._staged.source} WHERE {which} AND {self._same}"
         )
 
     def update_partly(self) -> int:
