@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from tailrace.engine.event_rows import OPERATION, SEQUENCE, TIME, event_schema
 from tailrace.engine.kept_history import HistoryRules
 from tailrace.errors import ConfigError
-from tailrace.query.history_flow import HistoryFlow
+from tailrace.query.history_flow import HistoryFlow, with_masks
 
 pytestmark = pytest.mark.unit
 
@@ -37,3 +40,24 @@ def test_the_column_of_exactly_that_name_goes_first() -> None:
 def test_a_session_may_tell_names_apart_by_their_case() -> None:
     with pytest.raises(ConfigError, match="there is no column SEQ"):
         HistoryFlow(["id"], "seq", except_column_list=["SEQ"]).rules(frame("id", "seq", exact="true"))
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (pa.array([16777217.0]), pa.float32()),
+        (pa.array([5], pa.int64()), pa.timestamp("us")),
+        (pa.array([2**40], pa.int64()), pa.int32()),
+    ],
+)
+def test_a_value_that_the_history_cannot_hold_is_refused(given: pa.Array, kept: pa.DataType) -> None:
+    """A source whose column became another type."""
+    schema = event_schema(pa.schema([("id", pa.int32()), ("v", kept)]), pa.int64())
+    rows = pa.table({"id": pa.array([1], pa.int32()), "v": given, SEQUENCE: [1], OPERATION: ["U"],
+                     TIME: pa.array([0], pa.timestamp("us", "UTC"))})  # fmt: skip
+    with pytest.raises(ConfigError, match=re.escape(f"v is {given.type}, in the history {kept}")):
+        with_masks(rows, schema, ["id", "v"], [])
+    same = rows.set_column(
+        1, "v", pa.nulls(1, given.type) if pa.types.is_floating(kept) else pa.nulls(1, kept)
+    )
+    assert with_masks(same, schema, ["id", "v"], [])["v"].to_pylist() == [None]

@@ -10,9 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
+from tailrace.errors import PositionError
 from tailrace.lake import delta as lake
-from tailrace.lake.vacuum import DURATION
+from tailrace.lake.past import at_version
+from tailrace.lake.vacuum import COMMITS, DURATION
 
 pytestmark = pytest.mark.unit
 WEEK = 7 * 86_400.0
@@ -80,6 +83,36 @@ def test_longer_than_a_week_what_was_removed_a_week_ago_stays(tmp_path: Path) ->
         lake.vacuum(path, 30 * 86_400.0)
         assert len(list(folder.glob("*.parquet"))) == 2
     assert DeltaTable(path).metadata().configuration[DURATION] == "interval 744 hours"
+
+
+def test_longer_than_a_month_the_log_keeps_its_commits(tmp_path: Path) -> None:
+    path, folder = str(tmp_path / "t"), tmp_path / "t"
+    for n in range(3):
+        lake.append(path, pa.table({"id": [n]}))
+    lake.vacuum(path, 90 * 86_400.0)
+    assert DeltaTable(path).metadata().configuration[COMMITS] == "interval 2184 hours"
+    aged(folder, 60)
+    delta = DeltaTable(path)
+    delta.create_checkpoint()
+    delta.cleanup_metadata()
+    assert at_version(path, 1).version() == 1
+
+
+def test_a_version_whose_commits_are_gone(tmp_path: Path) -> None:
+    path, folder = str(tmp_path / "t"), tmp_path / "t"
+    for n in range(3):
+        lake.append(path, pa.table({"id": [n]}))
+    newest = DeltaTable(path).version()
+    DeltaTable(path).create_checkpoint()
+    for version in range(newest):
+        (folder / "_delta_log" / f"{version:020d}.json").unlink()
+    assert at_version(path, newest).version() == newest
+    for version in range(newest):
+        with pytest.raises(PositionError, match="files of this version are gone") as error:
+            at_version(path, version)
+        assert f"version {version}" in str(error.value) and "vacuum_after" in str(error.value)
+    with pytest.raises(TableNotFoundError):
+        at_version(str(tmp_path / "none"), 0)
 
 
 def test_tables_inside_of_another_ones_folder(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from pyarrow.fs import FileSelector, FileType
 from .failpoints import reach
 from .parts import filesystem
 
-DURATION = "delta.deletedFileRetentionDuration"
+DURATION, COMMITS = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
 _DAY_S, _WEEK_S = 86_400.0, 7 * 86_400.0
+_DEFAULTS = {DURATION: _WEEK_S, COMMITS: 30 * _DAY_S}
 _INTERVAL = re.compile(r"interval (\d+) (second|minute|hour|day|week)s?")
 _SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": _DAY_S, "week": _WEEK_S}
 
@@ -28,6 +29,8 @@ def vacuum(table: str, after_s: float) -> None:
     come.)"""
     reach("maintain.vacuum")
     delta = DeltaTable(table)
+    if properties := remembered(delta, after_s):
+        delta.alter.set_table_properties(properties)
     full = _full(delta, table, after_s)
     DeltaTable(table).vacuum(hours(after_s), dry_run=False, enforce_retention_duration=False, full=full)
 
@@ -38,25 +41,29 @@ def hours(seconds: float) -> int:
 
 
 def _full(delta: DeltaTable, table: str, after_s: float) -> bool:
-    """Whether to look at everything in the folder. For longer than a week the log is to remember removals
-    instead, unless whoever made the table says that they may be forgotten."""
-    if after_s > _WEEK_S and _known_s(delta) >= _WEEK_S:
-        if (text := longer(delta, after_s)) is not None:
-            delta.alter.set_table_properties({DURATION: text})
+    """Whether to look at everything in the folder. For longer than a week the log remembers removals instead
+    (`remembered`), unless whoever made the table says that they may be forgotten."""
+    if after_s > _WEEK_S <= _known_s(delta, DURATION):
         return False
     return after_s >= _DAY_S and not _holds_others(table)
 
 
-def longer(delta: DeltaTable, after_s: float) -> str | None:
-    """How long the log is to remember removals (`DURATION`) that go after more than a week; None: it does, or
-    whoever made the table says that it need not."""
-    wanted = (hours(after_s) + 24) * 3600
-    return f"interval {wanted // 3600} hours" if after_s > _WEEK_S <= _known_s(delta) < wanted else None
+def remembered(delta: DeltaTable, after_s: float) -> dict[str, str]:
+    """Properties that the table is to get, so that its log remembers removals and commits for as long as
+    files are kept; none for what whoever made the table says is to be forgotten earlier."""
+    wanted_s = (hours(after_s) + 24) * 3600.0
+    text = f"interval {hours(after_s) + 24} hours"
+    short = (name for name, usual in _USUAL.items() if after_s > usual <= _known_s(delta, name) < wanted_s)
+    return dict.fromkeys(short, text)
 
 
-def _known_s(delta: DeltaTable) -> float:
-    said = delta.metadata().configuration.get(DURATION)
-    return _WEEK_S if said is None else seconds(said)
+_USUAL = {DURATION: _WEEK_S, COMMITS: 29 * _DAY_S}
+"""Up to which time files can be kept without such a property; what a table has by itself is no shorter."""
+
+
+def _known_s(delta: DeltaTable, name: str) -> float:
+    said = delta.metadata().configuration.get(name)
+    return _DEFAULTS[name] if said is None else seconds(said)
 
 
 def seconds(interval: str) -> float:

@@ -8,9 +8,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from ..errors import PositionError, UnsupportedError
+from ..errors import UnsupportedError
 from ..lake import log
 from ..lake.log import Layout
+from ..lake.past import LATER, files_there
 from ..lake.reading import fitted, unread
 from ..model import sequence
 from ..model.change import Column, Relation
@@ -93,12 +94,7 @@ def read(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a version; columns that it lacks are NULL."""
     names = [n for n in schema.names if n in data.schema.names]
-    try:
+    with files_there(where, LATER):
         for fragment in watched("the target", list(data.get_fragments(filter=which))):
             for batch in fragment.to_batches(schema=data.schema, columns=names, filter=which):
                 yield fitted(batch, schema)
-    except FileNotFoundError as error:
-        raise PositionError(
-            "files of this version are gone", where=where,
-            hint=f"maintenance removed them (`maintenance.vacuum_after`): ask for a later place ({error})",
-        ) from None  # fmt: skip

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from ..apply.mapping.table_map import task_map
 from ..config.policies import MEDIUM
@@ -16,6 +15,7 @@ from ..engine.change_arrays import ChangeArrays
 from ..errors import BaselineNeededError, UnsupportedError
 from ..lake import log
 from ..lake.log import Layout
+from ..lake.past import at_version
 from ..lake.reading import dataset, fitted, is_missing
 from ..model import sequence
 from ..model.change import PREFIX
@@ -173,7 +173,7 @@ class TaskTable(TableChanges):
         if task.policy(self.name).level < MEDIUM:
             why, ask = (
                 "it is only tracked (its policy is below level 2)",
-                "its transactions, or the table `tracking` (`tailrace sql`)",
+                "the table `tracking` (`tailrace sql`)",
             )
         elif task.target.type != "delta":
             why = "its target is a database, which keeps no versions"
@@ -198,7 +198,7 @@ class TaskTable(TableChanges):
         from ..validate.versions import mark_of
 
         where = f"{version.path}, version {version.version}"
-        delta = DeltaTable(version.path, version=version.version)
+        delta = at_version(version.path, version.version)
         refuse_features(delta, where)
         data = dataset(delta)
         mark = mark_of(self.task, self.name) if self.task else None

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 
 from ..errors import ConfigError, PositionError
 from ..lake import delta as lake
+from ..lake.past import files_there
 from ..model import sequence
 from ..model.change import PREFIX
 from ..model.types import plain_schema
@@ -23,6 +24,7 @@ from .capture_gaps import refuse_gaps
 from .points import Point
 from .watch import watched
 
+_AGAIN = "open the table again; it then says what is kept"
 SEQ, POSITION = f"{PREFIX}change_seq", f"{PREFIX}stream_position"
 
 
@@ -103,7 +105,7 @@ class ChangeFiles:
         for fragment in self._fragments(which):
             if best is not None and self._first_of(fragment) > best[0]:
                 break
-            rows = fragment.to_table(schema=self.schema, columns=[SEQ, POSITION], filter=which)
+            rows = self._places(fragment, which)
             if rows.num_rows:
                 seq = pc.min(rows[SEQ])
                 at = (seq.as_py(), rows.filter(pc.equal(rows[SEQ], seq))[POSITION][0].as_py())
@@ -117,12 +119,16 @@ class ChangeFiles:
             span = self._spans.get(fragment.path.removeprefix("/"))
             if best is not None and span and span.high_seq and span.high_seq < best[0]:
                 continue
-            rows = fragment.to_table(schema=self.schema, columns=[SEQ, POSITION], filter=which)
+            rows = self._places(fragment, which)
             if rows.num_rows:
                 seq = pc.max(rows[SEQ])
                 at = (seq.as_py(), pc.max(rows.filter(pc.equal(rows[SEQ], seq))[POSITION]).as_py())
                 best = at if best is None else max(best, at)
         return best
+
+    def _places(self, fragment: ds.ParquetFileFragment, which: ds.Expression) -> pa.Table:
+        with files_there(self.path, _AGAIN):
+            return fragment.to_table(schema=self.schema, columns=[SEQ, POSITION], filter=which)
 
     def _first_of(self, fragment: ds.ParquetFileFragment) -> str:
         span = self._spans.get(fragment.path.removeprefix("/"))
@@ -151,7 +157,8 @@ class ChangeFiles:
         """Whether there are rows between two places, both included; files are read up to the first one."""
         which = start.since() & end.upto()
         found = (f.scanner(self.schema, columns=[SEQ], filter=which) for f in self._fragments(which))
-        return any(one.head(1).num_rows for one in found)
+        with files_there(self.path, _AGAIN):
+            return any(one.head(1).num_rows for one in found)
 
     def rows_where(self, which: ds.Expression | None, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows for which something holds, whatever is gone."""
@@ -162,10 +169,11 @@ class ChangeFiles:
     ) -> pa.Table:
         names = self.schema.names if columns is None else list(columns)
         wanted = pa.schema([self.schema.field(n) for n in names])
-        parts = [
-            f.to_table(schema=self.schema, columns=names, filter=which)
-            for f, which in watched("changes", files)
-        ]
+        with files_there(self.path, _AGAIN):
+            parts = [
+                f.to_table(schema=self.schema, columns=names, filter=which)
+                for f, which in watched("changes", files)
+            ]
         return pa.concat_tables([wanted.empty_table(), *parts])
 
     def _share(self, fragment: ds.ParquetFileFragment, start: Point | None, end: Point | None) -> float:

@@ -93,13 +93,23 @@ def conformed(events: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
         if field.name not in there:
             columns.append(pa.nulls(events.num_rows, field.type))
             continue
-        values, why = exactly(events[field.name], field.type)
-        if why is not None:
-            raise ConfigError(
-                f"{field.name} is {events[field.name].type}, in the history {field.type}: {why}", where=where
-            )
-        columns.append(values)
+        columns.append(exact(events, field, where))
     rows = pa.table(columns, schema=schema)
     if WHY in there:
         rows = rows.append_column(WHY, events[WHY])
     return rows
+
+
+def exact(events: pa.Table, field: pa.Field, where: str) -> pa.ChunkedArray:
+    """A column of events in the type that a history stores.
+
+    Raises:
+        ConfigError: it has values that are not exact in it.
+    """
+    values, why = exactly(events[field.name], field.type)
+    if why is None:
+        return values
+    raise ConfigError(
+        f"{field.name} is {events[field.name].type}, in the history {field.type}: {why}", where=where,
+        hint="give the column the history's type, or make the history anew",
+    )  # fmt: skip

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..engine.columns import one
 from ..engine.event_rows import (
     CARRIES,
     EMPTIED,
@@ -23,7 +22,7 @@ from ..engine.event_rows import (
 from ..engine.kept_history import HistoryRules
 from ..errors import ConfigError, UnsupportedError
 from ..model.types import arrow_type
-from .history_checks import names_of
+from .history_checks import exact, names_of
 from .history_table import HistoryTable
 
 if TYPE_CHECKING:
@@ -138,10 +137,13 @@ class HistoryFlow:
 
 def with_masks(rows: pa.Table, schema: pa.Schema, columns: Sequence[str], ignored: Sequence[str]) -> pa.Table:
     """Events of Spark's in the columns and types that the history stores, NULLs of `ignored` columns as
-    values that stay."""
+    values that stay.
+
+    Raises:
+        ConfigError: a column has values that are not exact in the history's type.
+    """
     found = [
-        pa.nulls(rows.num_rows, f.type) if f.name == CARRIES else one(rows[f.name]).cast(f.type)
-        for f in schema
+        pa.nulls(rows.num_rows, f.type) if f.name == CARRIES else exact(rows, f, "the source") for f in schema
     ]
     made = pa.table(found, schema=schema)
     return ignoring_nulls(made, list(columns), ignored) if ignored else made

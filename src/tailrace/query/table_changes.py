@@ -299,6 +299,11 @@ class TableChanges:
             return made, None
         span = self._span(rows, high, data)
         relation = span.layout.relation
+        if missing := [n for n in columns or () if n not in {c.name for c in relation.columns}]:
+            raise ConfigError(
+                f"{self.name} has no column {', '.join(missing)} in this range",
+                hint=f"it has {', '.join(c.name for c in relation.columns)}",
+            )
         asked = None if columns is None else {*columns, *relation.key}
         chosen = [c.name for c in relation.columns if asked is None or c.name in asked]
         rows, names = in_layout(rows, names, chosen, span.layout)

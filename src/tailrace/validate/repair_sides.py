@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
 
 from ..apply.mapped_snapshots import CHANGED, loaded, made_with
 from ..apply.mapping.shared_rows import own_rows
@@ -25,6 +24,7 @@ from ..apply.targets.delta import distributed
 from ..config.task import Task
 from ..lake import delta as lake
 from ..lake import log
+from ..lake.past import at_version
 from ..model.change import Relation
 from ..query.state import state_at
 from ..state import ledger
@@ -70,7 +70,7 @@ class TargetRows:
         if isinstance(self.rows, Landed):
             return living(self.task, self.table, self.rows.rows(spark))
         path, version = self.rows.path, self.rows.version
-        rows = distributed.rows_of(spark, path, DeltaTable(path, version=version))
+        rows = distributed.rows_of(spark, path, at_version(path, version))
         return living(self.task, self.table, own_rows(rows, self.rows.own))
 
     def here(self) -> FileRows:
@@ -84,7 +84,7 @@ class TargetRows:
         if isinstance(self.rows, Landed):
             return self.rows.data()
         path, version = self.rows.path, self.rows.version
-        return lake.dataset(DeltaTable(path, version=version))
+        return lake.dataset(at_version(path, version))
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from ..config.late_session import LateSession
 from ..config.task import Task
 from ..lake import delta as lake
 from ..lake import log
+from ..lake.past import at_version
 from ..model.change import PREFIX, Relation
 from ..model.types import schema_of
 from ..query.state import state_at
@@ -154,7 +155,7 @@ class TargetSide:
     @cached_property
     def _delta(self) -> DeltaTable:
         assert isinstance(self.base, Version)  # noqa: S101 - called only in that case
-        return DeltaTable(self.base.path, version=self.base.version)
+        return at_version(self.base.path, self.base.version)
 
     def here(self) -> FileRows:
         """The rows, for this process."""

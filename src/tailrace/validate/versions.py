@@ -19,6 +19,7 @@ from ..config.task import Task
 from ..engine.rules import SOFT_COLUMN
 from ..errors import ConfigError
 from ..lake import delta as lake
+from ..lake.past import at_version
 from ..state.ledger import Baseline
 from ..state.orders import of_task, target_names
 from ..state.totals import records_of
@@ -123,7 +124,7 @@ class Versions:
             # The number that a batch has reached in the table itself: the batch may have ended early.
             version, number = made, -1
         if number < 0:
-            number = max(lake.reached(DeltaTable(self.path, version=version), self.app), 0)
+            number = max(lake.reached(at_version(self.path, version), self.app), 0)
         return replace(self.base, version=self._newest_without(number, version, newest), number=number)
 
     def _newest_without(self, number: int, version: int, newest: int) -> int:
@@ -132,11 +133,11 @@ class Versions:
         layout."""
         if newest <= version:
             return version
-        later = DeltaTable(self.path, version=newest).history(newest - version)
+        later = at_version(self.path, newest).history(newest - version)
         anew = [int(h["version"]) for h in later if is_marked(h)]
-        columns = _columns(DeltaTable(self.path, version=version), self.mark)
+        columns = _columns(at_version(self.path, version), self.mark)
         for newer in range(min([*anew, newest + 1]) - 1, version, -1):
-            table = DeltaTable(self.path, version=newer)
+            table = at_version(self.path, newer)
             if lake.reached(table, self.app) <= number and _columns(table, self.mark) == columns:
                 return newer
         return version

@@ -22,6 +22,8 @@ def exactly(values: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.ChunkedArray
     """
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
+    if values.type == kind:
+        return values, None
     if not _akin(values.type, kind):
         return values, "another kind of values"
     try:

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from ....lake import delta as lake
 from ....lake.failpoints import reach
-from ....lake.vacuum import DURATION, longer
+from ....lake.vacuum import remembered
 from ....model.change import Column, Relation
 from ....model.types import arrow_type, plain_schema, schema_of
 from ...data_errors import Demands
@@ -141,8 +141,9 @@ def maintain_distributed(spark: SparkSession, path: str, small_files: int, vacuu
     mine = distributed.merge_session(spark)
     if sum(size < lake.SMALL_FILE for size in sizes) >= max(small_files, 2):
         mine.sql(f"OPTIMIZE delta.{quote(path)}").collect()
-    if (text := longer(DeltaTable(path), vacuum_after)) is not None:
-        mine.sql(f"ALTER TABLE delta.{quote(path)} SET TBLPROPERTIES ('{DURATION}' = '{text}')")
+    if properties := remembered(DeltaTable(path), vacuum_after):
+        listed = ", ".join(f"'{name}' = '{text}'" for name, text in properties.items())
+        mine.sql(f"ALTER TABLE delta.{quote(path)} SET TBLPROPERTIES ({listed})")
     mine.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     # VACUUM cuts its listing into that many tasks; the default of 10,000 takes a minute for one folder.
     mine.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "8")
