@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.errors import UnsupportedError
+from tailrace.config.tables_file import TablesFile
+from tailrace.errors import ApplyError, UnsupportedError
 from tailrace.operate import vendor_apply as incoming
 
 from .literal_tables import rows_at
@@ -65,3 +66,25 @@ def test_types_that_no_target_has_are_named_before_anything_is_written(spark, tm
         incoming.run(spark, str(tmp_path / "changes"), "tailrace", {"key": "id"}, str(tmp_path / "lake"))
     assert "--tables" in str(told.value)
     assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.slow
+def test_a_table_without_schema_has_one_name(spark, tmp_path):
+    def apply(**more):
+        return incoming.run(spark, str(changes), "tailrace", {}, str(lake), **more)["tables"]
+
+    changes, lake = tmp_path / "changes", tmp_path / "lake"
+    (changes / "item__ct").mkdir(parents=True)
+    lines = [
+        "header__change_seq,header__change_oper,id",
+        *(f"2026110208100000{n:019d},I,{n}" for n in (1, 2)),
+    ]
+    (changes / "item__ct" / "20261102-081000000.csv").write_text("\n".join(lines) + "\n")
+    given = {"dry_run": True, "tables": TablesFile.model_validate({"tables": {"item": {"where": "id > 1"}}})}
+    assert [(t["table"], t["progress"], t["would do"]) for t in apply(**given)] == [("item", -1, "apply")]
+    assert [(t["table"], t["progress"], t["inserted"]) for t in apply()] == [("item", -1, 2)]
+    assert [p.name for p in lake.iterdir() if not p.name.startswith("_")] == ["item"]
+    assert [(t["progress"], t["would do"]) for t in apply(dry_run=True)] == [(2, "nothing: already applied")]
+    (lake / "item").rename(lake / ".item")  # as earlier versions called it
+    with pytest.raises(ApplyError, match=r"earlier versions gave(.|\n)*mv .*/lake/\.item .*/lake/item"):
+        apply()

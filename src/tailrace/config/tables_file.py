@@ -8,18 +8,18 @@ from pydantic import Field, ValidationError
 
 from ..errors import ConfigError
 from . import yaml_lines
-from .base import Pattern, Settings
+from .base import Settings, Text
 from .table_settings import RuleSettings, TableSettings, settled
 from .task import explained
 
 
 class TablesFile(Settings):
-    """Settings of tables, pattern -> settings, as in a task file."""
+    """Settings of tables, pattern -> settings, as in a task file; but a vendor's table may have no schema."""
 
-    tables: dict[Pattern, TableSettings] = Field(default={})
+    tables: dict[Text, TableSettings] = Field(default={})
 
     def table(self, name: str) -> TableSettings:
-        """The effective settings of `schema.table`."""
+        """The effective settings of `schema.table`, or `table`."""
         return settled({}, self.tables, name)
 
 

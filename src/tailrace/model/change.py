@@ -112,8 +112,12 @@ class Relation:
 
     @property
     def table(self) -> str:
-        """`schema.name`: the table's name everywhere in tailrace."""
-        return f"{self.schema}.{self.name}"
+        """`schema.name`, or the name alone if there is no schema: the table's name everywhere in tailrace.
+
+        >>> Relation(1, "shop", "item", "f").table, Relation(1, "", "item", "f").table
+        ('shop.item', 'item')
+        """
+        return f"{self.schema}.{self.name}" if self.schema else self.name
 
     @property
     def key(self) -> list[str]:

@@ -122,7 +122,7 @@ def run(
     good, places = map_vendor_tables(spark, good, tables.table if tables else None, app_id)
     archive = ruling is not None and ruling.rules.mode == "archive"
     _refuse_types(good)
-    place, target, root = apply_place.opened(spark, target, app_id, control, places)
+    place, target, root = apply_place.opened(spark, target, app_id, control, places, good)
     try:
         good = vendor_reading.with_kept(place, good, found, ruling.rules if ruling else Rules())
         reached = {n: vendor_progress.reached(place, n) for n in good}

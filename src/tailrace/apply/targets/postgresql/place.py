@@ -19,6 +19,7 @@ from ....errors import (
     TargetLostError,
 )
 from ....lake import guards
+from ....model.change import split
 from ....sources.postgresql.address import address
 from ....sources.postgresql.connect import Session, connect, is_lost, quoted
 
@@ -95,12 +96,13 @@ class Place:
         return address(self.url)
 
     def split(self, table: str) -> tuple[str, str]:
-        """Schema and name of the target of `schema.name`.
+        """Schema and name of the target of `schema.name`; a name alone has no schema of its own.
 
-        >>> Place.of("postgresql://db/shop?schema=lake").split("public.orders")
-        ('lake', 'orders')
+        >>> place = Place.of("postgresql://db/shop?schema=lake")
+        >>> place.split("public.orders"), place.split("orders")
+        (('lake', 'orders'), ('lake', 'orders'))
         """
-        schema, _, name = table.partition(".")
+        schema, name = split(table)
         return self.schema or schema, name
 
     def target(self, table: str) -> str:
