@@ -124,7 +124,7 @@ def test_init_takes_such_an_address_and_writes_it_as_it_is(
     address = "postgresql://me:${file:pw}@db/shop"
     made = setup.draft(address, output=tmp_path / "shop.yaml")
     assert f"url: {address}" in made.path.read_text().replace("'", "")
-    assert made.variable is None
+    assert made.variables == ()
     assert "p@ss" not in made.path.read_text() and "p%40ss" not in made.path.read_text()
     assert secrets(load(made.path).source.url) == ["p@ss"]
     assert (tmp_path / "tailrace.schema.json").is_file()

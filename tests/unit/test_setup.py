@@ -106,10 +106,21 @@ def test_a_password_in_the_address_becomes_a_variable(
     source: FakeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, left: str
 ) -> None:
     made = setup.draft(address, output=tmp_path / "s.yaml")
-    assert made.variable == "SHOP_PASSWORD" and f"url: {left}\n" in made.path.read_text()
+    assert made.variables == ("SHOP_PASSWORD",) and f"url: {left}\n" in made.path.read_text()
     with pytest.raises(ConfigError, match="no variable SHOP_PASSWORD"):
         load(made.path)
     monkeypatch.setenv("SHOP_PASSWORD", "ge%40heim")
+    assert load(made.path).source.url == address
+
+
+def test_each_password_of_an_address_becomes_a_variable_of_its_own(
+    source: FakeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = "postgresql://me:a@db/shop?sslpassword=b&password=c"
+    made = setup.draft(address, output=tmp_path / "s.yaml")
+    assert made.variables == ("SHOP_PASSWORD", "SHOP_SSLPASSWORD", "SHOP_PASSWORD_2")
+    for name, value in zip(made.variables, "abc", strict=True):
+        monkeypatch.setenv(name, value)
     assert load(made.path).source.url == address
 
 

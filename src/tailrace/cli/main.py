@@ -229,10 +229,10 @@ def init(
 def _show_draft(made: Draft) -> None:
     out.print(f"wrote {made.path} for {len(made.tables)} tables", soft_wrap=True)
     check.show(made.findings)
-    if made.variable:
-        out.print(
-            f"the password is not in it: set {made.variable} in the environment, as it was in the address"
-        )
+    if made.variables:
+        each = "the password is" if len(made.variables) == 1 else "the passwords, in their order, are"
+        names = ", ".join(made.variables)
+        out.print(f"{each} not in it: set {names} in the environment, as in the address", soft_wrap=True)
     errors = any(one.level == "error" for one in made.findings)
     then = (
         f"fix the errors, then: tailrace check {made.path}" if errors else f"next: tailrace run {made.path}"

@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from ..validate.tables import ValidationReport
 
 
-_PASSWORDS = re.compile(r"(^\w+://[^:/?@]*:)(?!\$\{)[^@/]+(?=@)|([?&](?:ssl)?password=)(?!\$\{)[^&]+")
+_PASSWORDS = re.compile(r"(^\w+://[^:/?@]*:)(?!\$\{)[^@/]+(?=@)|([?&]((?:ssl)?password)=)(?!\$\{)[^&]+")
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A task file that was written: its path, its tables, findings that remain, and the environment variable
-    for the password (None: none needed)."""
+    """A task file that was written: its path, its tables, findings that remain, and the environment
+    variables for the passwords of its address (none: it has none in plain text)."""
 
     path: Path
     tables: list[str]
     findings: list[Finding] = field(default_factory=list)
-    variable: str | None = None
+    variables: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -51,7 +51,7 @@ class Draft:
             "path": str(self.path),
             "tables": self.tables,
             "findings": [asdict(f) for f in self.findings],
-            "variable": self.variable,
+            "variables": list(self.variables),
         }
 
 
@@ -96,10 +96,10 @@ def draft(
             hint="--table schema.table",
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept, variable = without_password(url, name)
+    kept, variables = without_passwords(url, name)
     path.write_text(dump(_task(name, url, patterns or tables, path), url=kept))
     task_schema.write(path.parent)
-    return Draft(path, tables, findings, variable)
+    return Draft(path, tables, findings, variables)
 
 
 def _expanded(url: str, folder: Path) -> str:
@@ -110,26 +110,29 @@ def _expanded(url: str, folder: Path) -> str:
         raise ConfigError(str(error), where="the address", hint="set it, or use another variable") from None
 
 
-def without_password(url: str, task: str) -> tuple[str, str | None]:
-    """An address with an environment variable in place of its passwords, and that variable (None: it has no
-    password, or already a variable).
+def without_passwords(url: str, task: str) -> tuple[str, tuple[str, ...]]:
+    """An address with an environment variable in place of each of its passwords, and these variables in that
+    order (none: it has no password, or variables already).
 
-    >>> without_password("postgresql://me:a%40b@db/shop?sslmode=require", "web-shop")
-    ('postgresql://me:${WEB_SHOP_PASSWORD}@db/shop?sslmode=require', 'WEB_SHOP_PASSWORD')
-    >>> without_password("postgresql://me@db/shop?password=b&sslmode=require", "shop")
-    ('postgresql://me@db/shop?password=${SHOP_PASSWORD}&sslmode=require', 'SHOP_PASSWORD')
-    >>> without_password("postgresql://me:${PW}@db:5433/shop", "shop")
-    ('postgresql://me:${PW}@db:5433/shop', None)
-    >>> without_password("postgresql://me:${file:/run/pw}@db/shop?sslpassword=${file:/run/key}", "shop")
-    ('postgresql://me:${file:/run/pw}@db/shop?sslpassword=${file:/run/key}', None)
-    >>> without_password("postgresql://db:5433/shop", "shop")
-    ('postgresql://db:5433/shop', None)
+    >>> without_passwords("postgresql://me:a%40b@db/shop?sslmode=require", "web-shop")
+    ('postgresql://me:${WEB_SHOP_PASSWORD}@db/shop?sslmode=require', ('WEB_SHOP_PASSWORD',))
+    >>> without_passwords("postgresql://me:a@db/x?sslpassword=b", "x")
+    ('postgresql://me:${X_PASSWORD}@db/x?sslpassword=${X_SSLPASSWORD}', ('X_PASSWORD', 'X_SSLPASSWORD'))
+    >>> without_passwords("postgresql://me:${PW}@db:5433/shop", "shop")
+    ('postgresql://me:${PW}@db:5433/shop', ())
+    >>> without_passwords("postgresql://me:${file:/run/pw}@db/shop?sslpassword=${file:/run/key}", "shop")
+    ('postgresql://me:${file:/run/pw}@db/shop?sslpassword=${file:/run/key}', ())
     """
-    variable = task.upper().replace("-", "_") + "_PASSWORD"
-    if variable[0].isdigit():
-        variable = f"_{variable}"
-    kept = _PASSWORDS.sub(lambda found: f"{found[1] or found[2]}${{{variable}}}", url)
-    return kept, variable if kept != url else None
+    start = ("_" if task[0].isdigit() else "") + task.upper().replace("-", "_")
+    made: list[str] = []
+
+    def variable(found: re.Match[str]) -> str:
+        name = f"{start}_{(found[3] or 'password').upper()}"
+        again = sum(one.startswith(name) for one in made)
+        made.append(f"{name}_{again + 1}" if again else name)
+        return f"{found[1] or found[2]}${{{made[-1]}}}"
+
+    return _PASSWORDS.sub(variable, url), tuple(made)
 
 
 def _task(name: str, url: str, patterns: Sequence[str], path: Path) -> Task:
