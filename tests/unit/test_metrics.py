@@ -236,3 +236,16 @@ def test_a_port_that_is_taken_ends_a_command_before_anything_is_started(
     assert isinstance(ran.exception, ConfigError)
     assert re.match(rf"metrics cannot be served at {at}: Address already in use", ran.exception.what)
     assert not (Path(task.run_path) / "capture.log").exists()
+
+
+def test_the_port_of_a_task_that_runs_already_is_not_to_blame(task: Task, port: int) -> None:
+    at = f"127.0.0.1:{port}"
+    with live.lock(task.run_path, "pipeline"), served(task, at, "capture", "pipeline"):
+        with pytest.raises(ConfigError) as told, served(task, at, "capture", "pipeline"):
+            pass
+        assert re.match(r"pipeline of this task is already running, as .*; metrics cannot", told.value.what)
+        assert told.value.where == task.run_path and "stop that process first" in (told.value.hint or "")
+    with served(task, at, "pipeline"), pytest.raises(ConfigError) as told, served(task, at, "pipeline"):
+        pass
+    assert told.value.what.startswith("metrics cannot be served")
+    assert "give --metrics a host of this machine and a port" in (told.value.hint or "")

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -86,6 +86,12 @@ def refuse(folder: str | Path, name: str, *, within: float = 0.0) -> None:
         if time.monotonic() >= end or (there and not there.here):
             raise _runs(home, name, there)
         time.sleep(0.05)
+
+
+def running(folder: str | Path, names: Iterable[str]) -> TailraceError | None:
+    """What `refuse` would raise for the first of these halves that another process holds, at first sight."""
+    home = Path(folder)
+    return next((_runs(home, n, newest(home, n)) for n in names if locked(home, n)), None)
 
 
 def _runs(home: Path, name: str, there: Holder | None) -> ConfigError:

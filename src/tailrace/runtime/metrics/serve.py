@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import Any
 
 from ...config.task import Task
 from ...errors import ConfigError
+from ...state import live
 
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.%\w]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>\d{1,5})")
 _WHERE = "--metrics"
@@ -70,14 +72,19 @@ def served(task: Task, at: str | None, *halves: str) -> Iterator[Served]:
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
-        raise ConfigError(
-            f"metrics cannot be served at {at}: {error.strerror or error}",
-            where=_WHERE,
-            hint="name a host of this machine and a port that no other process listens on",
-        ) from error
+        raise _not_served(task, at, halves, error) from error
     try:
         yield watched
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def _not_served(task: Task, at: str, halves: tuple[str, ...], error: OSError) -> ConfigError:
+    """Why nobody can listen at an address: perhaps because the task runs already."""
+    what = f"metrics cannot be served at {at}: {error.strerror or error}"
+    if error.errno == errno.EADDRINUSE and (other := live.running(task.run_path, halves)) is not None:
+        return ConfigError(f"{other.what}; {what}", where=other.where, hint=other.hint)
+    hint = f"give {_WHERE} a host of this machine and a port that no other process listens on"
+    return ConfigError(what, where=_WHERE, hint=hint)
