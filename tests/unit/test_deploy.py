@@ -23,7 +23,7 @@ ELSEWHERE = {"up", "process_resident_memory_bytes"}
 """Metrics of Prometheus itself, and of every process that its library serves."""
 _WORDS = {
     "by", "on", "ignoring", "unless", "and", "time", "rate", "increase", "sum", "max", "min", "count", "topk",
-    "histogram_quantile", "or", "label_values",
+    "histogram_quantile", "or", "label_values", "last_over_time",
 }  # fmt: skip
 
 
@@ -86,6 +86,24 @@ def test_states_and_kinds_that_are_asked_for_exist() -> None:
             for label, values in re.findall(r'(\w+)\s*(?:=~|!~|=|!=)\s*"([^"]*)"', inside):
                 if label in ("state", "stage", "process", "kind", "operation") and "$" not in values:
                     assert all(f"`{v}`" in said[SERIES[name].name] for v in values.split("|"))
+
+
+@pytest.mark.parametrize("stage", ["apply", "store", "maintenance"])
+def test_a_stage_that_has_never_succeeded_is_late_too(stage: str) -> None:
+    """Such a stage has no series: a rule that has it on the right of `and` cannot come true."""
+    success = rf"tailrace_stage_last_success_timestamp_seconds{{stage=\"{stage}\"}}"
+    found = [" ".join(r["expr"].split()) for r in rules() if re.search(success, r["expr"])]
+    started = r"time\(\) - tailrace_process_start_time_seconds{process=\"pipeline\"} > (.*?)"
+    late = re.compile(rf"{started} unless on \(task\) time\(\) - {success} <= \1")
+    assert len(found) == 1 and late.search(found[0])
+
+
+@pytest.mark.parametrize("name", ["tailrace_source_retained_bytes", "tailrace_source_headroom_bytes"])
+def test_what_the_source_keeps_is_known_after_capture_has_ended(name: str) -> None:
+    """Which has no series while capture does not run, when it matters most."""
+    (found,) = [" ".join(r["expr"].split()) for r in rules() if name in r["expr"]]
+    running = r'unless on \(task\) tailrace_process_state{process="capture", state="running"} == 1'
+    assert re.fullmatch(rf"{name} ([<>].*) or last_over_time\({name}\[1d\]\) \1 {running}", found)
 
 
 def test_every_rule_says_what_is_the_matter() -> None:

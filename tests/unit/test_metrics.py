@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import re
 import socket
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -131,6 +132,10 @@ def test_what_they_say(running: Task, counted: Counts, port: int) -> None:
         "tailrace_state_readable": 1,
     }  # fmt: skip
     assert {name: value(found, name) for name in said} == said
+    started = [
+        value(found, "tailrace_process_start_time_seconds", process=p) for p in ("capture", "pipeline")
+    ]
+    assert all(began.timestamp() - 1 <= at <= time.time() for at in started)
     table = {
         "tailrace_table_behind_rows": 4, "tailrace_table_baseline_rows": 100,
         "tailrace_table_stored_rows_total": 13, "tailrace_flagged_changes_total": 4,

@@ -53,6 +53,7 @@ class TaskCollector(Collector):
         self, task: Task, halves: frozenset[str], counted: Callable[[], Mapping[str, Any] | None]
     ) -> None:
         self._task, self._halves, self._counted = task, halves, counted
+        self._began = time.time()
         self._lsn = task.source.url.startswith(("postgresql:", "postgres:"))
         self._lock, self._read_at, self._state = threading.Lock(), -FRESH_S, list[Sample]()
 
@@ -76,6 +77,9 @@ class TaskCollector(Collector):
 
     def _look(self) -> list[Sample]:
         known = [Sample("tailrace_build_info", (__version__,), 1)]
+        known += [
+            Sample("tailrace_process_start_time_seconds", (half,), self._began) for half in self._halves
+        ]
         try:
             read = [*self._read()]
         except (OSError, ValueError, DeltaError, TailraceError) as error:

@@ -60,6 +60,10 @@ _ALL: Final = (
         ("process", "state"),
     ),
     Metric(
+        "tailrace_process_start_time_seconds", "gauge", "both",
+        "Since when the process that answers has that half (`capture`, `pipeline`; Unix time).", ("process",),
+    ),
+    Metric(
         "tailrace_stage_last_success_timestamp_seconds", "gauge", "both",
         "When a stage last succeeded (Unix time): `capture` read from its source (also if there was "
         "nothing new); `store` and `apply` completed a batch since the process began; `maintenance` "
