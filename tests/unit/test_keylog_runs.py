@@ -174,16 +174,16 @@ def test_what_a_consumer_needs_stays(tmp_path: Path) -> None:
 def test_a_consumer_that_registers_while_a_prune_begins_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, (one, two, *_) = three_runs(tmp_path)
+    keylog, (one, two, *_) = three_runs(tmp_path)
     promise = Consumers.promise
 
-    def late(self: Consumers, upto: int, version: int) -> bool:
+    def late(self: Consumers, upto: int, version: int, *, log: int = -1) -> bool:
         if not self.all():
-            add_consumer(log, "audit")
-        return promise(self, upto, version)
+            add_consumer(keylog, "audit")
+        return promise(self, upto, version, log=log)
 
     monkeypatch.setattr(Consumers, "promise", late)
-    assert prune(log, 1).as_dict() == {"runs": [], "rows": 0, "held": {one: "audit", two: "audit"}}
+    assert prune(keylog, 1).as_dict() == {"runs": [], "rows": 0, "held": {one: "audit", two: "audit"}}
 
 
 def test_consumers_that_cannot_be(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import time
 from collections.abc import Callable
@@ -222,9 +221,18 @@ def test_a_validation_keeps_everything_until_it_ends_or_died_long_ago(tmp_path: 
     with consumers_of(home.task).held("validate", most_s=3600):
         assert first(home) == 1
     assert consumers_of(home.task).all() == []
-    now = dt.datetime.now(dt.timezone.utc)
-    consumers_of(home.task).add("validate (gone)", until=now - dt.timedelta(seconds=1))
+    consumers_of(home.task)._hold("validate (gone)", -1)
     assert first(home) == 29
+
+
+def test_a_validation_that_lasts_longer_than_its_hold_says_again_that_it_is_there(tmp_path: Path) -> None:
+    readers = consumers_of(Home(tmp_path, upto=4).task)
+    with readers.held("validate", most_s=2):
+        until = readers.all()[0].until
+        time.sleep(2.5)
+        (one,) = readers.all()
+        assert until is not None and one.until is not None and one.until > until
+    assert readers.all() == []
 
 
 def test_a_consumer_that_registers_while_a_purge_begins_is_seen(
@@ -235,11 +243,11 @@ def test_a_consumer_that_registers_while_a_purge_begins_is_seen(
     readers.add("other")
     readers.remove("other")
 
-    def late(self: consumers.Consumers, upto: int, version: int) -> bool:
+    def late(self: consumers.Consumers, upto: int, version: int, *, log: int = -1) -> bool:
         if not readers.all():
             readers.add("lake")
             readers.acknowledge("lake", 8)
-        return promise(self, upto, version)
+        return promise(self, upto, version, log=log)
 
     monkeypatch.setattr(consumers.Consumers, "promise", late)
     assert first(home) == 9
@@ -251,8 +259,8 @@ def test_a_resync_that_is_asked_for_once_a_purge_has_looked_needs_nothing_of_wha
 ) -> None:
     home, promise = Home(tmp_path), consumers.Consumers.promise
 
-    def asked(self: consumers.Consumers, upto: int, version: int) -> bool:
-        done = promise(self, upto, version)
+    def asked(self: consumers.Consumers, upto: int, version: int, *, log: int = -1) -> bool:
+        done = promise(self, upto, version, log=log)
         if done:
             home.order("resync")
         return done

@@ -8,16 +8,22 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
+from tailrace.cli.main import app
 from tailrace.cli.screen import reasons
 from tailrace.errors import ConfigError
 from tailrace.lake import delta as lake
-from tailrace.operate import consumers
+from tailrace.operate import consumers, purging
 from tailrace.operate.consumers import consumers_of
+from tailrace.operate.laggards import log_removed
+from tailrace.operate.purging import purge_task
 from tailrace.operate.status import status
+from tailrace.state import ledger
 from tailrace.store.kept import kept
 
-from .retention_home import NOTE, Home, first
+from .retention_home import NOTE, NOW, Home, first, seq
 
 pytestmark = pytest.mark.unit
 
@@ -79,3 +85,51 @@ def test_a_consumer_that_has_not_moved_for_a_day_is_said(tmp_path: Path) -> None
     assert reasons(status(home.task))[-1] == f"consumer lake: {said}"
     readers.acknowledge("lake", 36)
     assert status(home.task).consumers == {}
+
+
+def applied_all(home: Home) -> None:
+    lake.create(home.task.control_path("applied"), ledger.APPLIED_SCHEMA)
+    lake.commit(home.task.control_path("applied"), [], progress={"tailrace/applied": 36})
+
+
+def test_a_consumer_of_log_is_told_what_has_been_removed_from_it(tmp_path: Path) -> None:
+    home = Home(tmp_path, "maintenance: {keep_log: 1h}")
+    path, readers = home.task.log_path, consumers_of(home.task)
+    for numbers in ([1, 2], [3, 4], [5, 6]):
+        lake.append(path, pa.table({"CHANGE_SEQ": [seq(n, 0) for n in numbers]}))
+    applied_all(home)
+    purge_task(home.task, now=NOW.timestamp() + 7200)
+    assert (kept(path), log_removed(home.task)) == (4, 4)
+
+    def tailrace(*words: str) -> Result:
+        return CliRunner().invoke(app, ["consumer", str(home.file), *words])
+
+    told = "records of LOG up to number 4 have been removed, or are about to be: it can read those after that"
+    assert told in tailrace("add", "lake", "--log").stderr and told not in tailrace("add", "other").stderr
+    missed = "'lake' has read up to 2, but records of LOG up to 4 have been removed"
+    assert (
+        missed in str(tailrace("ack", "lake", "2").exception) and tailrace("ack", "other", "2").exit_code == 0
+    )
+    assert tailrace("ack", "lake", "4").exit_code == 0 and status(home.task).consumers == {}
+    readers._change(lambda have: [replace(c, acknowledged=2) for c in have])  # as earlier releases let it
+    said = "it has acknowledged 2, but records of LOG up to 4 have been removed: it misses some"
+    assert status(home.task).consumers == {"lake": said}
+
+
+def test_a_consumer_that_registers_while_log_is_purged_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes too late to keep what goes, and before it has gone."""
+    home = Home(tmp_path, "maintenance: {keep_log: 1h}")
+    for numbers in ([1, 2], [3, 4]):
+        lake.append(home.task.log_path, pa.table({"CHANGE_SEQ": [seq(n, 0) for n in numbers]}))
+    applied_all(home)
+    seen: list[int] = []
+
+    def looks(line: purging.Line, *, dry_run: bool) -> purging.Line:
+        seen.append(log_removed(home.task))
+        return line
+
+    monkeypatch.setattr(purging.Line, "done", looks)
+    purge_task(home.task, now=NOW.timestamp() + 7200)
+    assert seen == [2] and kept(home.task.log_path) == -1

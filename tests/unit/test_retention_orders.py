@@ -109,10 +109,10 @@ class Story:
         promise, trim = Consumers.promise, purging.trim
         todo, done = [between] if between else [], []
 
-        def late(readers: Consumers, upto: int, version: int) -> bool:
+        def late(readers: Consumers, upto: int, version: int, *, log: int = -1) -> bool:
             while todo:
                 todo.pop()()
-            return promise(readers, upto, version)
+            return promise(readers, upto, version, log=log)
 
         def once(*args: object, **more: object) -> object:
             if dies and done:

@@ -224,6 +224,7 @@ def add_consumer(
     """Register a consumer: from now on, changes that it has not acknowledged are not removed."""
     from ..operate import ordering
     from ..operate.consumers import consumers_of
+    from ..operate.laggards import log_removed
 
     task = _load(ctx.obj)
     # Patterns may match future tables; one with a comma is more likely to be two.
@@ -233,6 +234,9 @@ def add_consumer(
     registered.add(name, tables=tables or None, log=log)
     if (gone := registered.promised) > 0:
         said = f"{escape(name)}: changes up to number {gone:,} have been removed, or are about to be"
+        err.print(f"[yellow]{said}: it can read those after that[/]", soft_wrap=True)
+    if log and (gone := log_removed(task)) > 0:
+        said = f"{escape(name)}: records of LOG up to number {gone:,} have been removed, or are about to be"
         err.print(f"[yellow]{said}: it can read those after that[/]", soft_wrap=True)
     list_consumers(ctx, as_json)
 
@@ -248,13 +252,13 @@ def acknowledge(
     as_json: Json = False,
 ) -> None:
     """Record how far a consumer has read."""
-    from ..operate.consumers import consumers_of
+    from ..operate import laggards
     from ..operate.purging import number_at
 
     task = _load(ctx.obj)
     with given():
         number = number_at(task, position)
-    consumers_of(task).acknowledge(name, number)
+    laggards.acknowledge(task, name, number)
     list_consumers(ctx, as_json)
 
 

@@ -34,7 +34,7 @@ from ..state import ledger, live
 from ..state.ledger import Baseline
 from ..state.orders import of_task
 from ..state.streams import ANEW, MAKING, newest
-from .consumers import consumers_said
+from .laggards import consumers_said
 from .name_checks import name_findings
 from .ordering import known
 

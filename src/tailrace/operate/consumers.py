@@ -21,23 +21,26 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 import os
 import platform
+import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from ..config.task import Task
-from ..errors import ConfigError
+from ..errors import ConfigError, TailraceError
 from ..lake import delta as lake
 from ..lake.failpoints import reach
-from ..state.ledger import STORE_APP
 
+logger = logging.getLogger("tailrace.retention")
 SCHEMA = pa.schema(
     [
         ("name", pa.string()), ("acknowledged", pa.int64()), ("since", pa.timestamp("us", "UTC")),
@@ -47,8 +50,10 @@ SCHEMA = pa.schema(
 )  # fmt: skip
 NOTHING_YET = -1
 HELD_S = 86_400.0
-PROMISED = "tailrace/kept"
-"""The app id used in the tables that changes are removed from."""
+_RENEWALS = 4
+"""How often who holds everything says so again, while that lasts."""
+PROMISED, _PROMISED_LOG = "tailrace/kept", "tailrace/kept-log"
+"""The app id used in the tables that changes are removed from; that of LOG, whose records go sooner."""
 _TRIES, _VACUUM_EVERY, _VACUUM_S = 20, 50, 86_400.0
 
 
@@ -98,33 +103,6 @@ def names_of(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
-def laggards(found: Iterable[Consumer], stored: int, kept: int, now: dt.datetime) -> dict[str, str]:
-    """What is to be said of consumers, by name: of those that have not moved for a day, though there is
-    something to read, and of those that miss changes. `kept`: the number behind which there is all.
-
-    >>> at = dt.datetime(2026, 1, 1)
-    >>> one = Consumer("lake", 7, at, at)
-    >>> laggards([one], 7, -1, at + dt.timedelta(days=9)), laggards([one], 8, -1, at + dt.timedelta(hours=9))
-    ({}, {})
-    >>> laggards([one], 8, -1, at + dt.timedelta(days=9))
-    {'lake': 'it has acknowledged 7 of 8, and nothing for 9 days: old changes are kept for it'}
-    >>> laggards([one], 12, 9, at)
-    {'lake': 'it has acknowledged 7, but changes up to 9 have been removed: it may miss some'}
-    """
-    said = {}
-    for one in found:
-        days = (now - one.at).days
-        if 0 <= one.acknowledged < kept:
-            said[one.name] = (
-                f"it has acknowledged {one.acknowledged}, but changes up to {kept} have been removed: it "
-                "may miss some"
-            )
-        elif days >= 1 and one.acknowledged < stored and one.until is None:
-            moved = f"it has acknowledged {max(one.acknowledged, 0)} of {stored}, and nothing for {days} days"
-            said[one.name] = f"{moved}: old changes are kept for it"
-    return said
-
-
 @dataclass(frozen=True)
 class Consumers:
     """The consumers in a table; `hint` says how one is registered."""
@@ -152,13 +130,20 @@ class Consumers:
         """The number up to which retention has removed changes, or is about to; -1: none."""
         return lake.progress(self.path, PROMISED)
 
-    def promise(self, upto: int, version: int) -> bool:
-        """Records that retention is about to remove changes up to a number; False if the consumers are no
-        longer those of that version: read them again."""
+    @property
+    def promised_log(self) -> int:
+        """The same of LOG's records."""
+        return lake.progress(self.path, _PROMISED_LOG)
+
+    def promise(self, upto: int, version: int, *, log: int = NOTHING_YET) -> bool:
+        """Records that retention is about to remove changes up to a number, records of LOG up to another;
+        False if the consumers are no longer those of that version: read them again."""
         if version < 0:
             lake.create(self.path, SCHEMA)
             return False
         progress = {PROMISED: max(upto, self.promised, 0)}
+        if log != NOTHING_YET:
+            progress[_PROMISED_LOG] = max(log, self.promised_log)
         return lake.commit(self.path, [], progress=progress, begin=True, only_after=version) is not None
 
     def add(
@@ -167,7 +152,6 @@ class Consumers:
         *,
         tables: Sequence[str] | None = None,
         log: bool = False,
-        until: dt.datetime | None = None,
     ) -> None:
         """Registers a consumer: it needs everything that exists now, of all tables or of those with names
         like these.
@@ -185,7 +169,7 @@ class Consumers:
                 )
             now = dt.datetime.now(dt.timezone.utc)
             mine = None if tables is None else tuple(tables)
-            return [*have, Consumer(name, NOTHING_YET, now, now, mine, log, until)]
+            return [*have, Consumer(name, NOTHING_YET, now, now, mine, log)]
 
         self._change(added)
 
@@ -226,14 +210,35 @@ class Consumers:
 
     @contextmanager
     def held(self, who: str, *, most_s: float = HELD_S) -> Iterator[None]:
-        """Keeps everything until the block ends; at most that many seconds if the process dies within it."""
-        now = dt.datetime.now(dt.timezone.utc)
+        """Keeps everything but LOG until the block ends, which a thread says again from time to time; at most
+        that many seconds if the process dies within it."""
         name = f"{who} ({platform.node()}, process {os.getpid()}, {uuid.uuid4().hex[:6]})"
-        self.add(name, until=now + dt.timedelta(seconds=most_s))
+        self._hold(name, most_s)
+        over = threading.Event()
+        thread = threading.Thread(target=self._holding, args=(name, most_s, over), daemon=True, name=name)
+        thread.start()
         try:
             yield
         finally:
+            over.set()
+            thread.join()
             self._change(lambda have: [c for c in have if c.name != name])
+
+    def _hold(self, name: str, most_s: float) -> None:
+        """Registers a consumer that expires, or registers it again."""
+        now = dt.datetime.now(dt.timezone.utc)
+        mine = Consumer(name, NOTHING_YET, now, now, until=now + dt.timedelta(seconds=most_s))
+        self._change(lambda have: [*(c for c in have if c.name != name), mine])
+
+    def _holding(self, name: str, most_s: float, over: threading.Event) -> None:
+        wait = most_s / _RENEWALS
+        while not over.wait(wait):
+            try:
+                self._hold(name, most_s)
+                wait = most_s / _RENEWALS
+            except (OSError, DeltaError, TailraceError) as error:  # there is time to try again
+                logger.warning("%s cannot be registered again, tries soon: %s", name, error)
+                wait = most_s / _RENEWALS / 10
 
     def _known(self, have: list[Consumer], name: str) -> Consumer:
         for one in have:
@@ -269,12 +274,3 @@ def _named(text: str | None) -> dict[str, tuple[str, ...]]:
 def consumers_of(task: Task) -> Consumers:
     """The registered consumers of a task's change tables, TRACKING and LOG."""
     return Consumers(task.control_path("consumers"), "`tailrace consumer TASK add NAME` registers one")
-
-
-def consumers_said(task: Task) -> dict[str, str]:
-    """Warnings about a task's consumers, by name: see `laggards`."""
-    found = consumers_of(task).all()
-    if not found:
-        return {}
-    stored, kept = (lake.progress(task.tracking_path, app) for app in (STORE_APP, PROMISED))
-    return laggards(found, stored, kept, dt.datetime.now(dt.timezone.utc))

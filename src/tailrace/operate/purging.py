@@ -149,7 +149,8 @@ def purge_task(
         lines = _Plan(task, order or PurgeOrder(), found, time.time() if now is None else now).lines()
         todo = [one for one in lines if one.any]
         most = max((one.goes.most for one in todo if one.table != LOG), default=-1)
-        if dry_run or not todo or readers.promise(most, version):
+        gone = max((one.goes.most for one in todo if one.table == LOG), default=-1)
+        if dry_run or not todo or readers.promise(most, version, log=gone):
             break
     else:
         raise ConfigError("the consumers are constantly being written by other processes", where=readers.path)

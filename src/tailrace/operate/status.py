@@ -24,7 +24,7 @@ from ..state.capture_state import AWAY, RECONNECTING, RUNNING
 from ..state.orders import TableControl, of_task, target_names
 from ..state.totals import Totals
 from . import control_tables
-from .consumers import consumers_said
+from .laggards import consumers_said
 
 ENDED = ("stopped", "drained")
 SILENT_S = 60.0
