@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,14 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli import main as cli
+from tailrace.cli import screen
 from tailrace.config.task import load
 from tailrace.errors import ConfigError, LeaseLostError
 from tailrace.lake import delta as lake
 from tailrace.lake import guards
+from tailrace.operate.status import process, status
 from tailrace.state import lease_files, leases, live
+from tailrace.state.capture_state import CaptureState
 from tailrace.state.lease_files import Holder, newest
 
 pytestmark = pytest.mark.unit
@@ -281,3 +285,22 @@ def test_a_lease_is_renewed_where_nothing_can_be_written(
     monkeypatch.setattr(Path, "write_text", full)
     lease_files.write(tmp_path, "capture", mine)
     assert file.stat().st_mtime > 0 and json.loads(file.read_text())["pid"] == 7
+
+
+def test_status_says_since_when_a_process_on_another_host_was_not_heard_of(
+    tmp_path: Path, on_host: Callable[[str], None]
+) -> None:
+    (tmp_path / "t.yaml").write_text("name: t\nsource: {url: 'postgresql://db/shop'}\n")
+    task = load(tmp_path / "t.yaml")
+    folder = Path(task.run_path)
+    folder.mkdir(parents=True)
+    CaptureState("running").tell(task.run_path)
+    assert lease_files.make(folder, "capture", Holder(1, "east", "kernel of east", 7, "id"))
+    on_host("west")
+    assert "unheard_since" not in (process(task, "capture") or {})
+    then = time.time() - 60  # it was killed: its lease ran out, and is not too old yet
+    os.utime(lease_files.file_of(folder, "capture", 1), (then, then))
+    said = process(task, "capture")
+    assert said is not None and said["running"]
+    assert abs(datetime.fromisoformat(said["unheard_since"]).timestamp() - then) < 5
+    assert "not heard of since" in "\n".join(screen.reasons(status(task)) + screen._processes(status(task)))

@@ -150,7 +150,10 @@ def _process(name: str, said: dict[str, Any] | None) -> str:
         if said.get("ended"):
             return f"{words}: {str(said['ended']).splitlines()[0]}"
         return words if ended else f"{words}: it did not end normally"
-    return f"{name} {said.get('state')}"
+    words = f"{name} {said.get('state')}"
+    if unheard := said.get("unheard_since"):
+        return f"{words}, but not heard of since {_moment(unheard)}: its host may be down"
+    return words
 
 
 def _moment(iso: str) -> str:

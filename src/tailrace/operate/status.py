@@ -88,6 +88,7 @@ class Status:
     `capture` and `pipeline` are what these processes last said of themselves (`control.live`; None: they
     never ran) with `running`, whether they are there, and `since`, since when they are not (UTC, ISO 8601).
     `unreachable_since`: since when one of them, reconnecting, has not reached its source or target.
+    `unheard_since`: since when nothing was heard of one on another host, which may be dead.
     What only a capture that reaches its source can tell is None otherwise: `lag_bytes`, `lag_seconds`,
     `retained_bytes`, `left_bytes` (`control.capture_state`), `rate`. `consumers`: by name what is to be said
     of consumers that keep old changes for long. `seconds_unstored`: how long the oldest change of LOG has
@@ -297,6 +298,9 @@ def process(task: Task, name: str) -> dict[str, Any] | None:
     if found.get("state") == RECONNECTING:
         found["unreachable_since"] = found.get("since")
     found |= {"running": running, "since": None if running else found["at"]}
+    if running and (unheard := live.unheard_s(task.run_path, name)):
+        heard = dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=unheard)
+        found["unheard_since"] = heard.isoformat(timespec="seconds")
     silent = running and age_s(found["at"]) > SILENT_S
     if name == "capture" and (not running or silent or found.get("state") != RUNNING):
         found |= dict.fromkeys(_TOLD_BY_CAPTURE)

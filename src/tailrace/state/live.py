@@ -30,7 +30,7 @@ from typing import IO
 from ..errors import ConfigError, LeaseLostError, TailraceError, room
 from ..lake import guards
 from . import leases
-from .lease_files import Holder, newest
+from .lease_files import Holder, age, file_of, newest
 from .leases import Lease
 
 
@@ -86,6 +86,16 @@ def refuse(folder: str | Path, name: str, *, within: float = 0.0) -> None:
         if time.monotonic() >= end or (there and not there.here):
             raise _runs(home, name, there)
         time.sleep(0.05)
+
+
+def unheard_s(folder: str | Path, name: str) -> float:
+    """Seconds since the holder of a half was last heard of, if its lease has run out since: it may be dead. 0
+    of one on this machine: the operating system's lock tells at once."""
+    there = newest(Path(folder), name)
+    if there is None or there.here:
+        return 0.0
+    seconds = age(Path(folder), file_of(Path(folder), name, there.term))
+    return seconds if seconds > there.period else 0.0
 
 
 def running(folder: str | Path, names: Iterable[str]) -> TailraceError | None:
