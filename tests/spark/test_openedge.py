@@ -3,6 +3,8 @@ from sparse images, policy dumps."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
@@ -317,10 +319,18 @@ def test_full_rows_from_sparse_images(spark):
     base = spark.createDataFrame([(2, "old", "older")], "id int, name string, note string")
     want[6] = (2, "b", "older")
     assert values(rebuild(sparse, by="key", base=base)) == want
+    for odd, said in (
+        ("2 as id, 1.5 as name, 'older' as note", "name is decimal(2,1), not string"),
+        ("2 as id, 'old' as name", "it lacks note"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            rebuild(sparse, by="key", base=spark.sql(f"SELECT {odd}"))
     # By recid a change of the key changes nothing: the row is the same.
     moved = change_table(spark, images[9:], columns=columns)
     by_recid = moved.with_df(moved.df.withColumn("header__recid", F.lit("7")))
     assert values(rebuild(by_recid))[-1] == (2, "c", "y")
+    with pytest.raises(ConfigError, match="it lacks header__recid"):
+        rebuild(by_recid, base=base)
     with pytest.raises(ConfigError, match="no recid"):
         rebuild(sparse, by="recid")
 

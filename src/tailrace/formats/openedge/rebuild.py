@@ -39,13 +39,15 @@ def rebuild(
             and tenant) when they are known by it.
 
     Raises:
-        ConfigError: there is no such identity.
+        ConfigError: there is no such identity; `base` lacks a column, or has one of another type.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     by = by or ("recid" if changes.header("recid") in changes.df.columns else "key")
     identity = _identity(changes, by)
+    if base is not None:
+        _refuse(changes, by, base)
     df = _prepared(changes, by, base)
     seq, oper = F.col(changes.header("change_seq")), F.col(changes.header("change_oper"))
     generation = F.size(F.filter(F.col(_TRUNCATES), lambda t: t < seq))
@@ -84,6 +86,28 @@ def _identity(changes: ChangeTable, by: str) -> list[Column]:
         raise ConfigError("the change table has no recid", where=changes.name, hint="rebuild by key")
     parts = [F.col(h) for n in _PART if (h := changes.header(n)) in changes.df.columns]
     return [F.col(changes.header("recid")), *(F.coalesce(p, F.lit(0)) for p in parts)]
+
+
+def _refuse(changes: ChangeTable, by: str, base: DataFrame) -> None:
+    """Raises ConfigError for a base whose columns are not those of the changes: a union would make NULL of
+    what is not there, and another type of both."""
+    wanted = {f.name: f.dataType.simpleString() for f in changes.df.schema}
+    known = [changes.header(n) for n in ("recid", *_PART)] if by == "recid" else []
+    needed = [*changes.columns, *(h for h in known if h in wanted)]
+    there = {f.name.lower(): f.dataType.simpleString() for f in base.schema}
+    lacks = [n for n in needed if n.lower() not in there]
+    wrong = [
+        f"{n} is {kind}, not {wanted[n]}"
+        for n in needed
+        if (kind := there.get(n.lower(), wanted[n])) != wanted[n]
+    ]
+    if lacks or wrong:
+        said = ([f"it lacks {', '.join(lacks)}"] if lacks else []) + wrong
+        raise ConfigError(
+            f"the base has other columns than the changes: {'; '.join(said)}",
+            where=changes.name,
+            hint="give `base` the columns of the change table, in their types: `base.withColumn(name, cast)`",
+        )
 
 
 def _resets(changes: ChangeTable, by: str) -> Column:
