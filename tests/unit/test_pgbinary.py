@@ -120,8 +120,10 @@ def test_large_batches_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_postgresql_cannot_hold() -> None:
-    with pytest.raises(ValueRangeError, match=r"'s' has a text with the character U\+0000"):
+    with pytest.raises(ValueRangeError, match=r"'s' has a text with the character U\+0000") as told:
         sent(pa.record_batch({"s": ["fine", "a\0b"]}))
+    for there in ("`columns: {s: 'replace(s, char(0))'}`", "`tailrace apply --tables`", "(`types`)"):
+        assert there in (told.value.hint or "")
     assert sent(pa.record_batch({"s": ["a\0b", "fine"]}).slice(1)).endswith(b"fine")
     with pytest.raises(UnsupportedError, match="no PostgreSQL type for list<item: list"):
         sent(pa.record_batch({"l": pa.array([[[1]]])}))

@@ -138,7 +138,9 @@ def _check_text(name: str, data: pa.Array) -> None:
         raise ValueRangeError(
             f"column {name!r} has a text with the character U+0000, which PostgreSQL cannot hold",
             where="COPY",
-            hint="remove it at the source, or keep the column as binary with `types` in the task file",
+            hint="remove it at the source, or with a mapping, "
+            f"`columns: {{{name}: 'replace({name}, char(0))'}}`, under `tables` in the task file, or in the "
+            "file of `tailrace apply --tables`; a task file can also keep the column as binary (`types`)",
         )
 
 

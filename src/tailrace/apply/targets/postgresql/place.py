@@ -44,7 +44,8 @@ _HINTS = {
     "0A000": "take off what others made of the target (views, foreign keys), then apply again",
     "22001": "the target's column is narrower than the change's; let tailrace make the target's tables",
     "22003": "the target's column is narrower than the change's; let tailrace make the target's tables",
-    "22008": "the value is outside of what PostgreSQL's type holds; keep the column as string with `types`",
+    "22008": "the value is outside of what PostgreSQL's type holds; keep the column as string: `types` in "
+    "the task file; with `tailrace apply` a mapping, `--tables FILE` (docs/mapping.md)",
     "23502": "a NOT NULL that others gave to the target refuses a row; take it off",
     "23503": "a foreign key that others gave to the target refuses a row; take it off, or make it "
     "DEFERRABLE INITIALLY DEFERRED if it refers to its own table",
