@@ -13,6 +13,7 @@ TailraceError
 ├── ApplyError         changes that could not be applied to a target
 │   ├── BaselineNeededError  they never can: the table needs a new baseline
 │   ├── ConstraintError  a constraint of the target refuses a row
+│   ├── OtherTableError  another table has the target's name
 │   ├── TargetLostError  the target's server went away; trying again is safe
 │   └── ConcurrentCommitError  somebody else committed to the target first; doing it again is safe
 ├── LeaseLostError     another process has taken over what this one did
@@ -153,6 +154,10 @@ class ConcurrentCommitError(ApplyError):
 
 class NameTakenError(ApplyError):
     """The name that a target should get is already in use."""
+
+
+class OtherTableError(ApplyError):
+    """Another table has a target's name: somebody made it, or put it there. It is left alone."""
 
 
 class LeaseLostError(TailraceError):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ..config.task import Task
-from ..errors import ApplyError
+from ..errors import ApplyError, OtherTableError
 from ..model.change import Relation
 from ..sources.base import Finding
 from ..sources.postgresql.connect import Session
@@ -23,9 +23,9 @@ _THERE = "SELECT name FROM unnest(%s::text[]) name WHERE to_regclass(name) IS NO
 def adoption_findings(
     task: Task, tables: Sequence[str], relation: Callable[[str], Relation]
 ) -> list[Finding]:
-    """Findings about targets that are there already and cannot be taken; none for Delta targets, and while
-    the target cannot be asked. Of a table with a mapping the columns are not looked at. `relation` gives a
-    source table's layout."""
+    """Findings about targets that are there already and cannot be taken, or have come in place of the task's;
+    none for Delta targets, and while the target cannot be asked. Of a table with a mapping the columns are
+    not looked at. `relation` gives a source table's layout."""
     if not task.target.database:
         return []
     places = applied_places(task, tables)
@@ -33,10 +33,22 @@ def adoption_findings(
     progress = Progress(place, task.name, places.__getitem__)
     with suppress(ApplyError), session(place, place.label) as mine:
         there = {row[0] for row in mine.execute(_THERE, ([progress.target(t) for t in places],)).fetchall()}
-        new = [t for t in places if progress.target(t) in there and progress.read(mine, t) is None]
+        mine_there = [t for t in places if progress.target(t) in there]
+        others = {t: one for t in mine_there for one in _of_other(mine, progress, t)}
+        new = [t for t in mine_there if t not in others and progress.read(mine, t) is None]
         plain = [t for t in new if task_map(task, t).plain]
         found = [one for t in plain for one in _of_table(task, mine, place, progress, relation(t))]
-        return found + [one for t in new if t not in plain for one in _of_mapped(mine, progress, t)]
+        found += [one for t in new if t not in plain for one in _of_mapped(mine, progress, t)]
+        return [*others.values(), *found]
+    return []
+
+
+def _of_other(mine: Session, progress: Progress, table: str) -> list[Finding]:
+    """That another table has the target's name."""
+    try:
+        progress.read(mine, table), progress.others(mine, table)
+    except OtherTableError as error:
+        return [Finding("error", error.what, table, error.hint or "")]
     return []
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ..config.policies import MEDIUM
 from ..config.task import Task
+from ..errors import OtherTableError
 from ..lake import delta as lake
 from ..state import ddl, ledger, orders
 from ..state.orders import TableControl
@@ -70,18 +71,26 @@ class Needs:
 
     def gone(self, tables: Iterable[str]) -> list[str]:
         """Those of the tables whose target lacks their baseline: it is gone, was made anew, or the task
-        looks for it elsewhere now. Those that get a new baseline are not among them."""
+        looks for it elsewhere now. Those that get a new baseline are not among them, nor those whose name
+        another table has: `adoption_checks` names these."""
         landed = [t for t in tables if self.landed(t)]
         if not landed:
             return []
         with self._standing() as standing:
-            return [t for t in landed if lacks_baseline(self._taken[t], standing(t))]
+            return [t for t in landed if self._lacks(t, standing)]
+
+    def _lacks(self, table: str, standing: Callable[[str], int | None]) -> bool:
+        try:
+            return lacks_baseline(self._taken[table], standing(table))
+        except OtherTableError:
+            return False
 
     def written(self, tables: Iterable[str]) -> set[str]:
         """Those of the tables whose target this task has written to, whether it has a baseline or not.
 
         Raises:
             ApplyError: the target cannot be asked.
+            OtherTableError: another table has a target's name.
         """
         with self._standing() as standing:
             return {t for t in tables if (reached := standing(t)) is not None and reached >= 0}
@@ -133,8 +142,11 @@ class Needs:
         return found
 
     def _reached(self, table: str) -> int:
-        with self._standing() as standing:
-            reached = standing(table)
+        try:
+            with self._standing() as standing:
+                reached = standing(table)
+        except OtherTableError:  # the target may come back
+            return NOTHING
         return NOTHING if reached is None else reached
 
     @contextmanager

@@ -16,6 +16,7 @@ import psycopg
 from ..apply.mapping.table_map import task_map
 from ..apply.targets.postgresql.constraint_notes import TABLE
 from ..apply.targets.postgresql.constraints import ConstraintSync, WantedConstraints
+from ..apply.targets.postgresql.other_table import noted
 from ..apply.targets.postgresql.place import Place, locked, session
 from ..apply.targets.postgresql.progress import TABLE as PROGRESS
 from ..config.task import Task
@@ -33,7 +34,8 @@ AGAIN_S = 3600.0
 _LOCK_WAIT = "5s"
 _TARGETS = """
 SELECT p."table", p.target, p.layout, to_regclass(p.target)::oid::bigint, {notes}
-FROM {progress} p WHERE p.task = %s AND p.part = '' AND NOT p.adopted AND to_regclass(p.target) IS NOT NULL
+FROM {progress} p WHERE p.task = %s AND p.part = '' AND NOT p.adopted
+    AND to_regclass(p.target)::oid::bigint = coalesce({noted}, to_regclass(p.target)::oid::bigint)
 ORDER BY 1
 """
 _NOTES = """
@@ -127,7 +129,7 @@ class ConstraintWatch:
         if there is None or not there[0]:
             return []
         notes = _NOTES.format(table=own) if there[1] else "NULL"
-        query = _TARGETS.format(progress=progress, notes=notes)
+        query = _TARGETS.format(progress=progress, notes=notes, noted=noted("p"))
         rows = on.execute(query.encode(), (self._task.name,)).fetchall()
         made = (
             _Target(t, target, Relation.from_json(layout), oid, notes)

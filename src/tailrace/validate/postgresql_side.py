@@ -16,7 +16,7 @@ from ..apply.targets.postgresql.place import Place, session
 from ..apply.targets.postgresql.progress import TABLE, Progress
 from ..capture import baseline
 from ..config.task import Task
-from ..errors import ConfigError
+from ..errors import ConfigError, OtherTableError, TailraceError
 from ..model.change import Relation
 from ..sources.base import BaselinePart, Snapshot
 from ..sources.postgresql.baseline import PgPartReader, parts
@@ -39,25 +39,22 @@ class HeldTable:
 
 @dataclass(frozen=True)
 class HeldTarget:
-    """A target as of one moment."""
+    """A target as of one moment; `wrong`: why tables cannot be compared."""
 
     place: Place
     snapshot: Snapshot
     tables: dict[str, HeldTable]
-    lacking: dict[str, list[str]] = field(default_factory=dict)
+    wrong: dict[str, TailraceError] = field(default_factory=dict)
 
     def table(self, name: str) -> HeldTable:
         """One of its tables.
 
         Raises:
-            ConfigError: the target does not have it, or (`lacking`) some of its columns.
+            ConfigError: the target does not have it, or lacks some of its columns.
+            OtherTableError: another table has its name.
         """
-        if name in self.lacking:
-            raise ConfigError(
-                f"the target of {name} lacks columns: {', '.join(self.lacking[name])}",
-                where=self.place.label,
-                hint="somebody dropped or renamed them: `tailrace resync` the table",
-            )
+        if name in self.wrong:
+            raise self.wrong[name]
         if name not in self.tables:
             raise missing(name, self.place.label)
         return self.tables[name]
@@ -90,19 +87,31 @@ def hold(task: Task, tables: Sequence[str]) -> Iterator[HeldTarget | None]:
         on.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         name = on.execute("SELECT pg_export_snapshot()").fetchone()
         held: dict[str, HeldTable] = {}
-        lacking: dict[str, list[str]] = {}
+        wrong: dict[str, TailraceError] = {}
         # A statement about a table that is not there would end the transaction.
         noted = on.execute("SELECT to_regclass(%s) IS NOT NULL", (place.own(TABLE),)).fetchone()
         for table in tables if noted == (True,) else ():
-            found = progress.read(on, table)
+            try:
+                found = progress.read(on, table)
+            except OtherTableError as error:
+                wrong[table] = error
+                continue
             oid = on.execute("SELECT to_regclass(%s)::oid::bigint", (progress.target(table),)).fetchone()
             if found is None or oid is None or oid[0] is None:
                 continue
             names_there = {r[0] for r in on.execute(_COLUMNS, (oid[0],)).fetchall()}
             if gone := [c.name for c in found.layout.columns if c.name not in names_there]:
-                lacking[table] = gone
+                wrong[table] = _lacks(table, gone, place)
                 continue
             there = Relation(oid[0], *progress.split(table), found.layout.identity, found.layout.columns)
             rows = parts(on, there, task.baseline.rows_per_part)
             held[table] = HeldTable(there, found.upto, rows, progress.own_rows(table))
-        yield HeldTarget(place, Snapshot(str(name[0] if name else ""), b""), held, lacking)
+        yield HeldTarget(place, Snapshot(str(name[0] if name else ""), b""), held, wrong)
+
+
+def _lacks(table: str, columns: Sequence[str], place: Place) -> ConfigError:
+    return ConfigError(
+        f"the target of {table} lacks columns: {', '.join(columns)}",
+        where=place.label,
+        hint="somebody dropped or renamed them: `tailrace resync` the table",
+    )

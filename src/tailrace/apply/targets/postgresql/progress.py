@@ -1,22 +1,26 @@
 """`tailrace_progress`: how far each table of each task is, in the database that holds the tables.
 
 A row changes in the transaction that changes its table, so the two cannot disagree. It also keeps the layout
-that the table was given: that is what columns are matched with when the layout changes.
+that the table was given: that is what columns are matched with when the layout changes. And it keeps the
+table's number (OID): one that somebody else puts under that name has another, and is no target.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import psycopg
 
 from ....model.change import Relation
 from ....sources.postgresql.connect import Session, literal, quoted
 from ...mapping import shared_rows as shared
+from .other_table import noted, other_table, there
 from .place import Place, number_of
 
+logger = logging.getLogger("tailrace.apply")
 TABLE = "tailrace_progress"
 _COLUMNS = """
     task text NOT NULL,
@@ -28,26 +32,37 @@ _COLUMNS = """
     applied_at timestamptz NOT NULL DEFAULT now(),
     part text NOT NULL DEFAULT '',
     adopted boolean NOT NULL DEFAULT false,
+    relid oid,
     PRIMARY KEY (task, "table"),
     UNIQUE (target, part)
 """
 """`part`: of a target that several sources may feed the constants that tell this one's rows, as JSON;
-`adopted`: somebody made the target for the task to fill."""
+`adopted`: somebody made the target for the task to fill; `relid`: its number, NULL: not noted yet."""
 _PARTS = """
     ADD COLUMN part text NOT NULL DEFAULT '', DROP CONSTRAINT IF EXISTS tailrace_progress_target_key,
     ADD UNIQUE (target, part)
 """
 """What a table of progress from before there were parts lacks."""
-_ADOPTED = "ADD COLUMN IF NOT EXISTS adopted boolean NOT NULL DEFAULT false"
+_LATER = "ADD COLUMN IF NOT EXISTS adopted boolean NOT NULL DEFAULT false, ADD COLUMN IF NOT EXISTS relid oid"
+
+
+_NOT_OWNED = (
+    "%s does not note the targets' numbers yet, and only its owner can add the column: until then it is not "
+    "seen when somebody puts another table under a target's name. As its owner: ALTER TABLE %s ADD COLUMN "
+    "relid oid"
+)
+_told = set[str]()
 
 
 @dataclass(frozen=True)
 class Reached:
-    """A table's row: the change number reached (-1: none yet), the transaction that wrote it, the layout."""
+    """A table's row: the change number reached (-1: none yet), the transaction that wrote it, the layout;
+    `noted`: whether it has the target's number."""
 
     upto: int
     version: int
     layout: Relation
+    noted: bool = field(default=True, compare=False)
 
 
 @dataclass(frozen=True)
@@ -89,15 +104,51 @@ class Progress:
         return " AND ".join(f"{quoted(n)} = {literal(v)}" for n, v in self.own(table).items()) or "true"
 
     def read(self, session: Session, table: str, *, lock: bool = False) -> Reached | None:
-        """The table's row; None when it has none, or its target is gone or another one."""
-        target = literal(self.target(table))
-        wanted = f"{self._of(table)} AND target = {target} AND to_regclass({target}) IS NOT NULL"
-        query = f"SELECT upto, version, layout FROM {self._table} WHERE {wanted}"
+        """The table's row; None when it has none, or its target is gone, or has another name.
+
+        Raises:
+            OtherTableError: another table has the target's name.
+        """
+        wanted = f"{self._of(table)} AND target = {literal(self.target(table))}"
+        numbers = f"{noted('p')}, {there(*self.split(table))}"
+        query = f"SELECT upto, version, layout, {numbers} FROM {self._table} p WHERE {wanted}"
         try:
             row = session.execute((query + (" FOR UPDATE" if lock else "")).encode()).fetchone()
         except psycopg.errors.UndefinedTable:
             return None
-        return Reached(int(row[0]), int(row[1]), Relation.from_json(row[2])) if row else None
+        if row is None or row[4] is None:
+            return None
+        self._refuse_other(table, row[3], row[4])
+        return Reached(int(row[0]), int(row[1]), Relation.from_json(row[2]), row[3] is not None)
+
+    def to_go_on(self, session: Session, table: str) -> Reached | None:
+        """As `read`, for who is about to write: a target whose number is not noted yet gets its note."""
+        found = self.read(session, table)
+        if found is not None and not found.noted:
+            self._note(session, table)
+        return found
+
+    def _note(self, session: Session, table: str) -> None:
+        """Notes the number of a target that an earlier release has made, or that was declared to be the one
+        (NULL). Whoever holds the table of progress for long is not waited for: the next batch tries again."""
+        try:
+            with session.transaction():
+                session.execute(b"SET LOCAL lock_timeout = '500ms'")
+                self.prepare(session)
+                mine = f"target = {literal(self.target(table))} AND relid IS NULL"
+                number = there(*self.split(table))
+                session.execute(f"UPDATE {self._table} SET relid = {number} WHERE {mine}".encode())
+        except psycopg.errors.LockNotAvailable:
+            return
+        except psycopg.errors.InsufficientPrivilege:
+            if self._place.label not in _told:
+                _told.add(self._place.label)
+                logger.warning(_NOT_OWNED, self._table, self._table)
+
+    def _refuse_other(self, table: str, number: int | None, now: int) -> None:
+        if number is not None and number != now:
+            where = f"{self._place.label}, {table}"
+            raise other_table(self._table, self.target(table), number, now, where)
 
     def advance(self, session: Session, table: str, upto: int) -> int:
         """Sets the number reached; gives the transaction's number."""
@@ -105,14 +156,21 @@ class Progress:
         return self._number(session, f"UPDATE {self._table} SET {changed} WHERE {self._of(table)}")
 
     def others(self, session: Session, table: str) -> list[Other]:
-        """The other sources, of any task, that feed the table's target."""
-        target = literal(self.target(table))
-        wanted = f"target = {target} AND part <> '' AND to_regclass({target}) IS NOT NULL"
-        query = f'SELECT task, "table", part, layout FROM {self._table} WHERE {wanted}'
+        """The other sources, of any task, that feed the table's target.
+
+        Raises:
+            OtherTableError: another table has the name of what they feed.
+        """
+        wanted = f"target = {literal(self.target(table))} AND part <> '' AND NOT ({self._of(table)})"
+        numbers = f"{noted('p')}, {there(*self.split(table))}"
+        query = f'SELECT task, "table", part, layout, {numbers} FROM {self._table} p WHERE {wanted}'
         try:
-            rows = session.execute(f"{query} AND NOT ({self._of(table)}) ORDER BY 1, 2".encode()).fetchall()
+            found = session.execute(f"{query} ORDER BY 1, 2".encode()).fetchall()
         except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
             return []
+        rows = [r for r in found if r[5] is not None]
+        for row in rows:
+            self._refuse_other(table, row[4], row[5])
         return [Other(f"{r[1]} of the task {r[0]}", json.loads(r[2]), Relation.from_json(r[3])) for r in rows]
 
     def begin(self, session: Session, table: str, layout: Relation, upto: int = -1) -> int:
@@ -120,13 +178,14 @@ class Progress:
         own = self.own(table)
         part = json.dumps(dict(own), sort_keys=True) if own else ""
         values = f"{literal(self._task)}, {literal(table)}, {literal(self.target(table))}, {upto}"
+        number = there(*self.split(table))
         return self._number(
             session,
-            f'INSERT INTO {self._table} (task, "table", target, upto, version, layout, part)'
-            f" VALUES ({values}, {TRANSACTION}, {literal(layout.to_json())}, {literal(part)})"
+            f'INSERT INTO {self._table} (task, "table", target, upto, version, layout, part, relid)'
+            f" VALUES ({values}, {TRANSACTION}, {literal(layout.to_json())}, {literal(part)}, {number})"
             ' ON CONFLICT (task, "table") DO UPDATE SET target = EXCLUDED.target, upto = EXCLUDED.upto,'
             " version = EXCLUDED.version, layout = EXCLUDED.layout, part = EXCLUDED.part,"
-            " adopted = false, applied_at = now()",
+            " adopted = false, relid = EXCLUDED.relid, applied_at = now()",
         )
 
     def lay_out(self, session: Session, table: str, layout: Relation) -> None:
@@ -136,14 +195,14 @@ class Progress:
 
     def prepare(self, session: Session) -> None:
         """Makes schema and table when they are not there (needs a transaction: one at a time does it)."""
-        if self._has(session, "adopted") and self._has(session, "part"):
+        if self._has(session, "relid") and self._has(session, "part"):
             return
         one_at_a_time(session)
         make_schema(session, self._place.control)
         session.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({_COLUMNS})".encode())
         if not self._has(session, "part"):
             session.execute(f"ALTER TABLE {self._table} {_PARTS}".encode())
-        session.execute(f"ALTER TABLE {self._table} {_ADOPTED}".encode())
+        session.execute(f"ALTER TABLE {self._table} {_LATER}".encode())
         note = "How far each table is that tailrace keeps here; written by it, in the tables' transactions"
         session.execute(f"COMMENT ON TABLE {self._table} IS {literal(note)}".encode())
 

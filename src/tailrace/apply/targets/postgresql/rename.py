@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ....errors import NameTakenError
 from ....sources.postgresql.connect import Session, literal, quoted
+from ...mapping.shared_rows import TargetPlace
 from .place import Place, number_of
-from .progress import TABLE, make_schema, one_at_a_time
+from .progress import TABLE, Progress, make_schema, one_at_a_time
 
 
 def rename(session: Session, place: Place, task: str, table: str, now: str, to: str) -> None:
@@ -14,9 +15,10 @@ def rename(session: Session, place: Place, task: str, table: str, now: str, to: 
 
     Raises:
         NameTakenError: something else has that name, or others feed the target, too.
+        OtherTableError: the table `now` is not the target.
     """
     before, after = place.target(now), place.target(to)
-    if before == after or not _there(session, place, task, table, before):
+    if before == after or not _there(session, place, task, table, now):
         return
     one_at_a_time(session)
     progress, mine = place.own(TABLE), f'task = {literal(task)} AND "table" = {literal(table)}'
@@ -49,14 +51,8 @@ def rename(session: Session, place: Place, task: str, table: str, now: str, to: 
     session.execute(f"UPDATE {progress} SET {words} WHERE {mine}".encode())
 
 
-def _there(session: Session, place: Place, task: str, table: str, target: str) -> bool:
+def _there(session: Session, place: Place, task: str, table: str, name: str) -> bool:
     """Whether the task's table has its target under a name."""
-    progress = place.own(TABLE)
-    there = session.execute(
-        "SELECT to_regclass(%s) IS NOT NULL AND to_regclass(%s) IS NOT NULL", (progress, target)
-    ).fetchone()
-    if not (there and there[0]):
-        return False
-    mine = f'task = {literal(task)} AND "table" = {literal(table)} AND target = {literal(target)}'
-    row = session.execute(f"SELECT 1 FROM {progress} WHERE {mine} FOR UPDATE".encode()).fetchone()
-    return row is not None
+    noted = session.execute("SELECT to_regclass(%s) IS NOT NULL", (place.own(TABLE),)).fetchone()
+    progress = Progress(place, task, lambda _: TargetPlace(name))
+    return noted == (True,) and progress.read(session, table, lock=True) is not None

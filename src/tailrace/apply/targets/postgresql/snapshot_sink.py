@@ -74,7 +74,7 @@ class PostgresLanding:
             if progress.adopted(on, table) if known else self._adopts(on, progress, relation):
                 version = self._fill(on, progress, relation, known, after)
             else:
-                version = self._swap(on, progress, relation, known, after)
+                version = self._swap(on, progress, relation, after)
             on.execute(f"ANALYZE {target}".encode())
         return version
 
@@ -96,9 +96,7 @@ class PostgresLanding:
             reach("postgresql.land")
         return version
 
-    def _swap(
-        self, on: Session, progress: Progress, relation: Relation, known: Reached | None, after: int
-    ) -> int:
+    def _swap(self, on: Session, progress: Progress, relation: Relation, after: int) -> int:
         table = relation.table
         target, (schema, name) = progress.target(table), progress.split(table)
         if steps := _typed(relation):
@@ -106,7 +104,7 @@ class PostgresLanding:
         with on.transaction():
             one_at_a_time(on)
             refuse(progress, relation, progress.others(on, table))
-            if known is not None:
+            if progress.read(on, table) is not None:  # again: turning texts into types may take long
                 on.execute(f"DROP TABLE {target}".encode())
             make_schema(on, schema)
             on.execute(f"ALTER TABLE {self.place.own(self.name)} SET SCHEMA {quoted(schema)}".encode())

@@ -238,7 +238,7 @@ class PostgresTarget:
         """See `Audits`."""
         began, table = time.monotonic(), batch.table
         with self._writing(table, batch.relation) as mine:
-            reached = self._progress.read(mine, table)
+            reached = self._progress.to_go_on(mine, table)
             if reached is None or not layout.same(reached.layout, batch.relation):
                 return None
             if refuses(mine, self._place, self.path(table), reached.layout):
@@ -278,7 +278,7 @@ class PostgresTarget:
         if (audit := audit_of(one, changes)) is None:
             return None
         with self._writing(one.table, one.relation) as mine:
-            reached = self._progress.read(mine, one.table)
+            reached = self._progress.to_go_on(mine, one.table)
             if reached is None or not layout.same(reached.layout, one.layout or one.relation):
                 return None
             if one.after < reached.upto < one.upto:
@@ -337,7 +337,7 @@ class PostgresTarget:
                 staging.drop(mine, self._look(batch.relation).table)
 
     def _once(self, mine: Session, batch: TableBatch, note: tuple[str, int] | None) -> ApplyOutcome:
-        reached = self._progress.read(mine, batch.table)
+        reached = self._progress.to_go_on(mine, batch.table)
         if reached is None:
             layout.create(mine, self._place, self._progress, batch.relation)
             reached = self._known(mine, batch.table)

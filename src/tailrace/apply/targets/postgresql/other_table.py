@@ -1,0 +1,35 @@
+"""Whether the table that has a target's name is the target: a table is told by its number (`pg_class.oid`).
+
+A rename, TRUNCATE, VACUUM FULL, new partitions and pg_upgrade leave the number as it is. Only a table that
+was made anew has another one; so has every table of a database that was restored from a dump.
+"""
+
+from __future__ import annotations
+
+from ....errors import OtherTableError
+from ....sources.postgresql.connect import literal
+
+
+def noted(row: str) -> str:
+    """SQL of the number that a row of progress has noted, as bigint; NULL: none yet, or no column."""
+    return f"(to_jsonb({row}) ->> 'relid')::bigint"
+
+
+def there(schema: str, name: str) -> str:
+    """SQL of the number that a table has now, as bigint; NULL: there is none. As of the statement's snapshot,
+    as the row of progress is (`to_regclass` is ahead of it)."""
+    return (
+        "(SELECT c.oid::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        f" WHERE n.nspname = {literal(schema)} AND c.relname = {literal(name)})"
+    )
+
+
+def other_table(progress: str, target: str, noted: int, now: int, where: str) -> OtherTableError:
+    """The error for a target whose name another table has; `progress`, `target`: as quoted SQL."""
+    return OtherTableError(
+        f"{target} is another table than the target: somebody made it, or put it there (its OID is {now}, "
+        f"that of the target {noted}); it is left alone",
+        where=where,
+        hint="drop or rename it yourself, then `tailrace resync` the table. If it is the target (restored "
+        f"from a dump, say): UPDATE {progress} SET relid = NULL WHERE target = {literal(target)}",
+    )
