@@ -1,4 +1,5 @@
-"""Somebody puts another table under the name of a target: it is left alone, and whoever meets it says so."""
+"""Somebody puts another table under the name of a target: it is left alone, and whoever meets it says so. And
+one name has one target of a table."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from tailrace.apply.adoption_checks import adoption_findings
 from tailrace.apply.mapping.shared_rows import TargetPlace
 from tailrace.apply.needs import NOTHING, Needs
+from tailrace.apply.targets.postgresql import layout
 from tailrace.apply.targets.postgresql.place import Place, locked
 from tailrace.apply.targets.postgresql.progress import Progress, Reached
 from tailrace.apply.targets.postgresql.rename import rename
@@ -20,7 +22,7 @@ from tailrace.capture.constraints import ConstraintWatch
 from tailrace.capture.process import Capture
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load
-from tailrace.errors import OtherTableError
+from tailrace.errors import ApplyError, OtherTableError
 from tailrace.model.types import schema_of
 from tailrace.operate import ordering
 from tailrace.operate.checks import gone_findings
@@ -189,6 +191,22 @@ def task(tmp_path: Path, database: str, db: psycopg.Connection) -> Task:
     return made
 
 
+def test_a_place_besides_that_of_the_targets_is_found_before_a_run(task: Task) -> None:
+    """Of a target that is yet to come, too."""
+    file = task.folder / "shop.yaml"
+    file.write_text(file.read_text().replace("schema=lake", "schema=new"))
+    moved, source = load(file), open_source(task)
+    try:
+        found = adoption_findings(moved, ["s.a", "s.b"], source.relation)
+        orders.give(task.orders_path, orders.RENAME, ["s.b"], why="", who="ddl", target="s.bee")
+        assert adoption_findings(moved, ["s.b"], source.relation) == []  # it may have either name
+    finally:
+        source.close()
+    assert [(f.level, f.where, f.what.partition(", ")[0]) for f in found] == [
+        ("error", "s.b", 'the target of s.b under the name shop is "lake"."b"')
+    ]
+
+
 def test_a_task_leaves_another_table_alone(task: Task, db: psycopg.Connection) -> None:
     source = open_source(task)
     try:
@@ -229,3 +247,32 @@ def test_a_resync_ends_with_an_error_until_the_other_table_is_gone(
     db.execute("alter table lake.a rename to mine")
     Capture(task, once=True).run()
     assert db.execute("table lake.a").fetchall() == [(1, "x")]
+
+
+def test_one_name_has_one_target_of_a_table(database: str, place: Place, db: psycopg.Connection) -> None:
+    """Two tasks of one name, or one whose targets go elsewhere from now on."""
+    lands(place, 1, 2)
+    elsewhere = Place.of(f"{database}&schema=other")
+    running = PostgresLanding(place, "t").begin(RELATION)  # of the first task
+    with pytest.raises(ApplyError, match="two targets cannot share") as told:
+        lands(elsewhere, 7)
+    assert told.value.what == (
+        'the target of shop.item under the name t is "lake"."item", and not "other"."item": two targets cannot '
+        "share a row of progress"
+    )
+    running.commit(RELATION, [], 3)  # its rows are still there
+    progress = Progress(elsewhere, "t", lambda _: TargetPlace("shop.item", {"v": "x"}))
+    with locked(elsewhere, "t", RELATION.table) as on:
+        with pytest.raises(ApplyError, match="two targets cannot share"):
+            layout.create(on, elsewhere, progress, RELATION)
+        assert on.execute("select to_regclass('other.item')").fetchone() == (None,)
+    found = reached(place)
+    assert found is not None and found.upto == 3
+    db.execute((told.value.hint or "").partition("target: ")[2].encode())
+    lands(elsewhere, 7)
+    assert db.execute("table other.item").fetchall() == [(7, "x", None)]
+    with pytest.raises(ApplyError, match="two targets cannot share"):
+        lands(place, 1)
+    db.execute("drop table other.item; drop table lake.item")
+    lands(place, 1)
+    assert db.execute("select id from lake.item").fetchall() == [(1,)]

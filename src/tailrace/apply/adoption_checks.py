@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ..config.task import Task
-from ..errors import ApplyError, OtherTableError
+from ..errors import ApplyError
 from ..model.change import Relation
 from ..sources.base import Finding
 from ..sources.postgresql.connect import Session
+from ..state.orders import of_task
 from .applied_places import applied_places
 from .mapping.table_map import task_map
 from .rule_columns import added_by, rules_of
@@ -25,16 +26,18 @@ def adoption_findings(
 ) -> list[Finding]:
     """Findings about targets that are there already and cannot be taken, or have come in place of the task's;
     none for Delta targets, and while the target cannot be asked. Of a table with a mapping the columns are
-    not looked at. `relation` gives a source table's layout."""
+    not looked at; a table whose target is about to be renamed is left out: it may have either name.
+    `relation` gives a source table's layout."""
     if not task.target.database:
         return []
-    places = applied_places(task, tables)
+    moving = {t for t, one in of_task(task.orders_path, {}).items() if one.moving}
+    places = applied_places(task, [t for t in tables if t not in moving])
     place = Place.of(task.target.database)
     progress = Progress(place, task.name, places.__getitem__)
     with suppress(ApplyError), session(place, place.label) as mine:
         there = {row[0] for row in mine.execute(_THERE, ([progress.target(t) for t in places],)).fetchall()}
         mine_there = [t for t in places if progress.target(t) in there]
-        others = {t: one for t in mine_there for one in _of_other(mine, progress, t)}
+        others = {t: one for t in places for one in _of_other(mine, progress, t)}
         new = [t for t in mine_there if t not in others and progress.read(mine, t) is None]
         plain = [t for t in new if task_map(task, t).plain]
         found = [one for t in plain for one in _of_table(task, mine, place, progress, relation(t))]
@@ -44,10 +47,12 @@ def adoption_findings(
 
 
 def _of_other(mine: Session, progress: Progress, table: str) -> list[Finding]:
-    """That another table has the target's name."""
+    """That another table has the target's name, or the task's name another target of the table."""
     try:
-        progress.read(mine, table), progress.others(mine, table)
-    except OtherTableError as error:
+        if progress.read(mine, table) is None:
+            progress.refuse_two(mine, table)
+            progress.others(mine, table)
+    except ApplyError as error:
         return [Finding("error", error.what, table, error.hint or "")]
     return []
 

@@ -48,9 +48,10 @@ def adopts(
     no such table. `rule_columns`: columns (name -> Spark SQL type) that rules add: it may have them.
 
     Raises:
-        ApplyError: there is one that cannot be taken.
+        ApplyError: there is one that cannot be taken, or the table has another target already.
     """
     table = relation.table
+    progress.refuse_two(on, table)
     target = progress.target(table)
     kinds = there(on, target)
     found = on.execute("SELECT to_regclass(%s) IS NOT NULL", (target,)).fetchone()

@@ -6,7 +6,7 @@ was made anew has another one; so has every table of a database that was restore
 
 from __future__ import annotations
 
-from ....errors import OtherTableError
+from ....errors import ApplyError, OtherTableError
 from ....sources.postgresql.connect import literal
 
 
@@ -32,4 +32,18 @@ def other_table(progress: str, target: str, noted: int, now: int, where: str) ->
         where=where,
         hint="drop or rename it yourself, then `tailrace resync` the table. If it is the target (restored "
         f"from a dump, say): UPDATE {progress} SET relid = NULL WHERE target = {literal(target)}",
+    )
+
+
+def two_places(progress: str, task: str, table: str, targets: tuple[str, str], where: str) -> ApplyError:
+    """The error for a table that has a target under the task's name already; `targets`: that one and the one
+    that is asked for, as quoted SQL."""
+    there, wanted = targets
+    mine = f'task = {literal(task)} AND "table" = {literal(table)}'
+    return ApplyError(
+        f"the target of {table} under the name {task} is {there}, and not {wanted}: two targets cannot share "
+        "a row of progress",
+        where=where,
+        hint="give each task of this database a name of its own (`name`, `--name`). If the table has moved: "
+        f"drop {there} yourself, or keep it as nobody's target: DELETE FROM {progress} WHERE {mine}",
     )

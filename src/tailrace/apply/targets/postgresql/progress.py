@@ -17,7 +17,7 @@ import psycopg
 from ....model.change import Relation
 from ....sources.postgresql.connect import Session, literal, quoted
 from ...mapping import shared_rows as shared
-from .other_table import noted, other_table, there
+from .other_table import noted, other_table, there, two_places
 from .place import Place, number_of
 
 logger = logging.getLogger("tailrace.apply")
@@ -173,8 +173,30 @@ class Progress:
             self._refuse_other(table, row[4], row[5])
         return [Other(f"{r[1]} of the task {r[0]}", json.loads(r[2]), Relation.from_json(r[3])) for r in rows]
 
+    def refuse_two(self, session: Session, table: str) -> None:
+        """Raises ApplyError if the table has another target under this task's name, and that is still there:
+        another task may have that name, and its progress would be lost."""
+        wanted = self.target(table)
+        number = "to_regclass(target)::oid::bigint"
+        mine = f"{self._of(table)} AND target <> {literal(wanted)}"
+        query = (
+            f"SELECT target FROM {self._table} p WHERE {mine} AND {number} = coalesce({noted('p')}, {number})"
+        )
+        try:
+            row = session.execute(query.encode()).fetchone()
+        except psycopg.errors.UndefinedTable:
+            return
+        if row is not None:
+            where = f"{self._place.label}, {table}"
+            raise two_places(self._table, self._task, table, (row[0], wanted), where)
+
     def begin(self, session: Session, table: str, layout: Relation, upto: int = -1) -> int:
-        """Makes the row of a table that is new or made anew: nothing reached yet, or `upto`."""
+        """Makes the row of a table that is new or made anew: nothing reached yet, or `upto`.
+
+        Raises:
+            ApplyError: the task's name has another target of the table.
+        """
+        self.refuse_two(session, table)
         own = self.own(table)
         part = json.dumps(dict(own), sort_keys=True) if own else ""
         values = f"{literal(self._task)}, {literal(table)}, {literal(self.target(table))}, {upto}"
