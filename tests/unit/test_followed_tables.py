@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tailrace.capture.followed_tables import FollowedTables
+from tailrace.capture.incremental_snapshot import Windows
+from tailrace.capture.initial_load import Baselines
 from tailrace.capture.stream import ALTERED, MISSING
 from tailrace.capture.table_selection import moved
 from tailrace.config.task import Task
-from tailrace.lake.log import Layout
+from tailrace.lake.log import Layout, LogWriter
 from tailrace.model.change import Relation
 from tailrace.sources.base import Renamed
 from tailrace.state import orders, streams
@@ -47,6 +50,11 @@ class Server(Selected):
 
     def due(self, *_: Any) -> list[str]:
         return []
+
+    def unsent(self, tables: Any) -> None:
+        """Nobody reads."""
+
+    sent = unsent
 
 
 def noted(one: Task, *tables: str) -> None:
@@ -134,3 +142,89 @@ def test_and_so_does_one_when_the_removed_table_has_another_name(tmp_path: Path)
     followed.begin(server)
     followed.follow(server, server, server)
     assert (server.prepared, server.withdrawn) == (["s.b"], ["s.a"])
+
+
+class Reader(Server):
+    """A server, and the baselines that are on their way while `happens` at each of its steps."""
+
+    def __init__(self, one: Task, lost: dict[str, str], **now: str) -> None:
+        super().__init__(lost, **now)
+        windows = Windows(one, self)  # type: ignore[arg-type]
+        writer = LogWriter(one.log_path, one.relations_path)
+        self.work = Baselines(one, self, windows, threading.Event(), writer)  # type: ignore[arg-type]
+        self.unsent, self.sent = self.work.unsent, self.work.sent  # type: ignore[method-assign,assignment]
+        self.happens: Callable[[str], Any] = lambda step: None
+        self.asked: list[str] = []
+
+    def answers(self, table: str) -> int:
+        """The order that a baseline answers which begins now."""
+        return self.work._attempts([table])[table].order
+
+    def prepare(self, source: Any, tables: Sequence[str]) -> bool:
+        self.happens("prepare")
+        return super().prepare(source, tables)
+
+    def withdraw(self, tables: Sequence[str]) -> None:
+        super().withdraw(tables)
+        self.happens("withdrawn")
+
+    def due(self, wanted: Sequence[str], *_: Any) -> list[str]:
+        self.asked = list(wanted)
+        return []
+
+
+def test_a_baseline_that_begins_before_its_table_is_published_again_answers_no_order(tmp_path: Path) -> None:
+    """A reading that is begun once more, or waits for others: changes up to the publication are missing."""
+    one = task(tmp_path)
+    noted(one, "s.a")
+    server = Reader(one, {"s.a": MISSING}, r1="s.a")
+    server.busy, answered = {"s.a"}, []
+    server.happens = lambda step: answered.append((step, server.answers("s.a")))
+    follow(one, server)
+    wanted = states(one)["s.a"].wanted
+    assert wanted and answered == [("prepare", 0)]
+    assert server.answers("s.a") == wanted
+
+
+def test_nor_does_one_of_a_removed_table_that_is_added_again(tmp_path: Path) -> None:
+    one = task(tmp_path)
+    orders.give(one.orders_path, orders.REMOVE, ["s.a"], why="", who="me")
+    server = Reader(one, {}, r1="s.a", r2="s.b")
+    server.busy, answered = {"s.a"}, []
+
+    def added(step: str) -> None:
+        if step == "withdrawn":
+            orders.give(one.orders_path, orders.ADD, ["s.a"], why="", who="me")
+            answered.append(server.answers("s.a"))
+
+    server.happens = added
+    followed = follow(one, server)
+    assert (server.withdrawn, answered, server.answers("s.a")) == (["s.a"], [0], 0)
+    followed.look(server, server, server)  # type: ignore[arg-type]
+    assert (server.prepared, server.answers("s.a")) == (["s.a", "s.b"], 2)
+
+
+def test_a_removed_table_that_is_added_again_just_before_it_is_withdrawn_stays(tmp_path: Path) -> None:
+    """Its baseline may have answered that: from there on all changes have to come."""
+    one = task(tmp_path)
+    orders.give(one.orders_path, orders.REMOVE, ["s.a"], why="", who="me")
+    server = Reader(one, {}, r1="s.a", r2="s.b")
+    followed = FollowedTables(one, lambda *_: [])
+    followed.begin(server)  # type: ignore[arg-type]
+    orders.give(one.orders_path, orders.ADD, ["s.a"], why="", who="me")
+    followed.follow(server, server, server)  # type: ignore[arg-type]
+    assert server.withdrawn == []
+    followed.look(server, server, server)  # type: ignore[arg-type]
+    assert server.prepared == ["s.a", "s.b"]
+
+
+def test_a_baseline_that_is_ordered_of_a_table_that_waits_begins_once_it_is_published(tmp_path: Path) -> None:
+    one = task(tmp_path, WITHOUT_BASELINES)
+    noted(one, "s.a", "s.b")
+    server = Reader(one, {"s.a": MISSING}, r1="s.a", r2="s.b")
+    server.happens = lambda _: orders.resync(one.orders_path, "s.a", "", who="me")
+    followed = follow(one, server)
+    assert (server.prepared, server.asked) == (["s.b"], ["s.b"])
+    server.happens = lambda _: None
+    followed.look(server, server, server)  # type: ignore[arg-type]
+    assert (server.prepared, server.asked) == (["s.a", "s.b"], ["s.a", "s.b"])

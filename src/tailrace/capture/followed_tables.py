@@ -56,6 +56,13 @@ class BaselineWork(Protocol):
     def begin(self, tables: Sequence[str], task: Task) -> None:
         """Begins to read them."""
 
+    def unsent(self, tables: Collection[str]) -> None:
+        """The stream lacks changes of these tables: what is read of them before they are `sent` answers no
+        order."""
+
+    def sent(self, tables: Collection[str]) -> None:
+        """From now on the stream has all changes of these tables."""
+
 
 class FollowedTables:
     """The tables of one run of capture.
@@ -114,17 +121,19 @@ class FollowedTables:
 
         An order that arrives meanwhile is left to the next look: here, only baselines depend on it.
         """
-        for gone in (self._removed(), [one.known for one in self._moved.old]):
-            if gone:
-                source.withdraw(gone)
+        late = self._withdraw(source, work)
         # Before orders and baselines are looked at: what is not read any more is recorded there.
         busy = work.busy
-        late = self.known.look()
-        waiting = self._made_again(source, stream, busy)
-        fresh = stream.prepare(source, [t for t in self.tables if t not in waiting])
+        late = self.known.look() or late
+        waiting = self._made_again(source, work, stream, busy)
+        ready = [t for t in self.tables if t not in waiting]
+        fresh = stream.prepare(source, ready)
+        work.sent(ready)
         busy = work.busy
         late = self.known.look() or late
-        due = work.due(self.tables, self.task, self.known, busy)
+        due = work.due(
+            ready, self.task, self.known, busy
+        )  # whoever asks for one that waits now is heard later
         if due or fresh:
             work.begin(due, self.task)
         self._behind = late
@@ -180,13 +189,27 @@ class FollowedTables:
         used = {now for known, now in renamed.items() if known not in removed}
         return sorted(t for t in removed if t in renamed or t not in used)
 
-    def _made_again(self, source: LogSource, stream: Stream, busy: set[str]) -> set[str]:
+    def _withdraw(self, source: LogSource, work: BaselineWork) -> bool:
+        """Takes tables out of the stream that were removed, or whose name another one has now, but those that
+        somebody adds again at this moment; returns whether there are new orders."""
+        removed = self._removed()
+        work.unsent(removed)
+        late = self.known.look()  # a baseline may have answered an `add` that came before
+        still = set(self._removed())
+        for gone in ([t for t in removed if t in still], [one.known for one in self._moved.old]):
+            if gone:
+                source.withdraw(gone)
+        return late
+
+    def _made_again(self, source: LogSource, work: BaselineWork, stream: Stream, busy: set[str]) -> set[str]:
         """Handles tables that have lost changes, because they were created again, published otherwise, or got
         partitions with rows: only a baseline helps that begins when they are published again. Returns those
         that must not be captured before one is requested: not those with new partitions, whose stream has
         all that comes."""
         waiting, path = set(), self.task.orders_path
-        for table, why in stream.lost(source, self.tables).items():
+        lost = stream.lost(source, self.tables)
+        work.unsent(lost)
+        for table, why in lost.items():
             state = self.known.states.get(table, TableControl(table))
             due = self._begins(table, state)
             if due and table not in busy:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from itertools import count
@@ -65,6 +65,7 @@ class Baselines:
         self._threads: list[threading.Thread] = []
         self._busy: set[str] = set()
         self._unfit: set[str] = set()
+        self._unsent: frozenset[str] = frozenset()
         self._given_up: dict[
             str, int
         ] = {}  # suspended tables: the order whose baseline could not be completed
@@ -88,6 +89,15 @@ class Baselines:
     def busy(self) -> set[str]:
         """The tables that are being read, or whose window is open."""
         return set(self._busy) | self._windows.tables
+
+    def unsent(self, these: Collection[str]) -> None:
+        """The stream lacks changes of these tables: what is read of them before they are `sent` answers no
+        order, as their changes from its position on are not all to come."""
+        self._unsent = self._unsent.union(these)
+
+    def sent(self, these: Collection[str]) -> None:
+        """From now on the stream has all changes of these tables."""
+        self._unsent = self._unsent.difference(these)
 
     def due(self, wanted: Sequence[str], task: Task, known: Known, busy: set[str]) -> list[str]:
         """The tables that need a baseline, and for which none was running (`busy`) before `known` was read:
@@ -232,9 +242,11 @@ class Baselines:
 
     def _attempts(self, due: Sequence[str]) -> Mapping[str, Attempt]:
         """The order that each baseline answers; determined before its snapshot, so that no later order is
-        missed."""
+        missed. A table that the stream lacks has answered none, and is read once more."""
         numbers = ledger.baseline_numbers(self._record)
         orders = {one.table: one.number for one in tables.read(self._orders)}
+        # After the orders: what is sent by then was so before the snapshot, and those of later are not seen.
+        orders |= dict.fromkeys(self._unsent, 0)
         after = self._writer.state.number
         return {t: Attempt(numbers.get(t, 0) + 1, orders.get(t, 0), after) for t in due}
 
