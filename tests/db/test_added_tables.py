@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import pytest
 
 from tailrace.capture import added_tables
 from tailrace.capture.process import Capture
-from tailrace.config.task import load
+from tailrace.config.task import Task, load
 from tailrace.lake import json_files, log
-from tailrace.state import ledger
+from tailrace.operate.status import status
+from tailrace.state import ledger, orders
 
 from .test_running import meanwhile, wait_for
 
@@ -67,3 +69,72 @@ def test_a_table_that_may_not_be_read_yet_waits_and_the_others_go_on(
         db.execute(f"grant select on s.b to {role}; alter publication tailrace_t add table only s.b")
         wait_for(lambda: taken() == ["s.a", "s.b"])
         wait_for(lambda: told() == "None")
+
+
+@pytest.fixture
+def shop(db: psycopg.Connection, database: str, tmp_path: Path) -> Task:
+    """A task with s.a; s.b is another table."""
+    db.execute(
+        "create schema s; create table s.a (id int primary key); create table s.b (id int primary key)"
+    )
+    path = tmp_path / "t.yaml"
+    path.write_text(
+        f"name: t\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{database}', tables: [s.a]}}\n"
+        "capture: {commit_every: 50ms}\nbaseline: {workers: 1}\n"
+    )
+    return load(path)
+
+
+def waits(task: Task) -> str:
+    """What capture waits for."""
+    return str((status(task).capture or {}).get("waits"))
+
+
+def captured(task: Task, db: psycopg.Connection, row: int) -> None:
+    """Inserts a row into s.a, and waits until it is in LOG."""
+    before = log.state(task.log_path).number
+    db.execute("insert into s.a values (%s)", (row,))
+    wait_for(lambda: log.state(task.log_path).number > before, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("window", ["exact", "open"])
+def test_while_a_baseline_waits_for_a_transaction_the_others_go_on_and_it_is_said(
+    shop: Task, database: str, db: psycopg.Connection, window: str
+) -> None:
+    path = shop.folder / "t.yaml"
+    path.write_text(path.read_text().replace("workers: 1", f"workers: 1, window: {window}"))
+    task, stop, taken = load(path), threading.Event(), shop.control_path("baselines")
+    with meanwhile(Capture(task, stop=stop).run, stop=stop):
+        wait_for(lambda: list(ledger.read_baselines(taken)) == ["s.a"], 30)
+        with psycopg.connect(database, application_name="a report") as other:
+            other.execute("insert into s.b values (1)")
+            orders.give(task.orders_path, orders.ADD, ["s.b"], why="", who="me")
+            said = f"process {other.info.backend_pid} ({other.info.user}, a report), since "
+            wait_for(lambda: said in waits(task), 20)
+            captured(task, db, 1)
+            assert list(ledger.read_baselines(taken)) == ["s.a"]
+        wait_for(lambda: sorted(ledger.read_baselines(taken)) == ["s.a", "s.b"], 30)
+        wait_for(lambda: waits(task) == "None", 20)
+    assert ledger.read_baselines(taken)["s.b"].rows == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [True, False], ids=["its first start", "a new table"])
+def test_capture_that_waits_for_a_transaction_can_be_stopped(
+    shop: Task, database: str, db: psycopg.Connection, first: bool
+) -> None:
+    if not first:
+        Capture(shop, once=True).run()
+        orders.give(shop.orders_path, orders.ADD, ["s.b"], why="", who="me")
+    stop = threading.Event()
+    with psycopg.connect(database) as other:
+        other.execute("insert into s.b values (1)")
+        said = f"process {other.info.backend_pid} ("
+        with meanwhile(Capture(shop, stop=stop).run, stop=stop):
+            wait_for(lambda: said in waits(shop), 20)
+            began = time.monotonic()
+        assert time.monotonic() - began < 20
+    assert status(shop).capture and waits(shop) == "None"
+    Capture(shop, once=True).run()
+    assert "s.a" in ledger.read_baselines(shop.control_path("baselines"))

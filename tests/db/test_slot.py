@@ -274,7 +274,7 @@ def test_another_task_makes_the_slot_just_then(
         self._drop_fresh()
         from tailrace.sources.postgresql.snapshot import SlotSnapshot
 
-        SlotSnapshot(self.url, self.slot, where="here")
+        SlotSnapshot(self.url, self.slot, slot_wait.Waits(self.url), where="here")
         raise AssertionError
 
     with monkeypatch.context() as one:

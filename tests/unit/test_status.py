@@ -212,6 +212,16 @@ def test_a_source_that_cannot_be_reached_is_said_with_its_reason(task: Task, hel
     assert f"{said}connection refused\n" in words(found)
 
 
+def test_the_transactions_for_which_capture_waits_are_said(task: Task) -> None:
+    there = "process 7 (shop, psql), since 2026-03-01 10:00:00+00"
+    with live.lock(task.run_path, "capture"):
+        for state, waiting in (("starting", "the stream"), ("running", "the baseline")):
+            CaptureState(state, waits=there).tell(task.run_path)
+            assert (status(task).capture or {})["waits"] == there
+            assert f"{waiting} waits for open transactions: {there}\n" in words(status(task))
+    assert (status(task).capture or {})["waits"] is None  # it was killed
+
+
 def test_a_target_that_cannot_be_reached_is_said_with_its_reason(task: Task, held: ExitStack) -> None:
     for name in ("capture", "pipeline"):
         held.enter_context(live.lock(task.run_path, name))

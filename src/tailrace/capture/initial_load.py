@@ -19,7 +19,7 @@ from ..apply.keyless_checks import needs_locks, why_not
 from ..apply.target_checks import waits
 from ..config.policies import MEDIUM
 from ..config.task import Task
-from ..errors import TableMovedError, TargetLostError
+from ..errors import ConnectionLostError, TableMovedError, TargetLostError
 from ..lake import log
 from ..model import sequence
 from ..model.change import Relation
@@ -128,8 +128,9 @@ class Baselines:
         return True
 
     def begin(self, due: Sequence[str], task: Task) -> None:
-        """Begins the baselines of tables; returns when the snapshot that they need is held."""
-        self._task = task
+        """Begins the baselines of tables; returns when the snapshot of a new stream is held. Others may wait
+        for transactions at the source, and capture goes on."""
+        self._task, new = task, self._source.slot_is_new
         self._busy.update(due)
         for table in due:
             self.progress[table] = {"state": "running", "rows": 0, "parts": 0, "parts_done": 0}
@@ -137,8 +138,8 @@ class Baselines:
         thread = threading.Thread(target=self._thread, args=(list(due), ready), name="baseline")
         self._threads = [t for t in self._threads if t.is_alive()] + [thread]
         thread.start()
-        # The slot must exist (and its snapshot be held) before the stream begins.
-        ready.wait()
+        if new:
+            ready.wait()
         if self.failed:
             raise self.failed[0]
 
@@ -147,6 +148,9 @@ class Baselines:
             self._rounds(due, ready)
         except Stopped:
             pass
+        except ConnectionLostError as error:
+            if not self._stop.is_set():  # otherwise nobody waits for its snapshot any longer
+                self.failed.append(error)
         except BaseException as error:  # noqa: BLE001 - handed to the main thread, which raises it
             self.failed.append(error)
         finally:

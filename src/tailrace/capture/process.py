@@ -24,7 +24,7 @@ from ..lake.failpoints import reach
 from ..sources import open_source
 from ..sources.base import Finding, LogSource
 from ..state import live, orders
-from ..state.capture_state import STOPPED, CaptureState, pause_s
+from ..state.capture_state import RUNNING, STOPPED, CaptureState, pause_s
 from . import same_history
 from .constraints import ConstraintWatch
 from .followed_tables import FollowedTables
@@ -59,7 +59,7 @@ class Capture:
     ) -> None:
         self._once, self._began = once, began
         self.stop = stop or threading.Event()
-        self._state = CaptureState()
+        self._state, self._telling = CaptureState(), threading.Lock()
         self._reached = False
         self._followed = FollowedTables(task, self._findings, reload)
         self._constraints = ConstraintWatch(task)
@@ -92,6 +92,8 @@ class Capture:
                 except ConnectionLostError as error:
                     if isinstance(error, UnreachableError) and not self._reached:
                         raise
+                    if self.stop.is_set():
+                        break
                     attempt = 0 if time.monotonic() - began > CALM_S else attempt
                     self._pause(error, pause_s(attempt))
                     attempt += 1
@@ -115,6 +117,7 @@ class Capture:
         self._streams = Streams(task)
         self._reached = self._reached or self._streams.now.stream > 0
         source, over = open_source(task), threading.Event()
+        source.waits(self._waits, lambda: self.stop.is_set() or over.is_set())
         work: Baselines | None = None
         try:
             writer = log.LogWriter(task.log_path, task.relations_path)
@@ -248,9 +251,16 @@ class Capture:
         self._state.retained_bytes, self._state.left_bytes = lag.retained, lag.left
         self._tell()
 
+    def _waits(self, what: str) -> None:
+        """Keeps what something waits for at the source; the loop tells it, once it runs."""
+        self._state.waits = what or None
+        if self._state.state != RUNNING:
+            self._tell()
+
     def _tell(self) -> None:
-        self._state.tables = self._followed.tables
-        self._state.tell(self._task.run_path)
+        with self._telling:
+            self._state.tables = self._followed.tables
+            self._state.tell(self._task.run_path)
 
 
 def report(findings: Sequence[Finding]) -> None:

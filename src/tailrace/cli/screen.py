@@ -106,7 +106,9 @@ def _capture(found: Status) -> str:
             words += "; lag unknown"
         else:
             words += f": {rate or 0:,.0f} records/s, lag {behind:,} bytes, {span(seconds)}"
-    return f"{words}; {str(said['message']).splitlines()[0]}" if said.get("message") else words
+    words += f"; {str(said['message']).splitlines()[0]}" if said.get("message") else ""
+    begins = "the baseline" if said.get("state") == RUNNING else "the stream"
+    return f"{words}; {begins} waits for open transactions: {said['waits']}" if said.get("waits") else words
 
 
 def _pipeline(found: Status) -> str:

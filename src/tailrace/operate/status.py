@@ -90,10 +90,10 @@ class Status:
     `unreachable_since`: since when one of them, reconnecting, has not reached its source or target.
     `unheard_since`: since when nothing was heard of one on another host, which may be dead.
     What only a capture that reaches its source can tell is None otherwise: `lag_bytes`, `lag_seconds`,
-    `retained_bytes`, `left_bytes` (`control.capture_state`), `rate`. `consumers`: by name what is to be said
-    of consumers that keep old changes for long. `seconds_unstored`: how long the oldest change of LOG has
-    waited that the store does not have. `captured`, `stored` and `applied` are change numbers; 0: none
-    yet."""
+    `retained_bytes`, `left_bytes` (`control.capture_state`), `rate`. `waits`: the transactions for which a
+    new stream or a baseline waits. `consumers`: by name what is to be said of consumers that keep old changes
+    for long. `seconds_unstored`: how long the oldest change of LOG has waited that the store does not have.
+    `captured`, `stored` and `applied` are change numbers; 0: none yet."""
 
     task: str
     capture: dict[str, Any] | None
@@ -304,4 +304,6 @@ def process(task: Task, name: str) -> dict[str, Any] | None:
     silent = running and age_s(found["at"]) > SILENT_S
     if name == "capture" and (not running or silent or found.get("state") != RUNNING):
         found |= dict.fromkeys(_TOLD_BY_CAPTURE)
+    if name == "capture" and (not running or silent):
+        found["waits"] = None
     return found

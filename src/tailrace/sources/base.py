@@ -221,6 +221,11 @@ class LogSource(Protocol):
         """The partitions of those of the tables that have some, or could; new are those whose keys are not
         among the `known` ones of their table, none if it is not in there."""
 
+    def waits(self, told: Callable[[str], None], stopped: Callable[[], bool]) -> None:
+        """Whom to tell what a new stream, a snapshot or a window waits for at the source: in words, and
+        nothing once it waits no more, from any thread. When `stopped` returns True a new stream and a
+        snapshot end with ConnectionLostError, if they can."""
+
     @property
     def exact(self) -> bool:
         """Whether everything read in a `snapshot` is as of its position."""

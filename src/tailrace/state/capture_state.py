@@ -38,6 +38,7 @@ class CaptureState:
         retained_bytes, left_bytes: log that the source keeps for the task, and how much more may come before
             it gives that up (None: it never does, or cannot tell).
         message: what is the matter; `reconnecting`: the last error.
+        waits: the transactions at the source for which a new stream or a baseline waits, in words.
         since: `reconnecting` only: when the connection was lost (UTC, ISO 8601).
         attempts: `reconnecting` only: how often it was tried since.
         ended: the error that ended it, in words.
@@ -60,6 +61,7 @@ class CaptureState:
     baselines: dict[str, dict[str, Any]] = field(default_factory=dict)
     tables: list[str] = field(default_factory=list)
     message: str | None = None
+    waits: str | None = None
     since: str | None = None
     attempts: int = 0
     ended: str | None = None

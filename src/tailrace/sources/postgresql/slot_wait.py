@@ -1,21 +1,30 @@
-"""Why a new slot takes long: the server waits for the transactions that were open when it began."""
+"""Why a new slot, or a window, takes long: it waits for the transactions that were open when it began."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from itertools import count
 
 import psycopg
 
 from ...errors import TailraceError
+from . import slot
 from .connect import Session, connect
 
 logger = logging.getLogger("tailrace.capture")
 
 AFTER_S, AGAIN_S = 10.0, 60.0
-"""When it is said for the first time, and how often then."""
+"""When it is warned of for the first time, and how often then."""
+STEP_S, LOOK_EACH = 0.5, 4
+"""Seconds between two looks whether to wait on; each fourth looks for what, too."""
+_WARNING = (
+    "%s when the transactions that are open have ended: %s; "
+    "end them (pg_terminate_backend, ROLLBACK PREPARED), or wait"
+)
 _OPEN = """
 select what from (
   select format('process %s (%s), since %s', pid,
@@ -27,30 +36,68 @@ select what from (
 """
 
 
-@contextmanager
-def waits_told(url: str, slot: str) -> Iterator[None]:
-    """Warns, while the block takes long, of the transactions for which the server waits."""
-    done = threading.Event()
+class Waits:
+    """What is to be done while something waits for transactions.
 
-    def tell() -> None:
-        rest = AFTER_S
-        while not done.wait(rest):
-            rest = AGAIN_S
-            with suppress(TailraceError, psycopg.Error), closing(connect(url)) as session:
-                if there := open_transactions(session):
-                    logger.warning(
-                        "the server makes the slot %s when the transactions that are open have ended: %s; "
-                        "end them (pg_terminate_backend, ROLLBACK PREPARED), or wait",
-                        slot,
-                        "; ".join(there),
-                    )
+    Args:
+        url: the server.
+        told: is told what it waits for, in words, and then, with nothing, that it does no more.
+        stopped: whether it is not to wait any longer.
+    """
 
-    teller = threading.Thread(target=tell, name=f"{slot} waits", daemon=True)
-    teller.start()
-    try:
-        yield
-    finally:
-        done.set()
+    def __init__(
+        self,
+        url: str,
+        told: Callable[[str], None] = lambda _: None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._url, self._told, self.stopped = url, told, stopped
+
+    @contextmanager
+    def over(self, what: str, cancel: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Tells, while the block takes long, and later warns, which transactions have to end before `what`;
+        `cancel` ends the block's statement once nobody waits any longer."""
+        done, lock, said = threading.Event(), threading.Lock(), False
+
+        def look() -> str:
+            nonlocal said
+            with suppress(TailraceError, psycopg.Error), closing(connect(self._url)) as session:
+                there = "; ".join(open_transactions(session))
+                with lock:
+                    if there and not done.is_set():
+                        said = True
+                        self._told(there)
+                return there
+            return ""
+
+        def tell() -> None:
+            warns = time.monotonic() + AFTER_S
+            for turn in count():
+                if done.wait(STEP_S):
+                    return
+                if self.stopped():
+                    with suppress(psycopg.Error):
+                        cancel()
+                elif turn % LOOK_EACH == 0 and (there := look()) and time.monotonic() >= warns:
+                    warns = time.monotonic() + AGAIN_S
+                    logger.warning(_WARNING, what, there)
+
+        teller = threading.Thread(target=tell, name=f"waits: {what}", daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            with lock:
+                done.set()
+                if said:
+                    self._told("")
+
+    def until_ended(self, session: Session, stopped: Callable[[], bool]) -> None:
+        """Until all transactions that have written by now have ended, or `stopped` returns True."""
+        with self.over("the window of the baseline opens"):
+            before = slot.next_transaction(session)
+            while not stopped() and slot.oldest_transaction(session) < before:
+                time.sleep(0.05)
 
 
 def open_transactions(session: Session) -> list[str]:

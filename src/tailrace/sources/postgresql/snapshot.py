@@ -10,7 +10,7 @@ from ...errors import SourceError
 from ..base import Snapshot
 from .connect import asking, connect, lsn, position_at, quoted
 from .slot import MOST
-from .slot_wait import waits_told
+from .slot_wait import Waits
 
 
 class SlotSnapshot:
@@ -20,15 +20,21 @@ class SlotSnapshot:
     Args:
         url: the server.
         slot: its name.
+        waits: what is to be done while the server waits for transactions.
         temporary: the slot goes with the connection.
+
+    Raises:
+        ConnectionLostError: the server does not answer, or nobody waits any longer.
     """
 
-    def __init__(self, url: str, slot: str, *, temporary: bool = False, where: str = "") -> None:
+    def __init__(
+        self, url: str, slot: str, waits: Waits, *, temporary: bool = False, where: str = ""
+    ) -> None:
         self._session = connect(url, replication="database")
         kind = "TEMPORARY " if temporary else ""
         export = "(SNAPSHOT 'export')" if self._session.info.server_version >= 150000 else "EXPORT_SNAPSHOT"
         try:
-            with asking(where), waits_told(url, slot):
+            with asking(where), waits.over(f"the server makes the slot {slot}", self._session.cancel_safe):
                 row = self._session.execute(
                     f"CREATE_REPLICATION_SLOT {quoted(slot)} {kind}LOGICAL pgoutput {export}"
                 ).fetchone()
@@ -45,9 +51,9 @@ class SlotSnapshot:
 
 
 @contextmanager
-def temporary_snapshot(url: str, slot: str, where: str) -> Iterator[Snapshot]:
+def temporary_snapshot(url: str, slot: str, waits: Waits, where: str) -> Iterator[Snapshot]:
     """A snapshot at a position of the log, by a slot that exists only as long as the context."""
     suffix = f"_tmp_{secrets.token_hex(4)}"
-    made = SlotSnapshot(url, slot[: MOST - len(suffix)] + suffix, temporary=True, where=where)
+    made = SlotSnapshot(url, slot[: MOST - len(suffix)] + suffix, waits, temporary=True, where=where)
     with closing(made):
         yield made.snapshot

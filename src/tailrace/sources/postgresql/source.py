@@ -39,6 +39,7 @@ from .address import address
 from .check_tables import Question
 from .connect import ANEW, Session, asking, connect, lsn_of, position_at
 from .evidence import Moment
+from .slot_wait import Waits
 from .stream import SlotStream
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class PostgresSource:
         self.where = f"{address(url)}, task {task}"
         self._renamed: tuple[Renamed, ...] = ()
         self._asked: dict[int, str] = {}  # names under which relations were requested
+        self._waits = Waits(url)
         self._side: Session | None = None
         self._lock = threading.Lock()
         self._fresh: pg_snapshot.SlotSnapshot | None = None
@@ -164,7 +166,7 @@ class PostgresSource:
         if there:
             return False
         self._drop_fresh()
-        self._fresh = pg_snapshot.SlotSnapshot(self.url, self.slot, where=self.where)
+        self._fresh = pg_snapshot.SlotSnapshot(self.url, self.slot, self._waits, where=self.where)
         reach("capture.slot")
         return True
 
@@ -206,6 +208,10 @@ class PostgresSource:
         with asking(self.where):
             return partitions.look(self._session(), {t: self._now(t) for t in tables}, known)
 
+    def waits(self, told: Callable[[str], None], stopped: Callable[[], bool]) -> None:
+        """What is to be done while something waits for transactions, see `slot_wait.Waits`."""
+        self._waits = Waits(self.url, told, stopped)
+
     @property
     def exact(self) -> bool:
         """Always: snapshots are exported."""
@@ -216,9 +222,10 @@ class PostgresSource:
         Whoever committed before that can be seen then: a commit's record is in the log before its rows are
         visible, long before if it waits for a synchronous standby."""
         self._drop_fresh()
-        self._wait_for_transactions(stopped)
-        position = self.end_position()
-        self._wait_for_transactions(stopped)
+        with asking(self.where):
+            self._waits.until_ended(self._session(), stopped)
+            position = self.end_position()
+            self._waits.until_ended(self._session(), stopped)
         return Snapshot("", position)
 
     @property
@@ -234,7 +241,8 @@ class PostgresSource:
             with closing(fresh):
                 yield fresh.snapshot
         else:
-            with pg_snapshot.temporary_snapshot(self.url, self.slot, self.where) as snapshot:
+            made = pg_snapshot.temporary_snapshot(self.url, self.slot, self._waits, self.where)
+            with made as snapshot:
                 yield snapshot
 
     @contextmanager
@@ -355,14 +363,6 @@ class PostgresSource:
                     where=f"{self.where}, publication {self.publication}",
                     hint=ANEW,
                 )
-
-    def _wait_for_transactions(self, stopped: Callable[[], bool]) -> None:
-        """Until all that have written by now have ended, or `stopped` returns True."""
-        with asking(self.where):
-            session = self._session()
-            before = pg_slot.next_transaction(session)
-            while not stopped() and pg_slot.oldest_transaction(session) < before:
-                time.sleep(0.05)
 
     def _session(self) -> Session:
         with self._lock:  # baselines call this from their own thread

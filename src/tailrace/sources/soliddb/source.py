@@ -171,6 +171,9 @@ class SolidSource:
         """None: tables have no partitions."""
         return {}
 
+    def waits(self, told: Callable[[str], None], stopped: Callable[[], bool]) -> None:
+        """Nothing: the server does not tell who holds a lock."""
+
     @property
     def exact(self) -> bool:
         """Whether tables are locked while they are read."""
