@@ -9,9 +9,10 @@ import psycopg
 import pytest
 
 from tailrace.capture.partition_notes import UNSURE
+from tailrace.capture.process import Capture
 from tailrace.lake import delta as lake
 from tailrace.operate.checks import check
-from tailrace.state import orders
+from tailrace.state import ledger, orders
 
 from .reading import Make
 from .test_control import Shop, task_file
@@ -151,6 +152,21 @@ def test_one_that_is_locked_is_looked_at_later(database: str, db: psycopg.Connec
     assert source.partitions(["public.p"], known)["public.p"].filled == ["public.side"]
 
 
+def test_a_published_table_that_is_attached_is_published_under_its_roots_name(
+    db: psycopg.Connection, make: Make
+) -> None:
+    db.execute(ROOT)
+    db.execute(SIDE)
+    source, both = make(), ["public.p", "public.side"]
+    source.prepare(["public.side"])
+    db.execute(ATTACH)
+    assert source.attached(both) == {}  # its root is not in the stream: it is, as itself
+    source.prepare(both)
+    assert source.attached(both) == {"public.side": "public.p"}
+    db.execute("alter table p detach partition side")
+    assert source.attached(both) == {}
+
+
 def shop_of(folder: Path, url: str, db: psycopg.Connection, more: str = "") -> Shop:
     db.execute("create schema s; create table s.p (id int primary key, v int) partition by range (id)")
     db.execute("create table s.p1 partition of s.p for values from (0) to (10); insert into s.p values (1)")
@@ -277,3 +293,27 @@ def test_what_may_not_be_read_is_a_warning_until_there_is_a_new_baseline(
     orders.resync(shop.task.orders_path, "s.p", "asked for")
     drain(shop.task, None)
     assert not [one for one in check(shop.task, lambda: None) if one.what == said]  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tables", ["s.*", "s.p, s.q"])
+def test_a_captured_table_that_is_attached_is_suspended(
+    tmp_path: Path, database: str, db: psycopg.Connection, tables: str
+) -> None:
+    db.execute("create schema s; create table s.p (id int primary key, v int) partition by range (id)")
+    db.execute("create table s.q (like s.p including all)")
+    shop = Shop(task_file(tmp_path, database, tables=tables), db)
+    Capture(shop.task, once=True).run()
+    db.execute(
+        "alter table s.p attach partition s.q for values from (10) to (20); insert into s.q values (11)"
+    )
+    Capture(shop.task, once=True).run()
+    assert shop.state("s.q")[0] == "suspended"
+    assert "attached as a partition to s.p" in str(shop.state("s.q")[1])
+    assert shop.state("s.p")[0] != "suspended"
+    db.execute("alter table s.p detach partition s.q")
+    orders.resync(shop.task.orders_path, "s.q", "it is detached")
+    Capture(shop.task, once=True).run()
+    assert shop.state("s.q")[0] != "suspended"
+    taken = ledger.read_baselines(shop.task.control_path("baselines"))["s.q"]
+    assert (taken.number, taken.rows) == (2, 1)

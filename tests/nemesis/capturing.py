@@ -71,6 +71,9 @@ class Asked:
     def lost(self, source: Asked, tables: Sequence[str]) -> dict[str, str]:
         return {}
 
+    def attached(self, tables: Sequence[str]) -> dict[str, str]:
+        return {}
+
     def relation(self, table: str) -> Relation:
         return self._source.now[table].relation
 

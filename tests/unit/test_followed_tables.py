@@ -40,6 +40,10 @@ class Server(Selected):
         self.prepared: list[str] = []
         self.withdrawn: list[str] = []
         self.lost = lambda *_: lost
+        self.roots: dict[str, str] = {}
+
+    def attached(self, tables: Sequence[str]) -> dict[str, str]:
+        return {t: root for t, root in self.roots.items() if t in tables}
 
     def prepare(self, source: Any, tables: Sequence[str]) -> bool:
         self.prepared = list(tables)
@@ -228,3 +232,55 @@ def test_a_baseline_that_is_ordered_of_a_table_that_waits_begins_once_it_is_publ
     server.happens = lambda _: None
     followed.look(server, server, server)  # type: ignore[arg-type]
     assert (server.prepared, server.asked) == (["s.a", "s.b"], ["s.a", "s.b"])
+
+
+PARTITION = (
+    "it was attached as a partition to s.p, and its changes come under that table's name: `tailrace remove TASK "
+    "s.a` ends its capture; or detach it, then `tailrace resync TASK s.a`"
+)
+
+
+def test_a_table_that_became_a_partition_is_suspended_once_and_it_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = task(tmp_path)
+    noted(one, "s.a", "s.p")
+    server = Server({}, r1="s.a", r2="s.p")
+    followed = follow(one, server)
+    assert (followed.tables, states(one)) == (["s.a", "s.p"], {})
+    server.roots = {"s.a": "s.p"}
+    for _ in range(3):
+        followed.look(server, server, server)  # type: ignore[arg-type]
+    assert followed.tables == ["s.p"]
+    assert [(o.table, o.action, o.why) for o in orders.read(one.orders_path)] == [
+        ("s.a", "suspend", PARTITION)
+    ]
+    assert caplog.messages == [f"s.a: {PARTITION}"]
+    again = follow(one, server)  # at the next start, too
+    assert (again.tables, len(orders.read(one.orders_path))) == (["s.p"], 1)
+    orders.give(one.orders_path, orders.RESUME, ["s.a"], why="", who="me")  # nothing comes of it
+    again.look(server, server, server)  # type: ignore[arg-type]
+    assert states(one)["s.a"].held == "suspended"
+
+
+def test_it_is_followed_again_once_it_is_detached(tmp_path: Path) -> None:
+    one = task(tmp_path)
+    noted(one, "s.a", "s.p")
+    server = Reader(one, {}, r1="s.a", r2="s.p")
+    server.roots = {"s.a": "s.p"}
+    followed = follow(one, server)
+    orders.resync(one.orders_path, "s.a", "", who="me")
+    followed.look(server, server, server)  # type: ignore[arg-type]
+    assert (followed.tables, server.asked) == (["s.p"], ["s.p"])
+    server.roots = {}
+    followed.look(server, server, server)  # type: ignore[arg-type]
+    assert (followed.tables, server.asked) == (["s.a", "s.p"], ["s.a", "s.p"])
+
+
+def test_a_partition_that_was_never_captured_is_none_of_those(tmp_path: Path) -> None:
+    """The checks say what to name instead."""
+    one = task(tmp_path)
+    noted(one, "s.p")
+    server = Server({}, r1="s.a", r2="s.p")
+    server.roots = {"s.a": "s.p"}
+    assert (follow(one, server).tables, states(one)) == (["s.a", "s.p"], {})

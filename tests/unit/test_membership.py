@@ -44,6 +44,9 @@ class Catalog:
     def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
         return sorted(self._now.values())
 
+    def attached(self, tables: Sequence[str]) -> dict[str, str]:
+        return {}
+
     def called(self, renamed: Sequence[Renamed]) -> None:
         self.renamed = list(renamed)
 

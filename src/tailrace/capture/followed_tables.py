@@ -20,6 +20,7 @@ from ..sources.base import Finding, LogSource
 from ..state import orders, streams
 from ..state.orders import TableControl
 from .added_tables import AddedTables
+from .attached_tables import AttachedTables
 from .ddl_watch import Watch, recreated
 from .stream import ALTERED, MISSING, RECREATED
 from .table_selection import Known, Moved, drop_targets, members
@@ -87,7 +88,7 @@ class FollowedTables:
         self.watch = Watch(task)
         self.message: str | None = None
         self._moved = Moved()
-        self._added = AddedTables()
+        self._added, self._attached = AddedTables(), AttachedTables(task)
         self._renaming = Renaming(task)
         self._behind = False  # a finding or an order is not acted on yet
         self._began = False
@@ -180,7 +181,15 @@ class FollowedTables:
         self._moved = self.watch.moved(source)
         if come_back(self.task, self.known):
             self._behind = self.known.look() or self._behind
-        return members(source, self.task, self.known.states, self._moved)
+        wanted = members(source, self.task, self.known.states, self._moved)
+        had = {
+            *self.tables,
+            *self.known.baselines,
+            *(() if self._began else streams.newest(self.task).published),
+        }
+        wanted = self._attached.without(source, self.task, self.known.states, had, wanted)
+        self._behind = self.known.look() or self._behind  # those that are partitions now are suspended
+        return wanted
 
     def _removed(self) -> list[str]:
         """The tables that were removed, but those that are gone and whose name a followed one has now."""

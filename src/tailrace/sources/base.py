@@ -226,6 +226,10 @@ class LogSource(Protocol):
         nothing once it waits no more, from any thread. When `stopped` returns True a new stream and a
         snapshot end with ConnectionLostError, if they can."""
 
+    def attached(self, tables: Sequence[str]) -> Mapping[str, str]:
+        """Those of the tables that are partitions of another table in the stream, and that table: their
+        changes come under its name."""
+
     @property
     def exact(self) -> bool:
         """Whether everything read in a `snapshot` is as of its position."""

@@ -46,6 +46,15 @@ select exists (select from only {leaf} r where r.ctid < '({pages},0)' and (
   or r.xmin::text = '{xid}' and r.xmax = 0 and r.cmin::text::bigint < {command}))
 """
 """A row that a later transaction has locked has lost its command, hence xmax."""
+_ROOTS = """
+select t.name, n.nspname || '.' || r.relname
+from unnest(%s::text[], %s::text[]) as t(name, sql)
+  join pg_class c on c.oid = to_regclass(t.sql) and c.relispartition
+  cross join lateral pg_partition_ancestors(c.oid) a
+  join pg_publication p on p.pubname = %s
+  join lateral pg_get_publication_tables(p.pubname) there on there.relid = a.relid and a.relid <> c.oid
+  join pg_class r on r.oid = a.relid join pg_namespace n on n.oid = r.relnamespace
+"""
 PAGES = 4096
 """Pages of each leaf that are looked at: the oldest rows come first, and capture waits for the answer."""
 PATIENCE = "200ms"
@@ -85,6 +94,13 @@ def look(
     for name, relid, *said in session.execute(_TREE, (list(tables), sql)):
         found.setdefault(name, []).extend([_Edge(relid, *said)] if relid is not None else [])
     return {t: _judged(session, edges, known.get(t)) for t, edges in found.items()}
+
+
+def attached(session: Session, publication: str, tables: Mapping[str, str]) -> dict[str, str]:
+    """Those of the tables (as for `look`) that are partitions of a table which a publication has, and that
+    one: it publishes their changes as its own."""
+    sql = [quoted_table(now) for now in tables.values()]
+    return dict(session.execute(_ROOTS, (list(tables), sql, publication)).fetchall())
 
 
 def _judged(session: Session, edges: Sequence[_Edge], known: Collection[str] | None) -> Partitions:

@@ -9,9 +9,9 @@ from collections.abc import Collection, Sequence
 
 import psycopg
 
-from ...errors import SourceError, TableMovedError
+from ...errors import PositionError, SourceError, TableMovedError
 from ..base import OF_TABLE
-from .connect import Session, lsn, quoted, quoted_table
+from .connect import ANEW, Session, lsn, quoted, quoted_table
 
 MOST = 63
 """Maximum bytes of a PostgreSQL name."""
@@ -73,6 +73,13 @@ def published(session: Session, publication: str) -> set[str] | None:
         "select schemaname || '.' || tablename from pg_publication_tables where pubname = %s", (publication,)
     )
     return {name for (name,) in rows}
+
+
+def still_published(session: Session, publication: str, where: str) -> None:
+    """PositionError: the publication is gone."""
+    if published(session, publication) is None:
+        what = "the publication is gone: changes made without it cannot be read"
+        raise PositionError(what, where=f"{where}, publication {publication}", hint=ANEW)
 
 
 def entries(session: Session, publication: str) -> dict[str, str] | None:

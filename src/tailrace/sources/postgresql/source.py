@@ -208,6 +208,11 @@ class PostgresSource:
         with asking(self.where):
             return partitions.look(self._session(), {t: self._now(t) for t in tables}, known)
 
+    def attached(self, tables: Sequence[str]) -> dict[str, str]:
+        """Those of the tables whose changes are published under their root's name, and that one."""
+        with asking(self.where):
+            return partitions.attached(self._session(), self.publication, {t: self._now(t) for t in tables})
+
     def waits(self, told: Callable[[str], None], stopped: Callable[[], bool]) -> None:
         """What is to be done while something waits for transactions, see `slot_wait.Waits`."""
         self._waits = Waits(self.url, told, stopped)
@@ -241,9 +246,8 @@ class PostgresSource:
             with closing(fresh):
                 yield fresh.snapshot
         else:
-            made = pg_snapshot.temporary_snapshot(self.url, self.slot, self._waits, self.where)
-            with made as snapshot:
-                yield snapshot
+            with pg_snapshot.temporary_snapshot(self.url, self.slot, self._waits, self.where) as made:
+                yield made
 
     @contextmanager
     def resent(self, upto: bytes, stopped: Callable[[], bool] = lambda: False) -> Iterator[Resent | None]:
@@ -357,12 +361,7 @@ class PostgresSource:
 
     def _still_published(self) -> None:
         with asking(self.where):
-            if pg_slot.published(self._session(), self.publication) is None:
-                raise PositionError(
-                    "the publication is gone: changes made without it cannot be read",
-                    where=f"{self.where}, publication {self.publication}",
-                    hint=ANEW,
-                )
+            pg_slot.still_published(self._session(), self.publication, self.where)
 
     def _session(self) -> Session:
         with self._lock:  # baselines call this from their own thread

@@ -174,6 +174,10 @@ class SolidSource:
     def waits(self, told: Callable[[str], None], stopped: Callable[[], bool]) -> None:
         """Nothing: the server does not tell who holds a lock."""
 
+    def attached(self, tables: Sequence[str]) -> dict[str, str]:
+        """None: tables have no partitions."""
+        return {}
+
     @property
     def exact(self) -> bool:
         """Whether tables are locked while they are read."""
