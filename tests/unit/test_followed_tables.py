@@ -18,7 +18,7 @@ from tailrace.capture.table_selection import moved
 from tailrace.config.task import Task
 from tailrace.lake.log import Layout, LogWriter
 from tailrace.model.change import Relation
-from tailrace.sources.base import Renamed
+from tailrace.sources.base import Finding, Renamed
 from tailrace.state import orders, streams
 
 from .test_membership import Selected
@@ -284,3 +284,20 @@ def test_a_partition_that_was_never_captured_is_none_of_those(tmp_path: Path) ->
     server = Server({}, r1="s.a", r2="s.p")
     server.roots = {"s.a": "s.p"}
     assert (follow(one, server).tables, states(one)) == (["s.a", "s.p"], {})
+
+
+def test_a_table_that_is_new_in_a_later_session_waits_if_it_cannot_be_captured(tmp_path: Path) -> None:
+    """It came while the source was away: the checks of the session would end capture for it."""
+
+    def findings(source: Any, names: Sequence[str]) -> list[Finding]:
+        return [Finding("error", "the role may not read it", n, "GRANT") for n in names if n == "s.b"]
+
+    one = task(tmp_path)
+    followed = FollowedTables(one, findings)
+    followed.begin(Server({}, r1="s.a"))  # type: ignore[arg-type]
+    followed.begin(Server({}, r1="s.a", r2="s.b", r3="s.c"))  # type: ignore[arg-type]
+    assert followed.tables == ["s.a", "s.c"]
+    assert followed.message == "s.b cannot be captured yet: the role may not read it; fix: GRANT"
+    first = FollowedTables(one, findings)  # at the first start it is to be said at once
+    first.begin(Server({}, r1="s.a", r2="s.b"))  # type: ignore[arg-type]
+    assert first.tables == ["s.a", "s.b"]

@@ -107,7 +107,10 @@ class FollowedTables:
             wanted = self._wanted(source)  # other orders may have come with these
         if first:
             warn_of_archives(self.task, self.known)
-        self.tables = self._added.without(wanted)
+            self.tables = self._added.without(wanted)
+        else:  # those that came since the last session may have to wait
+            self.tables = self._added.ready(wanted, self.tables, partial(self._findings, source))
+            self.message = self._added.message
 
     def given_up(self, why: str) -> int:
         """Tells apply that the stream is given up, so the targets wait for new baselines: changes in between
