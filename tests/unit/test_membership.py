@@ -191,6 +191,38 @@ def test_stop_is_nothing_to_a_table_that_was_removed(tmp_path: Path, kind: str) 
     Watch(one).carry_out()  # it is settled
 
 
+def test_a_kill_after_the_order_to_remove_a_dropped_table_leaves_no_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = task(tmp_path, "tables: {s.a: {ddl: {drop_table: apply}}}\n")
+    event = ddl.CatalogEvent("s.a", 7, "drop_table", sequence.make(0, 0))
+    ddl.happened(one.control_path("ddl_events"), [event])
+    give = orders.give
+
+    def killed(path: str, action: str, *given: Any, **more: Any) -> int:
+        if action == orders.DROP:
+            raise KeyboardInterrupt
+        return give(path, action, *given, **more)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(orders, "give", killed)
+        Watch(one).carry_out()
+    assert (states(one)["s.a"].member, states(one)["s.a"].dropped) == ("removed", 0)
+    for _ in range(2):
+        Watch(one).carry_out()
+    assert (states(one)["s.a"].member, states(one)["s.a"].dropped) == ("removed", 2)
+
+
+def test_the_target_of_a_table_that_somebody_removed_before_stays(tmp_path: Path) -> None:
+    one = task(tmp_path, "tables: {s.a: {ddl: {drop_table: apply}}}\n")
+    ddl.happened(
+        one.control_path("ddl_events"), [ddl.CatalogEvent("s.a", 7, "drop_table", sequence.make(0, 0))]
+    )
+    orders.give(one.orders_path, orders.REMOVE, ["s.a"], why="", who="me")
+    Watch(one).carry_out()
+    assert states(one)["s.a"].dropped == 0
+
+
 def test_an_event_comes_after_what_was_received_before_it_and_is_not_in_log_yet(tmp_path: Path) -> None:
     """Else its policy is carried out first: a table is suspended, and lacks the row."""
     one = task(tmp_path)

@@ -114,6 +114,8 @@ class Watch:
                 )
             if one.table not in removed:
                 self._order(one, policy)
+            elif (state := states[one.table]).who == "ddl" and not (state.dropped or state.gone):
+                self._drop(one, policy)  # the process was killed between the two orders
             ddl.decided(path, [(key, policy)])
 
     def _order(self, one: ddl.CatalogEvent, policy: str) -> None:
@@ -124,7 +126,13 @@ class Watch:
             tables.suspend(orders, one.table, why, who="ddl")
         elif policy == APPLY and one.kind == "drop_table":
             tables.give(orders, tables.REMOVE, [one.table], why=why, who="ddl")
-            tables.give(orders, tables.DROP, [one.table], why=why, who="ddl")
+            self._drop(one, policy)
+
+    def _drop(self, one: ddl.CatalogEvent, policy: str) -> None:
+        """Orders that the target of a table that was dropped goes, too."""
+        if policy == APPLY and one.kind == "drop_table":
+            orders = self._task.control_path("orders")
+            tables.give(orders, tables.DROP, [one.table], why=said(one), who="ddl")
 
     def _event(
         self, table: str, relid: int, name: str | None, taken: Collection[str]
