@@ -32,9 +32,9 @@ class Task:
     def __init__(self, at: Path, monkeypatch: pytest.MonkeyPatch, group: GroupSettings | None) -> None:
         self.orders, self.errors, self.mapped = (str(at / n) for n in ("orders", "errors", "mapped"))
         self.gate = Ordered(self.orders, self.errors, {"g": group} if group else {})
-        self.away, self.tries = True, 0
+        self.away, self.tries, self.digest = True, 0, "d"
         routes: Any = SimpleNamespace(
-            map=lambda _: SimpleNamespace(digest="d"), value_error=lambda *_, **__: None
+            map=lambda _: SimpleNamespace(digest=self.digest), value_error=lambda *_, **__: None
         )
         monkeypatch.setattr(loading, "_digest", lambda _: "d")
         monkeypatch.setattr(loading, "_empty", lambda _: None)
@@ -54,6 +54,13 @@ class Task:
         self.gate.begin()
         self.gate.refresh(TAKEN)
         self.loads.look(TAKEN, self.gate) if self.tries else self.loads.refresh(TAKEN, self.gate)
+        self.gate.end()
+
+    def look_anew(self) -> None:
+        """A look after a start, or at new baselines."""
+        self.gate.begin()
+        self.gate.refresh(TAKEN)
+        self.loads.refresh(TAKEN, self.gate)
         self.gate.end()
 
 
@@ -93,13 +100,44 @@ def test_after_so_many_errors_in_a_row_it_is_suspended_and_goes_on_when_it_is_re
     assert task.loads.ready("s.a")
 
 
+def test_a_removed_table_is_left_alone_whatever_becomes_of_its_mapping(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Task(tmp_path, monkeypatch, None)
+    task.away = False
+    task.look()
+    assert loaded(task.mapped) == {"s.a": (1, "d", 5)}
+    orders.give(task.orders, orders.REMOVE, ["s.a"], why="", who=orders.TASK_FILE)
+    task.digest = ""  # its entry under `tables` went with it
+    for _ in range(3):
+        task.look_anew()
+    assert [one.action for one in orders.read(task.orders)] == ["remove"]
+    orders.give(task.orders, orders.ADD, ["s.a"], why="", who="me")
+    task.look_anew()
+    actions = [one.action for one in orders.read(task.orders)]
+    assert actions == ["remove", "add"] and not task.gate.open("s.a")
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_removed_table_whose_rows_wait_in_staging_is_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: bool
+) -> None:
+    """Its target may be dropped by now; and what it meets is no error of the task."""
+    task = Task(tmp_path, monkeypatch, None)
+    task.away = away
+    orders.give(task.orders, orders.REMOVE, ["s.a"], why="", who="me")
+    task.look_anew()
+    assert task.tries == 0 and loaded(task.mapped) == {}
+    assert [one.action for one in orders.read(task.orders)] == ["remove"]
+
+
 def test_a_table_whose_target_has_just_moved_is_not_suspended(tmp_path: Path) -> None:
     """The gate has seen the order to move it, and not yet that it was carried out."""
     path = str(tmp_path / "orders")
     for what in (orders.RENAME, orders.RENAMED):
         orders.give(path, what, ["s.t"], why="x", who="ddl", target="s.u")
     routes: Any = SimpleNamespace(map=lambda name: TableMap(name, name))
-    gate: Any = SimpleNamespace(moving=lambda _: True, open=lambda _: True)
+    gate: Any = SimpleNamespace(moving=lambda _: True, removed=lambda _: False, open=lambda _: True)
     nobody: Any = None
     loader = MappedSnapshotLoader(nobody, routes, nobody, staging=str, record=f"{tmp_path}/none", orders=path)
     one: Any = SimpleNamespace(table="s.t", number=1, order=0, version=1, relation=None)

@@ -47,6 +47,9 @@ class Gate(Protocol):
     def moving(self, table: str) -> bool:
         """Whether its target is about to get another name."""
 
+    def removed(self, table: str) -> bool:
+        """Whether it was removed from the task, and its target is to stay as it is, or to go."""
+
     def went(self, table: str) -> None:
         """Its changes were applied."""
 
@@ -75,6 +78,10 @@ class Always:
         return True
 
     def moving(self, table: str) -> bool:
+        """No."""
+        return False
+
+    def removed(self, table: str) -> bool:
         """No."""
         return False
 
@@ -186,6 +193,10 @@ class Ordered:
     def moving(self, table: str) -> bool:
         """Whether an order says so."""
         return table in self._states and bool(self._states[table].moving)
+
+    def removed(self, table: str) -> bool:
+        """Whether the last order about that says so."""
+        return table in self._states and self._states[table].member == "removed"
 
     def went(self, table: str) -> None:
         """Ends a row of errors."""

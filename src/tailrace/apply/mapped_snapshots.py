@@ -148,12 +148,14 @@ class MappedSnapshotLoader:
     def refresh(self, baselines: Mapping[str, Baseline], gate: Gate) -> None:
         """Takes in new baselines, but not of tables whose target is moving; suspends tables whose mapping
         has changed. What cannot be loaded is left to the gate, and tried again when it lets the table in.
+        Tables that were removed are left alone until they have a baseline that was read since.
 
         Raises:
             TailraceError: a baseline could not be loaded, and that ends the task.
         """
-        self._waiting, moving = set(baselines), {t for t in baselines if gate.moving(t)}
-        for table, one in baselines.items():
+        here = {t: one for t, one in baselines.items() if not gate.removed(t)}
+        self._waiting, moving = set(here), {t for t in here if gate.moving(t)}
+        for table, one in here.items():
             made_of = (one.number, self._routes.map(table).digest)
             refused = self._refused.get(table, (None, ""))[0] == made_of
             if refused or table in moving or (table in self._failed and not gate.open(table)):
