@@ -93,6 +93,7 @@ class World:
     version: int = 0
     paused: set[str] = field(default_factory=set)
     errors: list[str] = field(default_factory=list)
+    failing: set[str] = field(default_factory=set)
     gone: dict[str, int] = field(default_factory=dict)
     since: dict[str, int] = field(default_factory=dict)
     reading: Counter[str] = field(default_factory=Counter)
@@ -267,8 +268,12 @@ class Door(Always):
     def open(self, table: str) -> bool:
         return table not in self.world.paused
 
+    def went(self, table: str) -> None:
+        self.world.failing.discard(table)
+
     def failed(self, table: str, error: TailraceError) -> None:
         self.world.errors.append(table)
+        self.world.failing.add(table)
         if table not in self.world.groups:
             raise error
 

@@ -158,6 +158,19 @@ def test_a_table_that_fails_while_its_baseline_is_on_its_way_waits_for_it(tmp_pa
     assert made.open("s.a")
 
 
+def test_a_table_that_waits_for_its_baseline_is_not_tried_again(tmp_path: Path) -> None:
+    """`run --once` would wait for it without end."""
+    tables.resync(str(tmp_path / "orders"), "s.a", "by hand", who="me")
+    baselines = taken("s.a")
+    made = gate(tmp_path, baselines, g=GroupSettings(tables=["s.*"], retries=9))
+    made.failed("s.a", ApplyError("disk full"))
+    assert made.failing
+    made.failed("s.a", NEW)
+    made.refresh(baselines)
+    assert not made.open("s.a") and not made.failing
+    assert retries.failing(str(tmp_path / "errors")) == {}
+
+
 def test_a_window_that_nobody_can_tell_gets_another_baseline(tmp_path: Path) -> None:
     made = gate(tmp_path, taken("s.a"))
     column = Column("v", 1, "text", "text", "string")

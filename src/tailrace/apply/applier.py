@@ -181,7 +181,7 @@ class Applier:
 
     def _behind(self) -> dict[str, int]:
         """Where tables stand that are behind and may go on now, which those that failed in this call may not.
-        Tables that are level after all are so from now on."""
+        Tables that are level after all are so from now on, and their row of errors has ended."""
         behind = {}
         for table in sorted(t for t in self._backlog.behind.keys() - self._slices.failed if self._ready(t)):
             if (reached := self._stand(table)) is None:
@@ -189,8 +189,13 @@ class Applier:
             if reached < self._backlog.behind[table]:
                 behind[table] = reached
             else:
-                del self._backlog.behind[table]
+                self._level(table)
         return behind
+
+    def _level(self, table: str) -> None:
+        """Notes that a table lacks nothing up to the front; else it would be tried again for ever."""
+        del self._backlog.behind[table]
+        self._gate.went(table)
 
     def _follow(self, behind: Mapping[str, int], stop: threading.Event | None) -> None:
         """Brings tables up from the change numbers where they stand."""
@@ -205,7 +210,7 @@ class Applier:
             window = self._backlog.window(after, active)
             if not window:
                 for table in active:
-                    del self._backlog.behind[table]
+                    self._level(table)
                 return
             for one in slices(window, *self._most):
                 if stop is not None and stop.is_set():
@@ -232,6 +237,7 @@ class Applier:
 
     def _fail(self, table: str, error: TailraceError) -> None:
         self._slices.failed.add(table)
+        self._backlog.waits(table, self._backlog.recorded)  # until it is known where it stands
         self._gate.failed(table, error)
 
     def _refresh(self) -> None:

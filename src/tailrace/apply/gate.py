@@ -51,7 +51,7 @@ class Gate(Protocol):
         """Whether it was removed from the task, and its target is to stay as it is, or to go."""
 
     def went(self, table: str) -> None:
-        """Its changes were applied."""
+        """Its changes were applied, or it lacks none."""
 
     def failed(self, table: str, error: TailraceError) -> None:
         """Its changes could not be applied; raises the error when that ends the task."""
@@ -248,6 +248,7 @@ class Ordered:
     ) -> None:
         if state.wanted:  # it is on its way
             self._stuck[table] = self._baselines[table].number if table in self._baselines else 0
+            self._forget(table)
             return
         tables.suspend(self._path, table, error.what)
         if self._automatic(table):
