@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tailrace.apply.gate import Ordered
 from tailrace.apply.segment import Segment
 from tailrace.config.groups import GroupSettings
+from tailrace.config.task import Task, read
 from tailrace.errors import (
     ApplyError,
     BaselineNeededError,
@@ -19,7 +21,10 @@ from tailrace.errors import (
     SparkLostError,
     TailraceError,
 )
+from tailrace.lake import json_files, log
 from tailrace.model.change import Column, Relation
+from tailrace.model.sequence import make
+from tailrace.runtime import pipeline
 from tailrace.state import orders as tables
 from tailrace.state import retries
 from tailrace.state.ledger import Baseline
@@ -74,6 +79,23 @@ def test_errors_in_a_row_pause_the_group_and_success_ends_the_row(tmp_path: Path
     assert {o.why for o in tables.read(str(tmp_path / "orders"))} == {
         "group g: 2 errors in a row of s.a: disk full"
     }
+
+
+def test_a_group_is_suspended_with_its_tables_that_have_no_baseline(tmp_path: Path) -> None:
+    """They need none with `baseline: {enabled: false}`, or have none yet."""
+    path, baselines = str(tmp_path / "orders"), taken("s.a")
+    tables.give(path, tables.REMOVE, ["s.gone"], why="", who="me")
+    group = {"g": GroupSettings(tables=["s.*"], retries=1)}
+    known = ["m.c", "s.b", "s.c", "s.gone"]
+    made = Ordered(path, str(tmp_path / "errors"), group, known=lambda: known)
+    made.begin()
+    made.refresh(baselines)
+    made.failed("s.b", ApplyError("disk full"))
+    made.refresh(baselines)
+    assert {t: made.open(t) for t in ("s.a", "s.b", "s.c", "m.c")} == {
+        "s.a": False, "s.b": False, "s.c": False, "m.c": True,
+    }  # fmt: skip
+    assert [o.table for o in tables.read(path) if o.action == "suspend"] == ["s.a", "s.b", "s.c"]
 
 
 @pytest.mark.parametrize("kind", [SparkLostError, LeaseLostError])
@@ -183,3 +205,23 @@ def test_a_window_that_nobody_can_tell_gets_another_baseline(tmp_path: Path) -> 
     keyed = replace(one, relation=relation.with_columns([replace(column, key=True)]))
     assert keyed.unclear({"absent": 1}) is None
     assert "keys and large values" in str(keyed.unclear({"absent": 1, "key_changes": 1}))
+
+
+def test_the_pipelines_gate_knows_tables_without_a_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (
+        "name: t\nsource: {url: 'postgresql://localhost/shop'}\nbaseline: {enabled: false}\n"
+        "groups: {g: {tables: ['s.*'], retries: 1}}\n"
+    )
+    task = read(text, tmp_path)
+    assert isinstance(task, Task)
+    nothing: Any = None
+    monkeypatch.setattr(pipeline, "target_of", lambda *_: nothing)
+    made = pipeline.Pipeline(task, nothing)._gate
+    log.record_layouts(task.relations_path, [log.Layout(Relation(1, "s", "a", "d", ()), b"", make(0, 1))])
+    json_files.write(task.run_path, "capture", {"tables": ["s.b", "m.c"]})
+    made.failed("s.a", ApplyError("disk full"))
+    assert [(o.table, o.action) for o in tables.read(task.orders_path)] == [
+        ("s.a", "suspend"), ("s.b", "suspend"),
+    ]  # fmt: skip

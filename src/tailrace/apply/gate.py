@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from ..config.groups import GroupSettings, group_of
@@ -107,6 +107,7 @@ class Ordered:
         patient: False for a task that ends once everything is applied: intervals do not count then, and an
             error that would be tried again for ever ends it.
         automatic: whether a table gets a new baseline without an order, if only that helps.
+        known: the task's tables, with and without a baseline; asked when a group is suspended.
     """
 
     def __init__(
@@ -117,9 +118,10 @@ class Ordered:
         *,
         patient: bool = True,
         automatic: Callable[[str], bool] = lambda _: False,
+        known: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._path, self._kept, self._groups, self.patient = orders, errors, groups, patient
-        self._automatic = automatic
+        self._automatic, self._known = automatic, known
         self.orders = 0
         """The number of the newest order that is followed."""
         self.names: dict[str, str] = {}
@@ -233,8 +235,11 @@ class Ordered:
 
     def _suspend(self, group: str, table: str, why: str) -> None:
         """Suspends the group of a table."""
-        mine = sorted({table, *(t for t in self._baselines if group_of(self._groups, t) == group)})
-        tables.give(self._path, tables.SUSPEND, mine, why=f"group {group}: {why}", who="apply")
+        known = {*self._baselines, *self._known()}
+        mine = {t for t in known if group_of(self._groups, t) == group and not self.removed(t)}
+        tables.give(
+            self._path, tables.SUSPEND, sorted({table, *mine}), why=f"group {group}: {why}", who="apply"
+        )
         self._forget(table)
 
     def unclear(self, table: str, why: str) -> bool:

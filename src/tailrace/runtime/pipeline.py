@@ -43,6 +43,7 @@ from ..config.task import Task
 from ..errors import TailraceError, TargetLostError, from_spark
 from ..lake import delta as lake
 from ..lake import guards, json_files, log
+from ..operate.ordering import tables_of
 from ..operate.task_runs import TaskRuns
 from ..state import live
 from ..state.capture_state import RUNNING, STARTING, STOPPED
@@ -76,7 +77,11 @@ class Pipeline:
         lake.create(task.relations_path, log.RELATIONS_SCHEMA)
         self._store = Store(store_paths(task), keep_bad=task.on_bad_value == "quarantine")
         self._gate = Ordered(
-            task.orders_path, task.control_path("errors"), task.groups, automatic=task.automatic_baseline
+            task.orders_path,
+            task.control_path("errors"),
+            task.groups,
+            automatic=task.automatic_baseline,
+            known=lambda: tables_of(task),
         )
         self._target = target_of(task, spark, self._gate.names)
         self._runs = TaskRuns(task)
