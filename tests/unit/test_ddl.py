@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,7 +20,8 @@ from tailrace.lake import delta as lake
 from tailrace.lake.log import Layout
 from tailrace.model.change import ChangeTable, Column, Relation
 from tailrace.model.sequence import make
-from tailrace.state.ddl import decided
+from tailrace.state import ddl as kept
+from tailrace.state.ddl import Key, decided, decisions
 from tailrace.validate.mapped import Made
 
 pytestmark = pytest.mark.unit
@@ -241,3 +244,51 @@ def test_columns_of_a_target_that_others_may_feed_stay(
         assert again is not None and again.policy == "suspend" and "which other sources" in again.why
     assert found("ignore").halt is None  # and that is final
     assert shape(found("apply", reached=9).at(9).relation) == shape(BEFORE)
+
+
+def _routes(tmp_path: Path, **policies: str) -> Routes:
+    paths = (str(tmp_path / "ddl_decisions"), str(tmp_path / "orders"))
+    return Routes(None, lambda name: TableMap(name, name), lambda _: policies, *paths)
+
+
+def test_what_one_thread_decides_another_does_not_forget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is still reading earlier decisions when the other keeps its own."""
+    routes, new = _routes(tmp_path, add="ignore"), after(ID, V, N, Column("x", 4, "text", "text", "string"))
+    history = [Layout(BEFORE, bytes(20), make(0, 1)), Layout(new, bytes(20), make(0, 5))]
+    other = threading.Thread(target=routes.layouts, args=("s.a", history, None, 3, 9))
+
+    def reads(path: str) -> dict[Key, str]:
+        found = decisions(path)
+        if not other.ident:
+            other.start()
+            other.join(0.5)
+        return found
+
+    monkeypatch.setattr(kept, "decisions", reads)
+    routes.layouts("s.b", history, None, 3, 9)
+    other.join()
+    for table in ("s.a", "s.b"):
+        assert shape(routes.layouts(table, history, None, 9, 9).at(9).relation) == shape(BEFORE), table
+    assert {key[0]: policy for key, policy in decisions(str(tmp_path / "ddl_decisions")).items()} == {
+        "s.a": "ignore", "s.b": "ignore",
+    }  # fmt: skip
+
+
+def test_what_a_table_died_of_is_told_while_other_mappings_are_prepared(tmp_path: Path) -> None:
+    routes = _routes(tmp_path)
+    made: Any = None
+
+    class Name(str):
+        """One that is looked at while another thread prepares a mapping."""
+
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            routes._prepared["s.new", made] = made
+            return str.__eq__(self, other)
+
+    routes._prepared[Name("s.a"), made] = made
+    assert routes.value_error("s.b", ValueError("x"), where="apply s.b") is None

@@ -8,6 +8,7 @@ any restart. A DDL under `suspend` or `stop` ends the stretch that is applied: s
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..config.task import Task
-
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Halt:
 
 
 class Routes:
-    """The routes of a task's tables.
+    """The routes of a task's tables. Any thread may call it.
 
     Args:
         spark: the session, which analyses mappings; None: no table that is asked about has one.
@@ -93,6 +93,7 @@ class Routes:
         self._record, self._seen = record, seen
         self._spark, self._maps, self._policies = spark, maps, policies
         self._path, self._orders = decisions, orders
+        self._deciding = threading.RLock()  # of `_decided`: nothing is kept while it is read
         self._decided: dict[kept.Key, str] | None = None
         self._prepared: dict[tuple[str, TargetLayout], Prepared] = {}
         self._told: set[tuple[str, str]] = set()
@@ -152,7 +153,8 @@ class Routes:
 
     def value_error(self, table: str, error: BaseException, *, where: str) -> ApplyError | None:
         """What a job for a table died of, when it was a value that its mapping cannot take."""
-        made = [one for (name, _), one in self._prepared.items() if name == table]
+        there = list(self._prepared.items())  # other threads add to it
+        made = [one for (name, _), one in there if name == table]
         return value_error(error, made, table=table, where=where) if made else None
 
     def route(self, table: str, source: Relation, before: TargetLayout, after: TargetLayout) -> Route:
@@ -201,7 +203,8 @@ class Routes:
                 chain.append((number, out.at(target)))
                 continue
             found = ddl.between(source, one.relation)
-            made = self._decide(table, one, found, before, out, applied=number <= reached)
+            with self._deciding:
+                made = self._decide(table, one, found, before, out, applied=number <= reached)
             if isinstance(made, Halt):
                 return Layouts(tuple(chain), made)
             target, source = ddl.followed(target, one.relation, made), one.relation
@@ -279,9 +282,10 @@ class Routes:
 
     def keep(self, made: Sequence[tuple[kept.Key, str]]) -> None:
         """Records decisions."""
-        if self._record:
-            kept.decided(self._path, made)
-        self._decided = (self._decided or {}) | dict(made)
+        with self._deciding:
+            if self._record:
+                kept.decided(self._path, made)
+            self._decided = (self._decided or {}) | dict(made)
 
 
 @dataclass(frozen=True)
