@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from tailrace.runtime import local_settings as settings
 from tailrace.runtime.local_settings import LITTLE_BYTES, is_little, local_settings
 
 pytestmark = pytest.mark.unit
@@ -42,3 +44,25 @@ def test_for_little_no_code_is_generated_one_compiler_works_and_a_job_has_one_ta
 @pytest.mark.parametrize("kind", ["driver", "executor"])
 def test_huge_methods_are_compiled(kind: str) -> None:
     assert "-XX:-DontCompileHugeMethods" in local_settings("local[2]")[f"spark.{kind}.extraJavaOptions"]
+
+
+@pytest.mark.parametrize("kernel_says", [True, False])
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_the_umask_is_read_and_not_set_for_a_moment(
+    kernel_says: bool, umask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other threads write files meanwhile."""
+
+    def refused(_: int) -> int:
+        raise AssertionError("the umask was set")
+
+    if not kernel_says:
+        monkeypatch.setattr(settings, "_STATUS", tmp_path / "none")
+    before = os.umask(umask)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "umask", refused)
+            found = [local_settings("local[2]")["spark.hadoop.fs.permissions.umask-mode"] for _ in range(2)]
+    finally:
+        os.umask(before)
+    assert found == [f"{umask:03o}"] * 2

@@ -24,6 +24,8 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 NO_CODE = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """No Java is made of a plan that runs once over few rows."""
 _POOL = "ARROW_DEFAULT_MEMORY_POOL"
+_STATUS = Path("/proc/self/status")
+"""Where Linux tells a process about itself."""
 
 
 def is_little(path: str) -> bool:
@@ -87,10 +89,13 @@ def local_settings(master: str, *, little: bool = False, classes: str = "") -> d
 
 
 def _umask() -> str:
-    """The umask of this process, as three octal digits."""
-    found = os.umask(0o077)  # it can only be read by setting it
-    os.umask(found)
-    return f"{found:03o}"
+    """The umask of this process, as three octal digits. `os.umask` gives it only to who sets it, and other
+    threads may write files meanwhile."""
+    if _STATUS.exists() and (said := re.search(r"^Umask:\s*([0-7]+)$", _STATUS.read_text(), re.MULTILINE)):
+        return f"{int(said[1], 8):03o}"
+    folder = Path(tempfile.mkdtemp(dir=scratch())) / "whose"
+    folder.mkdir(0o777)
+    return f"{~folder.stat().st_mode & 0o777:03o}"
 
 
 def heap_megabytes() -> int:
