@@ -170,6 +170,14 @@ def test_a_task_that_nobody_runs_has_no_lag_and_its_halves_are_down(task: Task, 
     assert value(found, "tailrace_table_state", table="s.t", state="stopped") == 1
 
 
+def test_a_pipeline_that_has_lost_its_target_reconnects(running: Task, port: int) -> None:
+    json_files.write(running.run_path, "pipeline", {"state": "reconnecting"})
+    with served(running, f"127.0.0.1:{port}", "pipeline"):
+        found = scrape(port)
+    assert value(found, "tailrace_process_state", process="pipeline", state="reconnecting") == 1
+    assert "or the pipeline its target" in METRICS["tailrace_process_state"].help
+
+
 def test_each_half_serves_its_own(running: Task, counted: Counts, port: int) -> None:
     for half in ("capture", "pipeline"):
         with served(running, f"127.0.0.1:{port}", half) as watched:

@@ -56,7 +56,8 @@ _ALL: Final = (
     Metric(
         "tailrace_process_state", "gauge", "both",
         "1 for the state a running half (`capture`, `pipeline`) is in: `starting`, `running`, "
-        "`reconnecting` (capture has lost its source and retries), `drained`, `stopped`.",
+        "`reconnecting` (capture has lost its source, or the pipeline its target, and retries), "
+        "`drained`, `stopped`.",
         ("process", "state"),
     ),
     Metric(
