@@ -88,3 +88,17 @@ def test_masks_are_names_in_spark(spark: SparkSession) -> None:
     found = df.select(tailrace.columns_changed(df).alias("changed")).collect()
     assert found[0]["changed"] == ["a", "c"]
     assert df.withColumn("changed", tailrace.columns_changed(df)).count() == 1
+
+
+def test_a_kept_history_takes_numbers_that_begin_anew_and_rows_that_come_late(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    told = [f"2026112210000000{number:019d},I,{number}" for number in (7, 500)]
+    later = [f"2026112211000000{1:019d},I,1", f"2026112210000000{8:019d},I,8"]
+    (tmp_path / "in").mkdir()
+    for more, ids in (([], ["500", "7"]), (later[:1], ["1", "500", "7"]), (later, ["1", "500", "7", "8"])):
+        rows = "\n".join(["header__change_seq,header__change_oper,id", *told, *more])
+        (tmp_path / "in" / "s.t__ct.csv").write_text(rows + "\n")
+        table = tailrace.read(str(tmp_path / "in"), format="qlik", key=["id"], session=spark)
+        kept = table.keep_history(str(tmp_path / "kept"))
+        assert sorted(r["id"] for r in kept.current().rows()) == ids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,11 @@ import pytest
 
 import tailrace
 from tailrace.errors import UnsupportedError
-from tailrace.model import mask
+from tailrace.lake import delta as lake
+from tailrace.model import mask, sequence
 from tailrace.model.change import HEADERS, Column, Relation
+from tailrace.model.types import header_schema, schema_of
+from tailrace.query.history_places import FOLLOWS
 from tailrace.query.history_table import HistoryTable
 from tailrace.store.tables import ensure
 
@@ -120,3 +124,78 @@ def test_what_a_crash_kept_out_of_the_versions_is_done_by_the_next_call(tmp_path
     want = {(2, "p2", "new"), (9, "p2", "newer") if more else (1, "p1", "newer")}
     assert {(r["id"], r["p"], r["q"]) for r in history.current().rows()} == want
     assert not history.cut_off
+
+
+def change(time: int, number: int, oper: str, **values: Any) -> dict[str, Any]:
+    """A row of a vendor's change table: an hour, a change number."""
+    return {"header__change_seq": sequence.make(2026112200000000 + time * 1_000_000, number),
+            "header__change_oper": oper, **values}  # fmt: skip
+
+
+def came(path: Path, *rows: dict[str, Any]) -> None:
+    """One more file of a change table that no task has stored."""
+    schema = pa.schema([*header_schema(), *schema_of([KEY, P])])
+    lake.append(str(path / "ct"), pa.Table.from_pylist(list(rows), schema))
+
+
+def kept_of(path: Path, **given: Any) -> HistoryTable:
+    return tailrace.read(str(path / "ct"), key=["id"]).keep_history(str(path / "kept"), **given)
+
+
+def test_changes_whose_numbers_begin_anew_are_added(tmp_path: Path) -> None:
+    came(tmp_path, change(10, 499, "I", id=1, p="a"), change(10, 500, "U", id=1, p="b"))
+    kept_of(tmp_path)
+    came(tmp_path, change(11, 1, "U", id=1, p="c"), change(11, 20, "I", id=2, p="new"))
+    for _ in range(2):
+        assert versions(kept_of(tmp_path), "p") == [(1, "a"), (1, "b"), (1, "c"), (2, "new")]
+    came(tmp_path, change(11, 21, "U", id=2, p="newer"))
+    assert versions(kept_of(tmp_path), "p") == [(1, "a"), (1, "b"), (1, "c"), (2, "new"), (2, "newer")]
+
+
+@pytest.mark.parametrize("number", [3, 7], ids=["before the last", "at the last"])
+def test_changes_that_come_late_are_added(tmp_path: Path, number: int) -> None:
+    """Even where an image lacks what only the rows of before tell."""
+    came(
+        tmp_path,
+        change(10, 1, "B", id=1, header__column_mask=mask.encode([len(HEADERS)])),
+        change(10, 1, "U", id=5, header__column_mask=mask.encode([len(HEADERS)])),
+        change(10, 7, "I", id=2, p="b"),
+    )
+    base = pa.table({"id": pa.array([1], pa.int32()), "p": ["old"]})
+    assert versions(kept_of(tmp_path, base=base), "p") == [(1, "old"), (2, "b"), (5, "old")]
+    came(tmp_path, change(10, number, "U", id=5, p="late"))
+    for _ in range(2):
+        assert versions(kept_of(tmp_path), "p") == [(1, "old"), (2, "b"), (5, "late"), (5, "old")]
+    assert kept_of(tmp_path).aside().rows() == []
+
+
+def test_late_changes_are_refused_by_a_history_that_has_forgotten_events(tmp_path: Path) -> None:
+    came(tmp_path, change(10, 1, "I", id=1, p="a"), change(10, 7, "U", id=1, p="b"))
+    kept_of(tmp_path).forget(7)
+    came(tmp_path, change(11, 1, "U", id=1, p="c"))
+    assert versions(kept_of(tmp_path), "p") == [(1, "a"), (1, "b"), (1, "c")]
+    came(tmp_path, change(10, 8, "U", id=1, p="late"))
+    with pytest.raises(UnsupportedError, match="changes came late") as error:
+        kept_of(tmp_path)
+    assert "keep another one, in another folder" in (error.value.hint or "")
+
+
+def test_a_history_that_noted_a_number_alone_reads_all_again(tmp_path: Path) -> None:
+    came(tmp_path, change(10, 500, "I", id=1, p="a"))
+    kept = kept_of(tmp_path)
+    shutil.rmtree(kept.path)
+    made = HistoryTable.make(kept.path, kept_schema(), kept.rules, kept.sequence, {FOLLOWS: "true"})
+    made.apply(made_event(500), flow="changes", batch=500)  # as before 35 digits were noted
+    came(tmp_path, change(11, 1, "U", id=1, p="b"))
+    assert versions(kept_of(tmp_path), "p") == [(1, "a"), (1, "b")]
+    assert kept_of(tmp_path).aside().rows() == []
+
+
+def kept_schema() -> pa.Schema:
+    return schema_of([KEY, P])
+
+
+def made_event(number: int) -> pa.Table:
+    seq = change(10, number, "I")["header__change_seq"]
+    data = pa.table({"id": [1], "p": ["a"]}, schema=kept_schema())
+    return data.append_column("__sequence", pa.array([seq])).append_column("__operation", pa.array(["U"]))

@@ -19,6 +19,7 @@ from ..model import sequence
 from ..model.change import PREFIX
 from ..model.types import plain_schema
 from ..state.capture_gaps import CaptureGap
+from ..state.ledger import STORE_APP
 from ..store.kept import Span, kept, kept_time, spans
 from .capture_gaps import refuse_gaps
 from .points import Point
@@ -55,6 +56,9 @@ class ChangeRows(Protocol):
     @property
     def reached(self) -> int:
         """The greatest change number that it is known to have, or to have had; 0: none."""
+
+    def many(self, upto: Point) -> int | None:
+        """How many rows there are up to a place; None: change numbers rise, and no row comes late."""
 
     def bad(self, start: Point | None, end: Point | None) -> pa.Table | None:
         """Rows that are no changes, with the reason in `why`; None: there are none."""
@@ -187,6 +191,12 @@ class ChangeFiles:
         if span.high < low or span.low > high:
             return 0
         return 1 if low <= span.low and span.high <= high else 0.5
+
+    def many(self, upto: Point) -> int | None:
+        """How many rows there are up to a place; None for what a task stores, where no row comes late."""
+        if self.delta is None or lake.reached(self.delta, STORE_APP) >= 0:
+            return None
+        return int(lake.dataset(self.delta).count_rows(filter=upto.upto()))
 
     def bad(self, start: Point | None, end: Point | None) -> pa.Table | None:
         """Rows that are no changes: tailrace keeps those apart."""

@@ -27,6 +27,7 @@ from ..engine.event_rows import (
 from ..engine.kept_history import Since
 from ..lake import delta as lake
 from ..lake.failpoints import reach
+from ..model.sequence import FIRST
 
 APP = "tailrace/history"
 """Counts the batches of a history, in its events and in its versions."""
@@ -71,6 +72,10 @@ class HistoryEvents:
     def first(self, which: ds.Expression) -> pa.Scalar:
         """The smallest sequence of the events that count for which something holds; NULL: there are none."""
         return pc.min(self._read(ds.field(WHY).is_null() & which)[SEQUENCE])
+
+    def at_first(self) -> pa.Table:
+        """The rows that were there before the first change, in a history that follows a change table."""
+        return self._read(ds.field(WHY).is_null() & (ds.field(SEQUENCE) == FIRST))
 
     def after(self, batch: int) -> pa.Table:
         """Events that count, of later batches."""

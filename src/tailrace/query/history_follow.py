@@ -26,7 +26,8 @@ from .base_rows import whole
 from .change_files import ChangeRows
 from .history_checks import refuse_own
 from .history_places import FOLLOWS
-from .history_table import HistoryTable, batch_of
+from .history_progress import Followed
+from .history_table import HistoryTable
 from .points import Place, Point
 
 _ANOTHER = (
@@ -35,7 +36,6 @@ _ANOTHER = (
 )
 _BEGUN = "tailrace.begun"
 MOVED = "its row came from another key, and the image lacks columns that nothing tells"
-_FLOW = "changes"
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,22 @@ def follow(
     """The history at a path, with the changes that it has not got yet; see `TableChanges.keep_history`."""
     refuse_own(rules, changes.name)
     data = pa.schema([changes.files.schema.field(n) for n in rules.columns])
-    last, begun = batch_of(path, _FLOW), Begun.of(path)
-    if begun is not None and start is None:
+    last, begun = Followed.of(path), Begun.of(path)
+    if begun is not None and (start is None or last is not None):
         start = begun.start
+    elif last is not None:
+        start = None
     under = None
     if last is None and base is not None:
         under = whole(changes.named(base), rules.columns, changes.name)
-    found = _since(changes, last, start, rules, path)  # before anything is made: it may be refused
-    layout = changes.layout_at(last) if last is not None or begun is None else begun.layout
+    since = None if last is None else last.next(changes.files)
+    anew = last is not None and since is None
+    if anew:
+        _refuse_forgotten(path)
+    # Before anything is made: it may be refused.
+    found = _since(changes, last, start if since is None else since, rules, path)
+    number = None if last is None else last.number
+    layout = changes.layout_at(number) if last is not None or begun is None else begun.layout
     why = changes.broken(layout, found.seq[-1].as_py(), found.columns) if len(found) and layout else None
     if why is not None:
         raise UnsupportedError(why, where=path, hint=_ANOTHER)
@@ -106,13 +114,23 @@ def follow(
     history.finish()  # the changes that are to come are told on top of its rows
     if under is not None:
         history.apply(_base(under, history.data))
+    now = Followed.upto(changes.files, found.seq[-1].as_py() if len(found) else None, last)
     # The first time, even if there are none: it tells from where on changes are needed. `start` does, too.
-    if len(found) or found.aside.num_rows or (last is None and start is None):
-        number = sequence.number_of(found.seq[-1].as_py()) if len(found) else last
-        number = changes.files.reached if number is None else number
-        events = [events_of(found, history.current().table()), _unusable(found)]
-        history.apply(pa.concat_tables(events, promote_options="default"), flow=_FLOW, batch=number)
+    if now != last and (len(found) or found.aside.num_rows or last is not None or start is None):
+        before = history.events().at_first() if anew else history.current().table()
+        events = [events_of(found, before), _unusable(found)]
+        history.take(pa.concat_tables(events, promote_options="default"), now.progress)
     return history
+
+
+def _refuse_forgotten(path: str) -> None:
+    """Raises UnsupportedError when a history that is to read all changes again has forgotten some."""
+    if HistoryTable.open(path).events().horizon.is_valid:
+        raise UnsupportedError(
+            "changes came late, before others that the history has, and it has forgotten events (`forget`)",
+            where=path,
+            hint=_ANOTHER.removeprefix("a history cannot go on across that: "),
+        )
 
 
 def _marked(path: str) -> None:
@@ -123,17 +141,16 @@ def _marked(path: str) -> None:
 
 
 def _since(
-    changes: FollowedTable, last: int | None, start: Place | None, rules: HistoryRules, path: str
+    changes: FollowedTable, last: Followed | None, start: Place | None, rules: HistoryRules, path: str
 ) -> ChangeArrays:
-    """The changes that a history has not got, which has those up to `last` (None: it begins at `start`).
+    """The changes from `start` on, for a history which has those up to `last` (None: it is new).
 
     Raises:
         GapError: some were never captured.
     """
     try:
         if last is not None:
-            changes.files.refuse_gaps(Point.of(last), None)
-            start = last + 1
+            changes.files.refuse_gaps(Point.of(last.number), None)
         return changes.arrays(start, None, rules.columns)
     except GapError as error:
         raise GapError(error.what, where=path, hint=f"{error.hint}; {_ANOTHER}") from error

@@ -146,14 +146,26 @@ class HistoryTable:
             ConfigError: a column is missing, or has another type.
             ConcurrentCommitError: another process writes to the history, too.
         """
+        taken = batch is not None and lake.reached(self.events().delta, flow_app(flow)) >= batch
+        return self.take(events, {} if batch is None else {flow_app(flow): batch}, at=at, taken=taken)
+
+    def take(
+        self,
+        events: pa.Table,
+        progress: Mapping[str, int],
+        *,
+        at: dt.datetime | None = None,
+        taken: bool = False,
+    ) -> HistoryBatch:
+        """The same with the progress that is noted with the events; `taken`: they are there already."""
         there = self.events()
         found = cleaned(conformed(events, there.schema, self.path), self.rules.key)
         found = placed(found, there.horizon)
         aside = found.aside.num_rows
-        if batch is None or lake.reached(there.delta, flow_app(flow)) < batch:
-            known = there.append(found, {} if batch is None else {flow_app(flow): batch})
-        else:
+        if taken:
             known, aside = found.events.num_rows, 0
+        else:
+            known = there.append(found, progress)
         settled = self._settled(at or dt.datetime.now(dt.timezone.utc))
         if (there.number + 1) % MAINTAIN_EVERY == MAINTAIN_EVERY - 1:
             self.maintain()

@@ -54,6 +54,10 @@ class SparkChanges:
         """Whether there are rows between two places."""
         return not self._good(start, end).isEmpty()
 
+    def many(self, upto: Point) -> int:
+        """How many rows there are up to a place: numbers may begin anew, and rows come late."""
+        return self._good(None, upto).count()
+
     def bad(self, start: Point | None, end: Point | None) -> pa.Table | None:
         """Rows that the format calls bad."""
         from pyspark.sql import functions as F
