@@ -59,6 +59,29 @@ def test_questions_are_joined_with_each_other_and_with_tables(task: tailrace.Ope
 
 
 @pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        (
+            "FROM (PIVOT (FROM net('shop.item')) ON _change_type USING count(*) GROUP BY id)",
+            [{"id": 1, "update_postimage": 1, "update_preimage": 1}],
+        ),
+        (
+            "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT r.n + 1 FROM r JOIN as_of('shop.item', 12) o "
+            "ON o.id = 1 WHERE r.n < 3) FROM r ORDER BY n",
+            [{"n": 1}, {"n": 2}, {"n": 3}],
+        ),
+    ],
+    ids=["pivot", "recursive"],
+)
+def test_an_answer_is_read_as_often_as_a_statement_scans_it(
+    task: tailrace.OpenTask, statement: str, found: list[dict[str, int]]
+) -> None:
+    asked = task.sql(statement)
+    for _ in range(2):
+        assert asked.rows() == found
+
+
+@pytest.mark.parametrize(
     ("statement", "why"),
     [
         ("SELECT * FROM net()", "its first argument is the table"),

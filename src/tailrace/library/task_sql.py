@@ -49,7 +49,7 @@ def in_duckdb(task: AskedTask, statement: str) -> Result:
     """The rows of a statement of DuckDB's; see `OpenTask.sql`."""
     given, plain = _questions(task, statement)
     shown = TaskViews(task.task, task.tables)
-    return asked(shown.connection, plain, {name: result.arrow for name, result in given.items()}, shown.why)
+    return asked(shown.connection, plain, given, shown.why)
 
 
 def in_spark(task: AskedTask, statement: str, spark: SparkSession) -> Result:

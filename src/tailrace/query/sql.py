@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,11 +23,12 @@ _EXPLAIN = re.compile(r"\s*explain\b(?:\s+analyze\b|\s*\([^()]*\))?", re.IGNOREC
 def asked(
     connection: duckdb.DuckDBPyConnection,
     statement: str,
-    given: Mapping[str, Callable[[], pa.RecordBatchReader]] | None = None,
+    given: Mapping[str, Result] | None = None,
     why: Callable[[Exception], TailraceError | None] = lambda error: None,
 ) -> Result:
-    """The rows of a statement, which is run anew each time they are read; `given`: rows that it names, and
-    that can be read once; `why`: what to say in place of an error of DuckDB's.
+    """The rows of a statement, which is run anew each time they are read; `given`: answers that it names,
+    each of which is read as often as the statement scans it; `why`: what to say in place of an error of
+    DuckDB's.
 
     Raises:
         ConfigError: it cannot be run, is several ones, or one that does more than give rows.
@@ -38,7 +40,7 @@ def asked(
 
     def run() -> pa.RecordBatchReader:
         for name, rows in (given or {}).items():
-            connection.register(name, rows())
+            connection.register(name, _Scanned(rows))
         try:
             if _is_question(db, statement):
                 return reader_of(connection.sql(statement))
@@ -53,6 +55,16 @@ def asked(
 
     schema = named_apart(run().schema)
     return Result(schema, lambda: (pa.record_batch(batch.columns, schema=schema) for batch in run()))
+
+
+@dataclass(frozen=True)
+class _Scanned:
+    """An answer as DuckDB scans it, which may be more than once: each scan streams it anew."""
+
+    rows: Result
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.rows.arrow().__arrow_c_stream__(requested_schema)
 
 
 def _is_question(db: Any, statement: str) -> bool:
