@@ -19,7 +19,7 @@ from tailrace.library.task_table import TaskTable
 from tailrace.model.change import Relation
 from tailrace.query.points import Place
 from tailrace.state import ledger, orders, streams
-from tailrace.state.ledger import Baseline
+from tailrace.state.ledger import Baseline, Stored
 from tailrace.state.upkeep import in_force
 
 from .task_home import ITEM, TaskHome, at, item, position, rows, seq
@@ -244,6 +244,35 @@ def test_a_removed_table_is_answered_as_far_as_it_was_captured(tmp_path: Path) -
     order(home, 1, orders.REMOVE, 14)
     home.store((16, "U", item(1, "d")))  # capture had not heard of it yet
     assert len(table(home).changes().rows()) == 3
+    assert rows(table(home).current()) == [(1, "d")]
+    assert rows(table(home).as_of(16)) == [(1, "d")]
+    kept = table(home).keep_history(str(tmp_path / "kept"))
+    assert rows(table(home).keep_history(kept.path).current()) == [(1, "d")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_removed_table_has_no_rows_of_later_places(tmp_path: Path, kind: str) -> None:
+    of, home = KINDS[kind], begun(tmp_path)
+    order(home, 1, orders.REMOVE, 15)
+    ledger.write_stored(home.task.control_path("stored"), Stored(50, seq(50), position(50), at(50)), {})
+    task, asked = tailrace.open(home.file), table(home)
+    for question in (
+        lambda: asked.as_of(of(30)),
+        lambda: asked.diff(of(13), of(30)),
+        lambda: asked.net(of(20), of(50)),
+        lambda: task.cut(of(30), [ITEM]),
+        lambda: task.cut(None, [ITEM]),
+        lambda: task.transactions(of(12), of(50)),
+    ):
+        with pytest.raises(GapError, match=r"after change number 13 .* captured no longer") as error:
+            question()
+        assert "up to change number 13" in (error.value.hint or "") and "tailrace add" in (
+            error.value.hint or ""
+        )
+    assert rows(asked.as_of(of(13))) == rows(asked.current()) == [(1, "c")]
+    assert len(asked.changes(of(12)).rows()) == len(asked.changes(None, of(13)).rows()) == 2
+    assert [r["name"] for r in asked.diff(of(12)).rows()] == ["b", "c"]
+    assert len(task.transactions().rows()) == 2
 
 
 def test_changes_that_came_before_the_new_baseline_began_are_within_the_gap(tmp_path: Path) -> None:

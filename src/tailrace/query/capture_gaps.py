@@ -45,6 +45,9 @@ def refuse_gaps(files: Captured, start: Point | None, end: Point | None) -> None
     for gap in files.gaps:
         if (start and _at_or_after(start, gap.onwards)) or (end and _at_or_before(end, gap.upto)):
             continue
+        if not gap.ends:
+            _refuse_behind(files, gap, end)
+            continue
         first, last = files.first(_after(gap)), files.last(_before(gap))
         if (start and _at_or_after(start, _places(first))) or (end and _at_or_before(end, _places(last))):
             continue
@@ -53,6 +56,16 @@ def refuse_gaps(files: Captured, start: Point | None, end: Point | None) -> None
         if end is None and first is None and not gap.closed:
             continue  # nothing was captured since
         raise _error(files.path, gap, last, first)
+
+
+def _refuse_behind(files: Captured, gap: CaptureGap, end: Point | None) -> None:
+    """Raises an error if a range ends behind the last change of a table that is captured no longer. One
+    without an end is what there is of it."""
+    if end is None:
+        return
+    last = files.last(pc.field(PREFIX + SEQ) >= "")  # capture heard of the removal at some time after it
+    if not _at_or_before(end, _places(last)):
+        raise _error(files.path, gap, last, None)
 
 
 def _before(gap: CaptureGap) -> ds.Expression:
@@ -92,11 +105,14 @@ def _error(path: str, gap: CaptureGap, last: Change, first: Change) -> GapError:
     low = None if last is None else f"change number {sequence.number_of(last[0])}"
     high = _text(gap.onwards or _places(first)) if gap.closed else None
     between = f"between {low} and {high}" if low and high else f"before {high}" if high else f"after {low}"
-    between = between if low or high else "before its new baseline"
+    between = between if low or high else "before its new baseline" if gap.ends else "since its removal"
     asks = [f"up to {low}"] if low else []
-    asks.append(
-        f"from {high} on" if high else "later ones once its new baseline is there (`tailrace status`)"
+    later = (
+        "later ones once its new baseline is there (`tailrace status`)"
+        if gap.ends
+        else "without an end, or of other tables (`tailrace add` captures it again)"
     )
+    asks.append(f"from {high} on" if high else later)
     return GapError(
         f"changes of {gap.table} {between} were never captured: {gap.why}; the range reaches into that",
         where=path,

@@ -1,6 +1,7 @@
 """Gaps of a table's changes: what was changed in the source while nobody captured it is in no change table.
 
-There are three ways to lose changes, and each ends with a new baseline, which has what they came to:
+There are three ways to lose changes, and each ends with a new baseline, which has what they came to (a table
+that is removed for good has none: its gap does not end):
 
 - the task's stream was lost, and an operator began a new one (`streams`: where LOG ended, where it begins);
 - the table was removed, and added again (`orders`, and the baseline that answers `add`);
@@ -29,6 +30,7 @@ NEW_STREAM = "its stream was lost, and `tailrace resync --new-stream` began a ne
 ADDED_AGAIN = "it was removed, and added again"
 UNSENT_ROWS = "it got partitions with rows that were never sent"
 """What capture's reason begins with when it suspends a table for them."""
+REMOVED = "it was removed, and is captured no longer"
 MADE_AGAIN = "it was dropped and created again, the publication was altered, or it got partitions with rows"
 
 
@@ -43,6 +45,7 @@ class CaptureGap:
         upto: places up to which none is missing, by their kind (`number` is one, too).
         onwards: places from which on none is missing; empty: not known yet.
         closed: whether the baseline that ends the gap is there.
+        ends: whether one is to come, or there; a table that was removed gets none.
     """
 
     table: str
@@ -51,6 +54,7 @@ class CaptureGap:
     upto: Mapping[str, str] = field(default_factory=dict)
     onwards: Mapping[str, str] = field(default_factory=dict)
     closed: bool = True
+    ends: bool = True
 
 
 def of_table(task: Task, table: str) -> tuple[CaptureGap, ...]:
@@ -71,7 +75,10 @@ def needed(given: Iterable[Order], taken: Iterable[Baseline]) -> tuple[set[int],
     numbers, baselines, every = set[int](), set[tuple[str, int]](), list(taken)
     for table, mine in by_table.items():
         for begun, asked in _begun(mine):
-            numbers |= {begun.number, asked.number}
+            numbers.add(begun.number)
+            if asked is None:
+                continue
+            numbers.add(asked.number)
             if (closes := _closing(asked, [one for one in every if one.table == table])) is not None:
                 baselines.add((table, closes.number))
     return numbers, baselines
@@ -92,7 +99,7 @@ def _of_streams(table: str, renewed: Iterable[Renewed], taken: Sequence[Baseline
 
 
 def _of_orders(
-    table: str, losses: Iterable[tuple[Order, Order]], taken: Sequence[Baseline]
+    table: str, losses: Iterable[tuple[Order, Order | None]], taken: Sequence[Baseline]
 ) -> list[CaptureGap]:
     found = []
     for begun, asked in losses:
@@ -100,19 +107,21 @@ def _of_orders(
         # Capture was told to stop, or to begin again, at this time: what it had by then is before the gap.
         before = sequence.make(_time(begun.at) - 1, _LAST)
         upto = {SEQ: before} if removed else {}  # otherwise, changes may have been lost long before
-        closes, onwards = _closing(asked, taken), dict[str, str]()
+        closes, onwards = _closing(asked, taken) if asked else None, dict[str, str]()
         if closes is not None:
             onwards = {POSITION: closes.position, SEQ: sequence.make(_time(closes.finished_at), 0)}
             if closes.after >= 0:
                 onwards[NUMBER] = _number(closes.after + 1)
-        why = ADDED_AGAIN if removed else MADE_AGAIN
-        found.append(CaptureGap(table, why, (SEQ, before), upto, onwards, closes is not None))
+        why = (ADDED_AGAIN if asked else REMOVED) if removed else MADE_AGAIN
+        closed = closes is not None
+        found.append(CaptureGap(table, why, (SEQ, before), upto, onwards, closed, asked is not None))
     return found
 
 
-def _begun(given: Iterable[Order]) -> list[tuple[Order, Order]]:
-    """The orders of a table that begin a gap, each with the one that asks for the baseline that ends it."""
-    found, removed, unsent = list[tuple[Order, Order]](), None, None
+def _begun(given: Iterable[Order]) -> list[tuple[Order, Order | None]]:
+    """The orders of a table that begin a gap, each with the one that asks for the baseline that ends it;
+    None: the table was removed, and nobody has added it again."""
+    found, removed, unsent = list[tuple[Order, Order | None]](), None, None
     for one in given:
         if one.action == orders.REMOVE:
             removed = removed or one
@@ -126,7 +135,7 @@ def _begun(given: Iterable[Order]) -> list[tuple[Order, Order]]:
             unsent = None
         elif one.action == orders.RESUME:
             unsent = None  # somebody has looked: there were none
-    return found
+    return found if removed is None else [*found, (removed, None)]
 
 
 def _closing(asked: Order, taken: Iterable[Baseline]) -> Baseline | None:
