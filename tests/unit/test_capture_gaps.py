@@ -219,9 +219,14 @@ def test_the_new_baseline_is_not_there_yet(tmp_path: Path, way: str) -> None:
     lose(home, way)
     assert rows(table(home).current()) == [(1, "c")]
     assert len(table(home).changes().rows()) == 2
+    assert [r["name"] for r in table(home).diff(12).rows()] == ["b", "c"]
     home.store((22, "U", item(2, "after")))
     with pytest.raises(GapError, match="never captured"):
         table(home).current()
+    for end in (22, None):
+        with pytest.raises(GapError, match="never captured"):
+            table(home).diff(12, end)
+    assert [r["name"] for r in table(home).diff(12, 13).rows()] == ["b", "c"]
     refused_now = ("after change number 13 were never captured", "`tailrace status`")
     with pytest.raises(GapError) as caught:
         table(home).net()

@@ -147,6 +147,7 @@ class TaskTable(TableChanges):
         now.files.refuse_gone(None, last)
         if last is not None:
             refuse_later(last, known.taken, known.stored, now._task.name)
+        now.files.refuse_gaps(Point.of(known.taken.position), last)
         rows = now.files.rows_where(both(~first.upto(), last and last.upto()), now._wanted(ORDER))
         if last is not None and not rows.num_rows:
             now._refuse_reversed(first, last, known)
