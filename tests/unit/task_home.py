@@ -96,8 +96,13 @@ class TaskHome:
         batch = Stored(number, seq(number), position(number), at(number))
         ledger.write_applied(self.task.control_path("applied"), batch, [one])
 
-    def store(self, *changes: tuple[int, str, Mapping[str, Any]], transaction: int | None = None) -> None:
-        """Change-table rows: number, operation, values; one file."""
+    def store(
+        self,
+        *changes: tuple[int, str, Mapping[str, Any]],
+        transaction: int | None = None,
+        recorded: bool = True,
+    ) -> None:
+        """Change-table rows: number, operation, values; one file. `recorded`: the batch has come to its end."""
         path = self.task.changes_path(ITEM)
         schema = pa.schema([*header_schema(), *schema_of(self.columns)])
         rows = [
@@ -110,6 +115,8 @@ class TaskHome:
         ]  # fmt: skip
         last = max(n for n, _, _ in changes)
         lake.append(path, pa.Table.from_pylist(rows, schema), progress={STORE_APP: last})
+        if not recorded:
+            return
         counts = {ITEM: {"rows": len(rows)}}
         stored = Stored(last, seq(last), position(last), at(last), counts)
         ledger.write_stored(self.task.control_path("stored"), stored, {ITEM: 1})

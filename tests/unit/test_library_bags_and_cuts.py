@@ -67,6 +67,26 @@ def test_a_cut_shows_all_tables_at_one_place(bag: TaskHome) -> None:
     assert rows(task.cut(11, ["shop.*"])[ITEM]) == [(1, "a"), (2, "a")]
 
 
+def test_what_is_not_stored_in_all_tables_yet_is_in_no_question_to_several(bag: TaskHome) -> None:
+    """The store commits one table after the other, then says so."""
+    bag.store((14, "I", item(9)), recorded=False)
+    task = tailrace.open(bag.file)
+    for end in (None, 14, seq(14), position(14), at(99)):
+        assert [r["transaction_id"] for r in task.transactions(12, end).rows()] == ["12", "13"]
+    before = [(1, "a"), (1, "a"), (2, "b")]
+    for place in (None, at(13), at(99)):
+        assert rows(task.cut(place)[ITEM]) == before
+    bag.store((15, "D", item(2, "b")))
+    assert [r["transaction_id"] for r in task.transactions(13).rows()] == ["13", "14", "15"]
+    assert rows(task.cut(at(99))[ITEM]) == [(1, "a"), (1, "a"), (9, "a")]
+
+
+def test_nothing_is_stored_as_a_whole_yet(tmp_path: Path) -> None:
+    home = TaskHome(tmp_path)
+    home.store((11, "I", item(1)), recorded=False)
+    assert tailrace.open(home.file).transactions().rows() == []
+
+
 def test_a_place_that_is_not_stored_yet_is_refused(bag: TaskHome) -> None:
     table = tailrace.open(bag.file).table(ITEM)
     for place in (14, seq(14), position(14)):

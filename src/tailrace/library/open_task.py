@@ -10,7 +10,8 @@ from ..config.task import Task, file_of, load
 from ..errors import ConfigError
 from ..lake import log
 from ..lake.reading import dataset
-from ..query.points import Place
+from ..model import sequence
+from ..query.points import Place, Point
 from ..query.result import Result
 from ..query.table_changes import TOLD
 from .task_table import TaskTable
@@ -107,11 +108,14 @@ class OpenTask:
         self, start: Place | None = None, end: Place | None = None, tables: Sequence[str] = ()
     ) -> Result:
         """Who changed what together, over all tables or those that are named (patterns); see
-        `engine.transactions.transactions`."""
+        `engine.transactions.transactions`. Those that are not stored as a whole yet are left out."""
         from ..engine.transactions import transactions
 
         names = self._matching(tables) if tables else self.tables
-        found = {n: self.table(n).arrays(start, end, (), headers=TOLD) for n in names}
+        # Read before the tables, which are stored one after the other: all have what was stored by then.
+        stored = self.finalized_until
+        whole = sequence.FIRST if stored is None else stored.change_seq
+        found = {n: self.table(n).arrays(start, end, (), headers=TOLD).between(upto=whole) for n in names}
         return Result.of(transactions(found))
 
     @property
@@ -130,8 +134,9 @@ class OpenTask:
             PositionError, UnsupportedError: as for `TaskTable.as_of`, for any of them.
         """
         names = self._matching(tables) if tables else self.tables
-        end = self.finalized_until
-        place = at if at is not None or end is None else end.change_seq
+        place, end = at, self.finalized_until
+        if end is not None and (at is None or _later(Point.of(at), end)):
+            place = end.change_seq  # what came since may be in some of the tables only
         return {n: self.table(n).as_of(place) for n in names}
 
     def pause(self, *tables: str, why: str = "", dry_run: bool = False) -> OrderResult:
@@ -182,6 +187,11 @@ class OpenTask:
         from ..operate.ordering import matching
 
         return matching(self.tables, patterns, self.name)
+
+
+def _later(time: Point, end: Stored) -> bool:
+    """Whether a place is a time behind all that is stored; later places of other kinds are refused."""
+    return time.low != time.high and time.high > end.change_seq
 
 
 def _named(tables: Sequence[str]) -> Sequence[str]:
