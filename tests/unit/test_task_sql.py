@@ -10,6 +10,7 @@ import pytest
 import tailrace
 from tailrace.errors import ConfigError
 from tailrace.library.task_sql import words
+from tailrace.model.change import Column
 from tailrace.query.calls import calls, replaced
 
 from .task_home import ITEM, TaskHome
@@ -110,7 +111,7 @@ def test_a_question_that_cannot_be_asked_says_why(task: tailrace.OpenTask, state
 
 def test_literals() -> None:
     (call,) = calls("FROM net('it''s', -1, 2.5, TRUE, null, ['a', 'b'], {'k': -2}, x := [])")
-    assert call.given == ("it's", -1, 2.5, True, None, ["a", "b"], {"k": -2})
+    assert call.given == ("it's", -1, Decimal("2.5"), True, None, ["a", "b"], {"k": -2})
     assert call.named == {"x": []}
 
 
@@ -130,3 +131,22 @@ def test_what_only_looks_like_a_question_stays(statement: str) -> None:
 def test_what_a_prompt_completes(task: tailrace.OpenTask) -> None:
     found = words(task)
     assert {ITEM, f"{ITEM}__ct", "name", "as_of(", "net("} <= set(found)
+
+
+@pytest.mark.parametrize(
+    ("column", "literal"),
+    [
+        (Column("id", 1, "numeric(20,2)", "numeric", "decimal(20,2)", key=True), "12345678901234567.89"),
+        (Column("id", 1, "numeric(20,2)", "numeric", "decimal(20,2)", key=True), "-0.5"),
+        (Column("id", 1, "double precision", "float8", "double", key=True), "0.1"),
+        (Column("id", 1, "real", "float4", "float", key=True), "0.1"),
+        (Column("id", 1, "integer", "int4", "int", key=True), "7.0"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else given.source_type,
+)
+def test_a_decimal_literal_is_the_number_that_it_says(tmp_path: Path, column: Column, literal: str) -> None:
+    home = TaskHome(tmp_path, columns=[column])
+    as_python = Decimal(literal) if "decimal" in column.type else float(literal)
+    home.store((11, "I", {"id": int(as_python) if column.type == "int" else as_python}))
+    found = tailrace.open(home.file).sql(f"FROM chain('shop.item', {{'id': {literal}}})")
+    assert len(found.rows()) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from ..errors import ConfigError
@@ -128,7 +129,7 @@ class _Arguments:
         if token.lastgroup == "text":
             return token[0][1:-1].replace("''", "'")
         if token.lastgroup == "number":
-            return float(token[0]) if "." in token[0] else int(token[0])
+            return Decimal(token[0]) if "." in token[0] else int(token[0])
         if token[0] == "-" and self._now().lastgroup == "number":
             return -self._value()
         if token[0].lower() in _WORDS:
