@@ -261,6 +261,9 @@ def test_a_task_is_opened_by_its_file_or_its_folder(home: TaskHome) -> None:
     assert [t.table for t in task.status().tables] == [ITEM]
     with pytest.raises(ConfigError, match="no table of the task matches"):
         task.table("shop.nope")
+    with pytest.raises(ConfigError, match=r"'shop\.\*' is a pattern") as error:
+        task.table("shop.*")
+    assert error.value.hint == "name one: shop.item"
     with pytest.raises(ConfigError, match="there is no key log"):
         _ = task.keylog
     home.file.write_text(home.file.read_text() + "keylog: {mode: all}\n")

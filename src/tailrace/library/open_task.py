@@ -62,8 +62,13 @@ class OpenTask:
         Raises:
             ConfigError: it has none of that name.
         """
-        if name not in log.history(self.task.relations_path):
-            self._matching([name.replace("[", "[[]")])
+        if name not in log.history(self.task.relations_path) and name not in self.tables:
+            matching = self._matching([name.replace("[", "[[]")])
+            raise ConfigError(
+                f"{name!r} is a pattern, and one table is asked",
+                where=self.name,
+                hint=f"name one: {', '.join(matching[:3])}",
+            )
         return TaskTable.of(self.task, name)
 
     def status(self) -> Status:
