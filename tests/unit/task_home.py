@@ -50,11 +50,14 @@ def position(number: int) -> str:
 class TaskHome:
     """A task `shop` with one table: what was stored, what was applied to its Delta target."""
 
-    def __init__(self, folder: Path, more: str = "", columns: Sequence[Column] = COLUMNS) -> None:
+    def __init__(
+        self, folder: Path, more: str = "", columns: Sequence[Column] = COLUMNS, *, met: bool = True
+    ) -> None:
         self.file = folder / "shop.yaml"
         self.file.write_text(f"name: shop\nsource: {{url: 'postgresql://nobody@localhost/shop'}}\n{more}\n")
         self.columns = tuple(columns)
-        self.layout(0, columns)
+        if met:  # a change has told the layout
+            self.layout(0, columns)
 
     @property
     def task(self) -> Task:

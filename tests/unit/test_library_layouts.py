@@ -381,3 +381,27 @@ def test_rows_of_before_may_lack_no_column_of_a_kept_history(home: TaskHome, tmp
         table.keep_history(str(tmp_path / "kept"), base=base.select(["id", "name"]))
     on_top = table.as_of(11, base=base).table()
     assert on_top.schema.field("price").metadata
+
+
+def test_a_table_without_a_change_has_the_layout_of_its_baseline(tmp_path: Path) -> None:
+    home = TaskHome(tmp_path, met=False)
+    home.baseline([item(1), item(2)], after=10)
+    table = tailrace.open(home.file).table(ITEM)
+    assert (table.columns, table.key) == (["id", "name", "price"], ("id",))
+    base = pa.Table.from_pylist([item(1), item(2)], schema_of(COLUMNS))
+    assert rows(table.as_of(None, base=base)) == rows(table.current()) == [(1, "a"), (2, "a")]
+    for found in (
+        table.history(base=base),
+        table.chain({"id": 1}),
+        table.rebuild(),
+        table.net(),
+        table.pairs(),
+    ):
+        assert [r for r in found.rows() if r.get("__END_AT")] == []
+    assert table.history(base=base).table().num_rows == 2
+    assert rows(table.keep_history(str(tmp_path / "kept"), base=base).current()) == [(1, "a"), (2, "a")]
+    home.layout(11, COLUMNS)
+    home.store((11, "U", item(2, "b")))
+    again = tailrace.open(home.file).table(ITEM)
+    assert rows(again.keep_history(str(tmp_path / "kept")).current()) == [(1, "a"), (2, "b")]
+    assert rows(again.as_of(None, base=base)) == rows(again.current()) == [(1, "a"), (2, "b")]

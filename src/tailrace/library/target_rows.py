@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -29,17 +30,19 @@ def layouts_from(
 ) -> list[Layout]:
     """The layout of rows that stand upon a baseline and have reached a change number, and later ones.
     `hidden`: columns that are in no answer."""
+    begun = begun_by(taken)
     kept = [c for c in taken.relation.columns if c.name not in hidden]
-    begun = log.Layout(
-        taken.relation.with_columns(kept),
-        bytes.fromhex(taken.position),
-        sequence.make(0, max(taken.after, 0)),
-    )
+    begun = replace(begun, relation=taken.relation.with_columns(kept))
     later = [
         one for one in layouts if one.from_position >= begun.from_position and log.number(one) > taken.after
     ]
     passed = sum(log.number(one) <= number for one in later)
     return [begun, *later][passed:]
+
+
+def begun_by(taken: Baseline) -> Layout:
+    """The layout of a baseline's rows, from where they are valid."""
+    return Layout(taken.relation, bytes.fromhex(taken.position), sequence.make(0, max(taken.after, 0)))
 
 
 def in_order(fields: Iterable[pa.Field], relation: Relation) -> list[pa.Field]:

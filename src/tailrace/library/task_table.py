@@ -35,7 +35,7 @@ from ..state.layouts import policy
 from ..state.ledger import Baseline, Stored
 from ..state.totals import last_stored
 from .place_checks import after, refuse_later, refuse_older
-from .target_rows import in_order, layouts_from, read, refuse_broken, refuse_features, refuse_other
+from .target_rows import begun_by, in_order, layouts_from, read, refuse_broken, refuse_features, refuse_other
 
 if TYPE_CHECKING:
     from ..validate.versions import Version, Versions
@@ -58,7 +58,7 @@ class TaskTable(TableChanges):
         """A table of a task."""
         levels = policy(task, name)
         layouts, without = [], set[str]()
-        for one in log.history(task.relations_path).get(name, []):
+        for one in log.history(task.relations_path).get(name) or _of_baseline(task, name):
             hidden = levels.hidden(one.relation)
             without |= hidden
             kept = [c for c in one.relation.columns if c.name not in hidden]
@@ -242,6 +242,12 @@ class TaskTable(TableChanges):
         chosen = [c.name for c in relation.columns]
         rows, named = in_layout(rows, names, chosen, layout)
         return ChangeArrays.of(rows, relation.key, chosen, layout=named, name=self.name), schema
+
+
+def _of_baseline(task: Task, name: str) -> list[Layout]:
+    """The layout of a table that no change has told one of: that of its newest baseline, if there is any."""
+    taken = ledger.read_baselines(task.control_path("baselines")).get(name)
+    return [] if taken is None else [begun_by(taken)]
 
 
 @dataclass(frozen=True)
