@@ -20,6 +20,7 @@ from tailrace.engine.event_rows import ignoring_nulls
 from tailrace.engine.kept_history import HistoryRules
 from tailrace.errors import ConfigError, UnsupportedError
 from tailrace.model import mask
+from tailrace.query.history_files import HistoryFiles
 from tailrace.query.history_table import HistoryTable
 
 from ..ending import ends
@@ -325,6 +326,25 @@ def test_events_that_a_crash_left_are_forgotten_the_next_time(tmp_path: Path) ->
     assert rows(history) == before
     assert (history.forget(4), rows(history)) == (1, before)  # the version of then began with the second one
     assert history.forget(4) == 0
+
+
+def test_forget_waits_for_another_process_that_commits_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = make(tmp_path / "h")
+    history.apply(table([(1, "U", 1, "a", 1), (2, "U", 1, "b", 1)]))
+    with ends("history.exchange"):
+        history.apply(table([(5, "U", 1, "c", 1)]))
+    exchange = HistoryFiles.exchange
+
+    def later(*given: Any) -> None:
+        monkeypatch.setattr(HistoryFiles, "exchange", exchange)
+        HistoryTable.open(history.path).finish()  # the other process
+        exchange(*given)
+
+    monkeypatch.setattr(HistoryFiles, "exchange", later)
+    assert history.forget(4) == 1
+    assert rows(history) == [(1, "a", 1, 1, 2), (1, "b", 1, 2, 5), (1, "c", 1, 5, None)]
 
 
 def test_the_history_of_a_change_table_is_that_of_its_changes(tmp_path: Path) -> None:

@@ -224,9 +224,9 @@ class HistoryTable:
         Raises:
             ConfigError: it is no value of the sequence, or no place.
             PositionError: a history that follows a change table has not reached it.
-            OvertakenError: another process writes to the history, too.
+            OvertakenError, ConcurrentCommitError: another process writes to the history, too.
         """
-        self._settle(dt.datetime.now(dt.timezone.utc))
+        self._settled(dt.datetime.now(dt.timezone.utc))
         there = self.events()
         at = self._places.cut(before, there)
         if there.horizon.is_valid and pc.less_equal(at, there.horizon).as_py():
