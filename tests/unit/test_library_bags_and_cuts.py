@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import tailrace
-from tailrace.errors import CancelledError, PositionError, UnsupportedError
+from tailrace.errors import CancelledError, ConfigError, PositionError, UnsupportedError
 from tailrace.model import mask
 from tailrace.model.change import Column
+from tailrace.state import orders
 
 from .task_home import COLUMNS, ITEM, Row, TaskHome, at, position, seq
 
@@ -85,6 +87,24 @@ def test_nothing_is_stored_as_a_whole_yet(tmp_path: Path) -> None:
     home = TaskHome(tmp_path)
     home.store((11, "I", item(1)), recorded=False)
     assert tailrace.open(home.file).transactions().rows() == []
+
+
+def test_a_target_that_is_gone_is_named(bag: TaskHome) -> None:
+    shutil.rmtree(bag.task.target_path(ITEM))
+    task = tailrace.open(bag.file)
+    for question in (task.table(ITEM).current, lambda: task.table(ITEM).as_of(12), task.cut):
+        with pytest.raises(ConfigError, match=r"shop\.item is not in the target") as error:
+            question()
+        assert error.value.where == bag.task.target_path(ITEM) and "tailrace resync" in (
+            error.value.hint or ""
+        )
+
+
+def test_a_cut_is_one_of_the_tables_that_are_captured(bag: TaskHome) -> None:
+    orders.give(bag.task.orders_path, orders.REMOVE, [ITEM], why="", who="me")
+    task = tailrace.open(bag.file)
+    assert (task.tables, task.cut()) == ([ITEM], {})
+    assert list(task.cut(12, [ITEM])) == [ITEM]
 
 
 def test_a_place_that_is_not_stored_yet_is_refused(bag: TaskHome) -> None:

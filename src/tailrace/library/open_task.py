@@ -132,13 +132,15 @@ class OpenTask:
         return last_stored(self.task.control_path("stored"))
 
     def cut(self, at: Place | None = None, tables: Sequence[str] = ()) -> dict[str, Result]:
-        """The rows of all tables, or those that are named (patterns), as they stood together at one place;
-        None: at the last transaction that is stored.
+        """The rows of all tables that are captured, or those that are named (patterns), as they stood
+        together at one place; None: at the last transaction that is stored.
 
         Raises:
             PositionError, UnsupportedError: as for `TaskTable.as_of`, for any of them.
         """
-        names = self._matching(tables) if tables else self.tables
+        from ..operate.ordering import captured_of
+
+        names = self._matching(tables) if tables else captured_of(self.task)
         place, end = at, self.finalized_until
         if end is not None and (at is None or _later(Point.of(at), end)):
             place = end.change_seq  # what came since may be in some of the tables only

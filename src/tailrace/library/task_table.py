@@ -86,12 +86,13 @@ class TaskTable(TableChanges):
         Raises:
             PositionError: the place is before the table's baseline, or what it needs is not kept any more.
             UnsupportedError: the target is no copy of the table, or cannot be read here.
+            ConfigError: there is no target (any more).
         """
         return super().as_of(at, base=base) if base is not None else self._rows_at(at).answer
 
     def _rows_at(self, at: Place | None) -> _Rows:
         """The rows as of a place. What was applied and stored since this table was opened counts."""
-        from ..validate.versions import Versions
+        from ..validate.versions import Versions, missing
 
         task = self._copied()
         taken = ledger.read_baselines(task.control_path("baselines")).get(self.name)
@@ -103,6 +104,8 @@ class TaskTable(TableChanges):
             )
         # The target and the record first, then the changes: all that those have is among them.
         versions, stored = Versions.of(task, taken), last_stored(task.control_path("stored"))
+        if versions.newest < 0:
+            raise missing(self.name, versions.path)
         return TaskTable.of(task, self.name)._upto(at, versions, taken, stored)
 
     def _upto(self, at: Place | None, versions: Versions, taken: Baseline, stored: Stored | None) -> _Rows:

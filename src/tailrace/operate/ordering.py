@@ -172,6 +172,12 @@ def tables_of(task: Task) -> list[str]:
     )
 
 
+def captured_of(task: Task) -> list[str]:
+    """The tables that the task has, without those that were removed."""
+    states = orders.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+    return [t for t in known(task, states) if t not in states or states[t].member != "removed"]
+
+
 def matching(there: Sequence[str], patterns: Iterable[str], task: str) -> list[str]:
     """The tables that match patterns, sorted; ConfigError for a pattern that matches none.
 

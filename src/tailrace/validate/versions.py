@@ -68,7 +68,7 @@ def refuse_waiting(task: Task, taken: Baseline) -> None:
 
 def missing(table: str, where: str) -> ConfigError:
     """The error for a table that the target does not have."""
-    hint = "it was dropped: take a new baseline (`tailrace resync`)"
+    hint = "it was dropped: take a new baseline (`tailrace resync`, or `add` for a table that was removed)"
     return ConfigError(f"{table} is not in the target", where=where, hint=hint)
 
 
