@@ -51,6 +51,9 @@ class Stopping:
             raise OSError("no space left on device")
         return ApplyResult(one.upto)
 
+    def applied(self, table: str, upto: int) -> None:
+        """There is no key log."""
+
 
 PATHS = ApplyPaths("", "", "", "", lambda t: t)
 

@@ -46,6 +46,8 @@ class Reach:
         if table not in self._at:
             reached = self._target.progress(table)
             self._refuse_gone(table, reached)
+            if self._rules:
+                self._rules.found(table, reached)
             # What a crash kept from the key log comes again, for it alone.
             logged = self._logged(table)
             self._at[table] = reached if logged is None else min(reached, logged)

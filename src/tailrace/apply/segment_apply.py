@@ -77,12 +77,12 @@ class SegmentApply:
         """Applies the changes; gives what each commit did, until the table is suspended."""
         for batch, after, exact in self._batches(changes, counts):
             done = self._one(batch, after, exact)
+            if self.rules:
+                self.rules.applied(self.table, done.upto)
             yield applied(self.table, done)
             if done.suspended is not None:
                 self.suspended = done.suspended
                 return
-        if self.rules and self._applier is None:
-            self.rules.passed(self.table, self.segment.upto)
 
     def _one(self, batch: TableBatch, after: int, exact: bool) -> ApplyResult:
         if self._applier is not None:

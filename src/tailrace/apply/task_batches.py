@@ -130,13 +130,14 @@ class TaskBatches:
                 found[one.table] = in_window(one.table, made) if one.tolerant else made
             elif applier is None:
                 found[one.table] = ApplyResult(one.upto, outcome=made.outcome)
-                if self.rules:
-                    self.rules.passed(one.table, one.upto)
             else:
                 try:
                     found[one.table] = applier.went(one, made)
                 except Exception as error:  # noqa: BLE001 - a policy says so, for one; the others go on
                     found[one.table] = from_spark(error, where=f"apply {one.table}")
+            done = found[one.table]
+            if self.rules and isinstance(done, ApplyResult):
+                self.rules.applied(one.table, done.upto)
         return found
 
     def _applier(self, one: TaskBatch) -> RulesApply | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from .targets.base import Target
+
+logger = logging.getLogger("tailrace.apply")
 
 
 @dataclass(frozen=True)
@@ -115,11 +118,14 @@ class TaskRules:
         """The change number that a table's key log has reached; None: it has none."""
         if self._log.mode == "off":
             return None
+        self._recover()
+        return self._log.standing(table).reached
+
+    def _recover(self) -> None:
         with self._lock:
             if not self._recovered:
                 recover(self._target, self._log)
                 self._recovered = True
-        return self._log.standing(table).reached
 
     def begin(self, reached: Mapping[str, int]) -> None:
         """Notes where tables stand that are logged from now on; before any change of them is applied, so
@@ -139,6 +145,28 @@ class TaskRules:
         they were applied without the key log."""
         if self._log.standing(table).reached is not None:
             self._log.commit([], ChangeRange(table, upto, upto, 0))
+
+    def applied(self, table: str, upto: int) -> None:
+        """Notes what a target has got while the key log is off: set again, it goes on behind that."""
+        if self._log.mode == "off":
+            self.passed(table, upto)
+
+    def found(self, table: str, reached: int) -> None:
+        """The same for what a target has when it is looked up: a crash kept it from the key log, which has
+        been set off since."""
+        if self._log.mode != "off" or self._log.standing(table).reached is None:
+            return
+        self._recover()
+        logged = self._log.standing(table).reached
+        if logged is not None and logged < reached:
+            logger.warning(
+                "%s: its target has changes %d to %d, the key log has not, and is off: they are never logged",
+                table,
+                logged + 1,
+                reached,
+                extra={"table": table},
+            )
+            self.passed(table, reached)
 
     def again(self) -> None:
         """Looks at targets anew for what the key log lacks; a table that was to be suspended meets its change
