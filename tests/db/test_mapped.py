@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from tailrace.apply import mapped_snapshots as loading
+from tailrace.apply.staging import Staging
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.errors import SourceError, TailraceError
@@ -88,10 +89,10 @@ def test_a_mapped_table_from_its_mistakes_to_another_mapping(
         patch.setattr(loading, "noted", _crash)
         with pytest.raises(TailraceError):
             drain(task, spark)
-    assert rows(task) == [(1, "A"), (2, "BB")] and lake.exists(task.staging_path("s.t"))
+    assert rows(task) == [(1, "A"), (2, "BB")] and lake.exists(Staging(task.staging_path).path("s.t", 1))
     db.execute("update s.t set v = 'dddd' where id = 1; update s.t set v = 'c' where id = 3")
     drain(task, spark)
-    assert rows(task) == [(2, "BB"), (3, "C")] and not lake.exists(task.staging_path("s.t"))
+    assert rows(task) == [(2, "BB"), (3, "C")] and not lake.exists(Staging(task.staging_path).path("s.t", 1))
 
     task = load(write(tmp_path, database, "id > 1"))
     db.execute("insert into s.t values (4, 'dddd')")

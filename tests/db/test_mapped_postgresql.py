@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.apply import mapped_snapshots as loading
+from tailrace.apply.staging import Staging
 from tailrace.capture.process import Capture
 from tailrace.capture.snapshot_sink import landings
 from tailrace.cli.main import app
@@ -97,7 +98,7 @@ def test_mappings_rules_and_ddl_in_a_database(
     task = load(write(tmp_path, database))
     Capture(task, once=True).run()
     with monkeypatch.context() as patch:
-        patch.setattr(loading, "_empty", crash_at_us)
+        patch.setattr(Staging, "done", crash_at_us)
         with pytest.raises(TailraceError):
             Pipeline(task, spark).drain()
     assert mapped(db) == [("eu", 1, 10, 20), ("us", 1, 10, 20), ("us", 3, 30, 60)]
@@ -180,10 +181,10 @@ def test_mappings_rules_and_ddl_in_a_database(
     assert db.execute("select to_regclass('lake.all')").fetchone() == (None,)
 
 
-def crash_at_us(staging: str) -> None:
-    if staging.endswith("m.us"):
+def crash_at_us(staging: Staging, table: str, number: int) -> None:
+    if table == "m.us":
         raise ZeroDivisionError
-    _empty(staging)
+    _done(staging, table, number)
 
 
-_empty = loading._empty
+_done = Staging.done

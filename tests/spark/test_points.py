@@ -17,6 +17,7 @@ from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.apply.mapped_snapshots import MappedSnapshotLoader, loaded
 from tailrace.apply.mapping.table_map import place_of, task_map
 from tailrace.apply.route import Routes
+from tailrace.apply.staging import Staging
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.capture.snapshot_sink import landings
 from tailrace.config.task import Task, read
@@ -147,5 +148,7 @@ def test_a_mapped_baseline_is_loaded_once(spark: SparkSession, tmp_path: Path) -
     assert lake.progress(task.target_path("s.short"), "t") == 7
     assert loaded(task.control_path("mapped"))["s.t"][0] == 1
     assert lake.read(task.control_path("mapped")).num_rows == 1
-    landings(task)("s.t").begin(relation)  # what a crash leaves there goes with the next baseline
-    assert lake.read(task.staging_path("s.t")).num_rows == 0
+    staging = Staging(task.staging_path)
+    assert lake.exists(staging.path("s.t", 1))  # what a crash leaves there goes with the next baseline's
+    staging.done("s.t", 2)
+    assert not lake.exists(staging.path("s.t", 1))

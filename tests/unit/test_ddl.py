@@ -14,6 +14,7 @@ from tailrace.apply.ddl import Ddl, between, decide, followed, projection
 from tailrace.apply.mapping.table_map import TableMap
 from tailrace.apply.one_route import Route
 from tailrace.apply.route import Layouts, Routes
+from tailrace.apply.staging import Staging
 from tailrace.capture.snapshot_sink import DeltaLanding, StagedLanding
 from tailrace.errors import ApplyError, BaselineNeededError
 from tailrace.lake import delta as lake
@@ -183,7 +184,7 @@ def test_the_target_of_several_sources_loses_the_rows_of_one(tmp_path: Path) -> 
     rows = pa.table({"id": [1, 2, 1], "site": ["e'u", "us", "us"]})
     lake.append(shared, rows)
     lake.append(other, rows)
-    staging = DeltaLanding(f"{tmp_path}/staging")
+    staging = Staging(f"{tmp_path}/staging")
     StagedLanding(staging, "x", DeltaLanding(shared, own={"site": "us"})).drop("us.t")
     assert lake.read(shared).to_pylist() == [{"id": 1, "site": "e'u"}]
     StagedLanding(staging, "x", DeltaLanding(shared, own={"site": "e'u"})).drop("eu.t")

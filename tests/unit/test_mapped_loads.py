@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tailrace.apply import mapped_snapshots as loading
 from tailrace.apply.gate import Ordered
 from tailrace.apply.mapped_snapshots import MappedSnapshotLoader, loaded
 from tailrace.apply.mapping.table_map import TableMap
+from tailrace.apply.staging import Staging
+from tailrace.capture.snapshot_sink import DeltaLanding, StagedLanding
 from tailrace.config.groups import GroupSettings
 from tailrace.errors import TailraceError
+from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.state import orders, retries
 from tailrace.state.ledger import Baseline
@@ -37,11 +43,10 @@ class Task:
             map=lambda _: SimpleNamespace(digest=self.digest), value_error=lambda *_, **__: None
         )
         monkeypatch.setattr(loading, "_digest", lambda _: "d")
-        monkeypatch.setattr(loading, "_empty", lambda _: None)
         monkeypatch.setattr(MappedSnapshotLoader, "_load", self.load)
         nothing: Any = None
         self.loads = MappedSnapshotLoader(
-            nothing, routes, nothing, staging=lambda t: t, record=self.mapped, orders=self.orders
+            nothing, routes, nothing, staging=Staging(f"{at}/staging"), record=self.mapped, orders=self.orders
         )
 
     def load(self, *_: object) -> int:
@@ -137,9 +142,11 @@ def test_a_table_whose_target_has_just_moved_is_not_suspended(tmp_path: Path) ->
     for what in (orders.RENAME, orders.RENAMED):
         orders.give(path, what, ["s.t"], why="x", who="ddl", target="s.u")
     routes: Any = SimpleNamespace(map=lambda name: TableMap(name, name))
-    gate: Any = SimpleNamespace(moving=lambda _: True, removed=lambda _: False, open=lambda _: True)
+    gate: Any = SimpleNamespace(moving=lambda _: True, open=lambda _: True, superseded=lambda _: False)
     nobody: Any = None
-    loader = MappedSnapshotLoader(nobody, routes, nobody, staging=str, record=f"{tmp_path}/none", orders=path)
+    loader = MappedSnapshotLoader(
+        nobody, routes, nobody, staging=nobody, record=f"{tmp_path}/none", orders=path
+    )
     one: Any = SimpleNamespace(table="s.t", number=1, order=0, version=1, relation=None)
     loader.refresh({"s.t": one}, gate)
     assert orders.of_task(path, {"s.t": one})["s.t"].held == ""
@@ -147,3 +154,114 @@ def test_a_table_whose_target_has_just_moved_is_not_suspended(tmp_path: Path) ->
     gate.moving = lambda _: False
     loader.look({"s.t": one}, gate)
     assert loader.ready("s.t")
+
+
+class Landed:
+    """Baselines that capture lands in staging, and loads of them, which give the keys that they find there."""
+
+    def __init__(self, at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.staging, self.orders, self.mapped = Staging(f"{at}/staging"), f"{at}/orders", f"{at}/mapped"
+        self.gate, self.digest, self.got = Ordered(self.orders, f"{at}/errors", {}), "d", list[list[int]]()
+        self.meanwhile: Callable[[], object] = lambda: None
+        self.taken: dict[str, Baseline] = {}
+        monkeypatch.setattr(MappedSnapshotLoader, "_load", self.load)
+        routes: Any = SimpleNamespace(map=lambda _: SimpleNamespace(digest=self.digest))
+        nothing: Any = None
+        self.loads = MappedSnapshotLoader(
+            nothing, routes, nothing, staging=self.staging, record=self.mapped, orders=self.orders
+        )
+
+    def begin(self, number: int) -> StagedLanding:
+        nowhere = DeltaLanding("nowhere")
+        return StagedLanding(self.staging, self.digest, nowhere).begin(RELATION, number)
+
+    def end(self, to: StagedLanding, key: int) -> None:
+        part = to.part(RELATION)
+        part.write(pa.record_batch({"id": pa.array([key], pa.int32())}))
+        added = part.close()
+        assert added is not None
+        assert to.commit(RELATION, [added], 0) < 0
+
+    def record(self, number: int) -> None:
+        order = orders.newest(self.orders)
+        self.taken = {"s.a": replace(TAKEN["s.a"], number=number, order=order)}
+
+    def load(self, table: str, baseline: Baseline, path: str) -> int:
+        self.meanwhile()
+        self.got.append(lake.read(path)["id"].to_pylist())
+        return 5
+
+    def look(self) -> bool:
+        """Whether the table may be applied to then."""
+        self.gate.begin()
+        self.gate.refresh(self.taken)
+        self.loads.refresh(self.taken, self.gate)
+        return self.loads.ready("s.a")
+
+    @property
+    def held(self) -> str:
+        state = orders.of_task(self.orders, self.taken).get("s.a")
+        return state.why if state and state.held else ""
+
+
+def test_a_baseline_that_begins_leaves_alone_the_one_that_is_being_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, second = Landed(tmp_path, monkeypatch), list[StagedLanding]()
+    task.end(task.begin(1), 1)
+    task.record(1)
+    task.meanwhile = lambda: second.append(task.begin(2))
+    assert task.look() and task.got == [[1]]
+    task.meanwhile = lambda: None
+    task.end(second[0], 2)
+    task.record(2)
+    assert task.look() and task.got == [[1], [2]]
+    assert list(Path(task.staging.root).glob("*/s.a")) == []
+
+
+def test_rows_of_a_baseline_that_is_not_recorded_are_not_those_of_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Landed(tmp_path, monkeypatch)
+    task.end(task.begin(1), 1)
+    task.record(1)
+    task.digest = "another mapping"
+    assert not task.look() and task.held == loading.CHANGED
+    orders.resync(task.orders, "s.a", "another mapping", who="me")
+    task.end(task.begin(2), 2)
+    assert not task.look() and task.got == []
+    task.record(2)
+    assert task.look() and task.got == [[2]] and task.held == ""
+
+
+@pytest.mark.parametrize("what", [orders.REMOVE, orders.RESYNC, orders.ANEW, orders.LAND])
+def test_a_baseline_that_an_order_supersedes_gets_into_no_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    task = Landed(tmp_path, monkeypatch)
+    task.end(task.begin(1), 1)
+    task.record(1)
+    orders.give(task.orders, what, ["s.a"], why="", who="me", baseline=2)
+    assert not task.look() and task.got == [] and task.held == ""
+
+
+def test_one_that_is_in_its_target_stays_there_while_another_one_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Landed(tmp_path, monkeypatch)
+    task.end(task.begin(1), 1)
+    task.record(1)
+    assert task.look()
+    orders.resync(task.orders, "s.a", "", who="me")
+    assert task.look() and task.got == [[1]]
+
+
+def test_one_that_an_earlier_release_has_landed_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Landed(tmp_path, monkeypatch)
+    early = Path(task.staging.root) / "s.a"
+    task.end(task.begin(1), 1)
+    (Path(task.staging.root) / "1/s.a").rename(early)
+    task.record(1)
+    assert task.look() and task.got == [[1]] and not early.exists()

@@ -47,8 +47,8 @@ class Gate(Protocol):
     def moving(self, table: str) -> bool:
         """Whether its target is about to get another name."""
 
-    def removed(self, table: str) -> bool:
-        """Whether it was removed from the task, and its target is to stay as it is, or to go."""
+    def superseded(self, table: str) -> bool:
+        """Whether the baseline that it has, and that waits to be mapped, is to get into no target."""
 
     def went(self, table: str) -> None:
         """Its changes were applied, or it lacks none."""
@@ -81,7 +81,7 @@ class Always:
         """No."""
         return False
 
-    def removed(self, table: str) -> bool:
+    def superseded(self, table: str) -> bool:
         """No."""
         return False
 
@@ -196,9 +196,9 @@ class Ordered:
         """Whether an order says so."""
         return table in self._states and bool(self._states[table].moving)
 
-    def removed(self, table: str) -> bool:
-        """Whether the last order about that says so."""
-        return table in self._states and self._states[table].member == "removed"
+    def superseded(self, table: str) -> bool:
+        """Whether an order says so."""
+        return table in self._states and self._states[table].superseded
 
     def went(self, table: str) -> None:
         """Ends a row of errors."""
@@ -236,11 +236,14 @@ class Ordered:
     def _suspend(self, group: str, table: str, why: str) -> None:
         """Suspends the group of a table."""
         known = {*self._baselines, *self._known()}
-        mine = {t for t in known if group_of(self._groups, t) == group and not self.removed(t)}
+        mine = {t for t in known if group_of(self._groups, t) == group and not self._removed(t)}
         tables.give(
             self._path, tables.SUSPEND, sorted({table, *mine}), why=f"group {group}: {why}", who="apply"
         )
         self._forget(table)
+
+    def _removed(self, table: str) -> bool:
+        return table in self._states and self._states[table].member == "removed"
 
     def unclear(self, table: str, why: str) -> bool:
         """Suspends the table and asks for a baseline in an exact window."""

@@ -1,8 +1,9 @@
 """Baselines of mapped tables: their rows land in a staging table and go through the mapping to the target.
 
-Capture has no JVM, so it cannot map rows. It lands them under `<home>/staging`; apply, before it takes the
-table's changes, replaces the target (of several sources: this one's rows; `Target.load`), notes that in the
-control table `mapped`, and empties the staging table. A crash in between does it again, to the same end.
+Capture has no JVM, so it cannot map rows. It lands them under `<home>/staging` (`staging.py`); apply, before
+it takes the table's changes, replaces the target (of several sources: this one's rows; `Target.load`), notes
+that in the control table `mapped`, and removes the staging table. A crash in between does it again, to the
+same end. One that orders have superseded is left alone: its target belongs to whoever carries them out.
 
 `mapped` says which mapping a target was made with; one that has become another since waits for a new
 baseline. Columns: `table`, `number` (the baseline's), `digest` (the mapping's), `version` (the target's),
@@ -33,6 +34,7 @@ from .mapping.projection import Projection
 from .mapping.table_map import STAGED_FOR
 from .route import Routes
 from .rule_columns import added_by, rules_of
+from .staging import Staging
 from .tasks import Parts
 
 if TYPE_CHECKING:
@@ -93,7 +95,7 @@ class MappedSnapshotLoader:
         spark: the session.
         routes: the task's mappings.
         target: where to.
-        staging: the staging table of each source table.
+        staging: the staging tables.
         record: path of `mapped`.
         orders: the task's orders.
         rule_columns: columns that the rules of a table add to its target, and their types.
@@ -105,7 +107,7 @@ class MappedSnapshotLoader:
         routes: Routes,
         target: Target,
         *,
-        staging: Callable[[str], str],
+        staging: Staging,
         record: str,
         orders: str,
         rule_columns: Callable[[str], Mapping[str, str]] = lambda _: {},
@@ -125,7 +127,7 @@ class MappedSnapshotLoader:
             spark,
             routes,
             target,
-            staging=task.staging_path,
+            staging=Staging(task.staging_path),
             record=task.control_path("mapped"),
             orders=task.orders_path,
             rule_columns=lambda table: added_by(rules_of(task, table)),
@@ -146,22 +148,21 @@ class MappedSnapshotLoader:
             self.refresh(baselines, gate)
 
     def refresh(self, baselines: Mapping[str, Baseline], gate: Gate) -> None:
-        """Takes in new baselines, but not of tables whose target is moving; suspends tables whose mapping
-        has changed. What cannot be loaded is left to the gate, and tried again when it lets the table in.
-        Tables that were removed are left alone until they have a baseline that was read since.
+        """Takes in new baselines, but not of tables whose target is moving, nor superseded ones; suspends
+        tables whose mapping has changed. What cannot be loaded is left to the gate, and tried again when it
+        lets the table in.
 
         Raises:
             TailraceError: a baseline could not be loaded, and that ends the task.
         """
-        here = {t: one for t, one in baselines.items() if not gate.removed(t)}
-        self._waiting, moving = set(here), {t for t in here if gate.moving(t)}
-        for table, one in here.items():
+        self._waiting, moving = set(baselines), {t for t in baselines if gate.moving(t)}
+        for table, one in baselines.items():
             made_of = (one.number, self._routes.map(table).digest)
             refused = self._refused.get(table, (None, ""))[0] == made_of
             if refused or table in moving or (table in self._failed and not gate.open(table)):
                 continue
             try:
-                if self._made(table, one):
+                if self._made(table, one, superseded=gate.superseded(table)):
                     self._waiting.discard(table)
                 if table in self._failed:
                     self._failed.discard(table)
@@ -178,33 +179,34 @@ class MappedSnapshotLoader:
         states = tables.of_task(self._orders, baselines) if self._waiting else {}
         for table in sorted(self._waiting - self._failed - moving):  # nobody has looked at those
             state = states.get(table)
-            if state is None or not (state.held or state.wanted or state.landing or state.moving):
+            if state is None or not (state.held or state.superseded or state.moving):
                 tables.suspend(
                     self._orders, table, self._refused.get(table, (None, CHANGED))[1], who="mapping"
                 )
 
-    def _made(self, table: str, baseline: Baseline) -> bool:
+    def _made(self, table: str, baseline: Baseline, *, superseded: bool) -> bool:
         digest = self._routes.map(table).digest
         if (fits := made_with(digest, baseline, self._loaded)) is not None:
             return fits
-        if _digest(self._staging(table)) != digest:
+        staged = self._staging.waiting(table, baseline.number)
+        if superseded or _digest(staged) != digest:
             return False
-        version = self._load(table, baseline)
+        version = self._load(table, baseline, staged)
         noted(self._record, table, (baseline.number, digest, version))
         self._loaded[table] = (baseline.number, digest, version)
         reach("apply.staging")
-        _empty(self._staging(table))
+        self._staging.done(table, baseline.number)
         return True
 
-    def _load(self, table: str, baseline: Baseline) -> int:
+    def _load(self, table: str, baseline: Baseline, path: str) -> int:
         made = self._routes.prepared(table, self._routes.landed(baseline))
         assert made is not None  # noqa: S101 - it has a digest
         more = self._rule_columns(table)
         shares, projection = self._target.capabilities.shares, Projection.of([made])
         if projection is not None and shares is not None and shares.loads(table):
-            read = StagedRows(self._staging(table), projection, schema_of(made.relation.columns))
+            read = StagedRows(path, projection, schema_of(made.relation.columns))
             return self._target.load(made.relation, read.parts(), baseline.after, more)
-        staged = self._spark.read.format("delta").load(self._staging(table))
+        staged = self._spark.read.format("delta").load(path)
         return self._target.load(made.relation, rows(staged, made), baseline.after, more)
 
 
@@ -234,9 +236,3 @@ def _digest(staging: str) -> str | None:
         return None
     found = [h[STAGED_FOR] for h in DeltaTable(staging).history(20) if STAGED_FOR in h]
     return str(found[0]) if found else None
-
-
-def _empty(staging: str) -> None:
-    """Nobody reads the rows again; a folder that stays after a crash goes with the next baseline."""
-    filesystem, folder = lake.filesystem(staging)
-    filesystem.delete_dir(folder)

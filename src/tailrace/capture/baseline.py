@@ -192,7 +192,7 @@ def _begun(
         raise TableMovedError(f"{table} was altered when its baseline began", hint="it is read again")
     # Without a snapshot, only what one statement reads is consistent: a row that moves might be read twice.
     parts = source.parts(relation, reading.rows_per_part if snapshot.name else WHOLE)
-    landing = reading.target(table).begin(relation)
+    landing = reading.target(table).begin(relation, attempt.number)
     reader, hidden = source.part_reader(), reading.hidden(relation)
     waiting: set[Future[Loaded]] = {
         pool.submit(load_part, reader, snapshot, relation, part, landing, reading.keep_bad, hidden)

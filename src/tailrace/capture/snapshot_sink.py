@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from pyarrow.fs import FileSelector
 from ..apply.mapping.shared_rows import TargetPlace
 from ..apply.mapping.table_map import STAGED_FOR, place_of, task_map
 from ..apply.rule_columns import added_by, rules_of
+from ..apply.staging import Staging
 from ..apply.targets.delta.layout_mark import mark
 from ..errors import TableMovedError
 from ..lake import delta as lake
@@ -48,8 +49,9 @@ class Landing(Protocol):
     """The destination of one table's baseline. It is sent to worker processes, so it is small and
     picklable."""
 
-    def begin(self, relation: Relation) -> Landing:
-        """Prepares for rows of that layout; returns the landing to write to and to commit."""
+    def begin(self, relation: Relation, number: int = 1) -> Landing:
+        """Prepares for the rows of a table's baseline of that number, in that layout; returns the landing to
+        write to and to commit."""
 
     def part(self, relation: Relation) -> SnapshotPart:
         """A new part."""
@@ -74,7 +76,7 @@ class DeltaLanding:
     app: str = ""
     own: Mapping[str, str] = field(default_factory=dict)
 
-    def begin(self, relation: Relation) -> DeltaLanding:
+    def begin(self, relation: Relation, number: int = 1) -> DeltaLanding:
         """Creates the table if it does not exist."""
         lake.create(self.path, schema_of(relation.columns), TARGET_PROPERTIES)
         return self
@@ -116,31 +118,31 @@ class DeltaLanding:
 
 @dataclass(frozen=True)
 class StagedLanding:
-    """A mapped table: its rows wait in a staging table, with the digest of the `mapping` they are for, until
-    apply writes them to the `target`. Their version is negative."""
+    """A mapped table: its rows wait in a staging table (`at`, once begun), with the digest of the `mapping`
+    they are for, until apply writes them to the `target`. Their version is negative."""
 
-    staging: DeltaLanding
+    staging: Staging
     mapping: str
     target: Landing
+    at: DeltaLanding = DeltaLanding("")
 
-    def begin(self, relation: Relation) -> StagedLanding:
-        """Recreates the staging table."""
-        self.staging.drop(relation.table)
-        self.staging.begin(relation)
-        return self
+    def begin(self, relation: Relation, number: int = 1) -> StagedLanding:
+        """Creates the baseline's staging table, anew when an attempt has left one."""
+        self.staging.remove(relation.table, number)
+        return replace(self, at=DeltaLanding(self.staging.path(relation.table, number)).begin(relation))
 
     def part(self, relation: Relation) -> lake.Part:
         """A new parquet file."""
-        return self.staging.part(relation)
+        return self.at.part(relation)
 
     def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: int) -> int:
         """One commit."""
-        version = lake.commit(self.staging.path, list(files), progress={}, info={STAGED_FOR: self.mapping})
+        version = lake.commit(self.at.path, list(files), progress={}, info={STAGED_FOR: self.mapping})
         return -1 - (version or 0)
 
     def drop(self, table: str) -> None:
         """Removes what waits and the target; for a target shared with other sources, the table's own rows."""
-        self.staging.drop(table)
+        self.staging.clear(table)
         self.target.drop(table)
 
 
@@ -154,7 +156,7 @@ def landings(task: Task) -> Callable[[str], Landing]:
         to = target(place_of(mapping, names), table)
         if mapping.plain:
             return to
-        return StagedLanding(DeltaLanding(task.staging_path(table)), mapping.digest, to)
+        return StagedLanding(Staging(task.staging_path), mapping.digest, to)
 
     return landing
 

@@ -211,9 +211,10 @@ class Task(Settings):
         """The change table (Delta) of `schema.table`."""
         return f"{self.home}/changes/{file_name(table)}__ct"
 
-    def staging_path(self, table: str) -> str:
-        """Where the baseline of a mapped table lands (Delta)."""
-        return f"{self.home}/staging/{file_name(table)}"
+    @property
+    def staging_path(self) -> str:
+        """Folder of the tables (Delta) in which baselines of mapped tables land."""
+        return f"{self.home}/staging"
 
     def target_path(self, table: str) -> str:
         """The target (Delta) of `schema.table`; meaningless if the target is a database."""

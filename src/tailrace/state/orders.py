@@ -132,6 +132,11 @@ class TableControl:
         return bool(self.landing or self.moving)
 
     @property
+    def superseded(self) -> bool:
+        """Whether the baseline that it has is to get into its target no more: another one comes, or none."""
+        return bool(self.wanted or self.landing or self.gap or self.member == "removed")
+
+    @property
     def waits(self) -> bool:
         """Whether apply leaves the table's changes alone."""
         return bool(self.held or self.gap or self.busy)

@@ -43,7 +43,7 @@ class PostgresLanding:
     at: shared.TargetPlace | None = None
     rule_columns: Mapping[str, str] = field(default_factory=dict)
 
-    def begin(self, relation: Relation) -> PostgresLanding:
+    def begin(self, relation: Relation, number: int = 1) -> PostgresLanding:
         """Makes the table that rows are copied to, and drops what an earlier attempt left."""
         table, progress = relation.table, self._progress()
         prefix = f"land_{number_of('land', self.task, table) & (1 << 64) - 1:016x}_"

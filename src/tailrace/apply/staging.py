@@ -1,0 +1,65 @@
+"""Where baselines of mapped tables wait to be mapped: a Delta table for each number of a baseline.
+
+Capture fills the folder of the baseline that it reads, apply empties the folders of those it is done with, so
+neither touches what the other one has at work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyarrow.fs import FileSelector, FileType
+
+from ..lake import delta as lake
+from ..lake import guards
+from ..lake.delta import file_name
+
+
+@dataclass(frozen=True)
+class Staging:
+    """The staging tables below a folder: `<number>/<schema.table>`.
+
+    >>> Staging("home/staging").path("s.t", 2)
+    'home/staging/2/s.t'
+    """
+
+    root: str
+
+    def path(self, table: str, number: int) -> str:
+        """The staging table of a baseline."""
+        return f"{self.root}/{number}/{file_name(table)}"
+
+    def waiting(self, table: str, number: int) -> str:
+        """The same for one that waits: earlier releases had one place for all of a table's."""
+        mine, early = self.path(table, number), self._early(table)
+        return early if not lake.exists(mine) and lake.exists(early) else mine
+
+    def remove(self, table: str, number: int) -> None:
+        """Removes the staging table of a baseline, if there is one."""
+        _remove(self.path(table, number))
+
+    def done(self, table: str, number: int) -> None:
+        """Removes those of a table's baselines up to a number: nobody reads them again."""
+        for other in self._numbers():
+            if other <= number:
+                self.remove(table, other)
+        _remove(self._early(table))
+
+    def clear(self, table: str) -> None:
+        """Removes all of a table."""
+        self.done(table, max(self._numbers(), default=0))
+
+    def _early(self, table: str) -> str:
+        return f"{self.root}/{file_name(table)}"
+
+    def _numbers(self) -> list[int]:
+        fs, folder = lake.filesystem(self.root)
+        found = fs.get_file_info(FileSelector(folder, allow_not_found=True))
+        return sorted(int(one.base_name) for one in found if one.base_name.isdecimal())
+
+
+def _remove(path: str) -> None:
+    guards.check()
+    fs, folder = lake.filesystem(path)
+    if fs.get_file_info(folder).type == FileType.Directory:
+        fs.delete_dir(folder)
