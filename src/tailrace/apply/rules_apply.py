@@ -23,7 +23,7 @@ from .constraint_check import ConstraintCheck, anew
 from .expect import Ends, Expected, added, expect
 from .images import col
 from .keylog.change_range import ChangeRange
-from .keylog.exceptions import Exceptions, Holds, Suspensions
+from .keylog.exceptions import AT_CHANGE, Exceptions, Holds, Suspensions
 from .keylog.key_log import KeyLog
 from .keylog.outbox import recover
 from .plan import TableBatch
@@ -162,6 +162,11 @@ class RulesApply:
             self._log.begin(table, reached, baseline=baseline)
         # All kinds when one has a limit: an open window's rules have fewer limits than the table's.
         self._exceptions.begin(table, CONFLICTS if self._rules.limits else (), baseline=baseline)
+        limits = self._rules.limits
+        counted = self._exceptions.counted(table, reached, limits) if limits else {}
+        at_limit = any(counted.get(kind, 0) >= most for kind, (most, _) in limits.items())
+        if at_limit and (suspension := self.suspensions.newest(table)):
+            self._anew(table, suspension)  # a kill came between the two
 
     def _apply(self, name: str, own: Collection[str], cut: Cut, end: int | None = None) -> ApplyResult:
         rules, reached = self._rules, self._reached(name, own)
@@ -203,7 +208,7 @@ class RulesApply:
         )
         if self._window:
             why, hint = f"{why}{lies(name)}", f"the changes before it are applied; {WAYS_OUT}"
-        said = f"{kind} at change_seq {seq}: {why}"
+        said = f"{kind}{AT_CHANGE}{seq}: {why}"
         if policy == "suspend":
             self._later(lambda: self._suspend(name, said))
             return replace(done, suspended=said)
@@ -217,7 +222,11 @@ class RulesApply:
 
     def _suspend(self, name: str, why: str) -> None:
         self.suspensions.suspend(name, why)
-        self._exceptions.begin(name, self._rules.limits)  # resumed, it counts anew
+        self._anew(name, self.suspensions.newest(name))
+
+    def _anew(self, name: str, suspension: int | None) -> None:
+        """Has a table that is suspended, or was, count anew: once for each suspension that has a number."""
+        self._exceptions.begin(name, CONFLICTS if self._rules.limits else (), suspension=suspension)
 
     def _cut(self, changes: ChangeTable) -> Cut:
         there: Mapping[str, str] = {}

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from ...engine.rules import CONFLICTS
 from ...formats.qlik.control import TABLES
 from ...lake import delta as lake
 from ...lake.failpoints import reach
@@ -21,6 +22,8 @@ from ...model.sequence import NUMBER_DIGITS, WIDTH, make_many
 from ...model.types import arrow_type
 from ...state import orders
 
+AT_CHANGE = " at change_seq "
+"""Between a conflict's kind and its change, in the reason of a suspension."""
 EXCEPTIONS, SUSPENDED = "attrep_apply_exceptions", "attrep_suspended_tables"
 _SERVER = "tailrace"
 _OWNED = ("TASK_NAME", "TABLE_OWNER", "TABLE_NAME")
@@ -68,15 +71,19 @@ class Exceptions:
         found = {k: log.transaction_version(f"{name}/{k}/before" if again else f"{name}/{k}") for k in kinds}
         return {k: int(n or 0) for k, n in found.items()}
 
-    def begin(self, table: str, kinds: Iterable[str], *, baseline: int | None = None) -> None:
-        """Counts a table's conflicts anew; with a `baseline`, once for each that has a larger number."""
+    def begin(
+        self, table: str, kinds: Iterable[str], *, baseline: int | None = None, suspension: int | None = None
+    ) -> None:
+        """Counts a table's conflicts anew; with the number of a `baseline`, or of a `suspension`,
+        once for each that has a larger one."""
         kinds, name = list(kinds), self._name(table)
         if not kinds:
             return
         lake.create(self.path, _schema(EXCEPTIONS))
-        mark = f"{name}/baseline" if baseline is not None else f"{name}/anew"
+        what = "baseline" if baseline is not None else "suspension" if suspension is not None else "anew"
+        mark, since = f"{name}/{what}", suspension if baseline is None else baseline
         before = lake.progress(self.path, mark)
-        number = before + 1 if baseline is None else baseline
+        number = before + 1 if since is None else since
         if number > before:
             zeros = {f"{name}/{k}{which}": 0 for k in kinds for which in ("", "/before")}
             lake.commit(self.path, [], progress={**zeros, mark: number})
@@ -185,6 +192,10 @@ class Holds(Protocol):
     def suspend(self, table: str, reason: str) -> None:
         """Suspends a table."""
 
+    def newest(self, table: str) -> int | None:
+        """The number of a table's newest suspension for a conflict, which may be over; 0: it had none; None:
+        they have no numbers, and `resume` sees to the counts."""
+
     def resume(self, table: str) -> bool:
         """Takes a table's suspension away; gives whether it had one."""
 
@@ -219,10 +230,16 @@ class Suspensions:
         arrays = [pa.array([v], f.type) for v, f in zip(row, schema, strict=True)]
         lake.append(self.path, pa.Table.from_arrays(arrays, schema=schema))
 
+    def newest(self, table: str) -> None:
+        """They have no numbers."""
+
     def resume(self, table: str) -> bool:
-        """Takes a table's suspension away; gives whether it had one."""
+        """Takes a table's suspension away, and counts its conflicts anew; gives whether it had one."""
         if self.reason(table) is None:
             return False
+        kept = Exceptions(self._root, self._task)
+        if lake.exists(kept.path):  # a kill may have come between its suspension and this
+            kept.begin(table, CONFLICTS)
         DeltaTable(self.path).delete(_is(_HELD, self._task, table))
         return True
 
@@ -240,6 +257,11 @@ class Orders:
     def suspend(self, table: str, reason: str) -> None:
         """Orders a table's suspension."""
         orders.suspend(self._path, table, reason)
+
+    def newest(self, table: str) -> int | None:
+        """The number of the newest order that suspends the table for a conflict."""
+        mine = (o for o in orders.read(self._path) if o.table == table and o.action == orders.SUSPEND)
+        return max((o.number for o in mine if o.why.partition(AT_CHANGE)[0] in CONFLICTS), default=0)
 
     def resume(self, table: str) -> bool:
         """Orders the table's changes to be applied again."""
