@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.fs
@@ -23,66 +23,17 @@ from .. import text
 from ..folders import refuse_archives, unglobbed
 from . import control, delta_tables, dfm, reference
 from . import partitions as parts
+from .data_file import DataFile
 from .delta_tables import is_hidden
 from .layout import find_prefix
-from .names import CHANGES, DFM, ENDINGS, LOAD, kind_of, stem_of
+from .names import DFM, ENDINGS, kind_of, stem_of
+from .odd_files import EMPTY, NOT_QLIK, is_qlik, notes_of
 from .options import QlikOptions
 
 _HEAD = 1 << 20
-_EMPTY = "is empty, not read"
-_NOT_QLIK = "no headers, no DFM, and not named like Qlik's files: not read"
 _LANES = 16
 T = TypeVar("T")
 U = TypeVar("U")
-
-
-@dataclass(frozen=True)
-class DataFile:
-    """One data file.
-
-    Attributes:
-        path: below the root, with `/`.
-        kind: `parquet`, `csv` or `json`.
-        folder: the table's folder (its last name), without that of a partition.
-        partition: the partition that its folder names.
-        meta: its DFM.
-        names: its columns in order.
-        types: their types as the file itself tells them (Parquet), to tell layouts apart.
-        ends, delimiter: of its lines and values, when the file was looked at.
-    """
-
-    path: str
-    kind: str
-    folder: str
-    partition: str | None = None
-    meta: dfm.Dfm | None = None
-    names: tuple[str, ...] = ()
-    types: tuple[str, ...] = ()
-    ends: str | None = None
-    delimiter: str | None = None
-
-    @property
-    def stem(self) -> str:
-        """The file's name without extensions."""
-        return stem_of(self.path.rpartition("/")[2])
-
-    @property
-    def layout(self) -> tuple[Any, ...]:
-        """What files must have in common to be read together."""
-        keys = () if self.meta is None else tuple((c.name, c.spark(), c.key) for c in self.meta.columns)
-        options = () if self.meta is None else tuple(sorted(map(str, self.meta.options.items())))
-        return (self.kind, self.names, self.types, keys, options, self.ends, self.delimiter)
-
-    @property
-    def age(self) -> tuple[Any, ...]:
-        """Sort key by when a file's layout began: full loads first, then by version, start and name."""
-        full = (
-            self.meta.content == "data"
-            if self.meta and self.meta.content
-            else bool(LOAD.fullmatch(self.stem))
-        )
-        from_dfm = (self.meta.version, self.meta.start or "") if self.meta else (0, "")
-        return (not full, *from_dfm, self.stem)
 
 
 @dataclass(frozen=True)
@@ -146,11 +97,11 @@ def refuse_nothing(made: Listing, path: str) -> None:
     """Raises FormatError if all files are empty or none is Qlik's, ConfigError if there is no file."""
     if made.files or made.delta:
         return
-    empty = next((n for n in made.notes if n.endswith(_EMPTY)), None)
+    empty = next((n for n in made.notes if n.endswith(EMPTY)), None)
     if empty is not None:
         name = empty.partition(":")[0]
         raise FormatError(f"{name} is empty", where=path, hint="is the extract complete?")
-    if other := next((n for n in made.notes if n.endswith(_NOT_QLIK)), None):
+    if other := next((n for n in made.notes if n.endswith(NOT_QLIK)), None):
         hint = "`tailrace inspect` says which vendor's tables they are"
         raise FormatError(f"{path} contains no table of Qlik's", where=other, hint=hint)
     kinds = ", ".join(dict.fromkeys(ENDINGS.values()))
@@ -192,46 +143,8 @@ def _looked_at(made: Listing, names: Sequence[str], options: QlikOptions) -> Lis
     )
     files = [_placed(replace(f, meta=m), made.root, options) for f, m in zip(files, read, strict=True)]
     files = _each(lambda f: _with_columns(made, f, options), files)
-    odd = _odd(names, metas, own, files) + [n for f in files if (n := _others(f, options))]
-    return replace(made, files=tuple(f for f in files if f.names and _is_qlik(f)), notes=tuple(odd))
-
-
-def _odd(
-    names: Sequence[str], metas: dict[str, str], own: Sequence[str | None], files: Sequence[DataFile]
-) -> list[str]:
-    said = [f"{n}: there is no data file for it" for n in sorted(set(metas.values()) - set(own))]
-    said += [
-        f"{n}: neither data nor DFM, not read"
-        for n in names
-        if not kind_of(n) and not n.lower().endswith(DFM)
-    ]
-    said += [f"{f.path}: its DFM counts {f.meta.errors} errors" for f in files if f.meta and f.meta.errors]
-    said += [f"{f.path}: it {_EMPTY}" for f in files if not f.names]
-    said += [f"{f.path}: {_NOT_QLIK}" for f in files if f.names and not _is_qlik(f)]
-    said += [f"{f.path}: its masks count the columns of its first line" for f in files if _guessed(f)]
-    without = [f.path for f in files if f.meta is None]
-    if without and len(without) < len(files):
-        said += [f"{n}: there is no DFM for it" for n in without]
-    return said
-
-
-def _others(file: DataFile, options: QlikOptions) -> str | None:
-    """What to say of a file whose DFM is that of another table; None if it is not."""
-    meta, name = file.meta, options.source_of(file.folder) or file.folder
-    if meta is None or meta.is_of(name) or meta.is_of(file.folder):
-        return None
-    theirs = ".".join(filter(None, (meta.schema, meta.table)))
-    return f"{file.path}: its DFM is that of {theirs}, it is read as one of {name}"
-
-
-def _is_qlik(file: DataFile) -> bool:
-    """Whether a file is Qlik's: by its headers, its DFM or its name, or those of its folder."""
-    named = LOAD.fullmatch(file.stem) or CHANGES.fullmatch(file.stem) or control.is_control(file.folder)
-    return file.meta is not None or find_prefix(file.names) is not None or bool(named)
-
-
-def _guessed(file: DataFile) -> bool:
-    return file.kind == "json" and file.meta is None and any("change_mask" in n.lower() for n in file.names)
+    odd = notes_of(names, metas, own, files, options)
+    return replace(made, files=tuple(f for f in files if f.names and is_qlik(f)), notes=tuple(odd))
 
 
 def _file(path: str, root: str) -> DataFile:

@@ -15,7 +15,8 @@ from ..glances import headed
 from ..samples import of_csv, of_json, sample
 from . import files as found
 from . import layout as lay
-from .files import DataFile, Listing
+from .data_file import DataFile
+from .files import Listing
 from .options import QlikOptions
 
 

@@ -15,7 +15,8 @@ from ..shape import finer_too, is_finer, quoted, reasons
 from ..typed import as_type
 from . import files as found
 from . import layout as lay
-from .files import DataFile, Listing
+from .data_file import DataFile
+from .files import Listing
 from .names import DFM
 from .options import HEADERS, QlikOptions
 from .order import is_little

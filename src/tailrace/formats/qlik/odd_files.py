@@ -1,0 +1,57 @@
+"""What is odd about the files of Qlik tables: what is noted, and which files are not Qlik's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from . import control
+from .data_file import DataFile
+from .layout import find_prefix
+from .names import CHANGES, DFM, LOAD, kind_of
+from .options import QlikOptions
+
+EMPTY = "is empty, not read"
+NOT_QLIK = "no headers, no DFM, and not named like Qlik's files: not read"
+
+
+def notes_of(
+    names: Sequence[str],
+    metas: Mapping[str, str],
+    own: Sequence[str | None],
+    files: Sequence[DataFile],
+    options: QlikOptions,
+) -> list[str]:
+    """What is odd about files: all `names`, the DFM files among them, which of them the data files have."""
+    said = [f"{n}: there is no data file for it" for n in sorted(set(metas.values()) - set(own))]
+    said += [
+        f"{n}: neither data nor DFM, not read"
+        for n in names
+        if not kind_of(n) and not n.lower().endswith(DFM)
+    ]
+    said += [f"{f.path}: its DFM counts {f.meta.errors} errors" for f in files if f.meta and f.meta.errors]
+    said += [f"{f.path}: it {EMPTY}" for f in files if not f.names]
+    said += [f"{f.path}: {NOT_QLIK}" for f in files if f.names and not is_qlik(f)]
+    said += [f"{f.path}: its masks count the columns of its first line" for f in files if _guessed(f)]
+    without = [f.path for f in files if f.meta is None]
+    if without and len(without) < len(files):
+        said += [f"{n}: there is no DFM for it" for n in without]
+    return said + [note for f in files if (note := _others(f, options))]
+
+
+def _others(file: DataFile, options: QlikOptions) -> str | None:
+    """What to say of a file whose DFM is that of another table; None if it is not."""
+    meta, name = file.meta, options.source_of(file.folder) or file.folder
+    if meta is None or meta.is_of(name) or meta.is_of(file.folder):
+        return None
+    theirs = ".".join(filter(None, (meta.schema, meta.table)))
+    return f"{file.path}: its DFM is that of {theirs}, it is read as one of {name}"
+
+
+def is_qlik(file: DataFile) -> bool:
+    """Whether a file is Qlik's: by its headers, its DFM or its name, or those of its folder."""
+    named = LOAD.fullmatch(file.stem) or CHANGES.fullmatch(file.stem) or control.is_control(file.folder)
+    return file.meta is not None or find_prefix(file.names) is not None or bool(named)
+
+
+def _guessed(file: DataFile) -> bool:
+    return file.kind == "json" and file.meta is None and any("change_mask" in n.lower() for n in file.names)
