@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -133,6 +134,40 @@ def test_what_is_not_qliks(tmp_path: Path) -> None:
         files.listing(str(tmp_path), PLAIN)
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "options", "columns"),
+    [
+        ("shop.item__ct/20261102-081500500.csv", "1,I,,7\n", {}, None),
+        ("shop.item__ct/20261102-081500500.csv", "1,I,,7\n", {"csv_header": False}, None),
+        ("shop.item__ct/20261102-081500500.json", '{"id": 7}\n', {}, None),
+        ("shop.item/20261102-081500500.csv", "1,I,,7\n", {"csv_header": False}, None),
+        ("shop.item__ct/1.csv", "7\n", {"csv_header": False}, ["id"]),
+        ("shop.item__ct/20261102-081500500.csv", ",".join([*HEADS, "id"]) + "\n", {"prefix": "h_"}, None),
+    ],
+)
+def test_changes_without_headers_are_no_full_load(
+    tmp_path: Path, file: str, text: str, options: dict[str, Any], columns: list[str] | None
+) -> None:
+    named = columns and [dfm.column(i, n, "string") for i, n in enumerate(columns, 1)]
+    put((tmp_path / file).parent, Path(file).name, text, named)
+    with pytest.raises(FormatError, match="a file of changes without change_seq and change_oper") as wrong:
+        files.listing(str(tmp_path), QlikOptions(**options))
+    assert wrong.value.where == file
+    assert "DFM" in str(wrong.value.hint)
+
+
+def test_full_loads_in_a_change_tables_folder(tmp_path: Path) -> None:
+    columns = [dfm.column(1, "id", "string")]
+    put(tmp_path / "shop.item__ct", "LOAD00000001.csv", "id\n1\n")
+    put(tmp_path / "shop.item__ct", "20261102-081500500.csv", "id\n1\n", columns, content="data")
+    put(tmp_path / "attrep_status", "20261102-081500500.csv", "server_name,task_name\na,b\n")
+    listed = files.listing(str(tmp_path), PLAIN)
+    assert {n: len(fs) for n, fs in files.tables(listed, PLAIN).items()} == {
+        "attrep_status": 1,
+        "shop.item": 2,
+    }
+
+
 def test_the_delimiter_is_found(tmp_path: Path) -> None:
     for n, delimiter in enumerate(",;\t|", 1):
         put(tmp_path / "in__ct", f"20260101-12000000{n}.csv", delimiter.join([*HEADS, "id"]) + "\n")
@@ -143,9 +178,9 @@ def test_the_delimiter_is_found(tmp_path: Path) -> None:
         ("id", "\t"),
         ("id", "|"),
     ]
-    assert files.listing(str(tmp_path), QlikOptions(delimiter=";")).files[0].names == (
-        ",".join([*HEADS, "id"]),
-    )
+    with pytest.raises(FormatError, match="without change_seq and change_oper") as wrong:
+        files.listing(str(tmp_path), QlikOptions(delimiter=";"))
+    assert wrong.value.where == "in__ct/20260101-120000001.csv"
 
 
 def test_nothing_there(tmp_path: Path) -> None:

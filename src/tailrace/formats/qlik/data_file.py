@@ -40,6 +40,11 @@ class DataFile:
         return stem_of(self.path.rpartition("/")[2])
 
     @property
+    def is_load(self) -> bool:
+        """Whether its name or its DFM says that it is of a full load."""
+        return bool(LOAD.fullmatch(self.stem)) or (self.meta is not None and self.meta.content == "data")
+
+    @property
     def layout(self) -> tuple[Any, ...]:
         """What files must have in common to be read together."""
         keys = () if self.meta is None else tuple((c.name, c.spark(), c.key) for c in self.meta.columns)

@@ -27,7 +27,7 @@ from .data_file import DataFile
 from .delta_tables import is_hidden
 from .layout import find_prefix
 from .names import DFM, ENDINGS, kind_of, stem_of
-from .odd_files import EMPTY, NOT_QLIK, is_qlik, notes_of
+from .odd_files import EMPTY, NOT_QLIK, is_qlik, notes_of, refuse_headless
 from .options import QlikOptions
 
 _HEAD = 1 << 20
@@ -61,7 +61,8 @@ def listing(path: str, options: QlikOptions) -> Listing:
 
     Raises:
         ConfigError: there is nothing, or no reference file where the option says.
-        FormatError: a DFM or a file's head cannot be read, or a file is missing that a reference file names.
+        FormatError: a DFM or a file's head cannot be read, a file of changes has no headers, or a file is
+            missing that a reference file names.
     """
     fs, root = filesystem(path)
     root = root.rstrip("/")
@@ -138,13 +139,15 @@ def _looked_at(made: Listing, names: Sequence[str], options: QlikOptions) -> Lis
     metas = {n[: -len(DFM)].lower(): n for n in names if n.lower().endswith(DFM)}
     files = [_file(n, made.root) for n in names if kind_of(n)]
     own = [metas.get(f"{f.path.rpartition('/')[0]}/{f.stem}".lstrip("/").lower()) for f in files]
-    read = _each(
+    metas_of = _each(
         lambda n: dfm.parse(reference.content(made.fs, f"{made.root}/{n}", n), where=n) if n else None, own
     )
-    files = [_placed(replace(f, meta=m), made.root, options) for f, m in zip(files, read, strict=True)]
+    files = [_placed(replace(f, meta=m), made.root, options) for f, m in zip(files, metas_of, strict=True)]
     files = _each(lambda f: _with_columns(made, f, options), files)
     odd = notes_of(names, metas, own, files, options)
-    return replace(made, files=tuple(f for f in files if f.names and is_qlik(f)), notes=tuple(odd))
+    read = tuple(f for f in files if f.names and is_qlik(f))
+    refuse_headless(read, options)
+    return replace(made, files=read, notes=tuple(odd))
 
 
 def _file(path: str, root: str) -> DataFile:

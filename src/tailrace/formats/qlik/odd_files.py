@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ...errors import FormatError
 from . import control
 from .data_file import DataFile
 from .layout import find_prefix
@@ -51,6 +52,25 @@ def is_qlik(file: DataFile) -> bool:
     """Whether a file is Qlik's: by its headers, its DFM or its name, or those of its folder."""
     named = LOAD.fullmatch(file.stem) or CHANGES.fullmatch(file.stem) or control.is_control(file.folder)
     return file.meta is not None or find_prefix(file.names) is not None or bool(named)
+
+
+def refuse_headless(files: Sequence[DataFile], options: QlikOptions) -> None:
+    """Raises FormatError for a file of changes without headers: it would be taken for a full load."""
+    if file := next((f for f in files if _is_headless(f, options)), None):
+        raise FormatError(
+            "a file of changes without change_seq and change_oper",
+            where=file.path,
+            hint="give it its DFM or a first line that names them (see the options csv_header, delimiter and "
+            "prefix), or name it LOAD00000001 if it is a full load's",
+        )
+
+
+def _is_headless(file: DataFile, options: QlikOptions) -> bool:
+    """Whether a file is one of changes, by its folder or its name, and has no headers."""
+    changes = options.source_of(file.folder) is not None or CHANGES.fullmatch(file.stem) is not None
+    if file.is_load or control.is_control(file.folder):
+        return False
+    return changes and find_prefix(file.names, options.prefix) is None
 
 
 def _guessed(file: DataFile) -> bool:
