@@ -9,6 +9,7 @@ column: types are the format's business (`shape.conform`). Lines that are none c
 from __future__ import annotations
 
 import gzip
+import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -127,13 +128,14 @@ def refuse_tables_in_one(place: Path, options: Options) -> None:
 
 
 def _names(file: Path, options: Options) -> Sequence[str]:
-    """The names of a file's columns; of JSON those of the first line."""
+    """The names of a file's columns; of JSON those of the first line that has some."""
     kind = kind_of(file)
     if kind == "parquet":
         return pq.read_schema(file).names  # type: ignore[no-any-return]
     if kind == "csv":
         return text.head(str(file), encoding=options.encoding, delimiter=options.delimiter).names
-    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as lines:
+    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+        lines = io.TextIOWrapper(stream, encoding=options.encoding, errors="replace", newline="\n")
         return text.json_names(lines)
 
 
@@ -218,9 +220,19 @@ def count_rows(rows: DataFrame, table: DataFrame) -> DataFrame:
 
 def _in_order(names: list[str], path: Path, options: Options) -> list[str]:
     """Spark returns JSON's names in alphabetical order, but masks count columns in the order in which they
-    were written: that of the first line that is an object."""
-    first = next((f for f in data_files(path) if f.stat().st_size), None)
-    if first is None:
+    were written: that of the first line that is an object.
+
+    Raises:
+        FormatError: no line is one.
+    """
+    if not names:
         return names
-    written = _names(first, options)
+    found = (_names(f, options) for f in data_files(path) if f.stat().st_size)
+    if (written := next(filter(None, found), None)) is None:
+        raise FormatError(
+            "no line says in which order its columns are",
+            where=str(path),
+            hint="each line is a JSON object of its own, names in double quotes, in the encoding that is "
+            "named (`-o encoding=...`)",
+        )
     return [*(n for n in written if n in names), *(n for n in names if n not in written)]

@@ -76,15 +76,15 @@ def _names(path: str, dialect: Dialect) -> list[str | None]:
         return delimited.names(file.read, dialect)
 
 
-def json_names(lines: Iterable[bytes]) -> list[str]:
-    """The names in the first line that is a JSON object, in its order; empty when there is none.
+def json_names(lines: Iterable[str]) -> list[str]:
+    """The names in the first line that is a JSON object with some, in its order; empty when there is none.
 
-    >>> json_names([b"[1]", b'{"b": 1, "a": {}}'])
+    >>> json_names(["[1]", "{}", '{"b": 1, "a": {}}'])
     ['b', 'a']
     """
     for line in lines:
         with suppress(ValueError, RecursionError):
-            if isinstance(one := json.loads(line), dict):
+            if isinstance(one := json.loads(line.removeprefix("\ufeff")), dict) and one:
                 return list(one)
     return []
 
