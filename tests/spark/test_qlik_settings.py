@@ -125,6 +125,21 @@ def test_partitions(spark: SparkSession, tmp_path: Path) -> None:
         QLIK.read({"shop.item__ct": tables["shop.item__ct"]}, QlikOptions(partitions="closed"))
 
 
+def test_partitions_with_odd_names(spark: SparkSession, tmp_path: Path) -> None:
+    names = ["20260101T120000_20260101T130000", "a:b", "x/y", "k=1", "50%", "a%3Ab", "_z", "..", "é ü"]
+    rows = [(seq(n), "I", name, str(n)) for n, name in enumerate(names)]
+    heads = ["header__change_seq", "header__change_oper", "header__partition_name"]
+    df = spark.createDataFrame(rows, [*heads, "id"]).coalesce(1)
+    QLIK.save({"shop.item__ct": df}, str(tmp_path / "out"), "parquet", QlikOptions())
+    assert [f.name for f in tmp_path.iterdir()] == ["out"]
+    assert [f.name for f in (tmp_path / "out").iterdir()] == ["shop.item__ct"]
+    back = QLIK.load(spark, str(tmp_path / "out"), QlikOptions())["shop.item__ct"]
+    assert {(r["header__partition_name"], r["id"]) for r in back.collect()} == {
+        (name, str(n)) for n, name in enumerate(names)
+    }
+    assert completeness(spark, str(tmp_path / "out" / ".." / "out"), QlikOptions()) == []
+
+
 @pytest.mark.slow
 def test_control_tables(spark: SparkSession, tmp_path: Path) -> None:
     details = {

@@ -10,12 +10,14 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.fs
 
+from ...errors import FormatError
 from ...lake.delta import filesystem
 from ..base import OWN
 from ..folders import unglobbed
 from ..shape import quoted
 from ..typed import bytes_as_text
 from . import layout as lay
+from .delta_tables import is_hidden
 from .options import QlikOptions
 
 if TYPE_CHECKING:
@@ -37,7 +39,8 @@ _TEXT: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class StagedFile:
-    """A file that Spark wrote: its path, its partition, its rows, its first and last change's commit time."""
+    """A file that Spark wrote: its path, the folder of its partition, its rows, its first and last change's
+    commit time."""
 
     path: str
     partition: str
@@ -79,23 +82,44 @@ def _short(path: str) -> str:
 
 
 def _parts(place: str, rows: Mapping[str, Any]) -> list[StagedFile]:
-    """The parts in a folder, with their counts."""
+    """The parts in a folder, with their counts.
+
+    Raises:
+        FormatError: rows were counted in a part that is not there.
+    """
     fs, root = filesystem(place)
-    made = []
+    made, left = [], dict(rows)
     for info in sorted(fs.get_file_info(pa.fs.FileSelector(root, recursive=True)), key=lambda f: str(f.path)):
         name = info.base_name
         if info.type != pa.fs.FileType.File or not name.startswith("part-"):
             continue
-        row = rows.get(_short(unquote(info.path)))
-        folder = info.path.rpartition("/")[0].rpartition("/")[2]
-        partition = unquote(folder.removeprefix(f"{PARTITION}=")) if folder.startswith(PARTITION) else ""
-        partition = "" if partition == "__HIVE_DEFAULT_PARTITION__" else partition
+        row = left.pop(_short(info.path), None)
+        partition = _folder(info.path.rpartition("/")[0].rpartition("/")[2])
         made.append(
             StagedFile(info.path, partition, row["rows"], row["first"], row["last"]) if row
             else StagedFile(info.path, partition, 0, None, None)
         )  # fmt: skip
+    if left:
+        raise FormatError(
+            f"rows were written to {min(left)}, which is not there",
+            where=place,
+            hint="does something else write to this folder? write to another one",
+        )
     with_rows = [p for p in made if p.rows]
     return with_rows or made[:1]
+
+
+def _folder(staged_in: str) -> str:
+    """The folder of a partition, given the one that Spark wrote to: its name as Spark escapes it, in Hive's
+    form if it would be hidden; empty if there is no partition.
+
+    >>> _folder(PARTITION + "=a%3Ab"), _folder(PARTITION + "=_a"), _folder("rows")
+    ('a%3Ab', 'partition_name=_a', '')
+    """
+    name = staged_in.removeprefix(f"{PARTITION}=")
+    if name in (staged_in, "__HIVE_DEFAULT_PARTITION__"):
+        return ""
+    return f"partition_name={name}" if is_hidden(name) else name
 
 
 def as_text(df: DataFrame, heads: Mapping[str, str], options: QlikOptions) -> DataFrame:

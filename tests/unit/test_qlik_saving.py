@@ -1,0 +1,50 @@
+"""Qlik's files as they are written, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tailrace.errors import FormatError
+from tailrace.formats.qlik import stage
+
+from .test_qlik_files import put
+
+pytestmark = pytest.mark.unit
+
+
+def part(root: Path, folder: str, name: str = "part-0.csv") -> str:
+    """A part that Spark wrote, and its path as `_metadata.file_path` says it, decoded once."""
+    put(root / folder, name, "x\n")
+    return f"{folder}/{name}"
+
+
+@pytest.mark.parametrize(
+    ("folder", "partition"),
+    [
+        ("20260101T000000_20260101T010000", "20260101T000000_20260101T010000"),
+        ("a%3Ab", "a%3Ab"),
+        ("a%2Fb%3D1", "a%2Fb%3D1"),
+        ("50%25", "50%25"),
+        ("a b", "a b"),
+        ("..", "partition_name=.."),
+        ("_x", "partition_name=_x"),
+        ("__HIVE_DEFAULT_PARTITION__", ""),
+    ],
+)
+def test_parts_of_partitions_with_any_name_are_kept(tmp_path: Path, folder: str, partition: str) -> None:
+    path = part(tmp_path, f"{stage.PARTITION}={folder}")
+    other = part(tmp_path, f"{stage.PARTITION}=20260101T010000_20260101T020000")
+    count = {"rows": 2, "first": None, "last": None}
+    made = stage._parts(str(tmp_path), {path: count, other: count})
+    assert {(p.partition, p.rows) for p in made} == {(partition, 2), ("20260101T010000_20260101T020000", 2)}
+
+
+def test_rows_of_no_part_are_an_error(tmp_path: Path) -> None:
+    path = part(tmp_path, "rows")
+    part(tmp_path, "rows", "part-1.csv")
+    count = {"rows": 2, "first": None, "last": None}
+    assert [p.rows for p in stage._parts(str(tmp_path), {path: count})] == [2]
+    with pytest.raises(FormatError, match=r"rows/part-9\.csv"):
+        stage._parts(str(tmp_path), {path: count, "rows/part-9.csv": count})
