@@ -27,7 +27,7 @@ from .data_file import DataFile
 from .delta_tables import is_hidden
 from .layout import find_prefix
 from .names import DFM, ENDINGS, kind_of, stem_of
-from .odd_files import EMPTY, NOT_QLIK, is_qlik, notes_of, refuse_headless
+from .odd_files import EMPTY, NOT_QLIK, is_qlik, notes_of, refuse_headless, refuse_two_schemas
 from .options import QlikOptions
 
 _HEAD = 1 << 20
@@ -61,8 +61,8 @@ def listing(path: str, options: QlikOptions) -> Listing:
 
     Raises:
         ConfigError: there is nothing, or no reference file where the option says.
-        FormatError: a DFM or a file's head cannot be read, a file of changes has no headers, or a file is
-            missing that a reference file names.
+        FormatError: a DFM or a file's head cannot be read, a file of changes has no headers, the files of a
+            table are those of two schemas, or a file is missing that a reference file names.
     """
     fs, root = filesystem(path)
     root = root.rstrip("/")
@@ -147,6 +147,7 @@ def _looked_at(made: Listing, names: Sequence[str], options: QlikOptions) -> Lis
     odd = notes_of(names, metas, own, files, options)
     read = tuple(f for f in files if f.names and is_qlik(f))
     refuse_headless(read, options)
+    refuse_two_schemas(read, options)
     return replace(made, files=read, notes=tuple(odd))
 
 

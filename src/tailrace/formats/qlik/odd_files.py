@@ -73,5 +73,28 @@ def _is_headless(file: DataFile, options: QlikOptions) -> bool:
     return changes and find_prefix(file.names, options.prefix) is None
 
 
+def refuse_two_schemas(files: Sequence[DataFile], options: QlikOptions) -> None:
+    """Raises FormatError if the DFMs of one table's files are those of tables of two schemas."""
+    first: dict[str, DataFile] = {}
+    for file in files:
+        name = options.source_of(file.folder) or file.folder
+        if control.is_control(name) or _others(file, options) or not (here := _known(file, options)):
+            continue
+        other = first.setdefault(name, file)
+        if here.isdisjoint(there := _known(other, options)):
+            both = " and ".join(".".join(max(pairs)) for pairs in (there, here))
+            raise FormatError(
+                f"{name} is the table {both}",
+                where=f"{other.path} and {file.path}",
+                hint="give the folder of each schema by itself, or name the tables' folders SCHEMA.TABLE",
+            )
+
+
+def _known(file: DataFile, options: QlikOptions) -> set[tuple[str, str]]:
+    """Schema and table that a file's DFM names in full, at target and source, in capital letters."""
+    named = [(file.meta.schema, file.meta.table), file.meta.source] if file.meta else []
+    return {(s.upper(), (options.source_of(t) or t).upper()) for s, t in named if s and t}
+
+
 def _guessed(file: DataFile) -> bool:
     return file.kind == "json" and file.meta is None and any("change_mask" in n.lower() for n in file.names)

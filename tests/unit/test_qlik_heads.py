@@ -1,0 +1,45 @@
+"""Qlik's files as their heads, paths and DFM files describe them: what must not be taken for something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.errors import FormatError
+from tailrace.formats.qlik import dfm, files
+
+from .test_qlik_files import HEADS, PLAIN, put
+
+pytestmark = pytest.mark.unit
+
+COLUMNS = [dfm.column(i, n, "string") for i, n in enumerate([*HEADS, "id"], 1)]
+CHANGE = ",".join([*HEADS, "id"]) + "\n1,I,,1\n"
+
+
+def two_schemas(root: Path, second: dict[str, Any], *, load: bool = False) -> None:
+    put(root / "HR" / "EMP__ct", "20261102-081500500.csv", CHANGE, COLUMNS, schema="HR", table="EMP")
+    if load:
+        put(root / "FIN" / "EMP", "LOAD00000001.csv", "id\n1\n", COLUMNS[3:], **second)
+    else:
+        put(root / "FIN" / "EMP__ct", "20261102-081500500.csv", CHANGE, COLUMNS, **second)
+
+
+@pytest.mark.parametrize("load", [False, True])
+def test_tables_of_two_schemas_are_not_one(tmp_path: Path, load: bool) -> None:
+    two_schemas(tmp_path, {"schema": "FIN", "table": "EMP"}, load=load)
+    with pytest.raises(FormatError, match=r"EMP is the table (HR|FIN)\.EMP and (HR|FIN)\.EMP") as wrong:
+        files.refuse(str(tmp_path), PLAIN)
+    assert "HR/EMP__ct/20261102-081500500.csv" in str(wrong.value.where)
+    assert "FIN/EMP" in str(wrong.value.where)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [{"schema": "hr", "table": "Emp"}, {"schema": "", "table": "EMP"}, {"schema": "HR", "table": "EMP__ct"}],
+)
+def test_one_table_in_two_folders(tmp_path: Path, second: dict[str, Any]) -> None:
+    two_schemas(tmp_path, second)
+    found = files.tables(files.listing(str(tmp_path), PLAIN), PLAIN)
+    assert {n: len(fs) for n, fs in found.items()} == {"EMP__ct": 2}
