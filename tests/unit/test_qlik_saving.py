@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.fs
 import pytest
 
 from tailrace.errors import FormatError
-from tailrace.formats.qlik import stage
+from tailrace.formats.qlik import saving, stage
+from tailrace.formats.qlik.options import QlikOptions
 
 from .test_qlik_files import put
 
 pytestmark = pytest.mark.unit
+
+LOCAL = pyarrow.fs.LocalFileSystem()
 
 
 def part(root: Path, folder: str, name: str = "part-0.csv") -> str:
@@ -48,3 +52,12 @@ def test_rows_of_no_part_are_an_error(tmp_path: Path) -> None:
     assert [p.rows for p in stage._parts(str(tmp_path), {path: count})] == [2]
     with pytest.raises(FormatError, match=r"rows/part-9\.csv"):
         stage._parts(str(tmp_path), {path: count, "rows/part-9.csv": count})
+
+
+def test_reference_files_are_numbered(tmp_path: Path) -> None:
+    options = QlikOptions(reference="R", start="keep")
+    for n in (1, 2, 3):
+        saving._referring(LOCAL, str(tmp_path), [f"dbo.item,dbo.item/LOAD0000000{n}.csv"], options)
+    assert {f.name: f.read_text().rpartition("/")[2] for f in tmp_path.iterdir()} == {
+        f"R0000000{n}.csv": f"LOAD0000000{n}.csv\n" for n in (1, 2, 3)
+    }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -237,9 +238,11 @@ def _iso(digits: str | None) -> str | None:
 
 
 def _referring(fs: pa.fs.FileSystem, root: str, named: Sequence[str], options: QlikOptions) -> None:
-    """The reference file: which table each data file belongs to, and its path."""
+    """The next reference file: which table each data file belongs to, and its path."""
     rows = [f"{line.split(',', 1)[0]},{root.strip('/')}/{line.split(',', 1)[1]}" for line in named]
-    with fs.open_output_stream(f"{root}/{options.reference}00000001.csv") as out:
+    places = (f"{root}/{options.reference}{number:08d}.csv" for number in count(1))
+    free = next(p for p in places if fs.get_file_info(p).type == pa.fs.FileType.NotFound)
+    with fs.open_output_stream(free) as out:
         out.write(("\n".join(rows) + "\n").encode())
 
 
