@@ -5,14 +5,19 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tailrace.errors import FormatError
-from tailrace.formats import files
+from tailrace.formats import files, tailrace
 from tailrace.formats.base import Options
+from tailrace.formats.tailrace import TailraceOptions
 
 pytestmark = pytest.mark.unit
+
+CT = ["header__change_seq", "header__change_oper"]
 
 
 @pytest.mark.parametrize("ending", [".json", ".json.gz"])
@@ -36,3 +41,11 @@ def test_columns_of_json_without_an_order_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="no line says in which order its columns are") as wrong:
         files._in_order(["a", "b"], tmp_path, Options())
     assert "encoding" in str(wrong.value.hint)
+
+
+def test_two_tables_of_one_name(tmp_path: Path) -> None:
+    tables: Any = {n: SimpleNamespace(columns=[*CT, "id"]) for n in ("shop.item", "shop.item__ct")}
+    with pytest.raises(FormatError, match=r"shop\.item and shop\.item__ct are both the table shop\.item"):
+        tailrace.read(tables, TailraceOptions())
+    with pytest.raises(FormatError, match=r"shop\.item and shop\.item__ct are both the table shop\.item"):
+        tailrace.glance(tables, TailraceOptions(), "in")

@@ -6,7 +6,7 @@ Source: design §1, spec/qlik.md §1.1. The tables hold everything that the cano
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -76,13 +76,12 @@ def _split(text: str) -> list[str]:
 
 def read(tables: Tables, options: TailraceOptions) -> Read:
     """Canonical change tables of change tables; masks are moved when headers are missing."""
-    made, control_tables = {}, {}
-    for vendor, df in tables.items():
-        name = vendor.removesuffix(options.suffix)
-        if name == vendor and PREFIX + "change_seq" not in (c.lower() for c in df.columns):
-            control_tables[vendor] = df
-        else:
-            made[name] = _read_one(df, name, options)
+    named = _named(
+        (n for n, df in tables.items() if n != n.removesuffix(options.suffix) or _has_sequences(df.columns)),
+        options,
+    )
+    made = {name: _read_one(tables[vendor], name, options) for name, vendor in named.items()}
+    control_tables = {n: df for n, df in tables.items() if n not in named.values()}
     there = {c for ct in made.values() for c in ct.columns}
     notes = [
         f"option columns: no table has a column {c}" for c in types_of(options.columns) if c not in there
@@ -93,6 +92,28 @@ def read(tables: Tables, options: TailraceOptions) -> Read:
             "no change tables", where=", ".join(tables), hint=f"their names end with {options.suffix}"
         )
     return Read(made, notes=tuple(notes), control_tables=control_tables)
+
+
+def _has_sequences(columns: Sequence[str]) -> bool:
+    return PREFIX + "change_seq" in (c.lower() for c in columns)
+
+
+def _named(vendors: Iterable[str], options: TailraceOptions) -> dict[str, str]:
+    """Tables by name: which change table is theirs.
+
+    Raises:
+        FormatError: two are of one.
+    """
+    named: dict[str, str] = {}
+    for vendor in vendors:
+        name = vendor.removesuffix(options.suffix)
+        if (other := named.setdefault(name, vendor)) != vendor:
+            raise FormatError(
+                f"{other} and {vendor} are both the table {name}",
+                where=vendor,
+                hint="read them one by one, or move one of them away",
+            )
+    return named
 
 
 def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable:
@@ -166,12 +187,12 @@ def write(changes: Mapping[str, ChangeTable], options: TailraceOptions) -> dict[
 
 def glance(tables: Mapping[str, TableSample], options: TailraceOptions, path: str) -> list[Glance]:
     """The first rows of change tables."""
-    made = []
-    for vendor, one in sorted(tables.items()):
+    made, types = [], types_of(options.columns)
+    named = _named((n for n, one in sorted(tables.items()) if _has_sequences(one.columns)), options)
+    for name, vendor in named.items():
+        one = tables[vendor]
         heads = {c.lower().removeprefix(PREFIX): c for c in one.columns if c.lower().startswith(PREFIX)}
-        if "change_seq" in heads:
-            name, types = vendor.removesuffix(options.suffix), types_of(options.columns)
-            made.append(headed(name, one, heads, key_of(options.key, name), types=types))
+        made.append(headed(name, one, heads, key_of(options.key, name), types=types))
     return made
 
 
