@@ -8,10 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tailrace.errors import FormatError
-from tailrace.formats import files, tailrace
+from tailrace.formats import files, parquet, tailrace
 from tailrace.formats.base import Options
 from tailrace.formats.tailrace import TailraceOptions
 
@@ -49,3 +51,36 @@ def test_two_tables_of_one_name(tmp_path: Path) -> None:
         tailrace.read(tables, TailraceOptions())
     with pytest.raises(FormatError, match=r"shop\.item and shop\.item__ct are both the table shop\.item"):
         tailrace.glance(tables, TailraceOptions(), "in")
+
+
+def parquet_files(folder: Path, *columns: dict[str, pa.Array]) -> list[Path]:
+    made = [folder / f"{i}.parquet" for i in range(len(columns))]
+    for file, one in zip(made, columns, strict=True):
+        pq.write_table(pa.table(one), file)
+    return made
+
+
+def times(unit: str, tz: str | None = None) -> pa.Array:
+    return pa.array([0], pa.timestamp(unit, tz))
+
+
+def test_a_column_has_one_type_beside_nanoseconds_too(tmp_path: Path) -> None:
+    found = parquet_files(
+        tmp_path,
+        {"at": times("ns"), "n": pa.array([2**53 + 1], pa.int64())},
+        {"at": times("us"), "n": pa.array([1.5], pa.float64())},
+    )
+    with pytest.raises(FormatError, match=r"n is of the type double, in 0\.parquet int64"):
+        parquet.read(None, found)  # type: ignore[arg-type]
+
+
+def test_types_that_are_one_to_spark(tmp_path: Path) -> None:
+    found = parquet_files(
+        tmp_path,
+        {"at": times("ns", "UTC"), "n": pa.array([1], pa.uint32()), "l": pa.array([[1]]), "d": times("ms")},
+        {"at": times("us", "Europe/Berlin"), "n": pa.array([1]), "d": times("us"),
+         "l": pa.array([[1]], pa.large_list(pa.field("item", pa.int64(), nullable=False)))},
+    )  # fmt: skip
+    schemas = {f: [(n, str(t)) for n, t in zip(s.names, s.types, strict=True)]
+               for f in found for s in [pq.read_schema(f)]}  # fmt: skip
+    parquet._refuse_two_kinds(schemas)

@@ -31,6 +31,12 @@ _SAME = (
     (re.compile(r"dictionary<values=(\w+), indices=\w+, ordered=\w+>"), r"\1"),
     (re.compile(r"\blarge_|_view\b|\bfixed_size_(?=binary)|(?<=binary)\[\d+\]"), ""),
     (re.compile(r"timestamp\[\w+"), "timestamp[us"),
+    (re.compile(r"\btz=[^\]]+"), "tz=UTC"),
+    (re.compile(r"(?<=list<)\w+: | not null\b"), ""),
+    (re.compile(r"\buint8\b"), "int16"),
+    (re.compile(r"\buint16\b"), "int32"),
+    (re.compile(r"\buint32\b"), "int64"),
+    (re.compile(r"\buint64\b"), "decimal128(20, 0)"),
 )
 """Types that Arrow tells apart and Spark does not, and as what they count."""
 
@@ -85,7 +91,8 @@ def read(spark: SparkSession, files: Iterable[Path]) -> DataFrame:
         refuse(types, str(file))
         found, schemas[file] = nanoseconds(types), types
         groups.setdefault(tuple(found.items()), []).append(unglobbed(str(file)))
-    _refuse_two_kinds(schemas, _TEXT)
+    # Spark refuses two types of a column among files that it reads together; it unites groups as one of both.
+    _refuse_two_kinds(schemas, _TEXT if len(groups) < 2 else _ANY)
     reader = spark.read.option("mergeSchema", "true")
     try:
         parts = [taken(reader.parquet(*paths), dict(found)) for found, paths in groups.items()]
