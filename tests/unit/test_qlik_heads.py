@@ -9,6 +9,7 @@ import pytest
 
 from tailrace.errors import FormatError
 from tailrace.formats.qlik import dfm, files
+from tailrace.formats.qlik.options import QlikOptions
 
 from .test_qlik_files import HEADS, PLAIN, put
 
@@ -43,3 +44,11 @@ def test_one_table_in_two_folders(tmp_path: Path, second: dict[str, Any]) -> Non
     two_schemas(tmp_path, second)
     found = files.tables(files.listing(str(tmp_path), PLAIN), PLAIN)
     assert {n: len(fs) for n, fs in found.items()} == {"EMP__ct": 2}
+
+
+def test_a_first_line_of_values_may_have_equal_ones(tmp_path: Path) -> None:
+    put(tmp_path / "shop.item", "LOAD00000001.csv", "1,1,a\n2,2,b\n")
+    listed = files.listing(str(tmp_path), QlikOptions(csv_header=False))
+    assert [f.names for f in listed.files] == [("_c0", "_c1", "_c2")]
+    with pytest.raises(FormatError, match="two columns 1"):
+        files.listing(str(tmp_path), PLAIN)

@@ -39,8 +39,16 @@ class Head:
     dialect: Dialect
 
 
-def head(path: str, *, encoding: str = "utf-8", delimiter: str = "", dialect: Dialect | None = None) -> Head:
-    """The column names of a file, and its dialect if only the file itself shows it.
+def head(
+    path: str,
+    *,
+    encoding: str = "utf-8",
+    delimiter: str = "",
+    dialect: Dialect | None = None,
+    header: bool = True,
+) -> Head:
+    """The column names of a file, and its dialect if only the file itself shows it. `header`: whether its
+    first line has names; else they are `_c0` and so on.
 
     Raises:
         FormatError: it cannot be read, or two columns have one name.
@@ -58,7 +66,7 @@ def head(path: str, *, encoding: str = "utf-8", delimiter: str = "", dialect: Di
             if len(more := _names(path, tried)) > 1:
                 found, chosen = more, tried
                 break
-    names = [f"_c{i}" if n is None else n for i, n in enumerate(found)]
+    names = [n if n is not None and header else f"_c{i}" for i, n in enumerate(found)]
     times = Counter(n.lower() for n in names)
     if twice := next((n for n in names if times[n.lower()] > 1), None):
         raise FormatError(f"two columns {twice}", where=path, hint="letter case does not distinguish columns")

@@ -191,9 +191,13 @@ def _with_columns(made: Listing, file: DataFile, options: QlikOptions) -> DataFi
         if file.meta is not None:
             return replace(file, names=tuple(c.name for c in file.meta.columns))
         if file.kind == "csv":
-            head = text.head(made.path(file.path), encoding=options.encoding, delimiter=options.delimiter)
-            names = head.names if options.csv_header else tuple(f"_c{i}" for i in range(len(head.names)))
-            return replace(file, names=names, ends=head.dialect.ends, delimiter=head.dialect.delimiter)
+            head = text.head(
+                made.path(file.path),
+                encoding=options.encoding,
+                delimiter=options.delimiter,
+                header=options.csv_header,
+            )
+            return replace(file, names=head.names, ends=head.dialect.ends, delimiter=head.dialect.delimiter)
         with made.fs.open_input_stream(where, compression="detect") as stream:
             start = bytes(stream.read(_HEAD)).decode(options.encoding, "replace").removeprefix("\ufeff")
         names = tuple(text.json_names(start.splitlines()))
