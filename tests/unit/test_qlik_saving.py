@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow.fs
 import pytest
 
-from tailrace.errors import FormatError
+from tailrace.errors import ConfigError, FormatError
 from tailrace.formats.qlik import saving, stage
 from tailrace.formats.qlik.options import QlikOptions
 
@@ -61,3 +62,11 @@ def test_reference_files_are_numbered(tmp_path: Path) -> None:
     assert {f.name: f.read_text().rpartition("/")[2] for f in tmp_path.iterdir()} == {
         f"R0000000{n}.csv": f"LOAD0000000{n}.csv\n" for n in (1, 2, 3)
     }
+
+
+@pytest.mark.parametrize("start", ["keep", "truncate"])
+def test_a_reference_that_is_written_is_not_read(tmp_path: Path, start: Any) -> None:
+    put(tmp_path, "LOAD00000001.csv", "id\n1\n")
+    options = QlikOptions(reference="S3Target", ddl="ignore", start=start)
+    with pytest.raises(ConfigError, match="its newest file has no DFM"):  # it was found
+        saving._as_it_was(None, str(tmp_path), LOCAL, options)  # type: ignore[arg-type]

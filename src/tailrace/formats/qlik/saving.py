@@ -110,7 +110,7 @@ def _as_it_was(df: DataFrame, folder: str, fs: pa.fs.FileSystem, options: QlikOp
     there = fs.get_file_info(folder).type != pa.fs.FileType.NotFound
     if options.start == "drop" or options.ddl == "apply" or not there:
         return df
-    files = listing(folder, options).files
+    files = listing(folder, options.model_copy(update={"reference": ""})).files  # the one to be written
     if not files:
         return df
     meta = max(files, key=lambda f: f.age).meta
