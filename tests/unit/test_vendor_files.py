@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tailrace import formats
 from tailrace.errors import FormatError
 from tailrace.formats import files, parquet, tailrace
 from tailrace.formats.base import Options
@@ -84,3 +85,19 @@ def test_types_that_are_one_to_spark(tmp_path: Path) -> None:
     schemas = {f: [(n, str(t)) for n, t in zip(s.names, s.types, strict=True)]
                for f in found for s in [pq.read_schema(f)]}  # fmt: skip
     parquet._refuse_two_kinds(schemas)
+
+
+@pytest.mark.parametrize("vendor", ["sqdr", "openedge", "soliddb"])
+def test_a_look_reads_text_as_its_options_say(tmp_path: Path, vendor: str) -> None:
+    (tmp_path / "t.csv").write_bytes("id~name\n1~é,x\n".encode("latin-1"))
+    form = formats.get(vendor)
+    options = formats.options(form, {"encoding": "latin-1", "delimiter": "~"})
+    assert form.samples is not None
+    (found,) = form.samples(str(tmp_path), options).values()
+    assert found.rows.to_pylist() == [{"id": "1", "name": "é,x"}]
+
+
+def test_whether_a_table_is_wanted_is_seen_as_its_options_say(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("id~name\n".encode("utf-16-le"))
+    options = Options(encoding="utf-16-le", delimiter="~")
+    assert files._wanted(tmp_path / "t.csv", lambda names: float(names == ("id", "name")), options)

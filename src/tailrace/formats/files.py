@@ -61,7 +61,7 @@ def load(
         try:
             tables[name] = read(spark, place, options)
         except FormatError as error:
-            if knows is None or _wanted(place, knows):
+            if knows is None or _wanted(place, knows, options or Options()):
                 raise
             notes.append(f"{name} is not read: {error.what}")
     if not tables:
@@ -90,12 +90,12 @@ def notes_of(tables: Mapping[str, DataFrame]) -> list[str]:
     return [note for notes in found for note in notes]
 
 
-def _wanted(place: Path, knows: Callable[[Sequence[str]], float]) -> bool:
+def _wanted(place: Path, knows: Callable[[Sequence[str]], float], options: Options) -> bool:
     """Whether a text table is a known one, or its columns are unknown."""
     first = next(f for f in data_files(place) if f.stat().st_size)
     if kind_of(first) != "csv":
         return True
-    return knows(text.head(str(first)).names) > 0
+    return knows(_names(first, options)) > 0
 
 
 def read(spark: SparkSession, path: Path, options: Options | None = None) -> DataFrame:

@@ -35,7 +35,7 @@ def samples(path: str, options: OpenEdgeOptions) -> dict[str, TableSample]:
     plain = not root.is_dir() or any(map(holds_files, root.glob("[!_.]*")))
     found = {} if root.name.endswith(DUMP) or not plain else places(path, hidden=hidden)
     found |= {p.name: p for p in hidden}
-    return {n: sample(p, every=plain_name(n) in METADATA) for n, p in found.items()}
+    return {n: sample(p, every=plain_name(n) in METADATA, options=options) for n, p in found.items()}
 
 
 def dumps(path: str) -> list[cd_dump.TablePolicy]:

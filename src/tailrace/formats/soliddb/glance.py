@@ -19,9 +19,10 @@ from .tables import SYS_COLUMNS, SYS_TABLES, SolidLayout, layouts, union
 
 def samples(path: str, options: SolidOptions) -> dict[str, TableSample]:
     """The tables under a path, the system tables completely."""
-    found = taken(path)
+    found = taken(path, options)
     whole = [n.lower() for n, s in found.items() if kind_of(s.columns) in (SYS_TABLES, SYS_COLUMNS)]
-    return {**found, **{n: s for n, s in taken(path, whole=whole).items() if n.lower() in whole}}
+    whole_ones = taken(path, options, whole=whole)
+    return {**found, **{n: s for n, s in whole_ones.items() if n.lower() in whole}}
 
 
 def glance(tables: Mapping[str, TableSample], options: SolidOptions, path: str) -> list[Glance]:

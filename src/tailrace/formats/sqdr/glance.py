@@ -20,7 +20,7 @@ from .text import DEST_END
 
 def samples(path: str, options: SqdrOptions) -> dict[str, TableSample]:
     """The tables under a path, the columns' table completely."""
-    return taken(path, whole=[COLUMNS])
+    return taken(path, options, whole=[COLUMNS])
 
 
 def glance(tables: Mapping[str, TableSample], options: SqdrOptions, path: str) -> list[Glance]:
