@@ -184,8 +184,6 @@ def followed(changes: ChangeTable, numbers: Numbers, reached: int) -> ChangeTabl
     Raises:
         FormatError: the numbers begin anew, and the target has kept its progress by them until now.
     """
-    from pyspark.sql import functions as F
-
     if reached >= MADE > numbers.most and numbers.made > reached and not numbers.fit:
         raise FormatError(
             f"change numbers from {PARTS:,} on cannot be put together with their times, by which the target "
@@ -195,12 +193,19 @@ def followed(changes: ChangeTable, numbers: Numbers, reached: int) -> ChangeTabl
         )
     if numbers.plain(reached):
         return changes
-    if 0 <= reached < MADE:
+    if 0 < reached < MADE:  # 0 is the number of a full load's rows alone
         raise FormatError(
             f"change numbers begin anew; the target has changes up to number {reached}, whatever their time",
             where=changes.name,
             hint="apply what came since as a folder of its own, with another `--name`",
         )
+    return _renumbered(changes)
+
+
+def _renumbered(changes: ChangeTable) -> ChangeTable:
+    """The change table with numbers that are made of both parts of its sequences."""
+    from pyspark.sql import functions as F
+
     name = changes.header("change_seq")
     seq = F.col(name)
     made = _made(seq)
