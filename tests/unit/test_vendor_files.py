@@ -87,6 +87,23 @@ def test_types_that_are_one_to_spark(tmp_path: Path) -> None:
     parquet._refuse_two_kinds(schemas)
 
 
+def test_files_of_several_dialects(tmp_path: Path) -> None:
+    for name, text in (
+        ("a", "id,name\n1,x\n"),
+        ("b", "id,name\r\n2,y\r\n"),
+        ("c", "id;name\n3,z\n"),
+        ("d", ""),
+    ):
+        (tmp_path / f"{name}.csv").write_bytes(text.encode())
+    names, found = files._by_dialect(tmp_path, Options())
+    assert names == ("id", "name")
+    assert [(d.ends, d.delimiter, [Path(f).name for f in fs]) for d, fs in found.items()] == [
+        ("\n", ",", ["a.csv"]),
+        ("\r\n", ",", ["b.csv"]),
+        ("\n", ";", ["c.csv"]),
+    ]
+
+
 @pytest.mark.parametrize("vendor", ["sqdr", "openedge", "soliddb"])
 def test_a_look_reads_text_as_its_options_say(tmp_path: Path, vendor: str) -> None:
     (tmp_path / "t.csv").write_bytes("id~name\n1~é,x\n".encode("latin-1"))

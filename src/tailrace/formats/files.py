@@ -11,12 +11,14 @@ from __future__ import annotations
 import gzip
 import io
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
 from ..errors import FormatError
+from ..wire.delimited import Dialect
 from . import json_lines, parquet, text
 from .base import FILE, OWN, RAW, ROW, WHY, Options
 from .folders import below, data_files, firsts, is_empty, kind_of, not_read, places, unglobbed
@@ -168,8 +170,18 @@ def no_line(line: str, other: str, why: str) -> Column:
 
 
 def _csv(spark: SparkSession, path: Path, options: Options) -> DataFrame:
-    """A table of delimited text; its files must have the same columns in the same order, because masks count
-    them."""
+    """A table of delimited text; files of one dialect are read together."""
+    names, found = _by_dialect(path, options)
+    parts = [text.read(spark, files, names, dialect) for dialect, files in found.items()]
+    return reduce(lambda a, b: a.union(b), parts)
+
+
+def _by_dialect(path: Path, options: Options) -> tuple[tuple[str, ...], dict[Dialect, list[str]]]:
+    """The column names of a table of delimited text, and its files by dialect.
+
+    Raises:
+        FormatError: files have other columns, or in another order, though masks count them.
+    """
     heads = {}
     for file in data_files(path):
         if file.stat().st_size:
@@ -181,7 +193,10 @@ def _csv(spark: SparkSession, path: Path, options: Options) -> DataFrame:
                 f"{below(file, path)} has other columns than {below(first, path)}", where=str(path),
                 hint=f"{', '.join(other.names)} are not {', '.join(head.names)}: read the files one by one",
             )  # fmt: skip
-    return text.read(spark, [str(f) for f, h in heads.items() if h.names], head.names, head.dialect)
+    found: dict[Dialect, list[str]] = {}
+    for file, other in heads.items():
+        found.setdefault(other.dialect, []).extend([str(file)] if other.names else [])
+    return head.names, {d: files for d, files in found.items() if files} or found
 
 
 def _json(spark: SparkSession, path: Path, options: Options) -> DataFrame:
