@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +53,15 @@ def test_a_first_line_of_values_may_have_equal_ones(tmp_path: Path) -> None:
     assert [f.names for f in listed.files] == [("_c0", "_c1", "_c2")]
     with pytest.raises(FormatError, match="two columns 1"):
         files.listing(str(tmp_path), PLAIN)
+
+
+@pytest.mark.parametrize("letter", ["\u2028", "\u0085", "\u2029"])
+def test_letters_that_end_no_line_of_json(tmp_path: Path, letter: str) -> None:
+    first = json.dumps({"b": f"x{letter}y", "a": 1}, ensure_ascii=False)
+    put(tmp_path / "shop.item", "LOAD00000001.json", first + '\r\n{"c": 1}\r\n')
+    assert files.listing(str(tmp_path), PLAIN).files[0].names == ("b", "a")
+    reference = tmp_path / "R00000001.json"
+    put(tmp_path / f"shop.{letter}", "LOAD00000001.json", '{"a": 1}\n')
+    reference.write_text(json.dumps({"t": "x", "f": f"shop.{letter}/LOAD00000001.json"}, ensure_ascii=False))
+    listed = files.listing(str(tmp_path), QlikOptions(reference=str(reference)))
+    assert [f.path for f in listed.files] == [f"shop.{letter}/LOAD00000001.json"]

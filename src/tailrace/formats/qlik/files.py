@@ -200,7 +200,7 @@ def _with_columns(made: Listing, file: DataFile, options: QlikOptions) -> DataFi
             return replace(file, names=head.names, ends=head.dialect.ends, delimiter=head.dialect.delimiter)
         with made.fs.open_input_stream(where, compression="detect") as stream:
             start = bytes(stream.read(_HEAD)).decode(options.encoding, "replace").removeprefix("\ufeff")
-        names = tuple(text.json_names(start.splitlines()))
+        names = tuple(text.json_names(start.split("\n")))
         if start.strip() and not names:
             raise FormatError("no line is JSON", where=file.path, hint="a JSON file has one object per line")
         return replace(file, names=names)

@@ -54,7 +54,7 @@ def named(fs: pyarrow.fs.FileSystem, reference: str, names: Sequence[str]) -> li
 def _wanted(text: str, *, json_lines: bool) -> list[str]:
     """The paths in a reference file's text, the last value of each line."""
     if json_lines:
-        rows = [list(json.loads(line).values()) for line in text.splitlines() if line.strip()]
+        rows = [list(json.loads(line).values()) for line in text.split("\n") if line.strip()]
     else:
         rows = [row for row in csv.reader(io.StringIO(text)) if row]
     return [str(row[-1]).strip() for row in rows]
