@@ -65,3 +65,17 @@ def test_letters_that_end_no_line_of_json(tmp_path: Path, letter: str) -> None:
     reference.write_text(json.dumps({"t": "x", "f": f"shop.{letter}/LOAD00000001.json"}, ensure_ascii=False))
     listed = files.listing(str(tmp_path), QlikOptions(reference=str(reference)))
     assert [f.path for f in listed.files] == [f"shop.{letter}/LOAD00000001.json"]
+
+
+@pytest.mark.parametrize("path", ["other/../in", "in/.", "./in", "in//", "other/..//in/shop.item"])
+def test_a_path_as_spark_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    put(tmp_path / "in" / "shop.item", "LOAD00000001.json", '{"a": 1}\n')
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for given in (path, f"{tmp_path}/{path}"):
+        listed = files.listing(given, PLAIN)
+        file = listed.files[0].path
+        assert f"{listed.root}/{file}" == f"{tmp_path}/in/shop.item/LOAD00000001.json"
+        assert str(Path(listed.spark_path(file)).absolute()) == f"{listed.root}/{file}"
+        assert ".." not in listed.spark_path(file)
+        assert "shop.item" in files.tables(listed, PLAIN)

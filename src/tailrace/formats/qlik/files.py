@@ -64,6 +64,7 @@ def listing(path: str, options: QlikOptions) -> Listing:
         FormatError: a DFM or a file's head cannot be read, a file of changes has no headers, the files of a
             table are those of two schemas, or a file is missing that a reference file names.
     """
+    path = _as_spark_says(path)
     fs, root = filesystem(path)
     root = root.rstrip("/")
     info = fs.get_file_info(root)
@@ -125,6 +126,14 @@ def dialect(file: DataFile, options: QlikOptions) -> Dialect:
 def _letters(said: str) -> str:
     """Line feeds, carriage returns and tabs as users write them."""
     return said.replace("\\n", "\n").replace("\\r", "\r").replace("\\t", "\t")
+
+
+def _as_spark_says(path: str) -> str:
+    """A path as Spark gives it back: without `..` and `.`; addresses stay."""
+    if "://" in path:
+        return path
+    place = Path(path)
+    return str(place.resolve() if ".." in place.parts else place)
 
 
 def _names(fs: pa.fs.FileSystem, root: str) -> list[str]:
