@@ -159,7 +159,7 @@ def test_changes_without_headers_are_no_full_load(
 def test_full_loads_in_a_change_tables_folder(tmp_path: Path) -> None:
     columns = [dfm.column(1, "id", "string")]
     put(tmp_path / "shop.item__ct", "LOAD00000001.csv", "id\n1\n")
-    put(tmp_path / "shop.item__ct", "20261102-081500500.csv", "id\n1\n", columns, content="data")
+    put(tmp_path / "shop.item__ct", "20261102-081500500.csv", "id\n2\n", columns, content="data")
     put(tmp_path / "attrep_status", "20261102-081500500.csv", "server_name,task_name\na,b\n")
     listed = files.listing(str(tmp_path), PLAIN)
     assert {n: len(fs) for n, fs in files.tables(listed, PLAIN).items()} == {

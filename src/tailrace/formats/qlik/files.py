@@ -23,6 +23,7 @@ from .. import text
 from ..folders import refuse_archives, unglobbed
 from . import control, delta_tables, dfm, reference
 from . import partitions as parts
+from .copies import copies
 from .data_file import DataFile
 from .delta_tables import is_hidden
 from .layout import find_prefix
@@ -157,7 +158,9 @@ def _looked_at(made: Listing, names: Sequence[str], options: QlikOptions) -> Lis
     read = tuple(f for f in files if f.names and is_qlik(f))
     refuse_headless(read, options)
     refuse_two_schemas(read, options)
-    return replace(made, files=read, notes=tuple(odd))
+    twice = copies(made.fs, made.root, read, options)
+    odd += [f"{path}: equal to {other} byte for byte, not read" for path, other in twice.items()]
+    return replace(made, files=tuple(f for f in read if f.path not in twice), notes=tuple(odd))
 
 
 def _file(path: str, root: str) -> DataFile:
