@@ -106,6 +106,18 @@ def test_the_first_load_of_a_target_that_has_changes_stops_it(spark: SparkSessio
     assert rows(tmp_path) == ["e"]
 
 
+def test_changes_whose_numbers_begin_anew_follow_a_load(spark: SparkSession, tmp_path: Path) -> None:
+    put(tmp_path, "LOAD00000001", "id,s\n1,a\n")
+    apply(spark, tmp_path)
+    put(tmp_path, "LOAD00000002", "id,s\n1,a\n")  # a copy, no row that came later
+    (tmp_path / "changes" / "dbo.g__ct").mkdir()
+    later = CHANGE + "20261102081500510000000000000000001,I,6,f\n"
+    (tmp_path / "changes" / "dbo.g__ct" / "20261102-081500500.csv").write_text(later)
+    for _ in range(2):
+        apply(spark, tmp_path)
+        assert rows(tmp_path) == ["a", "e", "f"]
+
+
 def test_a_column_that_became_text_asks_for_a_new_load(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "changes" / "dbo.g__ct"
     folder.mkdir(parents=True)
