@@ -103,22 +103,34 @@ def apply(target: Target, changes: Mapping[str, ChangeTable]) -> dict[str, Apply
 def apply_one(target: Target, changes: ChangeTable, found: Incoming) -> ApplyOutcome:
     """Applies one change table that `look` has counted.
 
+    One that the target has passed changes nothing, the layout included: it may be an older one.
+
     Raises:
         ApplyError: a table without key, and a change that does not say which row it is about.
     """
-    if found.upto < 0:
+    if not is_new(target, found):
         return ApplyOutcome()
     refuse_unclear(target, changes, found)
     lay_out(target, found.relation)
     return target.apply(TableBatch(found.relation.table, found.relation, changes, found.upto, found.counts))
 
 
+def is_new(target: Target, found: Incoming) -> bool:
+    """Whether a change table has a change that the target has not passed."""
+    return found.upto > reached(target, found.relation.table)
+
+
+def reached(target: Target, table: str) -> int:
+    """The change number that a target has reached; -1: there is none."""
+    return target.progress(table) if target.exists(table) else -1
+
+
 def refuse_unclear(target: Target, changes: ChangeTable, found: Incoming) -> None:
     """Raises ApplyError for a change of a table without key that does not say which row it is about, if the
     target has not passed it already."""
     if found.wrong is not None:
-        reached = target.progress(changes.name) if target.exists(changes.name) else -1
-        whole_rows.refuse(changes.name, look(newer(changes, reached)).wrong)
+        fresh = newer(changes, reached(target, changes.name))
+        whole_rows.refuse(changes.name, look(fresh).wrong)
 
 
 def lay_out(target: Target, coming: Relation, *, dry_run: bool = False) -> None:

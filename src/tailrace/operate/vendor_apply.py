@@ -125,7 +125,7 @@ def run(
     place, target, root = apply_place.opened(spark, target, app_id, control, places, good)
     try:
         good = vendor_reading.with_kept(place, good, found, ruling.rules if ruling else Rules())
-        reached = {n: vendor_progress.reached(place, n) for n in good}
+        reached = {n: incoming.reached(place, n) for n in good}
         if not archive:  # which keeps headers, too
             new = {n for n in good if reached[n] >= 0 and not numbers[n].end_at(reached[n])}
             found, good = vendor_reading.with_columns(found, good, new)
@@ -235,7 +235,7 @@ def _note(
     applied: Iterable[Mapping[str, Any]],
 ) -> None:
     """Notes the vendor's ids of the tables that have a target now; `before`: what targets had reached."""
-    there = {n: reached for n, reached in before.items() if vendor_progress.reached(target, n) >= 0}
+    there = {n: reached for n, reached in before.items() if incoming.reached(target, n) >= 0}
     # Of one without a name whose target was there before, earlier changes are perhaps elsewhere; where
     # nothing was inserted, its first name may come yet.
     filled = {one["table"] for one in applied if one.get("inserted")}
@@ -254,7 +254,7 @@ def skips_late(on_late: str) -> bool:
 def _cut(target: Target, changes: ChangeTable) -> Iterator[ChangeTable]:
     """A change table's transactions, one after the other, as far as the target lacks them; first, as a
     whole, those that it has, because the key log may lack them."""
-    reached = vendor_progress.reached(target, changes.name)
+    reached = incoming.reached(target, changes.name)
     kept = changes.with_df(changes.df.persist())
     try:
         if reached >= 0:
@@ -317,7 +317,7 @@ def _running(
 def _under_rules(
     applier: RulesApply, target: Target, name: str, parts: Iterable[ChangeTable], *, dry_run: bool
 ) -> dict[str, Any]:
-    reached = vendor_progress.reached(target, name)
+    reached = incoming.reached(target, name)
     done = summed(applier.preview(one) if dry_run else applier.apply(one) for one in parts)
     row = {"table": name, **done.counts, "progress": reached, "up to": max(done.upto, reached)}
     row |= {"actions": dict(done.actions), "conflicts": dict(done.conflicts), "flagged": done.flagged}
@@ -331,10 +331,10 @@ def _one(target: Target, name: str, changes: ChangeTable, *, dry_run: bool) -> d
         effects.check_mode(target, name, changes.columns, Rules())
     look = incoming.look(changes)
     counted = {k: look.counts[k] for k in "IUDT"}
-    reached = vendor_progress.reached(target, name)
+    reached = incoming.reached(target, name)
     row = {"table": name, **counted, "progress": reached, "up to": look.upto}
     if dry_run:
-        if look.upto >= 0:
+        if incoming.is_new(target, look):
             incoming.refuse_unclear(target, changes, look)
             incoming.lay_out(target, look.relation, dry_run=True)
         return {**row, "would do": "nothing: already applied" if reached >= look.upto else "apply"}

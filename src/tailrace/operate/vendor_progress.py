@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..apply import late_changes, numbering
 from ..apply.full_loads import Found, FullLoads
+from ..apply.incoming import reached
 from ..apply.late_changes import LateChanges, Passed
 from ..apply.numbering import Numbers
 from ..apply.passed_files import Files
@@ -63,11 +64,6 @@ class VendorProgress:
 
     def _loads(self) -> Found:
         return {table: (one.load, self.reached[table]) for table, one in self.numbers.items()}
-
-
-def reached(target: Target, table: str) -> int:
-    """The change number that a target has reached; -1: there is none."""
-    return target.progress(table) if target.exists(table) else -1
 
 
 def followed(changes: ChangeTable, numbers: Numbers, reached: int) -> ChangeTable:
