@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -104,8 +105,10 @@ def test_a_dump_names_source_table_and_identity() -> None:
     dump = TablePolicy(
         "p", None, 0, 0, "Goods", "shop", None, None, True, 3, "CDC_Item", "PUB", fields=fields
     )
-    (found,) = sources({}, COLUMNS, dumped=[dump])
+    (found,) = sources({}, COLUMNS, dumped=[dump, dump])
     assert (found.name, found.key) == ("shop.Goods", ("Id", "Name"))
+    with pytest.raises(FormatError, match="dumps have several policies of CDC_Item"):
+        sources({}, COLUMNS, dumped=[dump, replace(dump, fields=fields[:2])])
 
 
 def test_a_level_0_policy_has_no_change_table() -> None:
@@ -130,6 +133,48 @@ def test_tables_that_options_name_and_that_are_not_there() -> None:
         "option keys: there is no table PUB.Itme; did you mean PUB.Item?",
         "option numbers: there is no table HR.Pay; there is PUB.Item",
     ]
+
+
+ID, LINE = field(60, "Id", 9), field(60, "Line", 10)
+LINES = {"PUB.CDC_Item": ["Id", "Line"]}
+
+
+def key_of(policies: list[dict[str, Any]], *fields: dict[str, Any]) -> tuple[str, ...]:
+    of_source = [field(50, "Id", 2), field(50, "Line", 3)]
+    metadata = {POLICIES: policies, FIELDS_OF: fields, FILES: [ITEM, CDC], FIELDS: [*of_source, ID, LINE]}
+    twice = {n: [*rows, *map(dict, rows)] for n, rows in metadata.items()}
+    (once,), (again,) = sources(metadata, LINES), sources(twice, LINES)
+    assert (again.key, again.tracked, again.rows) == (once.key, once.tracked, once.rows)
+    return once.key
+
+
+A, B = [captured("A", 2, 1)], [captured("B", 2, 1), captured("B", 3, 2)]
+
+
+def test_each_extract_brings_its_policies() -> None:
+    """A was the current one when the first was made; every row is there twice, too (`key_of`)."""
+    assert key_of([policy("A")], *A) == ("Id",)
+    assert key_of([policy("A"), policy("A", 1), policy("B")], *A, *B) == ("Id", "Line")
+    assert key_of([policy("A", 1), policy("B"), policy("A")], *A, *B) == ("Id", "Line")
+    # _Last-Modified comes before the order in which a policy usually becomes pending, current, previous.
+    was, now = {"_Last-Modified": "2026-11-01 08:00:00"}, {"_Last-Modified": "2026-11-02 08:00:00"}
+    back = [policy("A", 1, **was), policy("A", **now), policy("B", 1, **now)]
+    assert key_of(back, *A, *B) == ("Id",)
+    # The second extract no longer has A.
+    assert key_of([policy("A", **was), policy("B", **now)], *A, *B) == ("Id", "Line")
+    assert [d.name for d in policies_of({**METADATA, POLICIES: [policy("old"), *METADATA[POLICIES]]})] == [
+        "now"
+    ]
+
+
+def test_policies_that_do_not_say_which_is_the_newest_are_refused() -> None:
+    with pytest.raises(FormatError, match="policies A and B are both the current one") as told:
+        key_of([policy("A"), policy("B")], *A, *B)
+    assert told.value.hint is not None and "newest extract" in told.value.hint
+    with pytest.raises(FormatError, match=r"rows of one policy differ in _Level"):
+        key_of([policy("A", _Level=2), policy("A")], *A)
+    with pytest.raises(FormatError, match=r"Id: rows differ in _Identifying-Field"):
+        key_of([policy("A")], *A, captured("A", 2, 2))
 
 
 def test_policies_that_contradict_each_other_are_refused() -> None:

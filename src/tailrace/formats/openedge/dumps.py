@@ -13,10 +13,9 @@ from typing import Any
 from ...errors import FormatError
 from ...wire.cd_dump import Dump, FieldPolicy, TablePolicy
 from ..base import Tables
-from .policy import CURRENT, FIELDS, FIELDS_OF, FILES, METADATA, POLICIES
+from .policy import FIELDS, FIELDS_OF, FILES, METADATA, POLICIES
+from .policy_rows import CURRENT, PENDING, each_once, newest
 from .reading import metadata_rows
-
-PENDING = 2
 
 
 def dump_of(tables: Tables, database: str) -> Dump:
@@ -39,10 +38,11 @@ def policies_of(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[TablePo
     Raises:
         FormatError: a table or field that a policy is about is not named.
     """
+    rows = {name: each_once(some) for name, some in rows.items()}
     files = {f["Recid"]: f for f in rows[FILES]}
     chosen: dict[int, Mapping[str, Any]] = {}
     for policy in sorted(
-        rows[POLICIES], key=lambda p: {CURRENT: 0, PENDING: 1}.get(p["_Policy-Instance"], 2)
+        newest(rows[POLICIES]), key=lambda p: {CURRENT: 0, PENDING: 1}.get(p["_Policy-Instance"], 2)
     ):
         chosen.setdefault(policy["_Source-File-Recid"], policy)
     made = []

@@ -16,12 +16,13 @@ from typing import Any
 from ...errors import FormatError
 from ...wire.cd_dump import TablePolicy
 from ..given import refuse_columns
+from . import policy_rows
+from .policy_rows import each_once, in_order, newest, ranked
 from .tables import FIRST_USER_FIELD, spark_type
 
 Row = Mapping[str, Any]
 POLICIES, FIELDS_OF, FILES, FIELDS = "_cdc_table_policy", "_cdc_field_policy", "_file", "_field"
 METADATA = (POLICIES, FIELDS_OF, FILES, FIELDS)
-CURRENT = 0
 DUMP = ".cd"
 """Suffix of policy dumps' names."""
 
@@ -78,11 +79,14 @@ def sources(
         dumped: policies of `.cd` files, for change tables of which no policy row is there.
 
     Raises:
-        FormatError: two policies of one source table name different change tables.
+        FormatError: two policies of one source table name different change tables, or are both the current
+            one; rows of one policy contradict each other.
     """
+    metadata = {name: each_once(rows) for name, rows in metadata.items()}
+    metadata[POLICIES] = newest(metadata.get(POLICIES, ()))
     found: list[CapturedTable] = []
     left = dict(change_tables)
-    for policies in _by_source(metadata.get(POLICIES, ())):
+    for policies in _by_source(metadata[POLICIES]):
         made = _of_policies(policies, metadata, left)
         if made.change_table is not None:
             left.pop(made.change_table)
@@ -112,11 +116,7 @@ def _by_source(policies: Sequence[Row]) -> list[list[Row]]:
         recid, table = row.get("_Source-File-Recid"), row.get("_Change-Tablename")
         about = recid if recid is not None else (table or row["_Policy-Id"]).lower()
         groups.setdefault(about, []).append(row)
-    order: dict[Any, int] = {CURRENT: 0, 2: 1, 1: 2}
-    return [
-        sorted(g, key=lambda r: (order.get(r.get("_Policy-Instance"), 3), r["_Policy-Id"]))
-        for g in groups.values()
-    ]
+    return [in_order(group) for group in groups.values()]
 
 
 def _of_policies(
@@ -166,10 +166,9 @@ def _without_policy(
     key: tuple[str, ...] = ()
     source = (owner or "PUB", table[4:] if table.lower().startswith(("cdc_", "cdc-")) else table)
     if mine:
-        policy = min(mine, key=lambda p: p.instance)
+        policy = policy_rows.dumped(mine)
         spelled = {c.lower(): c for c in columns}
-        ranked = sorted((f.identifying, f.name.lower()) for f in policy.fields if f.identifying)
-        key = tuple(spelled[f] for _, f in ranked if f in spelled)
+        key = ranked(((f.identifying, spelled.get(f.name.lower())) for f in policy.fields), policy.name)
         source = (policy.owner, policy.table)
     files = {
         ((f.get("_Owner") or "PUB").lower(), f["_File-Name"].lower()): f for f in metadata.get(FILES, ())
@@ -237,12 +236,8 @@ def _fields(source: CapturedTable, file: Row | None, ids: Sequence[str]) -> Capt
         if mine and all(columns):
             some = set(columns)
             tracked[policy] = tuple(c for c in source.columns if c in some)
-        ranked = sorted(
-            (f["_Identifying-Field"], c)
-            for f, c in zip(mine, columns, strict=True)
-            if c and f.get("_Identifying-Field")
-        )
-        key = tuple(c for _, c in ranked) or key
+        places = [f.get("_Identifying-Field") for f in mine]
+        key = ranked(zip(places, columns, strict=True), policy) or key
     return replace(source, tracked=tracked, key=key)
 
 
