@@ -11,6 +11,7 @@ import pytest
 from tailrace.errors import ConfigError, FormatError
 from tailrace.formats import folders
 from tailrace.formats.glance import glance
+from tailrace.formats.openedge import hidden
 from tailrace.formats.openedge.files import refuse
 from tailrace.formats.openedge.glance import samples as openedge_samples
 from tailrace.formats.openedge.options import OpenEdgeOptions
@@ -48,6 +49,27 @@ def test_a_tables_folder_is_read_at_any_depth(tmp_path: Path, inside: str, kind:
     put(tmp_path, f"SYS_LOG/_temporary/c.{kind}", f"SYS_LOG/{inside}/.d.{kind}")
     assert tables(tmp_path) == {"SYS_LOG": [f"SYS_LOG/{inside}/b.{kind}", f"SYS_LOG/z.{kind}"]}
     assert notes(tmp_path) == []
+
+
+def test_endings_of_names_in_any_letter_case(tmp_path: Path) -> None:
+    names = [
+        "shop.item__ct.CSV",
+        "tailrace_columns.Csv",
+        "PUB._Cdc-Change-Tracking.CSV",
+        "b.JSONL",
+        "C.PARQUET",
+    ]
+    put(tmp_path, *(n for n in names if n != "C.PARQUET"), "c.parquet", "d.csv.GZ", "keys.CD")
+    (tmp_path / "c.parquet").rename(tmp_path / "C.PARQUET")
+    assert tables(tmp_path) == {n.rpartition(".")[0]: [n] for n in names} | {"d": ["d.csv.GZ"]}
+    assert notes(tmp_path) == []
+    assert [p.name for p in hidden.dumps_at(tmp_path)] == ["keys.CD"]
+
+
+def test_two_files_of_one_name_but_for_the_endings_letter_case(tmp_path: Path) -> None:
+    put(tmp_path, "a.csv", "a.CSV", "b.csv")
+    with pytest.raises(ConfigError, match=r"a\.CSV and a\.csv are both the table a"):
+        tables(tmp_path)
 
 
 def test_a_table_that_has_only_folders(tmp_path: Path) -> None:

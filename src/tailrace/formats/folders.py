@@ -95,7 +95,7 @@ def not_read(root: Path, tables: Iterable[Path]) -> list[str]:
     for place in _entries(root):
         if place in known:
             notes += left_over(place, root)
-        elif place.suffix not in ELSEWHERE:
+        elif place.suffix.lower() not in ELSEWHERE:
             notes.append(f"{several_kinds(place) or f'{place.name} is not a table'}: not read")
     return notes
 
@@ -212,7 +212,7 @@ def left_over(place: Path, root: Path) -> list[str]:
     for path in sorted(set(_walk(place)) - read):
         if path.is_dir():
             notes.append(f"{below(path, root)} is a Delta table in the folder of another table: not read")
-        elif path.suffix not in ELSEWHERE:
+        elif path.suffix.lower() not in ELSEWHERE:
             notes.append(f"{below(path, root)} is not a table: not read")
     return notes
 
@@ -254,7 +254,8 @@ def _plain_folder(place: Path, file: Path) -> Path:
 def _name(path: Path) -> str:
     name = path.name
     for end in (".gz", ".parquet", ".csv", ".jsonl", ".json"):
-        name = name.removesuffix(end) if path.is_file() else name
+        if path.is_file() and name.lower().endswith(end):
+            name = name[: -len(end)]
     return name
 
 

@@ -14,7 +14,7 @@ from ..shape import few_rows
 from .dumps import dump_of
 from .hidden import dumps_at, hidden_tables
 from .options import OpenEdgeOptions
-from .policy import DUMP
+from .plain_names import DUMP
 from .tables import DUMPED, knows
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from ..glances import plain_rows
 from ..samples import sample
 from .hidden import dumps_at, hidden_tables
 from .options import OpenEdgeOptions, parse_numbers
-from .plain_names import by_plain_name, plain_name
-from .policy import DUMP, METADATA, POLICIES, CapturedTable, sources
+from .plain_names import by_plain_name, is_dump, plain_name
+from .policy import METADATA, POLICIES, CapturedTable, sources
 from .reading import user_columns
 from .tables import AFTER_UPDATE, CHANGE, KNOWN, OPER, TRACKING, knows
 
@@ -33,7 +33,7 @@ def samples(path: str, options: OpenEdgeOptions) -> dict[str, TableSample]:
     root = Path(path)
     hidden = hidden_tables(root)
     plain = not root.is_dir() or any(map(holds_files, root.glob("[!_.]*")))
-    found = {} if root.name.endswith(DUMP) or not plain else places(path, hidden=hidden)
+    found = {} if is_dump(root.name) or not plain else places(path, hidden=hidden)
     found |= {p.name: p for p in hidden}
     return {n: sample(p, every=plain_name(n) in METADATA, options=options) for n, p in found.items()}
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from ...errors import ConfigError
 from ..folders import holds_files, kind_of, several_kinds
-from .plain_names import plain_name
-from .policy import DUMP
+from .plain_names import is_dump, plain_name
 from .tables import KNOWN
 
 
@@ -28,8 +27,8 @@ def hidden_tables(root: Path) -> list[Path]:
 
 def dumps_at(root: Path) -> list[Path]:
     """The `.cd` files at a path, in order; names that begin with `.` are passed over."""
-    found = sorted(root.glob("[!.]*" + DUMP)) if root.is_dir() else [root] if root.is_file() else []
-    return [p for p in found if p.name.endswith(DUMP)]
+    found = sorted(root.glob("[!.]*")) if root.is_dir() else [root] if root.is_file() else []
+    return [p for p in found if is_dump(p.name)]
 
 
 def _is_one(place: Path) -> bool:

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from ...errors import FormatError
 from .tables import KNOWN
 
+DUMP = ".cd"
+"""Suffix of policy dumps' names."""
+
 
 def plain_name(name: str) -> str:
     """A table's name without owner, in lower case, with underscores.
@@ -15,6 +18,15 @@ def plain_name(name: str) -> str:
     '_cdc_change_tracking'
     """
     return name.rpartition(".")[2].lower().replace("-", "_")
+
+
+def is_dump(name: str) -> bool:
+    """Whether a file is a policy dump.
+
+    >>> is_dump("policies.cd"), is_dump("POLICIES.CD"), is_dump("PUB._File.csv")
+    (True, True, False)
+    """
+    return name.lower().endswith(DUMP)
 
 
 def by_plain_name(names: Iterable[str]) -> dict[str, str]:

@@ -23,8 +23,6 @@ from .tables import FIRST_USER_FIELD, spark_type
 Row = Mapping[str, Any]
 POLICIES, FIELDS_OF, FILES, FIELDS = "_cdc_table_policy", "_cdc_field_policy", "_file", "_field"
 METADATA = (POLICIES, FIELDS_OF, FILES, FIELDS)
-DUMP = ".cd"
-"""Suffix of policy dumps' names."""
 
 
 @dataclass(frozen=True)

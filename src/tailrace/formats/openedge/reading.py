@@ -22,8 +22,8 @@ from .flat import spread
 from .images import TIME_ZONE, canonical_of
 from .notes import keyless, notes, unknown_tables
 from .options import OpenEdgeOptions, parse_numbers
-from .plain_names import by_plain_name, plain_name
-from .policy import DUMP, METADATA, CapturedTable, sources
+from .plain_names import by_plain_name, is_dump, plain_name
+from .policy import METADATA, CapturedTable, sources
 from .shares import shares
 from .shown import shown
 from .split import SPLIT, join_halves
@@ -85,7 +85,7 @@ def locate(tables: Tables, options: OpenEdgeOptions) -> Located:
         {n: user_columns(df.columns) for n, df in images.items()},
         keys=lists_in(options.keys),
         numbers=parse_numbers(options.numbers),
-        dumped=[p for n, df in tables.items() if n.endswith(DUMP) for p in _dumped(n, df)],
+        dumped=[p for n, df in tables.items() if is_dump(n) for p in _dumped(n, df)],
     )
     given = {p: n for p, n in plain.items() if p in KNOWN}
     return Located(found, metadata, given, shares(found, options))
@@ -135,7 +135,7 @@ def read(tables: Tables, options: OpenEdgeOptions) -> Read:
     others = tracking.filter(~_unreadable()) if place.sources else tracking
     control = {TRACKING.name: _control_table(others, list(place.shares.values()))} if place.tracking else {}
     used = {*place.given.values(), *(s.change_table for s in place.sources)}
-    rest = {n: df for n, df in tables.items() if n not in used and not n.endswith(DUMP)}
+    rest = {n: df for n, df in tables.items() if n not in used and not is_dump(n)}
     bare = {s.name: why for s in place.sources if (why := _without_values(s))}
     said = (*unknown_tables(options, place.sources), *notes(place.sources, place.metadata))
     return Read(changes, control, said, rest, bare, keyless(place.sources, place.metadata))
@@ -152,9 +152,9 @@ def _without_values(source: CapturedTable) -> str | None:
 
 def _policies_alone(tables: Tables) -> dict[str, DataFrame]:
     """All tables if none of them contains changes, dumps as rows."""
-    if not all(n.endswith(DUMP) or plain_name(n) in METADATA for n in tables):
+    if not all(is_dump(n) or plain_name(n) in METADATA for n in tables):
         return {}
-    dumps = {n: shown(df.sparkSession, _dumped(n, df)) for n, df in tables.items() if n.endswith(DUMP)}
+    dumps = {n: shown(df.sparkSession, _dumped(n, df)) for n, df in tables.items() if is_dump(n)}
     return {**tables, **dumps}
 
 

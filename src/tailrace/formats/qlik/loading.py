@@ -72,9 +72,12 @@ def _kept(df: DataFrame, name: str) -> Column:
 
 
 def _said(listed: Listing, files: Sequence[DataFile]) -> list[str]:
-    own = {f.path for f in files} | {f.path.rpartition("/")[0] + "/" + f.stem + DFM for f in files}
+    own = {f.path.lower() for f in files}
+    own |= {(f.path.rpartition("/")[0] + "/" + f.stem + DFM).lower() for f in files}
     folders = {f.path.rpartition("/")[0] + "/" for f in files}
-    said = [n for n in listed.notes if n.split(": ")[0] in own or n.startswith(tuple(folders - {"/"}))]
+    said = [
+        n for n in listed.notes if n.split(": ")[0].lower() in own or n.startswith(tuple(folders - {"/"}))
+    ]
     layouts = len(dict.fromkeys(f.layout for f in files))
     return said + ([f"{layouts} layouts were merged into one"] if layouts > 1 else [])
 
