@@ -79,6 +79,28 @@ def test_layouts_over_time_and_names() -> None:
     assert tables.union(found[:2]) == [("a", "bigint"), ("b", "int")]
 
 
+def names(*catalogs: str | None, given: dict[str, str] | None = None) -> list[tuple[str, str]]:
+    """What the tables S.T of catalogs are called."""
+    here = [table(n, "T", TABLE_CATALOG=c) for n, c in enumerate(catalogs, 1)]
+    found = tables.layouts(here, [column(n, 1, "id") for n, _ in enumerate(here, 1)], {}, given)
+    return [(x.table, x.known_by) for x in found]
+
+
+def test_a_table_keeps_its_name_when_another_catalog_gets_or_loses_one() -> None:
+    given = {"DBA.S.T": "S.T"}
+    assert names("DBA") == [("S.T", "DBA.S.T")]
+    assert names("DBA", "TEST") == [("DBA.S.T", "DBA.S.T"), ("TEST.S.T", "TEST.S.T")]
+    assert names("DBA", "TEST", given=given) == [("S.T", "DBA.S.T"), ("TEST.S.T", "TEST.S.T")]
+    assert names("TEST", given=given) == [("TEST.S.T", "TEST.S.T")]  # S.T is the other one's
+    both = {"DBA.S.T": "DBA.S.T", "TEST.S.T": "TEST.S.T"}
+    assert names("DBA", given=both) == [("DBA.S.T", "DBA.S.T")]
+    assert names("DBA", "DBA", given=given) == [("S.T", "DBA.S.T")] * 2  # made again
+    assert names(None) == [("S.T", "")]
+    with pytest.raises(FormatError, match=r"DBA\.S\.T and S\.T would both be S\.T") as told:
+        names("DBA", None, given=given)
+    assert told.value.hint is not None and "names=DBA.S.T=" in told.value.hint
+
+
 def test_a_key_names_columns_that_there_are() -> None:
     columns = [
         column(1, 1, "ID"),
@@ -132,6 +154,8 @@ def test_options() -> None:
     given = formats.options(form, {"logaddr_bytes": "28", "tables": "S.*, T.A", "trailing_nul": "false"})
     assert isinstance(given, SolidOptions)
     assert (given.logaddr_bytes, given.style().trailing_nul) == (28, False)
+    assert form.ids_option == "names" and given.names == {}
+    assert SolidOptions.model_validate({"names": "DBA.S.T=S.T"}).names == {"DBA.S.T": "S.T"}
     assert [given.wants(t) for t in ("S.X", "T.A", "T.B")] == [True, True, False]
     with pytest.raises(ConfigError, match="logaddr_bytes"):
         formats.options(form, {"logaddr_bytes": "24"})

@@ -142,8 +142,8 @@ class Read:
         keyless: change tables whose key is not known, and why, if more is known than that.
         made_again: change tables some of whose changes lack the key, as their table was made again with
             another one, and which these are.
-        ids: the vendor's id of each change table that has its name from its rows: other rows may give it
-            another one (`Format.ids_option`).
+        ids: the vendor's id of each change table that has its name from its rows, or from the tables next to
+            it: others may give it another one (`Format.ids_option`).
         unnamed: those of `ids` whose rows give none, and why.
         partial: change tables that have the columns of their rows, because nothing else says which there
             are: other rows may have more.

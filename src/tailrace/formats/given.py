@@ -93,3 +93,20 @@ def no_table(option: str, name: str, there: Collection[str]) -> str:
 def _some(names: Collection[str]) -> str:
     shown = ", ".join(sorted(names)[:_SHOWN]) or "none"
     return shown + (", ..." if len(names) > _SHOWN else "")
+
+
+def names_in(value: object, example: str) -> object:
+    """The tables by id that users write, as of an option; what is no text as it is.
+
+    Raises:
+        ValueError: it is written otherwise.
+
+    >>> names_in("31=SHOP.ITEM; 32=SHOP.LINE", "")
+    {'31': 'SHOP.ITEM', '32': 'SHOP.LINE'}
+    """
+    if not isinstance(value, str):
+        return value
+    parts = [p.partition("=") for p in value.split(";") if p.strip()]
+    if not all(own.strip() and table.strip() for own, _, table in parts):
+        raise ValueError(f"write `{example}`")
+    return {own.strip(): table.strip() for own, _, table in parts}

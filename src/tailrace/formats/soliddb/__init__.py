@@ -151,4 +151,5 @@ FORMAT = Format(
     save=save,
     samples=samples,
     glance=glance,
+    ids_option="names",
 )  # fmt: skip

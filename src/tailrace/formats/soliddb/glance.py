@@ -31,7 +31,8 @@ def glance(tables: Mapping[str, TableSample], options: SolidOptions, path: str) 
     for sample in tables.values():
         if (kind := kind_of(sample.columns)) is not None:
             rows.setdefault(kind.name, []).extend(plain_rows(sample, kind, binary=options.binary))
-    known = layouts(rows.get(SYS_TABLES.name, []), rows.get(SYS_COLUMNS.name, []), options.key_columns())
+    system = [rows.get(kind.name, []) for kind in (SYS_TABLES, SYS_COLUMNS)]
+    known = layouts(system[0], system[1], options.key_columns(), options.names)
     records = _by_table(rows.get(SYS_LOG.name, []), known)
     made = []
     for name in dict.fromkeys(x.table for x in known if options.wants(x.table)):

@@ -6,11 +6,11 @@ from collections.abc import Collection
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, field_validator
 
 from ...wire.soliddb import Style
 from ..base import Options
-from ..given import columns_in, lists_in, no_table
+from ..given import columns_in, lists_in, names_in, no_table
 
 
 class SolidOptions(Options):
@@ -51,10 +51,21 @@ class SolidOptions(Options):
         default="",
         description="Tables whose changes are wanted, `SHOP.*, HR.STAFF`; other records are kept unchanged.",
     )
+    names: dict[str, str] = Field(
+        default={},
+        description="Names of tables, by catalog, schema and table: `DBA.SHOP.ITEM=SHOP.ITEM`; "
+        "otherwise the catalog is left out where only one has such a table (`tailrace apply` goes on with "
+        "the names that it gave before).",
+    )
     keep_records: bool = Field(
         default=True,
         description="Keep records that are not row changes, and the system tables, as tables of `_SYSTEM`.",
     )
+
+    @field_validator("names", mode="before")
+    @classmethod
+    def _names_of_tables(cls, value: object) -> object:
+        return names_in(value, "DBA.SHOP.ITEM=SHOP.ITEM; TEST.SHOP.ITEM=TEST.ITEM")
 
     def style(self) -> Style:
         """How DATA is read and written."""

@@ -57,7 +57,7 @@ def read(tables: Tables, options: SolidOptions) -> Read:
         hint = f"{SYS_LOG.name} has the columns RECID and LOGADDR"
         raise FormatError("none of solidDB's tables", where=", ".join(tables) or "nothing", hint=hint)
     rows = [_collected(one.get(t.name), t) for t in (SYS_TABLES, SYS_COLUMNS)]
-    every = layouts(rows[0], rows[1], options.key_columns())
+    every = layouts(rows[0], rows[1], options.key_columns(), options.names)
     unknown = options.unknown_tables({x.table for x in every})
     found = [x for x in every if options.wants(x.table)]
     made: dict[str, ChangeTable] = {}
@@ -86,7 +86,8 @@ def read(tables: Tables, options: SolidOptions) -> Read:
     keyless = {n: "SYS_COLUMNS names no key" for n, x in by_table.items() if not x[-1].key}
     again = {n: words for n, x in by_table.items() if (words := made_again(x)) is not None}
     notes = (*unknown, *_notes(one, tables), *(f"{n}: {words}" for n, words in again.items()))
-    return Read(made, pending, notes, apart=apart, keyless=keyless, made_again=again)
+    ids = {x.table: x.known_by for x in found if x.known_by}
+    return Read(made, pending, notes, apart=apart, keyless=keyless, made_again=again, ids=ids)
 
 
 def kind_of(columns: Iterable[str]) -> VendorTable | None:

@@ -19,6 +19,7 @@ from ...wire.soliddb import RowField
 from ..base import ASIDE, WHY, VendorColumn, VendorTable
 from ..given import refuse_columns
 from .identity import column_id, current
+from .naming import bare_name, table_names
 
 Row = Mapping[str, Any]
 SYSTEM = "_SYSTEM"
@@ -107,24 +108,27 @@ class SolidLayout:
     names: tuple[str, ...]
     fields: tuple[RowField, ...]
     key: tuple[str, ...]
+    known_by: str = ""
+    """`TableName.id`"""
 
 
 def layouts(
-    tables: Sequence[Row], columns: Sequence[Row], keys: Mapping[str, Sequence[str]]
+    tables: Sequence[Row],
+    columns: Sequence[Row],
+    keys: Mapping[str, Sequence[str]],
+    given: Mapping[str, str] | None = None,
 ) -> list[SolidLayout]:
     """The layouts in SYS_TABLES and SYS_COLUMNS rows, by table id and start. Views and solidDB's own tables
-    are skipped; a table is called `schema.table`, preceded by its catalog if that is not unique.
+    are skipped; how a table is called says `table_names`, which takes the `given` names.
 
     Raises:
-        FormatError: a table lacks a column that `keys` (the option) names.
+        FormatError: a table lacks a column that `keys` (the option) names; tables would have one name.
     """
     newest: dict[int, Row] = {}
     for row in sorted(tables, key=_start):
         if row["TABLE_SCHEMA"] != SYSTEM and (row["TABLE_TYPE"] or "BASE TABLE") == "BASE TABLE":
             newest[row["ID"]] = row
-    places: dict[str, set[object]] = {}
-    for row in newest.values():
-        places.setdefault(_name(row), set()).add(row["TABLE_CATALOG"])
+    called = table_names(newest.values(), given or {})
     grouped: dict[tuple[int, bytes], list[Row]] = {}
     for row in columns:
         if row["REL_ID"] in newest and not row["ATTR_TYPE"]:
@@ -133,14 +137,13 @@ def layouts(
     now = current(grouped)
     for (relid, start), mine in sorted(grouped.items()):
         row = newest[relid]
-        name, catalog = _name(row), row["TABLE_CATALOG"]
-        full = f"{catalog}.{name}" if len(places[name]) > 1 and catalog else name
+        name, full, known_by = bare_name(row), called[relid].name, called[relid].id
         ordered = sorted(mine, key=lambda r: r["COLUMN_NUMBER"])
         marked = [(_remark(r, "key"), r["COLUMN_NAME"]) for r in ordered]
         key = keys.get(full) or [c for k, c in sorted((int(k), c) for k, c in marked if k)]
-        names = tuple(dict.fromkeys([full, name, f"{catalog}.{name}", row["TABLE_NAME"]]))
+        names = tuple(dict.fromkeys([known_by or name, name, row["TABLE_NAME"]]))
         fields = tuple(replace(field(r), taken=r["COLUMN_NAME"] in now[relid, start]) for r in ordered)
-        found.append(SolidLayout(relid, start, full, names, fields, tuple(key)))
+        found.append(SolidLayout(relid, start, full, names, fields, tuple(key), known_by))
     for table in {x.table for x in found}.intersection(keys):
         there = dict(union([x for x in found if x.table == table]))
         refuse_columns("keys", table, keys[table], there)
@@ -270,10 +273,6 @@ def _plain(value: object) -> object:
 
 def _start(row: Row) -> bytes:
     return bytes(row[FROM] or b"")
-
-
-def _name(row: Row) -> str:
-    return f"{row['TABLE_SCHEMA']}.{row['TABLE_NAME']}" if row["TABLE_SCHEMA"] else str(row["TABLE_NAME"])
 
 
 def _remark(row: Row, name: str) -> str | None:

@@ -6,6 +6,7 @@ from pydantic import Field, field_validator
 
 from ...wire.keylog_values import IGNORED
 from ..base import Options, VendorColumn, VendorTable
+from ..given import names_in
 
 KEYLOG, COLUMNS = "ir_keylog", "tailrace_columns"
 """The vendor's table, and tailrace's additional one: what the key log does not say about its columns."""
@@ -127,9 +128,4 @@ class SqdrOptions(Options):
     @field_validator("subscriptions", mode="before")
     @classmethod
     def _names_of_subscriptions(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        parts = [p.partition("=") for p in value.split(";") if p.strip()]
-        if not all(own.strip() and table.strip() for own, _, table in parts):
-            raise ValueError("write `31=SHOP.ITEM; 32=SHOP.LINE`")
-        return {own.strip(): table.strip() for own, _, table in parts}
+        return names_in(value, "31=SHOP.ITEM; 32=SHOP.LINE")
