@@ -11,9 +11,11 @@ from .rule_columns import added_by
 from .targets.base import Target
 
 
-def kept(target: Target, table: str, changes: ChangeTable, rules: Rules) -> ChangeTable:
+def kept(
+    target: Target, table: str, changes: ChangeTable, rules: Rules, *, absent: bool = True
+) -> ChangeTable:
     """The changes with the other columns that the target of `table` has (but those of `rules`): absent from
-    all images."""
+    all images, or NULL in those that have all columns."""
     from pyspark.sql import functions as F
 
     if not (changes.columns and target.exists(table)):
@@ -22,8 +24,10 @@ def kept(target: Target, table: str, changes: ChangeTable, rules: Rules) -> Chan
     more = {n: kind for n, kind in target.columns(table).items() if n not in own}
     if not more:
         return changes
-    images = changes.header("column_mask")
-    whole = F.lit(mask.encode(map(changes.ordinal, changes.columns)))
-    some = F.when(F.col(changes.header("change_oper")) != "T", F.coalesce(F.col(images), whole))
-    df = changes.df.withColumns({images: some, **{n: F.lit(None).cast(kind) for n, kind in more.items()}})
+    df = changes.df.withColumns({n: F.lit(None).cast(kind) for n, kind in more.items()})
+    if absent:
+        images = changes.header("column_mask")
+        whole = F.lit(mask.encode(map(changes.ordinal, changes.columns)))
+        some = F.when(F.col(changes.header("change_oper")) != "T", F.coalesce(F.col(images), whole))
+        df = df.withColumn(images, some)
     return replace(changes, df=df, columns=[*changes.columns, *more])

@@ -147,6 +147,8 @@ class Read:
         unnamed: those of `ids` whose rows give none, and why.
         partial: change tables that have the columns of their rows, because nothing else says which there
             are: other rows may have more.
+        left_out: the same of JSON lines, which may leave out what is NULL: columns that no line has are NULL
+            in all images.
     """
 
     changes: dict[str, ChangeTable]
@@ -159,6 +161,7 @@ class Read:
     ids: Mapping[str, str] = field(default_factory=dict)
     unnamed: Mapping[str, str] = field(default_factory=dict)
     partial: frozenset[str] = frozenset()
+    left_out: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

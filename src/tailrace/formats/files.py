@@ -70,7 +70,8 @@ def load(
         raise FormatError(notes[-1], where=path, hint="is the extract complete?")
     if notes:
         name = next(iter(tables))
-        tables[name] = tables[name].withMetadata(FILE, {NOTE: notes})
+        marks = {**tables[name].schema[FILE].metadata, NOTE: notes}
+        tables[name] = tables[name].withMetadata(FILE, marks)
     for name in tables:
         if kind_of(found[name]) == "parquet":
             tables.lies_in(name, data_files(found[name]))
@@ -147,7 +148,8 @@ def _numbered(spark: SparkSession, path: Path, kind: str | None, options: Option
 
     if kind == "json":
         df = _json(spark, path, options)
-        names, place = _in_order([c for c in df.columns if c != FILE], path, options), F.col(FILE)
+        names = _in_order([c for c in df.columns if c != FILE], path, options)
+        place = F.col(FILE).alias(FILE, metadata={json_lines.LINES: 1})
     else:
         df = spark.read.format("delta").load(str(path))
         names, place = df.columns, F.col("_metadata.file_path").alias(FILE)

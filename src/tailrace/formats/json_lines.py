@@ -22,6 +22,8 @@ _CHARSETS = {
     "utf-16-le": "UTF-16LE", "utf-16-be": "UTF-16BE",
 }  # fmt: skip
 """Python's names of the encodings whose lines Spark finds, and Java's."""
+LINES = "tailraceLines"
+"""In the metadata of the column `FILE`: nothing but the lines of JSON says which columns there are."""
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _DEPTH = 8
 
@@ -94,10 +96,15 @@ def read(
     return rows.select(*(v.alias(c) for c, v in values.items()), FILE)
 
 
+def is_of_lines(df: DataFrame) -> bool:
+    """Whether nothing but the lines of JSON says which columns a table has."""
+    return FILE in df.columns and bool(df.schema[FILE].metadata.get(LINES))
+
+
 def _numbers_quoted(text: Column) -> Column:
     from pyspark.sql import functions as F
 
     return F.regexp_replace(text, _TO_NUMBER, '$1"$2"')
 
 
-__all__ = ["charset", "read", "reader_options"]
+__all__ = ["LINES", "charset", "is_of_lines", "read", "reader_options"]

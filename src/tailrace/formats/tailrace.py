@@ -18,6 +18,7 @@ from .base import ASIDE, FINER, WHY, Format, Options, Read, Tables, VendorColumn
 from .first_rows import Glance, TableSample
 from .given import key_of, keys_of_none, refuse_columns
 from .glances import headed
+from .json_lines import is_of_lines
 from .shape import canonical, conform, data_start, finer_too, is_finer, quoted, reasons
 from .typed import as_type
 
@@ -91,7 +92,8 @@ def read(tables: Tables, options: TailraceOptions) -> Read:
         raise FormatError(
             "no change tables", where=", ".join(tables), hint=f"their names end with {options.suffix}"
         )
-    return Read(made, notes=tuple(notes), control_tables=control_tables)
+    lines = frozenset(n.removesuffix(options.suffix) for n, df in tables.items() if is_of_lines(df))
+    return Read(made, notes=tuple(notes), control_tables=control_tables, left_out=lines & made.keys())
 
 
 def _has_sequences(columns: Sequence[str]) -> bool:

@@ -51,8 +51,10 @@ def with_kept(
     target: Target, changes: Mapping[str, ChangeTable], found: Read, rules: Rules
 ) -> dict[str, ChangeTable]:
     """The change tables, with the columns that stay in their targets."""
+    some = found.partial | found.left_out
     return {
-        n: kept_columns.kept(target, n, ct, rules) if n in found.partial else ct for n, ct in changes.items()
+        n: kept_columns.kept(target, n, ct, rules, absent=n in found.partial) if n in some else ct
+        for n, ct in changes.items()
     }
 
 
@@ -105,11 +107,12 @@ def with_columns(
         ApplyError: rows, truncates alone, do not say which columns a table has that has a target.
     """
     bare = {n: "it has no columns but headers" for n, ct in good.items() if not ct.columns}
-    if odd := sorted(bare.keys() & found.partial & set(new)):
+    if odd := sorted(bare.keys() & (found.partial | found.left_out) & set(new)):
         raise ApplyError(
             f"{', '.join(odd)}: nothing says which columns and which key the changes are of",
             where=odd[0],
-            hint="apply them together with the files after them, or with `tailrace_columns`",
+            hint="apply them together with the files after them, or declare the columns "
+            "(SQDR: `tailrace_columns`, Qlik: DFM files)",
         )
     rest = {n: ct for n, ct in good.items() if n not in bare}
     return replace(found, apart={**bare, **found.apart}), rest

@@ -43,7 +43,9 @@ def load(spark: SparkSession, path: str, options: QlikOptions) -> dict[str, Data
     delta, tables = found.delta_by_name(listed, options), {}
     for name, files in found.tables(listed, options).items():
         made = _whole(spark, listed, files, options)
-        tables[name] = made.withMetadata(FILE, {NOTE: [f"{name}: {n}" for n in _said(listed, files)]})
+        lines = {json_lines.LINES: 1} if any(f.kind == "json" and f.meta is None for f in files) else {}
+        notes = [f"{name}: {n}" for n in _said(listed, files)]
+        tables[name] = made.withMetadata(FILE, {NOTE: notes, **lines})
     for name, folder in delta.items():
         df = spark.read.format("delta").load(listed.spark_path(folder))
         columns = [_kept(df, c) for c in df.columns]

@@ -9,6 +9,7 @@ from ...model import mask, sequence
 from ...model.change import EXTRA_HEADERS, HEADERS, INSERT, OPERATIONS, TRUNCATE, ChangeTable
 from ..base import ASIDE, FILE, OWN, WHY, Read, Tables, VendorColumn, VendorTable
 from ..given import key_of, keys_of_none, refuse_columns
+from ..json_lines import is_of_lines
 from ..shape import also, canonical, conform, is_sequence, quoted
 from . import control
 from . import layout as lay
@@ -33,6 +34,7 @@ def read(tables: Tables, options: QlikOptions) -> Read:
     notes: list[str] = []
     kept: dict[str, DataFrame] = {}
     control_tables: dict[str, DataFrame] = {}
+    lines = set()
     for name, df in tables.items():
         notes += _said(df)
         if control.is_control(name):
@@ -42,6 +44,8 @@ def read(tables: Tables, options: QlikOptions) -> Read:
         changed = lay.find_prefix(lay.columns_of(df), options.prefix) is not None
         if source is not None and not changed:
             raise FormatError(f"{name} has no change_seq and change_oper", where=", ".join(df.columns))
+        if is_of_lines(df):
+            lines.add(source or name)
         loaded, before = found.get(source or name, (None, None))
         if (before if changed else loaded) is not None:
             raise FormatError(f"two tables {source or name}", where=name)
@@ -56,7 +60,8 @@ def read(tables: Tables, options: QlikOptions) -> Read:
         notes += said
     notes += keys_of_none(options.key, found)
     keyless = {n: "no DFM names a key" for n, ct in changes.items() if ct.columns and not ct.key}
-    return Read(changes, pending, tuple(notes), control_tables, keyless=keyless)
+    left_out = frozenset(lines)
+    return Read(changes, pending, tuple(notes), control_tables, keyless=keyless, left_out=left_out)
 
 
 def _said(df: DataFrame) -> list[str]:

@@ -1,0 +1,48 @@
+"""`tailrace apply` of changes in parts: which columns of a target they are about."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tailrace.lake import delta as lake
+from tailrace.operate import vendor_apply
+
+pytestmark = pytest.mark.spark
+
+
+def apply(spark: SparkSession, root: Path, form: str, text: str, kind: str) -> Any:
+    """Applies these lines alone: earlier ones were moved away."""
+    folder = root / "changes" / "s.t__ct"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"1.{kind}").write_text(text)
+    return vendor_apply.run(spark, str(folder.parent), form, {"key": "id"}, str(root / "lake"))
+
+
+def lines(*changes: tuple[int, str, dict[str, str]]) -> str:
+    """JSON lines, NULLs left out."""
+    heads = (
+        {"header__change_seq": f"2026110208150050{n:019d}", "header__change_oper": k} for n, k, _ in changes
+    )
+    return "".join(json.dumps({**h, **row}) + "\n" for h, (_, _, row) in zip(heads, changes, strict=True))
+
+
+def rows(root: Path) -> list[dict[str, Any]]:
+    return lake.read(f"{root}/lake/s.t").sort_by("id").to_pylist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("form", ["qlik", "tailrace"])
+def test_a_column_that_no_json_line_has_is_null(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    first = [(1, "I", {"id": "1", "v": "a", "more": "x"}), (2, "I", {"id": "2", "v": "b", "more": "y"})]
+    apply(spark, tmp_path, form, lines(*first), "jsonl")
+    then = [(3, "I", {"id": "3", "v": "c"}), (4, "U", {"id": "2", "v": "d"})]
+    apply(spark, tmp_path, form, lines(*then), "jsonl")
+    assert rows(tmp_path) == [
+        {"id": "1", "v": "a", "more": "x"},
+        {"id": "2", "v": "d", "more": None},
+        {"id": "3", "v": "c", "more": None},
+    ]
