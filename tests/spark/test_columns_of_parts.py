@@ -35,6 +35,13 @@ def rows(root: Path) -> list[dict[str, Any]]:
     return lake.read(f"{root}/lake/s.t").sort_by("id").to_pylist()  # type: ignore[no-any-return]
 
 
+def test_another_spelling_of_a_column_is_no_other_column(spark: SparkSession, tmp_path: Path) -> None:
+    head, seq = "header__change_seq,header__change_oper,", "2026110208150050000000000000000000"
+    apply(spark, tmp_path, "qlik", f"{head}id,Note\n{seq}1,I,1,a\n{seq}2,I,2,b\n", "csv")
+    apply(spark, tmp_path, "qlik", f"{head}id,note\n{seq}3,U,2,c\n", "csv")
+    assert rows(tmp_path) == [{"id": "1", "Note": "a"}, {"id": "2", "Note": "c"}]
+
+
 @pytest.mark.parametrize("form", ["qlik", "tailrace"])
 def test_a_column_that_no_json_line_has_is_null(spark: SparkSession, tmp_path: Path, form: str) -> None:
     first = [(1, "I", {"id": "1", "v": "a", "more": "x"}), (2, "I", {"id": "2", "v": "b", "more": "y"})]

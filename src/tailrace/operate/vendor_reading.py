@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.fs
 
-from ..apply import kept_columns, numbering
+from ..apply import kept_columns, numbering, spelling
 from ..apply.late_changes import LateChanges
 from ..apply.numbering import Numbers
 from ..apply.table_names import TableNames, refuse_unnamed
@@ -50,7 +50,8 @@ def read(
 def with_kept(
     target: Target, changes: Mapping[str, ChangeTable], found: Read, rules: Rules
 ) -> dict[str, ChangeTable]:
-    """The change tables, with the columns that stay in their targets."""
+    """The change tables, with the columns that stay in their targets, as these spell them."""
+    changes = {n: spelling.spelled(target, n, ct) for n, ct in changes.items()}
     some = found.partial | found.left_out
     return {
         n: kept_columns.kept(target, n, ct, rules, absent=n in found.partial) if n in some else ct
