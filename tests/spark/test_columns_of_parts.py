@@ -53,3 +53,16 @@ def test_a_column_that_no_json_line_has_is_null(spark: SparkSession, tmp_path: P
         {"id": "2", "v": "d", "more": None},
         {"id": "3", "v": "c", "more": None},
     ]
+
+
+def test_json_lines_of_openedge_leave_out_what_is_null(spark: SparkSession, tmp_path: Path) -> None:
+    for number, row in (("1", {"Id": "1", "More": "x"}), ("2", {"Id": "2"})):
+        change = {"_Change-Sequence": number, "_Operation": "1"}
+        tables = {"PUB.CDC_Item": {**change, **row}, "PUB._Cdc-Change-Tracking": change}
+        (tmp_path / "changes").mkdir(exist_ok=True)
+        for name, line in tables.items():
+            (tmp_path / "changes" / f"{name}.jsonl").write_text(json.dumps(line) + "\n")
+        place, given = str(tmp_path / "changes"), {"keys": "PUB.Item=Id"}
+        vendor_apply.run(spark, place, "openedge", given, str(tmp_path / "lake"))
+    found = lake.read(f"{tmp_path}/lake/PUB.Item").sort_by("Id").to_pylist()
+    assert found == [{"Id": "1", "More": "x"}, {"Id": "2", "More": None}]

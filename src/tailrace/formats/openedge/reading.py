@@ -15,6 +15,7 @@ from ...model.change import ChangeTable
 from ...wire import cd_dump
 from ..base import ASIDE, WHY, Read, Tables
 from ..given import lists_in
+from ..json_lines import is_of_lines
 from ..shape import any_of, conform, few_rows, find_columns, quoted, reasons
 from .both_rows import TrackedTable
 from .by_range import joined
@@ -138,7 +139,10 @@ def read(tables: Tables, options: OpenEdgeOptions) -> Read:
     rest = {n: df for n, df in tables.items() if n not in used and not is_dump(n)}
     bare = {s.name: why for s in place.sources if (why := _without_values(s))}
     said = (*unknown_tables(options, place.sources), *notes(place.sources, place.metadata))
-    return Read(changes, control, said, rest, bare, keyless(place.sources, place.metadata))
+    imaged = ((s.name, s.change_table) for s in place.sources if s.change_table is not None)
+    lines = frozenset(name for name, table in imaged if is_of_lines(tables[table]))
+    unkeyed = keyless(place.sources, place.metadata)
+    return Read(changes, control, said, rest, bare, unkeyed, left_out=lines)
 
 
 def _without_values(source: CapturedTable) -> str | None:
