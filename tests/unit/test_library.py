@@ -171,6 +171,19 @@ def test_a_table_that_is_only_tracked_has_no_rows(tmp_path: Path) -> None:
         tailrace.open(made.file).table(ITEM).current()
 
 
+def test_a_table_that_is_only_tracked_has_no_changes(tmp_path: Path) -> None:
+    """The store writes none; an answer without rows would say that nothing happened."""
+    made = TaskHome(tmp_path, "policies: {shop.item: 1}")
+    asked = tailrace.open(made.file)
+    for ask in ("net", "changes", "pairs", "history"):
+        with pytest.raises(UnsupportedError, match="no change table: it is only tracked") as error:
+            getattr(asked.table(ITEM), ask)()
+        assert "`tracking`" in str(error.value)
+    with pytest.raises(UnsupportedError, match="it is only tracked"):
+        asked.transactions(tables=[ITEM])
+    assert asked.transactions().rows() == []
+
+
 def test_a_table_without_baseline_has_no_rows_to_begin_with(tmp_path: Path) -> None:
     made = TaskHome(tmp_path)
     made.store((1, "I", item(1)))

@@ -113,14 +113,16 @@ class OpenTask:
         self, start: Place | None = None, end: Place | None = None, tables: Sequence[str] = ()
     ) -> Result:
         """Who changed what together, over all tables or those that are named (patterns); see
-        `engine.transactions.transactions`. Those that are not stored as a whole yet are left out."""
+        `engine.transactions.transactions`. Those that are not stored as a whole yet are left
+        out, and tables that are only tracked, unless they are named: that is an error."""
         from ..engine.transactions import transactions
 
         names = self._matching(tables) if tables else self.tables
+        asked = {n: one for n in names if not (one := self.table(n)).only_tracked or tables}
         # Read before the tables, which are stored one after the other: all have what was stored by then.
         stored = self.finalized_until
         whole = sequence.FIRST if stored is None else stored.change_seq
-        found = {n: self.table(n).arrays(start, end, (), headers=TOLD).between(upto=whole) for n in names}
+        found = {n: t.arrays(start, end, (), headers=TOLD).between(upto=whole) for n, t in asked.items()}
         return Result.of(transactions(found))
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from ..model import sequence
 from ..model.change import PREFIX
 from ..model.types import header_schema, plain_schema, schema_of
 from ..query.as_of import LaidOver
-from ..query.base_rows import told
+from ..query.base_rows import LayoutRange, told
 from ..query.change_files import POSITION, SEQ, ChangeFiles, both
 from ..query.diff import different
 from ..query.layouts import in_layout, layout_of
@@ -72,6 +73,26 @@ class TaskTable(TableChanges):
         files = replace(files, gaps=of_table(task, name))
         key = tuple(layouts[-1].relation.key) if layouts else ()
         return TaskTable(name, files, key, layouts, task, frozenset(without))
+
+    @property
+    def only_tracked(self) -> bool:
+        """Whether its changes are in `tracking` alone: its policy is below level 2, and always was."""
+        return self.files.delta is None and self._task.policy(self.name).level < MEDIUM
+
+    def _found(
+        self,
+        start: Place | None,
+        end: Place | None,
+        columns: Sequence[str] | None,
+        headers: Sequence[str] | None,
+    ) -> tuple[ChangeArrays, LayoutRange | None]:
+        if self.only_tracked:
+            raise UnsupportedError(
+                f"{self.name} has no change table: it is only tracked (its policy is below level 2)",
+                where=self._task.name,
+                hint="ask for the table `tracking` (`tailrace sql`)",
+            )
+        return super()._found(start, end, columns, headers)
 
     def current(self) -> Result:
         """The table as of the last change that is stored: the target, and what is not applied to it yet."""
