@@ -143,8 +143,9 @@ class MappedSnapshotLoader:
         return table not in self._waiting
 
     def look(self, baselines: Mapping[str, Baseline], gate: Gate) -> None:
-        """Suspends again what was resumed, and still cannot go on; tries again what failed."""
-        if self._waiting:
+        """Suspends again what was resumed, and still cannot go on; tries again what failed. Superseded ones
+        wait for a baseline to come."""
+        if any(not gate.superseded(t) for t in self._waiting):
             self.refresh(baselines, gate)
 
     def refresh(self, baselines: Mapping[str, Baseline], gate: Gate) -> None:
@@ -176,8 +177,10 @@ class MappedSnapshotLoader:
                 else:
                     self._failed.add(table)
                     gate.failed(table, from_spark(error, where=where))
-        states = tables.of_task(self._orders, baselines) if self._waiting else {}
-        for table in sorted(self._waiting - self._failed - moving):  # nobody has looked at those
+        # Nobody has looked at those.
+        left = {t for t in self._waiting - self._failed - moving if not gate.superseded(t)}
+        states = tables.of_task(self._orders, baselines) if left else {}
+        for table in sorted(left):
             state = states.get(table)
             if state is None or not (state.held or state.superseded or state.moving):
                 tables.suspend(

@@ -47,7 +47,8 @@ class Reach:
             reached = self._target.progress(table)
             self._refuse_gone(table, reached)
             if self._rules:
-                self._rules.found(table, reached)
+                baseline = self._known.baselines.get(table)
+                self._rules.found(table, reached, baseline.after if baseline else -1)
             # What a crash kept from the key log comes again, for it alone.
             logged = self._logged(table)
             self._at[table] = reached if logged is None else min(reached, logged)

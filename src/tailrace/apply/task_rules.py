@@ -151,21 +151,22 @@ class TaskRules:
         if self._log.mode == "off":
             self.passed(table, upto)
 
-    def found(self, table: str, reached: int) -> None:
+    def found(self, table: str, reached: int, brought: int) -> None:
         """The same for what a target has when it is looked up: a crash kept it from the key log, which has
-        been set off since."""
+        been set off since. `brought`: what its baseline has; that is never logged."""
         if self._log.mode != "off" or self._log.standing(table).reached is None:
             return
         self._recover()
         logged = self._log.standing(table).reached
-        if logged is not None and logged < reached:
+        if logged is not None and max(logged, brought) < reached:
             logger.warning(
                 "%s: its target has changes %d to %d, the key log has not, and is off: they are never logged",
                 table,
-                logged + 1,
+                max(logged, brought) + 1,
                 reached,
                 extra={"table": table},
             )
+        if logged is not None and logged < reached:
             self.passed(table, reached)
 
     def again(self) -> None:

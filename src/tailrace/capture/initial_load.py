@@ -63,6 +63,7 @@ class Baselines:
         self._writer = writer
         self._record, self._orders = task.control_path("baselines"), task.control_path("orders")
         self._threads: list[threading.Thread] = []
+        self._asked: list[threading.Event] = []  # each is set once its snapshot is held
         self._busy: set[str] = set()
         self._unfit: set[str] = set()
         self._unsent: frozenset[str] = frozenset()
@@ -101,7 +102,10 @@ class Baselines:
 
     def due(self, wanted: Sequence[str], task: Task, known: Known, busy: set[str]) -> list[str]:
         """The tables that need a baseline, and for which none was running (`busy`) before `known` was read:
-        in the other order, one that finishes in between would be taken again."""
+        in the other order, one that finishes in between would be taken again. None while others wait for
+        their snapshot: each takes a slot of the server's, of which there are few."""
+        if any(not ready.is_set() for ready in self._asked):
+            return []
         asked = {t for t, one in known.states.items() if one.wanted}
         mine = [t for t in wanted if t in asked or (task.baseline.enabled and t not in known.baselines)]
         mine = [t for t in mine if task.policy(t).level >= MEDIUM]
@@ -135,6 +139,7 @@ class Baselines:
         for table in due:
             self.progress[table] = {"state": "running", "rows": 0, "parts": 0, "parts_done": 0}
         ready = threading.Event()
+        self._asked = [one for one in self._asked if not one.is_set()] + [ready]
         thread = threading.Thread(target=self._thread, args=(list(due), ready), name="baseline")
         self._threads = [t for t in self._threads if t.is_alive()] + [thread]
         thread.start()
