@@ -112,9 +112,15 @@ def test_while_a_baseline_waits_for_a_transaction_the_others_go_on_and_it_is_sai
             orders.give(task.orders_path, orders.ADD, ["s.b"], why="", who="me")
             said = f"process {other.info.backend_pid} ({other.info.user}, a report), since "
             wait_for(lambda: said in waits(task), 20)
+            for name in ("s.c", "s.d"):  # a slot each would soon be more than the server has
+                db.execute(f"create table {name} (id int primary key)")
+                orders.give(task.orders_path, orders.ADD, [name], why="", who="me")
+                time.sleep(1.5)
             captured(task, db, 1)
+            slots = db.execute("select count(*) from pg_replication_slots where temporary").fetchall()
+            assert slots == [(1 if window == "exact" else 0,)]
             assert list(ledger.read_baselines(taken)) == ["s.a"]
-        wait_for(lambda: sorted(ledger.read_baselines(taken)) == ["s.a", "s.b"], 30)
+        wait_for(lambda: sorted(ledger.read_baselines(taken)) == ["s.a", "s.b", "s.c", "s.d"], 40)
         wait_for(lambda: waits(task) == "None", 20)
     assert ledger.read_baselines(taken)["s.b"].rows == 1
 
