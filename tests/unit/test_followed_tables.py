@@ -277,6 +277,30 @@ def test_it_is_followed_again_once_it_is_detached(tmp_path: Path) -> None:
     assert (followed.tables, server.asked) == (["s.a", "s.p"], ["s.a", "s.p"])
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_table_that_was_a_partition_for_a_while_needs_a_baseline(tmp_path: Path, restart: bool) -> None:
+    """`resume` alone would leave out what was written meanwhile."""
+    one = task(tmp_path)
+    noted(one, "s.a", "s.p")
+    server = Reader(one, {}, r1="s.a", r2="s.p")
+    server.roots = {"s.a": "s.p"}
+    followed = follow(one, server)
+    server.roots = {}
+    followed = follow(one, server) if restart else followed
+    followed.look(server, server, server)  # type: ignore[arg-type]
+    assert states(one)["s.a"].held == "suspended"
+    orders.give(one.orders_path, orders.RESUME, ["s.a"], why="", who="me")
+    for _ in range(3):
+        followed.look(server, server, server)  # type: ignore[arg-type]
+    assert states(one)["s.a"].held == "suspended"
+    assert [o.action for o in orders.read(one.orders_path)] == ["suspend", "resume", "suspend"]
+    assert "only a new baseline brings them" in states(one)["s.a"].why
+    orders.resync(one.orders_path, "s.a", "", who="me")
+    for _ in range(3):
+        followed.look(server, server, server)  # type: ignore[arg-type]
+    assert [o.action for o in orders.read(one.orders_path)][3:] == ["resync"]
+
+
 def test_a_partition_that_was_never_captured_is_none_of_those(tmp_path: Path) -> None:
     """The checks say what to name instead."""
     one = task(tmp_path)

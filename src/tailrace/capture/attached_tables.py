@@ -10,14 +10,22 @@ from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..sources.base import LogSource
 from ..state import orders
-from ..state.orders import TableControl
+from ..state.orders import Order, TableControl
 
 logger = logging.getLogger("tailrace.capture")
 
-ATTACHED = (
-    "it was attached as a partition to {root}, and its changes come under that table's name: "
+_BEGINS = "it was attached as a partition to "
+ATTACHED = _BEGINS + (
+    "{root}, and its changes come under that table's name: "
     "`tailrace remove TASK {table}` ends its capture; or detach it, then `tailrace resync TASK {table}`"
 )
+
+DETACHED = _BEGINS + (
+    "another table, which has its changes of that time: only a new baseline brings them, "
+    "`tailrace resync TASK {table}`"
+)
+_BASELINES = (orders.RESYNC, orders.RESYNC_EXACT, orders.ADD, orders.ANEW)
+"""Orders that ask for one."""
 
 
 class AttachedTables:
@@ -27,6 +35,7 @@ class AttachedTables:
         self._orders = task.orders_path
         self._had: set[str] = set()
         self._told: Mapping[str, str] = {}
+        self._lack: dict[str, int] | None = None  # tables that lack changes -> the order that suspended them
 
     def without(
         self,
@@ -49,5 +58,37 @@ class AttachedTables:
             told = state.held == orders.SUSPENDED and state.why == why
             if task.policy(table).level >= MEDIUM and not told:
                 orders.suspend(self._orders, table, why, who="capture")
+                self._lack = None
         self._told = roots
+        self._detached(states, roots)
         return [t for t in wanted if t not in roots]
+
+    def _detached(self, states: Mapping[str, TableControl], roots: Collection[str]) -> None:
+        """Suspends tables again that are partitions no longer, and that somebody resumed without a new
+        baseline."""
+        if self._lack is None:
+            self._lack = _lacking(orders.read(self._orders))
+        for table, number in self._lack.items():
+            state = states.get(table, TableControl(table))
+            waits = state.held == orders.SUSPENDED or state.wanted > number or state.member == "removed"
+            if table in roots or waits:
+                continue
+            if (now := _lacking(orders.read(self._orders))).get(table) == number:
+                why = DETACHED.format(table=table)
+                logger.warning("%s: %s", table, why, extra={"table": table})
+                orders.suspend(self._orders, table, why, who="capture")
+                now = _lacking(orders.read(self._orders))
+            self._lack = now
+            return  # the others at the next look
+
+
+def _lacking(given: Sequence[Order]) -> dict[str, int]:
+    """The tables that were suspended as partitions, and of which nobody has asked for a baseline since; with
+    the number of that order."""
+    found: dict[str, int] = {}
+    for one in given:
+        if one.action == orders.SUSPEND and one.why.startswith(_BEGINS):
+            found[one.table] = one.number
+        elif one.action in _BASELINES:
+            found.pop(one.table, None)
+    return found
