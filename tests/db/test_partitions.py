@@ -11,7 +11,7 @@ import pytest
 from tailrace.capture.partition_notes import UNSURE
 from tailrace.capture.process import Capture
 from tailrace.lake import delta as lake
-from tailrace.operate.checks import check
+from tailrace.operate.checks import before_run, check
 from tailrace.state import ledger, orders
 
 from .reading import Make
@@ -307,6 +307,10 @@ def test_a_captured_table_that_is_attached_is_suspended(
     db.execute(
         "alter table s.p attach partition s.q for values from (10) to (20); insert into s.q values (11)"
     )
+    before_run(shop.task, lambda: pytest.fail("no session is needed"))  # the other tables go on
+    found = check(shop.task, lambda: pytest.fail("no session is needed"))
+    (said,) = [one for one in found if one.where == "s.q"]
+    assert (said.level, "attached as a partition to s.p" in said.what) == ("warning", True)
     Capture(shop.task, once=True).run()
     assert shop.state("s.q")[0] == "suspended"
     assert "attached as a partition to s.p" in str(shop.state("s.q")[1])

@@ -28,6 +28,11 @@ _BASELINES = (orders.RESYNC, orders.RESYNC_EXACT, orders.ADD, orders.ANEW)
 """Orders that ask for one."""
 
 
+def attached_as(table: str, root: str) -> str:
+    """What is said of a captured table that is a partition of another one now."""
+    return ATTACHED.format(table=table, root=root)
+
+
 class AttachedTables:
     """The captured tables that are partitions now, as they were seen last."""
 
@@ -51,7 +56,7 @@ class AttachedTables:
         followed = sorted(t for t in self._had if states.get(t, TableControl(t)).member != "removed")
         roots = source.attached(followed)
         for table, root in roots.items():
-            why = ATTACHED.format(table=table, root=root)
+            why = attached_as(table, root)
             if self._told.get(table) != root:
                 logger.warning("%s: %s", table, why, extra={"table": table})
             state = states.get(table, TableControl(table))

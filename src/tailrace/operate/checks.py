@@ -18,6 +18,7 @@ from ..apply.mapping.shared_target import clashes, shared
 from ..apply.needs import Needs
 from ..apply.reach import GONE, GONE_HINT
 from ..apply.target_checks import target_findings
+from ..capture.attached_tables import attached_as
 from ..capture.ddl_watch import moved_of
 from ..capture.identities import identity_findings
 from ..capture.partition_notes import CURE
@@ -71,6 +72,12 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
         return wrong or [Finding("error", error.what, error.where or task.name, error.hint or "")]
     found = name_findings(task, source, tables, known(task, states))
     stream = newest(task)
+    removed = {t for t, one in states.items() if one.member == "removed"}
+    attached = source.attached(sorted({*baselines, *stream.published} - removed))
+    for table, root in attached.items():
+        what, _, cure = attached_as(table, root).partition(": ")
+        found.append(Finding("warning", what, table, cure))
+    tables = [t for t in tables if t not in attached]
     settled = stream.state not in (ANEW, MAKING) and not live.locked(task.run_path, "capture")
     found += source.check(tables, state(task.log_path).position, stream.stored, settled=settled)
     found += altered_findings(task, source, tables, baselines)
