@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -58,6 +60,37 @@ def test_a_baseline_replaces_whatever_is_there_and_sets_its_progress_back(path: 
     lake.commit(path, [], progress={"x": 7})
     assert lake.replace_all(path, made(path, 3), schema=SCHEMA, progress={"x": 2}) == lake.version(path)
     assert (held(path), lake.progress(path, "x")) == ([3], 2)
+
+
+TIMES = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us"))])
+
+
+def timed(path: str) -> list[lake.AddedFile]:
+    """A part with a time without zone, which a table needs a feature for."""
+    return lake.write_part(path, pa.table({"n": [3], "at": [datetime(2026, 1, 2)]}, schema=TIMES))
+
+
+def test_the_version_of_a_baseline_has_its_rows_also_where_the_table_needs_a_feature_first(path: str) -> None:
+    made = lake.replace_all(path, timed(path), schema=TIMES, progress={"x": 2})
+    there = DeltaTable(path, version=made)
+    assert there.to_pyarrow_table().to_pylist() == [{"n": 3, "at": datetime(2026, 1, 2)}]
+    assert (made, there.transaction_version("x")) == (lake.version(path), 2)
+    assert lake.replace_all(path, timed(path), schema=TIMES, progress={"x": 3}) == made + 1
+
+
+def test_what_comes_before_a_feature_is_not_written_over(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    admits, before = lake.admits, lake.version(path)
+
+    def slow(*args: Any, **words: Any) -> bool:
+        monkeypatch.undo()
+        allowed = admits(*args, **words)
+        lake.append(path, pa.table({"n": [9]}, schema=SCHEMA))
+        return allowed
+
+    anew = timed(path)
+    monkeypatch.setattr(lake, "admits", slow)
+    assert lake.overwrite(path, anew, schema=TIMES, progress={"x": 1}, only_after=before) is None
+    assert (held(path), lake.progress(path, "x")) == ([1, 9], -1)
 
 
 def test_who_is_too_slow_all_the_time_says_so(path: str, monkeypatch: pytest.MonkeyPatch) -> None:

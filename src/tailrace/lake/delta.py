@@ -239,8 +239,8 @@ def _commit(
         there = int(delta.version())
         if not admits(table, numbers, there, progress, only_after=only_after, begin=begin, after=after):
             return None
-        if schema is not None:
-            _need_features(delta, schema)
+        if schema is not None:  # which may be a commit of its own, before that of the parts
+            there = _need_features(delta, schema, exactly=exactly)
         if (adds or whole) and (names := delta.metadata().partition_columns):
             raise UnsupportedError(
                 f"the table is partitioned by {', '.join(names)}: this would write files without partitions",
@@ -340,11 +340,19 @@ def read(table: str, columns: Sequence[str] | None = None) -> pa.Table:
         return dataset(delta).to_table(columns=list(columns) if columns else None)
 
 
-def _need_features(delta: DeltaTable, schema: pa.Schema) -> None:
+def _need_features(delta: DeltaTable, schema: pa.Schema, *, exactly: bool = False) -> int:
+    """Gives the table what a schema needs, and returns its version then; `exactly`: right behind the version
+    that is open, or CommitFailedError."""
     kinds = [f.type.value_type if pa.types.is_list(f.type) else f.type for f in schema]
     naive = any(pa.types.is_timestamp(kind) and kind.tz is None for kind in kinds)
     if naive and "timestampNtz" not in (delta.protocol().writer_features or []):
-        delta.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
+        once = CommitProperties(max_commit_retries=0) if exactly else None
+        delta.alter.add_feature(
+            TableFeatures.TimestampWithoutTimezone,
+            allow_protocol_versions_increase=True,
+            commit_properties=once,
+        )
+    return int(delta.version())
 
 
 def add_columns(table: str, fields: Sequence[pa.Field]) -> None:
