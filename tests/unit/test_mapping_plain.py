@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from tailrace.apply.mapping.checks import plain_findings
 from tailrace.apply.mapping.prepare import mistakes, prepare
 from tailrace.apply.mapping.table_map import TableMap
+from tailrace.config.task import load
 from tailrace.model.change import Column, Relation
 
 pytestmark = pytest.mark.unit
@@ -58,3 +62,29 @@ def test_a_second_copy_of_a_column_is_a_column_of_its_own() -> None:
     made = prepare(spark, TableMap("s.t", "s.u", columns={"one": "v", "two": "v"}), RELATION).relation
     numbers = {c.name: c.attnum for c in made.columns}
     assert numbers["one"] == 2 and len(set(numbers.values())) == 3
+
+
+@pytest.mark.parametrize(
+    ("eu", "us", "said"),
+    [
+        ("", "soft_delete: gone", "without columns of rules, us.item in soft_delete with gone"),
+        (
+            "soft_delete: gone_eu",
+            "soft_delete: gone",
+            "in soft_delete with gone_eu, us.item in soft_delete with gone",
+        ),
+        ("soft_delete: gone", "soft_delete: gone", None),
+        ("mode: strict", "", None),
+    ],
+)
+def test_sources_of_one_target_have_one_mark(tmp_path: Path, eu: str, us: str, said: str | None) -> None:
+    file, shared = tmp_path / "t.yaml", "target: all.item, constants: {site: '@SCHEMA'}"
+    words = "".join(f"  {name}.item: {{{shared}, {more}}}\n" for name, more in (("eu", eu), ("us", us)))
+    file.write_text(f"name: t\nsource: {{url: 'postgresql://x@localhost/x'}}\ntarget: lake\ntables:\n{words}")
+    source = cast("Any", SimpleNamespace(relation=lambda _: RELATION))
+    found = plain_findings(load(file), source, ["eu.item", "us.item"])
+    assert [(one.level, one.where, one.what) for one in found] == (
+        []
+        if said is None
+        else [("error", "all.item", f"eu.item is applied {said}: sources of all.item add the same columns")]
+    )

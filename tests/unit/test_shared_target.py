@@ -112,6 +112,51 @@ def test_a_column_that_another_source_made_wider_is_not_for_a_task(
     assert shared.reached() == [-1, -1]
 
 
+def with_marks(shared: Shared) -> str:
+    """Gives the target the mark of another source's rules, in one file with all rows; us 2 is deleted."""
+    path = shared.target.path("eu.item")
+    rows = lake.read(path).append_column("gone", pa.array([None, None, "20261127"]))
+    write_deltalake(path, rows, mode="overwrite", schema_mode="overwrite")
+    return path
+
+
+def with_their_marks(path: str) -> list[tuple[Any, ...]]:
+    return sorted((r["site"], r["id"], r["v"], r["gone"]) for r in lake.read(path).to_pylist())
+
+
+@pytest.mark.parametrize("limits", [{}, {"local_limit_bytes": 0}])
+def test_a_column_of_another_source_stays_in_files_that_are_written_anew(
+    tmp_path: Path, limits: Mapping[str, Any]
+) -> None:
+    shared = Shared(tmp_path, **limits)
+    path = with_marks(shared)
+    assert shared.merged(shared.batch("eu", (1, "U", 1, "A"), (2, "I", 2, "b"))) != [None]
+    assert with_their_marks(path) == [
+        ("eu", 1, "A", None), ("eu", 2, "b", None), ("us", 1, "x", None), ("us", 2, "y", "20261127"),
+    ]  # fmt: skip
+    shared.merged(shared.batch("us", (7, "U", 1, "X"), (8, "U", 2, "Y")))
+    assert with_their_marks(path)[2:] == [("us", 1, "X", None), ("us", 2, "Y", "20261127")]
+
+
+def test_a_new_layout_of_one_source_leaves_what_another_has_made_of_the_target(tmp_path: Path) -> None:
+    """Its columns, and those that it made wider."""
+    shared = Shared(tmp_path, "int64")
+    path = with_marks(shared)
+    before = Relation(1, "eu", "item", "f", LAYOUT)
+    more = Column("more", 3, "integer", "int4", "int", missing="5")
+    for _ in range(2):  # the same call again does nothing
+        shared.target.alter("eu.item", before, before.with_columns([*LAYOUT, more]))
+    assert lake.read(path).sort_by([("site", "ascending"), ("id", "ascending")]).to_pylist() == [
+        {"site": "eu", "id": 1, "v": "a", "more": 5, "gone": None},
+        {"site": "us", "id": 1, "v": "x", "more": 5, "gone": None},
+        {"site": "us", "id": 2, "v": "y", "more": 5, "gone": "20261127"},
+    ]
+    assert shared.target.columns("eu.item") == {
+        "site": "string", "id": "bigint", "v": "string", "more": "int", "gone": "string",
+    }  # fmt: skip
+    assert lake.version(path) == 3
+
+
 def parts(site: str, *files: Sequence[tuple[int, str | None]]) -> Parts:
     def read(name: str) -> list[pa.RecordBatch]:
         rows = [{"site": site, "id": key, "v": v} for key, v in files[int(name)]]

@@ -12,7 +12,7 @@ from ..apply.column_checks import column_findings
 from ..apply.filled_checks import filled_findings
 from ..apply.folder_checks import folder_findings
 from ..apply.keyless_checks import keyless_findings
-from ..apply.mapping.checks import database_findings, finding, fitted_to, maps
+from ..apply.mapping.checks import database_findings, finding, fitted_to, maps, rules_findings
 from ..apply.mapping.prepare import mistakes, prepare
 from ..apply.mapping.shared_target import clashes, shared
 from ..apply.needs import Needs
@@ -154,4 +154,4 @@ def mapping_findings(
     made = {t: prepare(spark, one, layouts[t]) for t, one in fitted.items()}
     for target, many in shared(list(mine.values())).items():
         found += [finding(target, what) for what in clashes([made[m.source] for m in many])]
-    return found + database_findings(task, mine)
+    return found + rules_findings(task, mine) + database_findings(task, mine)

@@ -9,9 +9,10 @@ from ...errors import ConfigError
 from ...model.change import Relation
 from ...sources.base import Finding, LogSource
 from ...state.layouts import layouts_seen
+from ..rule_columns import rules_of
 from ..targets.postgresql.place import Place, check_names
 from .left_out import TO_HAVE_IT, LeftOutColumns, stays_out
-from .shared_target import shared
+from .shared_target import marks_clash, shared
 from .static_checks import constants_clash, plain_mistakes, unknown_drops
 from .table_map import TableMap, task_map
 
@@ -33,7 +34,16 @@ def plain_findings(task: Task, source: LogSource, tables: Sequence[str]) -> list
     found += [finding(t, what) for t, one in fitted.items() for what in plain_mistakes(one, layouts[t])]
     for target, many in shared(list(mine.values())).items():
         found += [finding(target, what) for what in constants_clash(many)]
-    return found + database_findings(task, mine)
+    return found + rules_findings(task, mine) + database_findings(task, mine)
+
+
+def rules_findings(task: Task, mine: Mapping[str, TableMap]) -> list[Finding]:
+    """Sources of one target whose rules make different things of it."""
+    return [
+        finding(target, what)
+        for target, many in shared(list(mine.values())).items()
+        for what in marks_clash(target, {m.source: rules_of(task, m.source) for m in many})
+    ]
 
 
 def fitted_to(

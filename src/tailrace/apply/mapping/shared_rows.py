@@ -11,6 +11,7 @@ from ...model.change import Column, Relation
 from ...model.types import arrow_type
 from ...store.tables import widens
 from ..images import col
+from ..rule_columns import RULE, rule_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,6 +73,34 @@ def as_there(mine: Relation, have: Mapping[str, str]) -> Relation:
     'bigint'
     """
     return mine.with_columns([replace(c, type=have.get(c.name, c.type)) for c in mine.columns])
+
+
+def beside_others(
+    before: Relation, after: Relation, have: Mapping[str, str], ruled: Collection[str] = ()
+) -> tuple[Relation, Relation]:
+    """Two layouts of a source in a target of several, with what the others have made of it: columns that
+    neither has, and wider types. `have`: its columns (name -> Spark SQL type); `ruled`: those of rules.
+
+    >>> n = Column("n", 1, "int4", "int4", "int")
+    >>> one = Relation(1, "eu", "item", "d", (n,))
+    >>> for made in beside_others(one, one, {"n": "bigint", "gone": "string"}, ["gone"]):
+    ...     print([(c.name, c.type, c.kind) for c in made.columns])
+    [('n', 'bigint', 'int4'), ('gone', 'string', 'rule')]
+    [('n', 'bigint', 'int4'), ('gone', 'string', 'rule')]
+    """
+    names = {c.name for c in (*before.columns, *after.columns)}
+    more = [
+        replace(rule_column(name, kind), kind=RULE if name in ruled else kind)
+        for name, kind in have.items()
+        if name not in names
+    ]
+    wider = {
+        c.name: have[c.name]
+        for c in after.columns
+        if c.name in have and widens(arrow_type(c.type), arrow_type(have[c.name]))
+    }
+    old, new = as_there(before, have), as_there(after, wider)
+    return old.with_columns([*old.columns, *more]), new.with_columns([*new.columns, *more])
 
 
 def _stays(old: Column, new: Column | None) -> bool:

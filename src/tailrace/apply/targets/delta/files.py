@@ -4,7 +4,7 @@ anew with what the changes make of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -28,6 +28,7 @@ SMALL = 2 << 20
 """Bytes of changes and the files they touch that are worth no threads."""
 _MANY = 4 << 20
 NONE: Places = np.empty(0, np.int64)
+_NO_COLUMNS = pa.schema([])
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,18 @@ class TargetFiles:
         path: the table.
         source: the changes.
         batch_bytes: how much of a file is held at once.
+        beside: the columns of the table that the changes lack: rows keep what they have in them.
     """
 
     path: str
     source: Source
     batch_bytes: int = BATCH
+    beside: pa.Schema = _NO_COLUMNS
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns of what is written."""
+        return pa.schema([*self.source.schema, *self.beside])
 
     def may_touch(self, low: Any, high: Any) -> bool:
         """Whether a file's range of the first column that rows are known by (None: not known) meets the
@@ -120,17 +128,16 @@ class TargetFiles:
 
     def write(self, piece: TargetPiece) -> lake.AddedFile | None:
         """Writes a piece to a new part, not committed; None when no row remains."""
-        source = self.source
-        part = lake.Part(self.path, source.schema)
+        part = lake.Part(self.path, self.schema)
         if piece.file:
             begin = 0
-            for batch in self._batches(self._open(piece.file), piece.groups, source.schema.names):
+            for batch in self._batches(self._open(piece.file), piece.groups, self.schema.names):
                 low, high = np.searchsorted(piece.rows, [begin, begin + batch.num_rows])
                 here, changes = piece.rows[low:high] - begin, piece.changes[low:high]
                 part.write(self._changed(batch, here, changes))
                 begin += batch.num_rows
         if len(piece.added):
-            part.write(source.images(piece.added))
+            part.write(self._images(piece.added))
         return part.close()
 
     def _open(self, name: str) -> pq.ParquetFile:
@@ -144,7 +151,7 @@ class TargetFiles:
         """Row groups (None: all) in batches of bounded size, in the schema's types; columns younger than the
         file are NULL."""
         groups = list(range(file.num_row_groups)) if groups is None else groups
-        wanted = pa.schema([self.source.schema.field(n) for n in names])
+        wanted = pa.schema([self.schema.field(n) for n in names])
         have = [n for n in names if n in file.schema_arrow.names]
         size = max(1024, min(most, self.batch_bytes // width(file.metadata, groups, have)))
         # Threads read files side by side; more threads within each make it slower.
@@ -159,8 +166,22 @@ class TargetFiles:
         updates = ~self.source.deletes[changes]
         if not updates.any():
             return kept
-        old = batch.take(pa.array(here[updates])) if self.source.partial else None
-        return pa.concat_tables([kept, self.source.images(changes[updates], old)])
+        stay = self.source.partial or len(self.beside)
+        old = batch.take(pa.array(here[updates])) if stay else None
+        return pa.concat_tables([kept, self._images(changes[updates], old)])
+
+    def _images(self, changes: Places, old: pa.RecordBatch | None = None) -> pa.Table:
+        """The new rows of changes, with what `old`, their rows in the table, has in the columns beside."""
+        made = self.source.images(changes, old)
+        for one in self.beside:
+            value = pa.nulls(len(changes), one.type) if old is None else old[one.name]
+            made = made.append_column(one, value)
+        return made
+
+
+def beside(columns: pa.Schema, names: Collection[str]) -> pa.Schema:
+    """The columns of a table that are not among these: another source of it has brought them."""
+    return pa.schema([f.with_nullable(True) for f in columns if f.name not in names])
 
 
 def pieces_of(size: int) -> int:

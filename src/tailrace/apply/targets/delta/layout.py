@@ -19,9 +19,10 @@ from ....lake import delta as lake
 from ....lake.failpoints import reach
 from ....lake.vacuum import remembered
 from ....model.change import Column, Relation
-from ....model.types import arrow_type, plain_schema, schema_of
+from ....model.types import arrow_type, plain_schema, schema_of, spark_type
 from ...data_errors import Demands
 from ...images import quote
+from ...mapping.shared_rows import beside_others
 from ...rule_columns import RULE
 from ..retype import refuse_new_key, refuse_retype
 from . import distributed
@@ -74,13 +75,20 @@ def refuse_layout(path: str, before: Relation, after: Relation) -> None:
     refuse(DeltaTable(path), path)
 
 
-def alter(spark: SparkSession, path: str, before: Relation, after: Relation) -> None:
+def alter(spark: SparkSession, path: str, before: Relation, after: Relation, *, shared: bool = False) -> None:
     """Brings a target from one layout to another, which `refuse_layout` lets be; nothing happens when it has
-    that one already."""
+    that one already. `shared`: what other sources have made of it stays."""
     if not lake.exists(path):
         create(path, after)
         return
-    lake.on_newest(path, lambda now: _altered(spark, path, now, before, after))
+
+    def once(now: DeltaTable) -> int | None:
+        if not shared:
+            return _altered(spark, path, now, before, after)
+        have = {f.name: spark_type(f.type) for f in lake.arrow_schema(now)}
+        return _altered(spark, path, now, *beside_others(before, after, have, rule_columns(now)))
+
+    lake.on_newest(path, once)
 
 
 def _altered(

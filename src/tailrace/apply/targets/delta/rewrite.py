@@ -28,7 +28,7 @@ from ....lake import delta as lake
 from ....lake import guards
 from ....lake.failpoints import reach
 from ..outcome import ApplyOutcome
-from .files import BATCH, NONE, SMALL, TargetFiles, TargetPiece, edges
+from .files import BATCH, NONE, SMALL, TargetFiles, TargetPiece, beside, edges
 
 if TYPE_CHECKING:
     from ..auditor import BatchAuditor
@@ -51,7 +51,8 @@ class Rewrite:
         self._lanes = cores()
         # The changes may take half of the memory; a batch being copied is there about three times.
         share = BATCH if memory_bytes is None else memory_bytes // 2 // self._lanes // 3
-        self._files = TargetFiles(path, source, min(BATCH, share))
+        more = beside(lake.arrow_schema(table), source.schema.names)
+        self._files = TargetFiles(path, source, min(BATCH, share), more)
 
     def run(
         self, app_id: str, upto: int, info: dict[str, str], most: int | None = None

@@ -19,7 +19,7 @@ from ....engine.keys import Places
 from ....engine.source import Source
 from ....lake import delta as lake
 from ...tasks import TOO_LARGE, result
-from .files import NONE, TargetFiles, TargetPiece
+from .files import NONE, TargetFiles, TargetPiece, beside
 from .staged import NumberedChanges
 
 FOUND = "piece bigint, met bigint, gone bigint, upserts bigint, file string"
@@ -106,6 +106,7 @@ class WriteLane:
         lanes: the units of each lane.
         met: the files of all lanes that say which changes meet rows.
         batch_bytes: how much of a file is held at once.
+        columns: those of the table.
     """
 
     staged: NumberedChanges
@@ -113,6 +114,7 @@ class WriteLane:
     lanes: tuple[tuple[Unit, ...], ...]
     met: tuple[str, ...]
     batch_bytes: int
+    columns: pa.Schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for lane in lanes_of(batches):
@@ -126,7 +128,8 @@ class WriteLane:
             if (source := self.staged.rows(changes)) is None:
                 yield result(file=TOO_LARGE)
                 return
-            files = TargetFiles(self.path, source, self.batch_bytes)
+            more = beside(self.columns, source.schema.names)
+            files = TargetFiles(self.path, source, self.batch_bytes, more)
             for unit, (rows, found), added in zip(units, met, new, strict=True):
                 name, groups = "", []
                 if span := unit.span:

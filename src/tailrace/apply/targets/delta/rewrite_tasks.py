@@ -113,7 +113,8 @@ class RewriteTasks:
         dealt = self._dealt(units, [_weight(u.span) for u in units])
         batch = BATCH if self.memory is None else min(BATCH, self.memory // 6)
         met = tuple(u.met for u in units if u.met)
-        task = WriteLane(self._changes, self.path, dealt, met, batch)
+        columns = lake.arrow_schema(self.table)
+        task = WriteLane(self._changes, self.path, dealt, met, batch, columns)
         found = spread(task, len(dealt), RESULT, self.spark) if units else []
         if any(r["file"] == TOO_LARGE for r in found):
             return None

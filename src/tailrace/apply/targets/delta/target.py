@@ -172,7 +172,8 @@ class DeltaTarget:
             if self.exists(table):
                 delta_layout.refuse_layout(self.path(table), before, after)
             if not dry_run:
-                delta_layout.alter(self._spark, self.path(table), before, after)
+                shared = bool(self.place(table).partition)
+                delta_layout.alter(self._spark, self.path(table), before, after, shared=shared)
 
     def maintain(self, table: str, small_files: int, vacuum_after: float) -> None:
         """Joins small files and drops old ones; needs no snapshot in the JVM while the table is local."""
