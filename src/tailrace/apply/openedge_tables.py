@@ -19,7 +19,7 @@ from ..formats.openedge.tables import TRACKING
 from ..formats.openedge.writing import Plan, image_rows, metadata_tables, numbered
 from ..formats.shape import quoted
 from ..lake import delta as lake
-from ..lake import log
+from ..lake import guards, log
 from ..model.change import PREFIX, ChangeTable, Relation
 from ..state.ledger import STORE_APP
 from ..state.totals import stored_since
@@ -102,6 +102,7 @@ class OpenEdgeTables:
         if said == self._policies:
             return
         for name, df in metadata_tables(self._spark, list(plans.values())).items():
+            guards.check()  # Spark commits by itself
             df.coalesce(1).write.format("delta").mode("overwrite").save(self.path(name))
         self._policies = said
 

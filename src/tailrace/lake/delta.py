@@ -361,6 +361,7 @@ def add_columns(table: str, fields: Sequence[pa.Field]) -> None:
     have = {f.name for f in delta.schema().fields}
     new = [f for f in fields if f.name not in have]
     if new:
+        guards.check()
         _need_features(delta, pa.schema(new))
         wanted = [Field.from_arrow(f) for f in new]
         DeltaTable(table).alter.add_columns(wanted)

@@ -17,7 +17,6 @@ from ....config.spread import cluster, side_by_side
 from ....engine.columns import HAVE, LEFT, OP, TAKE
 from ....errors import ConcurrentCommitError
 from ....lake import delta as lake
-from ....lake import guards
 from ....lake.failpoints import reach
 from ....model.change import BEFORE, DELETE, TRUNCATE
 from ....model.types import schema_of
@@ -99,7 +98,6 @@ class DeltaBatch:
         """The plans of `parts` as Spark's own writes."""
         rows, done = self._left(plan)
         progress = {"txnAppId": self.app, "txnVersion": str(self.batch.upto)}
-        guards.check()  # as in `distributed`
         reach("delta.distributed")
         write = distributed.add if plan == "append" else distributed.overwrite
         write(rows, self.path, self.table.version(), **progress)
@@ -215,7 +213,6 @@ class DeltaBatch:
     def distributed(self, plan: str) -> ApplyOutcome:
         """The plans `replace_keys` and `merge`."""
         folded = self.folded
-        guards.check()  # Spark commits by itself; Delta tells its transactions apart by progress
         relation, upto, now = self.batch.relation, self.batch.upto, self.table.version()
         reach("delta.distributed")
         if plan == "replace_keys":

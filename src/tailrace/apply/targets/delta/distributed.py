@@ -22,6 +22,7 @@ from ....config.late_session import is_started
 from ....engine.columns import KEPT, OP
 from ....errors import ApplyError, ConcurrentCommitError, from_spark
 from ....lake import delta as lake
+from ....lake import guards
 from ....model.change import Relation
 from ...images import col, quote
 from ...plan import Folded
@@ -67,6 +68,7 @@ def merge_session(spark: SparkSession) -> SparkSession:
 
 def enable_vectors(spark: SparkSession, path: str, version: int) -> None:
     """Upgrades a table to deletion vectors, for good: delta-rs appends to it and overwrites it, no more."""
+    guards.check()
     with naming_conflicts(path, version):
         spark.sql(
             f"ALTER TABLE delta.{quote(path)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
@@ -76,6 +78,7 @@ def enable_vectors(spark: SparkSession, path: str, version: int) -> None:
 def purge(spark: SparkSession, path: str, version: int) -> None:
     """Writes the files that have deletion vectors anew, without the rows that these hide; one commit, or none
     when no file has any."""
+    guards.check()
     with naming_conflicts(path, version):
         spark.sql(f"REORG TABLE delta.{quote(path)} APPLY (PURGE)").collect()
 
@@ -98,10 +101,12 @@ def unmoved(rows: DataFrame, path: str, version: int) -> DataFrame:
     """The rows, read by a job that fails with ConcurrentCommitError when the table has another version.
 
     A Delta write opens its transaction before its job runs, and refuses by itself what others commit from
-    then on in its way. The job's look tells that nobody did between `version` and that moment.
+    then on in its way. The job's look tells that nobody did between `version` and that moment. Spark commits
+    by itself; so the guards are asked here, directly before it.
     """
     from pyspark.sql import functions as F
 
+    guards.check()
     one = rows.sparkSession.range(0, 1, 1, 1).mapInArrow(_LookTask(path, version), f"{_SAME} int")
     return rows.crossJoin(F.broadcast(one)).drop(_SAME)
 

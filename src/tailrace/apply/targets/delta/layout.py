@@ -16,6 +16,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from ....lake import delta as lake
+from ....lake import guards
 from ....lake.failpoints import reach
 from ....lake.vacuum import remembered
 from ....model.change import Column, Relation
@@ -145,6 +146,7 @@ def _demanding(table: DeltaTable, before: Relation, after: Relation) -> pa.Schem
 
 def maintain_distributed(spark: SparkSession, path: str, small_files: int, vacuum_after: float) -> None:
     """The same by Spark, which knows deletion vectors; it writes its log checkpoints by itself."""
+    guards.check()
     sizes = pa.table(DeltaTable(path).get_add_actions(flatten=True))["size_bytes"].to_pylist()
     mine = distributed.merge_session(spark)
     if sum(size < lake.SMALL_FILE for size in sizes) >= max(small_files, 2):
