@@ -13,10 +13,11 @@ from deltalake import write_deltalake
 from tailrace.apply.mapping.projection import Projection
 from tailrace.apply.mapping.shared_rows import TargetPlace
 from tailrace.apply.targets.audit import Audited
+from tailrace.apply.targets.delta import shared as shared_target
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.apply.tasks import Parts
-from tailrace.errors import BaselineNeededError
+from tailrace.errors import BaselineNeededError, ConcurrentCommitError
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.change import Column, Relation
@@ -210,3 +211,44 @@ def test_what_another_source_commits_while_rows_are_loaded_stays(tmp_path: Path)
     shared.target.load(us, Parts(rows.names, read), 4)
     assert shared.rows() == [("eu", 1, "A"), ("us", 1, "X")]
     assert shared.reached() == [5, 4]
+
+
+def test_a_mark_that_another_source_brings_while_rows_are_loaded_stays(tmp_path: Path) -> None:
+    shared, us = Shared(tmp_path), Relation(1, "us", "item", "f", LAYOUT)
+    path, rows = shared.target.path("us.item"), parts("us", [(1, "X")])
+
+    def read(name: str) -> Iterable[pa.RecordBatch]:
+        marked = lake.read(path).sort_by([("site", "ascending"), ("id", "ascending")])
+        marked = marked.append_column("gone", pa.array(["20261127", None, None]))
+        write_deltalake(path, marked, mode="overwrite", schema_mode="overwrite")
+        return rows.read(name)
+
+    shared.target.load(us, Parts(rows.names, read), 4, {"gone": "string"})
+    assert with_their_marks(path) == [("eu", 1, "a", "20261127"), ("us", 1, "X", None)]
+
+
+def test_a_target_that_becomes_anothers_layout_while_rows_are_loaded_is_refused(tmp_path: Path) -> None:
+    shared, us = Shared(tmp_path), Relation(1, "us", "item", "f", LAYOUT)
+    rows = parts("us", [(1, "X")])
+
+    def read(name: str) -> Iterable[pa.RecordBatch]:
+        with_marks(shared)
+        return rows.read(name)
+
+    with pytest.raises(BaselineNeededError, match="has the columns"):
+        shared.target.load(us, Parts(rows.names, read), 4)
+    assert shared.rows() == [("eu", 1, "a"), ("us", 1, "x"), ("us", 2, "y")]
+
+
+def test_files_whose_rows_others_have_hidden_meanwhile_are_not_exchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, us = Shared(tmp_path), Relation(1, "us", "item", "f", LAYOUT)
+    plain = iter([True, True])
+    monkeypatch.setattr(shared_target, "is_plain", lambda _: next(plain))
+    rows = parts("us", [(1, "X")])
+    assert shared.target.load(us, rows, 4) == 2
+    plain = iter([True, False])
+    with pytest.raises(ConcurrentCommitError):
+        shared.target.load(us, rows, 5)
+    assert lake.version(shared.target.path("us.item")) == 2

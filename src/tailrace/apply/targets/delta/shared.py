@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
@@ -71,18 +71,27 @@ def load_part(
         BaselineNeededError: the target has other columns than the rows, but for `rule_columns`.
     """
     create(path, relation)
-    schema = lake.arrow_schema(path)
-    there = {f.name: spark_type(f.type) for f in schema}
     want = {c.name: c.type for c in relation.columns}
-    refuse_columns(relation.table, path, there, want, rule_columns)
-    if not is_plain(now := DeltaTable(path)):
+
+    def takes(now: DeltaTable) -> pa.Schema:
+        """The schema that it has now; others may have changed it since the rows were read."""
+        schema = lake.arrow_schema(now)
+        there = {f.name: spark_type(f.type) for f in schema}
+        refuse_columns(relation.table, path, there, want, rule_columns)
+        return schema
+
+    takes(now := DeltaTable(path))
+    if not is_plain(now):
         if isinstance(rows, Parts):  # it was plain when it was asked
             raise ConcurrentCommitError.at(path, now.version())
-        return _load_by_spark(path, app, rows, after, own, there)
+        return _load_by_spark(path, app, rows, after, own, takes)
     # Columns that a file lacks are NULL.
     files, _ = write_parts(rows, PartTask(path, schema_of(relation.columns)))
 
     def once(now: DeltaTable) -> bool | None:
+        schema = takes(now)
+        if not is_plain(now):  # it was, when the rows were read
+            raise ConcurrentCommitError.at(path, now.version())
         gone, others = without(now, path, own, schema)
         reach("delta.load")
         try:
@@ -128,18 +137,24 @@ def _mine(rows: pa.RecordBatch, own: Mapping[str, str]) -> pa.Array:
 
 
 def _load_by_spark(
-    path: str, app: str, rows: DataFrame, after: int, own: Mapping[str, str], there: Mapping[str, str]
+    path: str,
+    app: str,
+    rows: DataFrame,
+    after: int,
+    own: Mapping[str, str],
+    takes: Callable[[DeltaTable], pa.Schema],
 ) -> int:
-    """The same for a table whose files Spark alone exchanges. The progress is a commit of its own behind the
-    rows: who dies in between loads again."""
+    """The same for a table whose files Spark alone exchanges; `takes` gives its schema. The progress is a
+    commit of its own behind the rows: who dies in between loads again."""
     from pyspark.sql import functions as F
 
     have = set(rows.columns)
-    cells = [col(n) if n in have else F.lit(None).cast(kind).alias(n) for n, kind in there.items()]
     where = " AND ".join(f"{quote(n)} = '{_text(v)}'" for n, v in own.items())
-    whole = rows.select(*cells)
 
     def once(now: DeltaTable) -> bool | None:
+        kinds = {f.name: spark_type(f.type) for f in takes(now)}
+        cells = [col(n) if n in have else F.lit(None).cast(kind).alias(n) for n, kind in kinds.items()]
+        whole = rows.select(*cells)
         try:
             distributed.overwrite(whole, path, now.version(), replaceWhere=where)
         except ConcurrentCommitError:
