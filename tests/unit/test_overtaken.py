@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -42,11 +43,22 @@ def test_changes_follow_the_progress_that_they_were_chosen_by(tmp_path: Path, ru
     assert lake.progress(place.path, "t") == 2
 
 
-def run(task: AuditTask, many: int) -> None:
-    """The task gets the first changes."""
+def test_an_attempt_after_the_commit_tells_the_version_of_the_rows(tmp_path: Path) -> None:
+    """Not the change number, also where rows are added alone."""
+    place = Place(tmp_path, "strict", {})
+    place.rules = Rules.of("archive", {})
+    task = place.task(3, 0)
+    run(task, 3)
+    assert lake.version(place.path) == 1 != lake.progress(place.path, "t")
+    assert [row["version"] for row in run(task, 3)] == [1]
+
+
+def run(task: AuditTask, many: int) -> list[dict[str, Any]]:
+    """The task gets the first changes; the rows of its result."""
     task = replace(task, extra=task.extra.append(pa.field(LETTER, pa.string())))
     rows = [{LETTER: c.oper, **row} for c in CHANGES[:many] for row in images(c)]
-    list(task([pa.RecordBatch.from_pylist(rows, task.wanted)]))
+    done = task([pa.RecordBatch.from_pylist(rows, task.wanted)])
+    return [row for one in done for row in one.to_pylist()]
 
 
 def test_parts_are_added_behind_the_progress_that_they_follow(tmp_path: Path) -> None:

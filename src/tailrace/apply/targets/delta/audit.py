@@ -76,8 +76,8 @@ class AuditTask:
 
     def _added(self, source: Source, rows: pa.Table) -> pa.RecordBatch:
         """Appends rows that changes add; nothing is looked up."""
-        if (reached := lake.progress(self.path, self.app_id)) >= self.upto:
-            return row_of(ApplyOutcome(version=reached), None)
+        if lake.progress(self.path, self.app_id) >= self.upto:
+            return row_of(ApplyOutcome(version=lake.version(self.path)), None)
         with lanes("key log", worth=rows.nbytes >= SMALL) as pool:
             texts = render(self.audit, source.rows, pool)
             auditor = BatchAuditor(self.audit, self.upto, source, texts)

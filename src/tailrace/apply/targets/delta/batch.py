@@ -207,7 +207,7 @@ class DeltaBatch:
         if version is not None:
             return replace(done, version=version)
         if lake.progress(self.path, self.app) >= self.batch.upto:
-            return ApplyOutcome(version=now)
+            return ApplyOutcome(version=lake.version(self.path))
         raise ConcurrentCommitError.at(self.path, now)
 
     def distributed(self, plan: str) -> ApplyOutcome:
