@@ -98,6 +98,7 @@ class TableBatch:
             rows that were there then, or refused with ConcurrentCommitError. None: nobody looked.
         folded: what is left of the changes, when rules have decided them; `counts` are those of its rows
             then: `I` to be written, `D` deleted, `absent` those of which something stays.
+        based: the target has a baseline of the table: where it is gone, it is not made anew without that.
     """
 
     table: str
@@ -108,6 +109,7 @@ class TableBatch:
     tolerant: bool = False
     looked: int | None = None
     folded: Folded | None = None
+    based: bool = False
 
     def may(self, *kinds: str) -> bool:
         """Whether any of these kinds may occur.
@@ -123,10 +125,11 @@ class TableBatch:
         return sum(self.counts.get(k, 0) for k in ("I", "U", "D", "T"))
 
     @staticmethod
-    def there(table: str, relation: Relation, upto: int) -> TableBatch:
+    def there(table: str, relation: Relation, upto: int, *, based: bool = False) -> TableBatch:
         """The batch of changes that a target has: it changes nothing, is not looked at, and its outcome says
         with which version they came."""
-        return TableBatch(table, relation, ChangeTable(cast("DataFrame", None), relation.key, []), upto, {})
+        none = ChangeTable(cast("DataFrame", None), relation.key, [])
+        return TableBatch(table, relation, none, upto, {}, based=based)
 
 
 @dataclass(frozen=True)

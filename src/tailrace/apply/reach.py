@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..errors import BaselineNeededError
 from ..state.ledger import Baseline, Stored
+from .gone import gone
 from .known import TableHistory
 from .targets.base import Target
 from .task_rules import TaskRules
-
-GONE = (
-    "its target lacks the baseline: it is gone, was made anew or restored from before it, or the task looks "
-    "for it elsewhere now"
-)
-GONE_HINT = "put the target back where it was, or take a new baseline: `tailrace resync TASK %s`"
-
-
-def gone(table: str) -> BaselineNeededError:
-    """The error for a table whose target lacks its baseline."""
-    return BaselineNeededError(GONE, where=table, hint=GONE_HINT % table)
 
 
 def lacks_baseline(baseline: Baseline, standing: int | None) -> bool:

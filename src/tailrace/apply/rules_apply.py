@@ -21,6 +21,7 @@ from . import effects, incoming, one_task
 from .apply_result import ApplyResult, result_of
 from .constraint_check import ConstraintCheck, anew
 from .expect import Ends, Expected, added, expect
+from .gone import gone
 from .images import col
 from .keylog.change_range import ChangeRange
 from .keylog.exceptions import AT_CHANGE, Exceptions, Holds, Suspensions
@@ -123,7 +124,7 @@ class RulesApply:
         """What was done where nothing was written, with how far the target is in the batch, and the version
         that has it."""
         upto = min(self._target.progress(batch.table), batch.upto)
-        there = TableBatch.there(batch.table, batch.relation, upto)
+        there = TableBatch.there(batch.table, batch.relation, upto, based=batch.based)
         return replace(done, upto=upto, outcome=self._target.apply(there))
 
     def prepared(self, batch: TaskBatch, baseline: int) -> TaskBatch | None:
@@ -131,6 +132,8 @@ class RulesApply:
         when it needs more than one task. `baseline` as in `follow`."""
         self._begin(batch.table, batch.after, baseline)
         if self.adds_columns:
+            if baseline and not self._target.exists(batch.table):
+                raise gone(batch.table)
             self.alter(batch.table, batch.relation, batch.relation)
         return one_task.prepared(batch, self._target, self._rules, self._exceptions, self._log)
 

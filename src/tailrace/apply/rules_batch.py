@@ -22,7 +22,7 @@ class RulesBatch:
     """Changes with numbers above `after`, what they hold, and what they met.
 
     `spans`: `found.upto` is where they end, whether a change has that number or not. `tolerant`,
-    `looked`: as in `TableBatch`.
+    `looked`, `based`: as in `TableBatch`.
     """
 
     changes: ChangeTable
@@ -32,6 +32,7 @@ class RulesBatch:
     expected: Expected = field(default_factory=Expected)
     tolerant: bool = False
     looked: int | None = None
+    based: bool = False
 
     @property
     def table(self) -> str:
@@ -108,6 +109,6 @@ def of_task(batch: TableBatch, after: int, *, exact: bool) -> Cut:
         mine = changes if whole else incoming.newer(changes, begin, end)
         counts = dict(batch.counts) if whole and exact else incoming.look(mine).counts
         found = incoming.Incoming(batch.relation, end, counts, begin + 1)
-        return RulesBatch(mine, found, begin, spans=True, tolerant=batch.tolerant)
+        return RulesBatch(mine, found, begin, spans=True, tolerant=batch.tolerant, based=batch.based)
 
     return cut

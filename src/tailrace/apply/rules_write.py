@@ -64,8 +64,9 @@ class RulesWriter:
         elif expected.folded is not None:
             counts = dict(expected.counts)
         made = TableBatch(
-            batch.table, layout, changes, found.upto, counts, batch.tolerant, batch.looked, expected.folded
-        )
+            batch.table, layout, changes, found.upto, counts, batch.tolerant, batch.looked, expected.folded,
+            batch.based,
+        )  # fmt: skip
         if note is not None and (notes := self.target.capabilities.notes) is not None:
             return notes.apply_noted(made, *note)
         return self.target.apply(made)

@@ -11,9 +11,9 @@ from ..lake.failpoints import reach
 from ..model.change import ChangeTable
 from ..state.ledger import AppliedTable
 from .apply_result import ApplyResult
+from .gone import gone
 from .incoming import newer
 from .plan import TableBatch
-from .reach import gone
 from .rules_apply import RulesApply
 from .segment import Segment
 from .targets.base import Target
@@ -117,7 +117,8 @@ class SegmentApply:
 
     def _batch(self, changes: ChangeTable, upto: int, counts: Mapping[str, int]) -> TableBatch:
         one = self.segment
-        return TableBatch(self.table, one.relation, changes, upto, dict(counts), one.tolerant)
+        found = TableBatch(self.table, one.relation, changes, upto, dict(counts), one.tolerant)
+        return replace(found, based=bool(self.baseline))
 
 
 def applied(table: str, done: ApplyResult) -> AppliedTable:

@@ -110,7 +110,8 @@ class TableApply:
     def _nothing(self, table: str, upto: int) -> AppliedTable:
         """What is to be recorded where nothing is left to do up to a change number."""
         reached = self.target.progress(table)
-        batch = TableBatch.there(table, self.known.history[table][-1].relation, reached)
+        layout, based = self.known.history[table][-1].relation, table in self.known.baselines
+        batch = TableBatch.there(table, layout, reached, based=based)
         outcome = self.target.apply(batch) if reached >= 0 else ApplyOutcome()
         return applied(table, ApplyResult(upto, outcome=outcome))
 

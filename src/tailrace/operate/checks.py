@@ -11,12 +11,12 @@ from ..apply.adoption_checks import adoption_findings
 from ..apply.column_checks import column_findings
 from ..apply.filled_checks import filled_findings
 from ..apply.folder_checks import folder_findings
+from ..apply.gone import GONE, GONE_HINT
 from ..apply.keyless_checks import keyless_findings
 from ..apply.mapping.checks import database_findings, finding, fitted_to, maps, rules_findings
 from ..apply.mapping.prepare import mistakes, prepare
 from ..apply.mapping.shared_target import clashes, shared
 from ..apply.needs import Needs
-from ..apply.reach import GONE, GONE_HINT
 from ..apply.target_checks import target_findings
 from ..capture.attached_tables import attached_as
 from ..capture.ddl_watch import moved_of

@@ -24,10 +24,10 @@ import pytest
 
 from ..apply.plan import TableBatch
 from ..apply.targets.base import Target
-from ..errors import ApplyError
+from ..errors import ApplyError, BaselineNeededError
 from ..model import sequence
 from ..model.change import Column
-from .images import ID, KEYLESS, Image, V, W, change_table, count, image, move
+from .images import ID, KEYLESS, Image, V, W, batch_of, change_table, count, image, move
 from .target_capabilities import TargetCapabilities
 
 if TYPE_CHECKING:
@@ -139,6 +139,12 @@ class TargetConformance(TargetCapabilities):
         self.run(spark, filled, (9, "D", {"id": 77}))
         self.same(spark, filled, (1, "a", 1.5), (2, "b", 1.5), (3, "c", 1.5))
         assert filled.progress(self.relation.table) == 9
+
+    def test_one_that_had_a_baseline_is_not_made_anew(self, spark: SparkSession, target: Target) -> None:
+        batch = batch_of(spark, self.relation, [(1, "I", image(1, "a"))])
+        with pytest.raises(BaselineNeededError):
+            target.apply(replace(batch, based=True))
+        assert not target.exists(self.relation.table)
 
     def test_absent_columns(self, spark: SparkSession, filled: Target) -> None:
         rows = [

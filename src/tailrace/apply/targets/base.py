@@ -29,6 +29,8 @@ class Target(Protocol):
     - Rows of a batch come in any order; (`change_seq`, `change_oper`) orders them.
     - Inserts of keys that exist and updates of keys that do not are written all the same (upsert); deletes of
       keys that do not exist do nothing. For tables without key they are counted in `Outcome.missing`.
+    - A batch of a table that had a baseline (`TableBatch.based`) is refused with BaselineNeededError where
+      the table is gone: it is not made anew with the later changes alone.
     - A NULL in the row key is refused with ApplyError, and nothing is written.
     - A target that several sources feed holds rows of each; the constants of its `Place` tell them. What
       concerns one source, a truncate or a load too, leaves the others' rows alone, and each has a progress of
@@ -51,12 +53,13 @@ class Target(Protocol):
         `TableBatch.looked` for the batch that is made of it. None: nothing can be said."""
 
     def apply(self, batch: TableBatch) -> ApplyOutcome:
-        """Applies one batch; makes the table when it does not exist. What others commit before the batch's
-        own commit is seen by it: it is made of the rows that the commit follows.
+        """Applies one batch; makes the table when it does not exist, unless it had a baseline. What others
+        commit before the batch's own commit is seen by it: it is made of the rows that the commit follows.
 
         What is written is what `apply.fold.fold` gives of the batch, whether rules have decided it or not.
 
         Raises:
+            BaselineNeededError: the table is not there, and the batch is `based`.
             ConcurrentCommitError: others committed since `batch.looked`; nothing was written.
             ApplyError: the changes cannot be applied; nothing of them was written.
         """

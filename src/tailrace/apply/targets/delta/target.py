@@ -19,6 +19,7 @@ from ....model.change import Relation
 from ....model.types import spark_type
 from ...data_errors import Demands
 from ...fold import emptied, in_types
+from ...gone import gone
 from ...images import last_truncate, refused
 from ...mapping.shared_rows import TargetPlace, as_there, own_rows, refuse_less
 from ...plan import Limits, Size, TableBatch, awkward, choose, choose_marks, is_local
@@ -249,6 +250,8 @@ class DeltaTarget:
         """Begins anew when somebody else commits first; what others looked at, they have to look at anew."""
         path = self.path(batch.table)
         if not lake.exists(path):
+            if batch.based:
+                raise gone(batch.table)
             delta_layout.create(path, batch.relation)
         if batch.looked is not None:
             return self._once(batch, DeltaTable(path))

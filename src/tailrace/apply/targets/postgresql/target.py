@@ -28,6 +28,7 @@ from ....lake import delta as lake
 from ....model.change import Relation
 from ....sources.postgresql.connect import Session, quoted
 from ...data_errors import Demands
+from ...gone import gone
 from ...images import refused
 from ...mapping import shared_rows as shared
 from ...plan import Size, TableBatch
@@ -339,6 +340,8 @@ class PostgresTarget:
     def _once(self, mine: Session, batch: TableBatch, note: tuple[str, int] | None) -> ApplyOutcome:
         reached = self._progress.to_go_on(mine, batch.table)
         if reached is None:
+            if batch.based:
+                raise gone(batch.table)
             layout.create(mine, self._place, self._progress, batch.relation)
             reached = self._known(mine, batch.table)
         if reached.upto >= batch.upto:
