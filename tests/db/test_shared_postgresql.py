@@ -10,13 +10,19 @@ from threading import Barrier
 from typing import Any
 
 import numpy as np
+import psycopg
+import pyarrow as pa
 import pytest
 
 from tailrace.apply.mapping import shared_rows as shared
 from tailrace.apply.targets.audit import Audited
 from tailrace.apply.targets.postgresql import audit as postgresql_audit
 from tailrace.apply.targets.postgresql import layout as postgresql_layout
+from tailrace.apply.targets.postgresql.load import Load
 from tailrace.apply.targets.postgresql.place import locked
+from tailrace.apply.targets.postgresql.snapshot_sink import PostgresLanding
+from tailrace.apply.tasks import Parts
+from tailrace.model.types import schema_of
 
 from ..spark.rules_model import RELATION, Change, history
 from ..unit.test_audit import until_done
@@ -85,6 +91,65 @@ def test_a_column_that_another_task_widens_meanwhile_hides_no_rows(
         widening[0].result(30)
     assert isinstance(done, Audited) and dict(done.tally) == {}
     assert mine.rows() == [(0, "q", 4, "q")]
+
+
+BY_HAND = """
+create schema "all";
+create table "all".t (lane int, id text, a int, b text, mine int default 7, primary key (lane, id))
+"""
+
+
+def resync(table: Table, *keys: str) -> None:
+    """A new baseline of a lane, of these keys."""
+    lane = int(table.progress.own(table.relation.table)["lane"])
+    rows = [{"lane": lane, "id": k, "a": 1, "b": k} for k in keys]
+    batches = pa.Table.from_pylist(rows, schema_of(table.relation.columns)).to_batches()
+    with locked(table.place, table.name, table.relation.table) as on:
+        load = Load(on, table.place, table.progress, "stage_load", {})
+        load.run(table.relation, Parts(("all",), lambda _: batches), 9)
+
+
+def removed(table: Table) -> None:
+    """`tailrace remove --drop-target`."""
+    PostgresLanding(table.place, table.name, at=table.at).drop(table.relation.table)
+
+
+@pytest.mark.parametrize("of_one_row", [False, True], ids=["as it is now", "noted by an earlier release"])
+@pytest.mark.parametrize("ends", [resync, removed], ids=["resync", "remove"])
+@pytest.mark.parametrize("first", [resync, removed], ids=["after a resync", "after a removal"])
+def test_a_shared_table_made_by_hand_stays_whoever_goes(
+    tmp_path: Path, database: str, db: psycopg.Connection, first: Any, ends: Any, of_one_row: bool
+) -> None:
+    db.execute(BY_HAND)
+    eu, us = (part(tmp_path, database, lane) for lane in (0, 1))
+    if of_one_row:
+        db.execute("update tailrace.tailrace_progress set adopted = task = 'task0'")
+    resync(us, "x")
+    first(eu)
+    if first is resync:
+        removed(eu)
+    ends(us)
+    assert db.execute('select lane, id, a, b, mine from "all".t').fetchall() == []
+    back = part(tmp_path / "again", database, 0) if ends is resync else None
+    if back:  # it comes to the other one again, and says the same
+        removed(us)
+        resync(back, "y")
+        assert db.execute('select lane, id, a, b, mine from "all".t').fetchall() == [(0, "y", 1, "y", 7)]
+
+
+def test_a_shared_table_that_is_made_anew_is_ours(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    """Somebody dropped the one that was made by hand: no row says any more that it was."""
+    db.execute(BY_HAND)
+    eu, us = (part(tmp_path, database, lane) for lane in (0, 1))
+    db.execute('drop table "all".t')
+    resync(us, "x")
+    resync(eu, "y")
+    assert sorted(db.execute('table "all".t').fetchall()) == [(0, "y", 1, "y"), (1, "x", 1, "x")]
+    removed(us)
+    removed(eu)
+    assert db.execute("select to_regclass('\"all\".t')").fetchall() == [(None,)]
 
 
 def change(number: int, oper: str, key: str) -> Change:

@@ -64,7 +64,7 @@ def make(session: Session, progress: Progress, relation: Relation, *, key: bool 
     make_schema(session, progress.split(table)[0])
     columns = definition(relation, key=key, plain=bool(progress.own(table)))
     session.execute(f"CREATE TABLE {progress.target(table)} ({columns})".encode())
-    progress.forget_others(session, table)
+    progress.forget_all(session, table)
 
 
 def definition(relation: Relation, *, key: bool = True, plain: bool = False) -> str:

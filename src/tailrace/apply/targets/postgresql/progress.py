@@ -37,7 +37,8 @@ _COLUMNS = """
     UNIQUE (target, part)
 """
 """`part`: of a target that several sources may feed the constants that tell this one's rows, as JSON;
-`adopted`: somebody made the target for the task to fill; `relid`: its number, NULL: not noted yet."""
+`adopted`: somebody made the target for a task to fill (true in any row of a target holds for all of them);
+`relid`: its number, NULL: not noted yet."""
 _PARTS = """
     ADD COLUMN part text NOT NULL DEFAULT '', DROP CONSTRAINT IF EXISTS tailrace_progress_target_key,
     ADD UNIQUE (target, part)
@@ -191,7 +192,8 @@ class Progress:
             raise two_places(self._table, self._task, table, (row[0], wanted), where)
 
     def begin(self, session: Session, table: str, layout: Relation, upto: int = -1) -> int:
-        """Makes the row of a table that is new or made anew: nothing reached yet, or `upto`.
+        """Makes the row of a table that is new or made anew: nothing reached yet, or `upto`. That somebody
+        made the target is handed on by the rows that it has.
 
         Raises:
             ApplyError: the task's name has another target of the table.
@@ -200,14 +202,14 @@ class Progress:
         own = self.own(table)
         part = json.dumps(dict(own), sort_keys=True) if own else ""
         values = f"{literal(self._task)}, {literal(table)}, {literal(self.target(table))}, {upto}"
-        number = there(*self.split(table))
+        made = f"{literal(part)}, {there(*self.split(table))}, ({self._adopted(table)})"
         return self._number(
             session,
-            f'INSERT INTO {self._table} (task, "table", target, upto, version, layout, part, relid)'
-            f" VALUES ({values}, {TRANSACTION}, {literal(layout.to_json())}, {literal(part)}, {number})"
+            f'INSERT INTO {self._table} (task, "table", target, upto, version, layout, part, relid, adopted)'
+            f" VALUES ({values}, {TRANSACTION}, {literal(layout.to_json())}, {made})"
             ' ON CONFLICT (task, "table") DO UPDATE SET target = EXCLUDED.target, upto = EXCLUDED.upto,'
             " version = EXCLUDED.version, layout = EXCLUDED.layout, part = EXCLUDED.part,"
-            " adopted = false, relid = EXCLUDED.relid, applied_at = now()",
+            " adopted = EXCLUDED.adopted, relid = EXCLUDED.relid, applied_at = now()",
         )
 
     def lay_out(self, session: Session, table: str, layout: Relation) -> None:
@@ -229,21 +231,26 @@ class Progress:
         session.execute(f"COMMENT ON TABLE {self._table} IS {literal(note)}".encode())
 
     def forget(self, session: Session, table: str) -> None:
-        """Takes the table's row away: its target is gone."""
+        """Takes the table's row away: the target is gone, or has none of its rows any more."""
+        if self.adopted(session, table):
+            self.adopt(session, table)  # no other row may say so
         session.execute(f"DELETE FROM {self._table} WHERE {self._of(table)}".encode())
 
     def adopted(self, session: Session, table: str) -> bool:
-        """Whether somebody made the table's target for the task to fill."""
+        """Whether somebody made the table's target, for any of those that feed it to fill."""
         if not self._has(session, "adopted"):
             return False
-        row = session.execute(
-            f"SELECT adopted FROM {self._table} WHERE {self._of(table)}".encode()
-        ).fetchone()
+        row = session.execute(self._adopted(table).encode()).fetchone()
         return bool(row and row[0])
+
+    def _adopted(self, table: str) -> str:
+        where = f"target = {literal(self.target(table))}"
+        return f"SELECT coalesce(bool_or(adopted), false) FROM {self._table} WHERE {where}"
 
     def adopt(self, session: Session, table: str) -> None:
         """Notes that somebody made the table's target."""
-        session.execute(f"UPDATE {self._table} SET adopted = true WHERE {self._of(table)}".encode())
+        where = f"target = {literal(self.target(table))}"
+        session.execute(f"UPDATE {self._table} SET adopted = true WHERE {where}".encode())
 
     def fed(self, session: Session, table: str) -> bool:
         """Whether another table, of any task, has the same target."""
@@ -261,11 +268,9 @@ class Progress:
         ).fetchone()
         return bool(found and found[0])
 
-    def forget_others(self, session: Session, table: str) -> None:
-        """Takes away the rows that others left behind for a target that is gone."""
-        target = literal(self.target(table))
-        theirs = f"target = {target} AND NOT ({self._of(table)})"
-        session.execute(f"DELETE FROM {self._table} WHERE {theirs}".encode())
+    def forget_all(self, session: Session, table: str) -> None:
+        """Takes away the rows of a target that is gone, whoever left them behind."""
+        session.execute(f"DELETE FROM {self._table} WHERE target = {literal(self.target(table))}".encode())
 
     def _of(self, table: str) -> str:
         return f'task = {literal(self._task)} AND "table" = {literal(table)}'

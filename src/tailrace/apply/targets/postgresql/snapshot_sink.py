@@ -84,6 +84,7 @@ class PostgresLanding:
         table, landed = relation.table, self.place.own(self.name)
         target = progress.target(table)
         with on.transaction():
+            refuse(progress, relation, progress.others(on, table))
             if known is not None:
                 on.execute(f"DELETE FROM {target}".encode())
             whole = with_rule_columns(on, target, relation, self.rule_columns)
@@ -112,7 +113,7 @@ class PostgresLanding:
             on.execute(f"ALTER TABLE {landed} RENAME TO {quoted(name)}".encode())
             if relation.key:
                 on.execute(f"ALTER TABLE {target} ADD {primary_key(relation)}".encode())
-            progress.forget_others(on, table)
+            progress.forget_all(on, table)
             version = progress.begin(on, table, relation, after)
             reach("postgresql.land")
         return version
