@@ -64,7 +64,8 @@ def unchanged(on: Session, looks: list[Looked], where: str) -> Iterator[None]:
     """The transaction's statements, when the rows are as they were looked at; first of all in it.
 
     Raises:
-        ConcurrentCommitError: they are not, or others change them before it ends.
+        ConcurrentCommitError: they are not, or others change them before it ends; or a look is gone: nobody
+            has the table between it and the transaction, so maintenance may take it for what a crash left.
     """
     if not looks:
         yield
@@ -72,18 +73,20 @@ def unchanged(on: Session, looks: list[Looked], where: str) -> Iterator[None]:
     on.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     # Before the snapshot: rows of a table that is written anew after it would not be seen.
     on.execute(f"LOCK TABLE {looks[0].target} IN ROW EXCLUSIVE MODE".encode())
-    if any(look.differs(on) for look in looks):
+    try:
+        differ = any(look.differs(on) for look in looks)
+    except psycopg.errors.UndefinedTable as error:  # the target is locked: it is there
+        raise overtaken(where, "the look at rows of the batch is gone") from error
+    if differ:
         raise overtaken(where)
     yield
 
 
-def overtaken(where: str) -> ConcurrentCommitError:
-    """The error for rows that others changed meanwhile."""
-    return ConcurrentCommitError(
-        "somebody else changed rows of the batch after they were read",
-        where=where,
-        hint="nothing was written; it begins anew",
-    )
+def overtaken(
+    where: str, what: str = "somebody else changed rows of the batch after they were read"
+) -> ConcurrentCommitError:
+    """The error for rows that others changed meanwhile, or may have changed."""
+    return ConcurrentCommitError(what, where=where, hint="nothing was written; it begins anew")
 
 
 @contextmanager
