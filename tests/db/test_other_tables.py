@@ -137,6 +137,17 @@ def test_progress_of_an_earlier_release_goes_on(place: Place, db: psycopg.Connec
         reached(place, goes_on=True)
 
 
+@pytest.mark.parametrize("without", ["part", "part, drop adopted, drop relid"])
+def test_a_target_of_an_earlier_release_can_be_dropped(
+    place: Place, db: psycopg.Connection, without: str
+) -> None:
+    lands(place, 1, 2)
+    db.execute(f"alter table tailrace.tailrace_progress drop {without}".encode())
+    PostgresLanding(place, "t").drop(RELATION.table)
+    assert db.execute("select to_regclass('lake.item')").fetchall() == [(None,)]
+    assert db.execute("table tailrace.tailrace_progress").fetchall() == []
+
+
 def test_who_may_not_alter_the_progress_goes_on(
     place: Place, db: psycopg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -162,12 +162,13 @@ class Progress:
         Raises:
             OtherTableError: another table has the name of what they feed.
         """
-        wanted = f"target = {literal(self.target(table))} AND part <> '' AND NOT ({self._of(table)})"
+        part = "to_jsonb(p) ->> 'part'"  # without the column, an error would abort the caller's transaction
+        wanted = f"target = {literal(self.target(table))} AND {part} <> '' AND NOT ({self._of(table)})"
         numbers = f"{noted('p')}, {there(*self.split(table))}"
-        query = f'SELECT task, "table", part, layout, {numbers} FROM {self._table} p WHERE {wanted}'
+        query = f'SELECT task, "table", {part}, layout, {numbers} FROM {self._table} p WHERE {wanted}'
         try:
             found = session.execute(f"{query} ORDER BY 1, 2".encode()).fetchall()
-        except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
+        except psycopg.errors.UndefinedTable:
             return []
         rows = [r for r in found if r[5] is not None]
         for row in rows:
