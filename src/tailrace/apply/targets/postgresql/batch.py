@@ -90,11 +90,13 @@ class PostgresBatch:
         the table does not hold from one transaction to the next.
 
         Raises:
-            ConcurrentCommitError: others changed rows that the batch was made from.
+            ConcurrentCommitError: others changed rows that the batch was made from, or that it changes.
         """
         mine, batch = self.session, self.batch
         where = f"{self.place.label}, {batch.table}"
-        with naming_conflicts(where), mine.transaction(), unchanged(mine, self.looks, where):
+        # What is changed in part is written by several statements, which must find the same rows.
+        one_state = self.target if KEPT in staged.extra else None
+        with naming_conflicts(where), mine.transaction(), unchanged(mine, self.looks, where, one_state):
             now = self.progress.read(mine, batch.table, lock=True)
             if now != self.reached:
                 raise ApplyError(

@@ -60,19 +60,21 @@ class Looked:
 
 
 @contextmanager
-def unchanged(on: Session, looks: list[Looked], where: str) -> Iterator[None]:
-    """The transaction's statements, when the rows are as they were looked at; first of all in it.
+def unchanged(on: Session, looks: list[Looked], where: str, target: str | None = None) -> Iterator[None]:
+    """The transaction's statements, when the rows are as they were looked at; first of all in it. `target`
+    (quoted SQL): the statements are about one state of it, looks or not.
 
     Raises:
         ConcurrentCommitError: they are not, or others change them before it ends; or a look is gone: nobody
             has the table between it and the transaction, so maintenance may take it for what a crash left.
     """
-    if not looks:
+    target = looks[0].target if looks else target
+    if target is None:
         yield
         return
     on.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     # Before the snapshot: rows of a table that is written anew after it would not be seen.
-    on.execute(f"LOCK TABLE {looks[0].target} IN ROW EXCLUSIVE MODE".encode())
+    on.execute(f"LOCK TABLE {target} IN ROW EXCLUSIVE MODE".encode())
     try:
         differ = any(look.differs(on) for look in looks)
     except psycopg.errors.UndefinedTable as error:  # the target is locked: it is there
