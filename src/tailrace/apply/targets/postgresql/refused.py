@@ -41,7 +41,9 @@ ANSWER = tuple(Column(n, -1, "text", "text", "string") for n in (SEQ, OPER, WHY)
 """The columns of what was refused."""
 
 _OTHERS = """
-SELECT EXISTS (SELECT FROM pg_constraint c WHERE conrelid = t.id AND contype NOT IN ('p', 'n')
+WITH RECURSIVE parts(id) AS (
+    SELECT %s::regclass::oid UNION SELECT inhrelid FROM pg_inherits JOIN parts ON inhparent = id)
+SELECT bool_or(EXISTS (SELECT FROM pg_constraint c WHERE conrelid = t.id AND contype NOT IN ('p', 'n')
         AND conname <> ALL (t.checks))
     OR EXISTS (SELECT FROM pg_index WHERE indrelid = t.id AND indisunique AND NOT indisprimary)
     OR EXISTS (SELECT FROM pg_trigger WHERE tgrelid = t.id AND NOT tgisinternal)
@@ -50,17 +52,30 @@ SELECT EXISTS (SELECT FROM pg_constraint c WHERE conrelid = t.id AND contype NOT
             a.attnotnull AND a.attname <> ALL (t.filled) AND NOT EXISTS (
                 SELECT FROM pg_index WHERE indrelid = t.id AND indisprimary AND a.attnum = ANY (indkey))
             OR a.attname <> ALL (t.enums)
-                AND NOT coalesce((%s::jsonb) -> a.attname ? format_type(a.atttypid, a.atttypmod), false)))
+                AND NOT coalesce(t.kinds -> a.attname ? format_type(a.atttypid, a.atttypmod), false)))
     OR EXISTS (SELECT FROM pg_constraint c WHERE confrelid = t.id)
-FROM (SELECT %s::regclass AS id, %s::text[] AS filled, %s::text[] AS checks, %s::text[] AS enums) t
+    OR EXISTS (SELECT FROM pg_partitioned_table WHERE partrelid = t.id AND partdefid = 0 AND (
+        partstrat <> 'h' OR (
+            SELECT coalesce(sum(most / modulus) <> max(most), true) FROM (
+                SELECT modulus, max(modulus) OVER () AS most
+                FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid,
+                    CAST(substring(pg_get_expr(relpartbound, c.oid) FROM 'modulus ([0-9]+)') AS int) modulus
+                WHERE inhparent = t.id) m))))
+    OR (SELECT relispartition FROM pg_class WHERE oid = %s::regclass)
+FROM (SELECT id, %s::jsonb AS kinds, %s::text[] AS filled, %s::text[] AS checks, %s::text[] AS enums
+    FROM parts) t
 """
+"""Of a table and all its partitions. Ranges and lists without a default partition need not have one for each
+row, nor hashes whose remainders do not add up."""
 _MORE = """
 SELECT EXISTS (SELECT FROM pg_constraint c WHERE conrelid = t.id AND contype NOT IN ('p', 'n', 'c'))
     OR EXISTS (SELECT FROM pg_index WHERE indrelid = t.id AND indisunique AND NOT indisprimary)
     OR EXISTS (SELECT FROM pg_trigger WHERE tgrelid = t.id)
+    OR (SELECT relkind = 'p' OR relispartition OR relhassubclass FROM pg_class WHERE oid = t.id)
 FROM (SELECT %s::regclass AS id) t
 """
-"""Whether a table refuses rows for more than what is in them; foreign keys to it have triggers."""
+"""Whether a table refuses rows for more than what is in them; foreign keys to it have triggers. What its
+partitions refuse, a copy of its conditions does not."""
 _OWN_REFERENCES = """
 SELECT format('%%I.%%I', nspname, conname) FROM pg_constraint c JOIN pg_namespace n ON n.oid = connamespace
 WHERE conrelid = %s::regclass AND confrelid = conrelid AND contype = 'f' AND condeferred
@@ -78,7 +93,8 @@ def refuses(session: Session, place: Place, target: str, layout: Relation) -> bo
         c.name: [_NAMES.get(kind, kind) for kind in (column_type(c), sql_type(c.type))]
         for c in layout.columns
     }
-    row = session.execute(_OTHERS, (json.dumps(kinds), target, *ours(session, place, target))).fetchone()
+    given = (target, target, json.dumps(kinds), *ours(session, place, target))
+    row = session.execute(_OTHERS, given).fetchone()
     return bool(row and row[0])
 
 

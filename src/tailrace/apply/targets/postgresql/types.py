@@ -261,6 +261,10 @@ It may have the column in which [soft delete](apply.md) marks rows: a unique ind
 _deleted IS NULL`) needs it. The column is used if it is `text` or `varchar` without a length, may be NULL and
 has no default; otherwise the table is refused before anything is written.
 
+It may be partitioned. If its partitions may refuse a row (ranges or lists without a default partition,
+conditions of single partitions), batches are tried first, which takes longer; [rules](apply.md) decide the
+outcome of a change that fits no partition.
+
 A target that is there already keeps its types: tables made by an earlier release, and columns whose type
 somebody changed by hand (to an enum, say). Values are cast to what the column is; one that does not fit is
 refused, and [rules](apply.md) decide the outcome of its change.
