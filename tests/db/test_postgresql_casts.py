@@ -88,6 +88,58 @@ def test_a_key_that_gets_another_text_keeps_its_row(on: Session, kept: str | Non
     assert told == [("1.0", "large" if kept else "new", "theirs")]
 
 
+LOOSE = "create collation lake.ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+"""A and a are equal."""
+
+
+@pytest.fixture
+def loose(on: Session) -> None:
+    """A collation under which texts that differ are equal; the wheel's server has no ICU."""
+    try:
+        on.execute(LOOSE.encode())
+    except psycopg.errors.FeatureNotSupported:
+        pytest.skip("this server has no ICU: TAILRACE_PG_BIN=/usr/lib/postgresql/15/bin, say")
+
+
+@pytest.mark.usefixtures("loose")
+@pytest.mark.parametrize("kind", ["text", "varchar(9)", "char(3)"])
+@pytest.mark.parametrize("kept", ["01", None])
+def test_a_key_that_gets_another_text_of_its_collation_keeps_its_row(
+    on: Session, kind: str, kept: str | None
+) -> None:
+    on.execute(f"create table lake.k (k {kind} collate lake.ci primary key, v text, note text)".encode())
+    on.execute(b"insert into lake.k values ('abc', 'large', 'theirs'), ('b', 'b', 'theirs')")
+    on.execute(f"create table tailrace.k_s (mark int, {OP} text, {KEPT} text, c0 text, c1 text)".encode())
+    for row in [("U", kept, "Abc", "new"), ("D", None, "ABC", None), ("D", None, "B", None)]:
+        on.execute(b"insert into tailrace.k_s values (1, %s, %s, %s, %s)", row)
+    of = Relation(2, "lake", "k", "d", (Column("k", 1, kind, "text", "string", key=True),
+                                        Column("v", 2, "text", "text", "string")))  # fmt: skip
+    into = casts(on, '"lake"."k"', of.columns)
+    to = StagedWriter(on, '"lake"."k"', of, Staged('"tailrace"."k_s"', (1,), 3, (OP, KEPT), 2, into))
+    assert to.delete() == 1
+    partly = to.update_partly()
+    assert partly + sum(to.upsert(partial=True)) == 1
+    told = on.execute(b"select k::text, v, note from lake.k").fetchall()
+    assert told == [("Abc", "large" if kept else "new", "theirs")]
+
+
+@pytest.mark.usefixtures("loose")
+def test_copies_are_of_one_text_whatever_the_collation(on: Session) -> None:
+    on.execute("create table lake.b (v text collate lake.ci, w text[] collate lake.ci)")
+    on.execute("insert into lake.b values ('abc', '{x}'), ('ABC', '{x}'), ('abc', '{x}'), ('abc', '{X}')")
+    on.execute(f"create table tailrace.b_s (mark int, {TAKE} int, {ADD} int, c0 text, c1 text[])".encode())
+    on.execute(b"insert into tailrace.b_s values (1, 2, 0, 'abc', '{x}')")
+    of = Relation(2, "lake", "b", "f", (Column("v", 1, "text", "text", "string"),
+                                        Column("w", 2, "text[]", "array", "array<string>")))  # fmt: skip
+    into = casts(on, '"lake"."b"', of.columns)
+    to = StagedWriter(on, '"lake"."b"', of, Staged('"tailrace"."b_s"', (1,), 1, (TAKE, ADD), 2, into))
+    assert to.take_copies() == 2
+    assert on.execute(b'select v, w from lake.b order by v collate "C"').fetchall() == [
+        ("ABC", ["x"]),
+        ("abc", ["X"]),
+    ]
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize(("old", "new"), [("0", "-0"), ("-0", "0")])
 @pytest.mark.parametrize(("kind", "lake"), [("real", "float"), ("double precision", "double")])

@@ -116,24 +116,37 @@ def base(kind: str) -> str:
 
 
 _THERE = """
-SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute
+SELECT attname::text, format_type(atttypid, atttypmod), quote_ident(nspname) || '.' || quote_ident(collname)
+FROM pg_attribute
+    LEFT JOIN pg_collation c ON c.oid = attcollation AND NOT collisdeterministic
+    LEFT JOIN pg_namespace n ON n.oid = collnamespace
 WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
 """
+"""The collation: if texts that differ may be equal under it."""
 
 
 def there(on: Session, target: str) -> dict[str, str]:
     """The columns of a target (quoted SQL) and their types, as `format_type` names them; none: it is not
     there."""
-    return dict(on.execute(_THERE, (target,)).fetchall())
+    return {name: kind for name, kind, _ in on.execute(_THERE, (target,)).fetchall()}
 
 
 def casts(on: Session, target: str, columns: Sequence[Column]) -> dict[int, str]:
-    """Places of the columns whose values are text on their way, and what to cast them to for a target."""
+    """Places of the columns whose values are text on their way, and what to cast them to for a target. Texts
+    of a key have its collation there, where it holds texts that differ to be equal."""
     if not any(sql_type(c.type) == "text" for c in columns):
         return {}
-    kinds = there(on, target)
-    texts = [(i, kinds.get(c.name, "text")) for i, c in enumerate(columns) if sql_type(c.type) == "text"]
-    return {i: base(kind) for i, kind in texts if _MODIFIER.sub("", kind) not in _TEXTS}
+    kinds = {name: (kind, loose) for name, kind, loose in on.execute(_THERE, (target,)).fetchall()}
+    into: dict[int, str] = {}
+    for i, c in enumerate(columns):
+        kind, loose = kinds.get(c.name, ("text", None))
+        if sql_type(c.type) != "text":
+            continue
+        if c.key and loose:
+            into[i] = f"{base(kind)} COLLATE {loose}"
+        elif _MODIFIER.sub("", kind) not in _TEXTS:
+            into[i] = base(kind)
+    return into
 
 
 def takes(kind: str, column: Column) -> bool:
@@ -169,10 +182,11 @@ _CAST_OTHERWISE = {"bpchar", "inet"}
 
 def as_text(cell: str, lake: str, kind: str | None) -> str:
     """SQL of a target's value as the lake has it, to be compared; `kind`: what it is cast from, if that is
-    text in the lake."""
+    text in the lake. Texts are compared as they are, whatever the column's collation holds to be equal."""
+    plain = sql_type(lake)
     if kind in _CAST_OTHERWISE:
-        return f"CASE WHEN {cell} IS NOT NULL THEN concat({cell}) END"
-    return f"{cell}::{sql_type(lake)}"
+        return f'(CASE WHEN {cell} IS NOT NULL THEN concat({cell}) END) COLLATE "C"'
+    return f"{cell}::{plain}" + (' COLLATE "C"' if plain in ("text", "text[]") else "")
 
 
 def retyped(have: Column, want: Column, now: str | None) -> list[str]:
@@ -267,5 +281,6 @@ outcome of a change that fits no partition.
 
 A target that is there already keeps its types: tables made by an earlier release, and columns whose type
 somebody changed by hand (to an enum, say). Values are cast to what the column is; one that does not fit is
-refused, and [rules](apply.md) decide the outcome of its change.
+refused, and [rules](apply.md) decide the outcome of its change. A key's column may have a nondeterministic
+collation: texts that it holds to be equal are one key. Rows without a key are told by the texts themselves.
 """
