@@ -3,6 +3,7 @@ one name has one target of a table."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import psycopg
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 from tailrace.apply.adoption_checks import adoption_findings
 from tailrace.apply.mapping.shared_rows import TargetPlace
 from tailrace.apply.needs import NOTHING, Needs
-from tailrace.apply.targets.postgresql import layout
+from tailrace.apply.targets.postgresql import layout, relid_column
 from tailrace.apply.targets.postgresql.place import Place, locked
 from tailrace.apply.targets.postgresql.progress import Progress, Reached
 from tailrace.apply.targets.postgresql.rename import rename
@@ -123,12 +124,15 @@ def test_what_keeps_the_number_keeps_the_target(place: Place, db: psycopg.Connec
         assert progress.read(on, RELATION.table) is None
 
 
-def test_progress_of_an_earlier_release_goes_on(place: Place, db: psycopg.Connection) -> None:
+def test_progress_of_an_earlier_release_goes_on(
+    place: Place, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lands(place, 1, 2)
     db.execute("alter table tailrace.tailrace_progress drop relid")
     with psycopg.connect(place.url) as other:  # which holds it: it is not waited for
         other.execute("table tailrace.tailrace_progress")
         assert reached(place, goes_on=True) == reached(place)
+    monkeypatch.setattr(relid_column, "AGAIN_S", 0.0)  # a minute later
     found = reached(place, goes_on=True)
     assert found is not None and (found.upto, found.noted) == (2, False)
     assert noted(db)
@@ -161,9 +165,37 @@ def test_who_may_not_alter_the_progress_goes_on(
         on.execute(f"set role {role}".encode())
         for _ in range(2):
             assert progress.to_go_on(on, RELATION.table) is not None
+        with on.transaction():  # a new baseline, too
+            progress.prepare(on)
+            progress.begin(on, RELATION.table, RELATION, 7)
+        found = progress.read(on, RELATION.table)
+        assert found is not None and (found.upto, found.noted) == (7, False)
     (said,) = [r.getMessage() for r in caplog.records]
     assert said.endswith('ALTER TABLE "tailrace"."tailrace_progress" ADD COLUMN relid oid')
     db.execute(f"drop owned by {role}; drop role {role}".encode())
+
+
+def test_whoever_uses_the_progress_for_long_is_not_waited_for(
+    place: Place, db: psycopg.Connection, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a validation does, in its one transaction."""
+    lands(place, 1, 2)
+    db.execute("alter table tailrace.tailrace_progress drop relid")
+    progress = Progress(place, "t")
+    with locked(place, "t", RELATION.table) as on:
+        with psycopg.connect(database) as reader:
+            reader.execute("select * from tailrace.tailrace_progress").fetchall()
+            began = time.monotonic()
+            assert progress.to_go_on(on, RELATION.table) is not None
+            with on.transaction():
+                progress.prepare(on)  # not tried again so soon
+                assert on.execute("show lock_timeout").fetchone() == ("0",)
+                progress.begin(on, RELATION.table, RELATION, 7)
+            assert time.monotonic() - began < 5
+        monkeypatch.setattr(relid_column, "AGAIN_S", 0.0)
+        assert progress.to_go_on(on, RELATION.table) is not None
+        found = progress.read(on, RELATION.table)
+        assert found is not None and found.noted
 
 
 def test_another_table_is_not_renamed(place: Place, db: psycopg.Connection) -> None:

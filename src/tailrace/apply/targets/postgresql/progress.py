@@ -8,7 +8,6 @@ table's number (OID): one that somebody else puts under that name has another, a
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -17,10 +16,10 @@ import psycopg
 from ....model.change import Relation
 from ....sources.postgresql.connect import Session, literal, quoted
 from ...mapping import shared_rows as shared
+from . import relid_column
 from .other_table import noted, other_table, there, two_places
 from .place import Place, number_of
 
-logger = logging.getLogger("tailrace.apply")
 TABLE = "tailrace_progress"
 _COLUMNS = """
     task text NOT NULL,
@@ -44,15 +43,7 @@ _PARTS = """
     ADD UNIQUE (target, part)
 """
 """What a table of progress from before there were parts lacks."""
-_LATER = "ADD COLUMN IF NOT EXISTS adopted boolean NOT NULL DEFAULT false, ADD COLUMN IF NOT EXISTS relid oid"
-
-
-_NOT_OWNED = (
-    "%s does not note the targets' numbers yet, and only its owner can add the column: until then it is not "
-    "seen when somebody puts another table under a target's name. As its owner: ALTER TABLE %s ADD COLUMN "
-    "relid oid"
-)
-_told = set[str]()
+_ADOPTED = "ADD COLUMN IF NOT EXISTS adopted boolean NOT NULL DEFAULT false"
 
 
 @dataclass(frozen=True)
@@ -131,20 +122,13 @@ class Progress:
 
     def _note(self, session: Session, table: str) -> None:
         """Notes the number of a target that an earlier release has made, or that was declared to be the one
-        (NULL). Whoever holds the table of progress for long is not waited for: the next batch tries again."""
-        try:
-            with session.transaction():
-                session.execute(b"SET LOCAL lock_timeout = '500ms'")
-                self.prepare(session)
-                mine = f"target = {literal(self.target(table))} AND relid IS NULL"
+        (NULL)."""
+        with session.transaction():
+            self.prepare(session)
+            if self._has(session, "relid"):
+                mine = f"{self._of(table)} AND target = {literal(self.target(table))} AND relid IS NULL"
                 number = there(*self.split(table))
                 session.execute(f"UPDATE {self._table} SET relid = {number} WHERE {mine}".encode())
-        except psycopg.errors.LockNotAvailable:
-            return
-        except psycopg.errors.InsufficientPrivilege:
-            if self._place.label not in _told:
-                _told.add(self._place.label)
-                logger.warning(_NOT_OWNED, self._table, self._table)
 
     def _refuse_other(self, table: str, number: int | None, now: int) -> None:
         if number is not None and number != now:
@@ -203,14 +187,18 @@ class Progress:
         own = self.own(table)
         part = json.dumps(dict(own), sort_keys=True) if own else ""
         values = f"{literal(self._task)}, {literal(table)}, {literal(self.target(table))}, {upto}"
-        made = f"{literal(part)}, {there(*self.split(table))}, ({self._adopted(table)})"
+        made = f"{literal(part)}, ({self._adopted(table)})"
+        number, said = "", ""
+        if self._has(session, "relid"):
+            number, said = ", relid = EXCLUDED.relid", f", {there(*self.split(table))}"
         return self._number(
             session,
-            f'INSERT INTO {self._table} (task, "table", target, upto, version, layout, part, relid, adopted)'
-            f" VALUES ({values}, {TRANSACTION}, {literal(layout.to_json())}, {made})"
+            f'INSERT INTO {self._table} (task, "table", target, upto, version, layout, part, adopted'
+            f"{', relid' if said else ''})"
+            f" VALUES ({values}, {TRANSACTION}, {literal(layout.to_json())}, {made}{said})"
             ' ON CONFLICT (task, "table") DO UPDATE SET target = EXCLUDED.target, upto = EXCLUDED.upto,'
             " version = EXCLUDED.version, layout = EXCLUDED.layout, part = EXCLUDED.part,"
-            " adopted = EXCLUDED.adopted, relid = EXCLUDED.relid, applied_at = now()",
+            f" adopted = EXCLUDED.adopted, applied_at = now(){number}",
         )
 
     def lay_out(self, session: Session, table: str, layout: Relation) -> None:
@@ -219,15 +207,19 @@ class Progress:
         session.execute(f"UPDATE {self._table} SET {words} WHERE {self._of(table)}".encode())
 
     def prepare(self, session: Session) -> None:
-        """Makes schema and table when they are not there (needs a transaction: one at a time does it)."""
-        if self._has(session, "relid") and self._has(session, "part"):
+        """Makes schema and table when they are not there (needs a transaction: one at a time does it); brings
+        one of an earlier release up to date, for the numbers of targets as far as that can be done now."""
+        if self._has(session, "relid"):
+            return
+        if self._has(session, "adopted") and self._has(session, "part"):
+            relid_column.add(session, self._place.label, self._table)
             return
         one_at_a_time(session)
         make_schema(session, self._place.control)
         session.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({_COLUMNS})".encode())
         if not self._has(session, "part"):
             session.execute(f"ALTER TABLE {self._table} {_PARTS}".encode())
-        session.execute(f"ALTER TABLE {self._table} {_LATER}".encode())
+        session.execute(f"ALTER TABLE {self._table} {_ADOPTED}, {relid_column.COLUMN}".encode())
         note = "How far each table is that tailrace keeps here; written by it, in the tables' transactions"
         session.execute(f"COMMENT ON TABLE {self._table} IS {literal(note)}".encode())
 
