@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from tailrace.errors import PositionError, SourceError
-from tailrace.sources.postgresql.connect import lsn, lsn_of
+from tailrace.sources.postgresql.connect import lsn, lsn_of, position_at
 
 from .reading import Make, addresses, layouts, read_all, shape, table_of
 
@@ -140,6 +140,32 @@ def test_a_message_outside_is_not_read_twice(db: psycopg.Connection, make: Make)
     source.start(position, [])
     db.execute("insert into a values (1)")
     assert shape(read_all(source)) == [(7, 0), (1, 1), (12, 2)]
+
+
+def test_a_commit_directly_behind_a_message_outside_is_not_passed_over(
+    db: psycopg.Connection, database: str, make: Make
+) -> None:
+    """Capture has committed up to the message, and is killed before the transaction commits."""
+    db.execute("create table a (id int primary key)")
+    source = make()
+    source.prepare(["public.a"])
+    source.start(None, [])
+    with db.transaction():
+        db.execute("insert into a values (1)")
+        with psycopg.connect(database, autocommit=True) as other:
+            other.execute("select pg_logical_emit_message(false, 'tailrace', 'out')")
+        first = read_all(source)
+        assert shape(first) == [(100, 0)]
+        position = first[-1].position or b""
+        source.acknowledge(position)
+        source.close()
+    again = make()
+    again.start(position, [])
+    second = read_all(again)
+    assert shape(second) == [(7, 0), (1, 1), (12, 2)]
+    assert addresses(first)[0] < position <= addresses(second)[0]
+    again.start(position_at(lsn_of(position) + 1), [])  # as an earlier release kept it
+    assert shape(read_all(again)) == [(7, 0), (1, 1), (12, 2)]
 
 
 def test_without_acknowledgement_the_same_records_come_again(db: psycopg.Connection, make: Make) -> None:

@@ -51,7 +51,7 @@ class Source:
     """Sends chunks again, from a position on."""
 
     def __init__(self, begin: int, *chunks: Chunk) -> None:
-        self._found: Resent | None = Resent(at(begin), iter(chunks), "server x")
+        self._found: Resent | None = Resent(at(begin), at(45), iter(chunks), "server x")
 
     @contextmanager
     def resent(self, upto: bytes, stopped: Any) -> Iterator[Resent | None]:

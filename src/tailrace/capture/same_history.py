@@ -46,6 +46,7 @@ def check(source: LogSource, log: str, upto: bytes | None, stopped: Callable[[],
     with source.resent(upto, stopped) as again:
         if again is None:
             return
+        upto = again.end
         logger.info("comparing what the source sends again with LOG")
         logged, sent = Logged(log, again.begin), _SCHEMA.empty_table()
         for chunk in again.chunks:

@@ -55,11 +55,13 @@ class Resent:
 
     Attributes:
         begin: the position it begins at.
+        end: the position that LOG has reached, as the source counts.
         chunks: the records from there to that position, and maybe some behind it.
         where: the server, for messages.
     """
 
     begin: bytes
+    end: bytes
     chunks: Iterator[Chunk]
     where: str
 

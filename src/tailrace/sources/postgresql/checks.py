@@ -10,7 +10,7 @@ from typing import Any
 from ..base import NEW_TASK, SET_BACK, Finding
 from . import slot as pg_slot
 from .check_tables import Question, error, tables, warning
-from .connect import ANEW, Session, lsn, lsn_text, quoted, quoted_table
+from .connect import ANEW, Session, border, lsn, lsn_text, quoted, quoted_table
 from .rights import rights
 from .slot import published
 
@@ -235,7 +235,7 @@ def _set_back(q: Question) -> Iterator[Finding]:
         "select case when pg_is_in_recovery() then pg_last_wal_replay_lsn()"
         " else pg_current_wal_flush_lsn() end::text"
     )
-    if q.after is not None and end is not None and lsn(end) < q.after:
+    if q.after is not None and end is not None and lsn(end) < border(q.after):
         yield error(
             f"the server's log ends at {end}, and this task has read up to {lsn_text(q.after)}: {SET_BACK}",
             q.server,

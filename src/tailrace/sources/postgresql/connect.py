@@ -193,6 +193,16 @@ def lsn_of(position: bytes) -> int:
     return int.from_bytes(position[:8], "big")
 
 
+def border(value: int) -> int:
+    """The border between two records at which a position lies. Earlier releases put a position behind a
+    message outside of transactions one byte further.
+
+    >>> lsn_text(border(lsn("1/A1"))), lsn_text(border(lsn("1/A0")))
+    ('1/A0', '1/A0')
+    """
+    return value & ~7
+
+
 def quoted(name: str) -> str:
     """An SQL identifier, always quoted.
 

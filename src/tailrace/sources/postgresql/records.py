@@ -64,7 +64,9 @@ class Built:
 class RecordBuilder:
     """Turns XLogData payloads into log records; keeps the open transaction between calls.
 
-    Transactions and messages before `after` (an LSN) are left out: they are in the log already.
+    Transactions and messages before `after` (an LSN) are left out: they are in the log already. A message
+    outside of transactions is kept at the last byte of its record: the next one, which may be a commit,
+    begins behind it.
     """
 
     def __init__(self, after: int = 0) -> None:
@@ -102,7 +104,7 @@ class _Batch:
         self.copies: Ints = (self.recid > 0).astype(np.int64)
         self.truncates: dict[int, tuple[int, ...]] = {}
         self.relations: list[tuple[int, pgmessages.RelationMessage]] = []
-        self.outside: dict[int, int] = {}  # non-transactional messages: index -> LSN
+        self.outside: dict[int, int] = {}  # non-transactional messages: index -> LSN of the record's end
         for index in np.flatnonzero(_ONE_BY_ONE[self.kind]).tolist():
             self._rare(index)
         self.first: Ints = np.cumsum(self.copies) - self.copies  # record index of a message's first record
@@ -182,7 +184,7 @@ class _Batch:
             columns["RELID"][at : at + len(relids)] = relids
         for index, lsn in self.outside.items():
             at = self.first[index]
-            columns["lsn"][at], columns["ordinal"][at], columns["TRXID"][at] = lsn, 0, 0
+            columns["lsn"][at], columns["ordinal"][at], columns["TRXID"][at] = lsn - 1, 0, 0
             if not columns["COMMIT_TIME"][at]:  # nothing committed yet in this stream: the time it was sent
                 sent = self.starts[index] - 8
                 columns["COMMIT_TIME"][at] = (
@@ -197,7 +199,7 @@ class _Batch:
             end = int(ends[-1])
         if self.outside:
             message, lsn = max(self.outside.items())
-            last, end = max(last, message), max(end or 0, lsn + 1)
+            last, end = max(last, message), max(end or 0, lsn)
         return end, int(self.first[last] + self.copies[last]) if last >= 0 else 0
 
     def _carry(self, begins: Ints, commits: Ints, newest: OpenTransaction, first: Ints, source: Ints) -> None:
