@@ -72,6 +72,14 @@ def test_only_an_error_that_ends_the_connection_is_tried_again(
     assert type(caught.value) is kind
 
 
+def test_only_the_start_of_a_stream_tells_that_the_log_is_gone() -> None:
+    """A standby has the same error for questions about the end of its log."""
+    error = psycopg.errors.ObjectNotInPrerequisiteState("recovery is in progress")
+    asked, begun = connect.refused(error, "here"), connect.refused(error, "here", begins=True)
+    assert type(asked) is SourceError and "--new-stream" not in (asked.hint or "")
+    assert type(begun) is PositionError and "--new-stream" in (begun.hint or "")
+
+
 MALFORMED = [
     "postgresql://me:geheim@db:54x2/shop",
     "postgresql://me:geheim@db:99999/shop",

@@ -51,13 +51,18 @@ _HINTS = {
     "42710": "another task of this name has just created it: give one of them another name",
     "55006": "another process reads this slot: stop it, or SELECT pg_terminate_backend(active_pid) FROM "
     "pg_replication_slots",
-    "55000": f"the server removed the slot's log (max_slot_wal_keep_size, invalidation): {ANEW}",
     "25006": "the server takes no writes, as a standby does: use the primary's address",
     "42501": "grant the role the missing rights; `tailrace check` names the statements",
     "53300": "raise max_connections, max_wal_senders or the role's connection limit",
     "53400": "raise max_replication_slots",
 }
-_GONE = {"42704", "55000"}
+_GONE = {"42704"}
+_NO_LOG, _NO_LOG_HINT = (
+    "55000",
+    f"the server removed the slot's log (max_slot_wal_keep_size, invalidation): {ANEW}",
+)
+"""The error for a slot whose log is gone, at the command that begins a stream. Other statements have it for
+other reasons: a standby has no end of a log of its own."""
 _PASSING = ("starting up", "shutting down", "recovery mode", "too many", "reserved for", "not yet accepting",
             "standby connections exceeds")  # fmt: skip
 _STOPPED = {"57014", "53100", "53200", "58030"}
@@ -141,14 +146,36 @@ def failure(pg: PGconn, result: PGresult | None) -> psycopg.Error:
     return psycopg.OperationalError(pg.get_error_message())
 
 
-def refused(error: psycopg.Error, where: str) -> SourceError:
-    """What tailrace raises for an error of psycopg: PositionError if the slot or its log is gone,
-    ConnectionLostError if the server is, or stopped what was asked for a reason that passes."""
+def refused(error: psycopg.Error, where: str, *, begins: bool = False) -> SourceError:
+    """What tailrace raises for an error of psycopg: PositionError if the slot is gone or, where a stream
+    `begins`, its log, ConnectionLostError if the server is, or stopped what was asked for a reason that
+    passes."""
     what, state = str(error).strip(), error.sqlstate or ""
     if is_lost(error) or state in _STOPPED:
         return ConnectionLostError(what, where=where, hint="it will be retried; see the server's log")
+    if begins and state == _NO_LOG:
+        return PositionError(what, where=where, hint=_NO_LOG_HINT)
     kind = PositionError if state in _GONE else SourceError
     return kind(what, where=where, hint=_HINTS.get(state, "see the server's log"))
+
+
+def primary(url: str) -> Session:
+    """`connect`, for a task that has a stream: after a failover the address may reach a standby that is about
+    to be promoted. That is a ConnectionLostError."""
+    made = connect(url)
+    try:
+        row = made.execute("select pg_is_in_recovery()").fetchone()
+    except psycopg.Error as error:
+        made.close()
+        raise refused(error, address(url)) from error
+    if not row or row[0]:
+        made.close()
+        raise ConnectionLostError(
+            "the server is a standby, or is not promoted yet: the task's stream is not to be read there",
+            where=address(url),
+            hint="it is retried until it is promoted; if it is to stay a standby: use the primary's address",
+        )
+    return made
 
 
 @contextmanager

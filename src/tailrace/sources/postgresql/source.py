@@ -37,7 +37,7 @@ from . import slot as pg_slot
 from . import snapshot as pg_snapshot
 from .address import address
 from .check_tables import Question
-from .connect import ANEW, Session, asking, border, connect, lsn_of, position_at
+from .connect import ANEW, Session, asking, border, connect, lsn_of, position_at, primary
 from .evidence import Moment
 from .slot_wait import Waits
 from .stream import SlotStream
@@ -48,12 +48,14 @@ if TYPE_CHECKING:
 
 def from_task(task: Task) -> PostgresSource:
     """The source of a task file."""
+    stream = newest(task)
     return PostgresSource(
         task.source.url,
         task.name,
         types=task.types,
         idle_advance_s=task.capture.idle_advance,
-        slot=newest(task).identity.get("slot"),
+        slot=stream.identity.get("slot"),
+        begun=stream.stream > 0,
     )
 
 
@@ -66,6 +68,7 @@ class PostgresSource:
         types: `schema.table.column` -> Spark SQL type to use in the lake instead of the usual one.
         idle_advance_s: how often an idle stream moves the slot forward, at most.
         slot: what publication and slot are called; None: after the task.
+        begun: whether the task has a stream: a standby at the address is then waited for.
     """
 
     def __init__(
@@ -76,10 +79,12 @@ class PostgresSource:
         types: Mapping[str, str] | None = None,
         idle_advance_s: float = 10.0,
         slot: str | None = None,
+        begun: bool = False,
     ) -> None:
         self.url, self.task, self.types = url, task, dict(types or {})
         self.slot = self.publication = slot or pg_slot.name_of(task)
         self.where = f"{address(url)}, task {task}"
+        self._connect = primary if begun else connect
         self._renamed: tuple[Renamed, ...] = ()
         self._asked: dict[int, str] = {}  # names under which relations were requested
         self._waits = Waits(url)
@@ -102,8 +107,7 @@ class PostgresSource:
         *,
         settled: bool = True,
     ) -> list[Finding]:
-        """Everything that would keep capture of these tables from working; each finding says how to fix
-        it."""
+        """Everything that would keep capture of these tables from working, and how to fix it."""
         with asking(self.where):
             server = address(self.url)
             names = [self._now(t) for t in tables]
@@ -125,8 +129,7 @@ class PostgresSource:
         return found if begin is None else found | {"begin": position_at(begin).hex().upper()}
 
     def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
-        """`schema.table` names selected by the patterns, sorted; ConfigError for a name that does not
-        exist."""
+        """`schema.table` names selected by the patterns, sorted; ConfigError for one that does not exist."""
         with asking(self.where):
             return catalog.tables(self._session(), patterns, exclude)
 
@@ -149,11 +152,8 @@ class PostgresSource:
         with asking(self.where):
             there = pg_slot.begins(self._session(), self.slot) is not None
             if not there and not begin:
-                raise PositionError(
-                    "the slot is gone: changes since are lost",
-                    where=f"{self.where}, slot {self.slot}",
-                    hint=ANEW,
-                )
+                what = "the slot is gone: changes since are lost"
+                raise PositionError(what, where=f"{self.where}, slot {self.slot}", hint=ANEW)
             if there:
                 self._still_published()  # it was made before the slot was
             try:
@@ -367,7 +367,7 @@ class PostgresSource:
     def _session(self) -> Session:
         with self._lock:  # baselines call this from their own thread
             if self._side is None or self._side.closed:
-                self._side = connect(self.url)
+                self._side = self._connect(self.url)
             return self._side
 
     def _drop_fresh(self) -> None:

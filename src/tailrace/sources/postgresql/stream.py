@@ -108,7 +108,7 @@ class SlotStream:
                 return
             error = failure(self._pg, result)
             if error.sqlstate != IN_USE or time.monotonic() > end:
-                raise refused(error, self.where)
+                raise refused(error, self.where, begins=True)
             time.sleep(0.05)
 
     def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
