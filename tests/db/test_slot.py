@@ -18,10 +18,10 @@ from tailrace.config.task import Task, load
 from tailrace.errors import SourceError
 from tailrace.lake import delta as lake
 from tailrace.lake import json_files
-from tailrace.sources.postgresql import slot, slot_wait
+from tailrace.sources.postgresql import checks, slot, slot_wait
 from tailrace.sources.postgresql.slot import published
 from tailrace.sources.postgresql.source import PostgresSource
-from tailrace.state import ledger, orders, streams
+from tailrace.state import capture_state, ledger, orders, streams
 
 from .test_model import drain
 from .test_running import meanwhile, wait_for
@@ -225,6 +225,29 @@ def test_a_slot_that_somebody_else_read_or_made_again(shop: Task, db: psycopg.Co
     resync(shop, "--new-stream")
     capture(shop)
     assert ids(shop, "s.a") == [1, 2]
+
+
+@pytest.mark.slow
+def test_a_reader_that_an_earlier_capture_has_left_behind_is_waited_for(
+    shop: Task, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host of the earlier one is gone, and the server does not know that yet."""
+    monkeypatch.setattr(checks, "_GOING_S", 0.1)
+    monkeypatch.setattr(capture_state, "RETRY_S", (0.1,))
+    capture(shop)
+    left, stop = PostgresSource(shop.source.url, "shop"), threading.Event()
+    left.start(None, [])
+
+    def told() -> dict[str, Any]:
+        return json_files.read(shop.run_path, "capture") or {}
+
+    with meanwhile(Capture(shop, stop=stop).run, stop=stop):
+        wait_for(lambda: told().get("state") == "reconnecting" and told()["attempts"] >= 2, 20)
+        assert "is already reading the slot" in told()["message"]
+        left.close()
+        wait_for(lambda: told()["state"] == "running", 20)
+        db.execute("insert into s.a values (2)")
+        wait_for(lambda: log_ids(shop) == [7, 1, 12], 20)
 
 
 def test_a_server_that_was_set_back(

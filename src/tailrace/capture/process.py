@@ -22,7 +22,7 @@ from ..errors import ConnectionLostError, SourceError, TableMovedError, Unreacha
 from ..lake import guards, json_files, log
 from ..lake.failpoints import reach
 from ..sources import open_source
-from ..sources.base import Finding, LogSource
+from ..sources.base import Finding, LogSource, PassingFinding
 from ..state import live, orders
 from ..state.capture_state import RUNNING, STOPPED, CaptureState, pause_s
 from . import same_history
@@ -152,7 +152,7 @@ class Capture:
         for one in findings:
             if one.level == "warning":
                 logger.warning("%s (%s); fix: %s", one.what, one.where, one.cure)
-        report(findings)
+        report(findings, waits=self._streams.made)
         same_history.check(source, self._task.log_path, writer.state.position, self.stop.is_set)
 
     def _mistakes(self, source: LogSource, names: Sequence[str]) -> list[Finding]:
@@ -263,12 +263,16 @@ class Capture:
             self._state.tell(self._task.run_path)
 
 
-def report(findings: Sequence[Finding]) -> None:
-    """Raises SourceError, listing every finding, if a check found an error."""
+def report(findings: Sequence[Finding], *, waits: bool) -> None:
+    """Raises SourceError, listing every finding, if a check found an error; ConnectionLostError if the task
+    `waits` for what passes by itself, and there is nothing else."""
     errors = [f for f in findings if f.level == "error"]
-    if errors:
-        raise SourceError(
-            "\n".join(f"{f.what} ({f.where})" for f in errors),
-            where="checks before capture",
-            hint="\n        ".join(f.cure for f in errors if f.cure),
-        )
+    if not errors:
+        return
+    passes = waits and all(isinstance(f, PassingFinding) for f in errors)
+    hints = ["it is retried until that has passed"] * passes + [f.cure for f in errors if f.cure]
+    raise (ConnectionLostError if passes else SourceError)(
+        "\n".join(f"{f.what} ({f.where})" for f in errors),
+        where="checks before capture",
+        hint="\n        ".join(hints),
+    )

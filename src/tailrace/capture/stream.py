@@ -33,6 +33,11 @@ class Streams:
         """Whether an operator has given up the stream, and this has not been handled yet."""
         return self.now.state == ANEW
 
+    @property
+    def made(self) -> bool:
+        """Whether the task has a stream at the source."""
+        return self.now.state == MADE
+
     def clear(self, source: LogSource) -> None:
         """Removes what the source keeps for a stream that was given up, or not created completely."""
         if self.now.state in (ANEW, MAKING):
@@ -41,7 +46,7 @@ class Streams:
     def prepare(self, source: LogSource, tables: Sequence[str]) -> bool:
         """`source.prepare`; a stream is created only after that was recorded, and read only after its
         creation was recorded."""
-        if self.now.state == MADE:
+        if self.made:
             fresh = source.prepare(tables, begin=False)
             if not self.now.number:
                 found = {**source.identity(), **self.now.identity}

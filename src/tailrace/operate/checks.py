@@ -34,7 +34,7 @@ from ..sources.base import Finding, LogSource
 from ..state import ledger, live
 from ..state.ledger import Baseline
 from ..state.orders import of_task
-from ..state.streams import ANEW, MAKING, newest
+from ..state.streams import ANEW, MADE, MAKING, newest
 from .laggards import consumers_said
 from .name_checks import name_findings
 from .ordering import known
@@ -100,9 +100,9 @@ def _there(task: Task, source: LogSource) -> list[str]:
 
 def before_run(task: Task, spark: Callable[[], SparkSession]) -> None:
     """Raises SourceError for findings of `check` that are errors. An unreachable source is not one: capture
-    decides whether to wait for it."""
+    decides whether to wait for it, and for whoever reads the task's slot."""
     with suppress(ConnectionLostError):
-        report(check(task, spark))
+        report(check(task, spark), waits=newest(task).state == MADE)
 
 
 def altered_findings(

@@ -92,6 +92,10 @@ class Finding:
     cure: str
 
 
+class PassingFinding(Finding):
+    """A finding that may pass by itself: a task that has a stream waits for that."""
+
+
 @dataclass(frozen=True)
 class SourceObject:
     """Something that a source keeps for a task: `what` with its name, a `detail`, whether it belongs to the

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..base import NEW_TASK, SET_BACK, Finding
+from ..base import NEW_TASK, SET_BACK, Finding, PassingFinding
 from . import slot as pg_slot
 from .check_tables import Question, error, tables, warning
 from .connect import ANEW, Session, border, lsn, lsn_text, quoted, quoted_table
@@ -183,7 +183,8 @@ def _slot(q: Question) -> Iterator[Finding]:
         return
     yield from _retained(q, slot, where)
     if slot["active"] and (reader := _reader(q)):
-        yield error(
+        yield PassingFinding(  # a reader whose host is gone stays until wal_sender_timeout has passed
+            "error",
             f"process {reader} is already reading the slot",
             where,
             f"stop the other capture, or SELECT pg_terminate_backend({reader})",
