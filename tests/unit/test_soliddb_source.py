@@ -238,6 +238,38 @@ def test_layouts_change_in_the_log(data: Database, node: Server) -> None:
     one.close()
 
 
+def drop(data: Database, relid: int) -> None:
+    data.system["SYS_TABLES"] = [r for r in data.system["SYS_TABLES"] if r["ID"] != relid]
+    data.system["SYS_COLUMNS"] = [r for r in data.system["SYS_COLUMNS"] if r["REL_ID"] != relid]
+
+
+@pytest.mark.parametrize("keys", ["SHOP.ITEM=ID", ""])
+def test_a_table_that_was_dropped_since_keeps_the_layout_it_had(
+    data: Database, node: Server, keys: str
+) -> None:
+    one = started(source(node, options={"keys": keys}))
+    relation = one.relation("SHOP.ITEM")
+    data.commit((1, ITEM, item(1, "a")))
+    until(one, 1)
+    data.commit((13, ITEM, b"\0\0\0\x16ITEM\0"), (1, ITEM, item(2, "b")))
+    drop(data, ITEM)
+    assert [r["ID"] for r in changes(until(one, 1), relation)] == [2]
+    one.close()
+
+
+@pytest.mark.parametrize("keys", ["SHOP.ITEM=ID", ""])
+def test_changes_of_a_dropped_table_whose_layout_is_unknown_are_said(
+    data: Database, node: Server, keys: str
+) -> None:
+    one = started(source(node, options={"keys": keys}), tables=("SHOP.*",))
+    data.commit((1, ITEM, item(1, "a")))
+    drop(data, ITEM)
+    with pytest.raises(FormatError, match="was dropped before this change of it was read") as caught:
+        until(one, 1)
+    assert "SHOP.ITEM" in (caught.value.where or "") and "tailrace remove" in (caught.value.hint or "")
+    one.close()
+
+
 def test_bad_rows_stop_it(data: Database, node: Server) -> None:
     one = started(source(node))
     data.commit((1, ITEM, item(1, "a")[:-1]))

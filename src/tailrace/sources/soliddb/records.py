@@ -25,6 +25,8 @@ CAPTURE_OFF = 0x40
 ALTERS = (22, 45, 47)
 """LOGRECIDs after which a table's columns may have changed: alter, create, rename."""
 _LAYOUT = "is source.options.row_layout right? was the table's layout different when this record was written?"
+_DROPPED = "the table was dropped before this change of it was read: nothing tells the layout that it had"
+_LEAVE_OUT = "`tailrace remove TASK {}` goes on without what was changed in it since its baseline"
 PUBLISHED = (EMPTY, INSERT, UPDATE, DELETE, BEFORE, SQL, TRX_START, COMMIT, DDL)
 
 
@@ -109,10 +111,12 @@ class _Batch:
         found: dict[int, list[tuple[int, Relation]]] = {}
         for relid in np.unique(self.relid[wanted]).tolist():
             if relid not in state.known:
-                state.known[relid] = state.layout(relid)
-                self.relations.append(
-                    (int(np.flatnonzero(wanted & (self.relid == relid))[0]), state.known[relid])
-                )
+                first = int(np.flatnonzero(wanted & (self.relid == relid))[0])
+                layout = state.layout(relid)
+                if not layout.columns:
+                    self._refuse(first, _DROPPED, _LEAVE_OUT.format(state.tables[relid]))
+                state.known[relid] = layout
+                self.relations.append((first, layout))
             found[relid] = [(0, state.known[relid])]
         for row in np.flatnonzero(self.recid == DDL).tolist():
             relid, kind = self._ddl(row)

@@ -307,12 +307,11 @@ class SolidSource:
         return self._ids[table]
 
     def _announced(self, relid: int) -> Relation:
+        """A table's current layout; without columns if it was dropped since."""
+        with self._lock, asking(self.server.where):
+            self._ids = self._known(names(self._session()))
         table = next((t for t, i in self._ids.items() if i == relid), None)
-        if table is None:
-            with self._lock, asking(self.server.where):
-                self._ids = self._known(names(self._session()))
-            table = next(t for t, i in self._ids.items() if i == relid)
-        return self.relation(table)
+        return Relation(relid, "", "", "f", ()) if table is None else self.relation(table)
 
     def _known(self, ids: Mapping[str, int]) -> dict[str, int]:
         """Ids by the names under which tables are known."""
