@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import psycopg
@@ -12,6 +13,7 @@ from tailrace.capture.partition_notes import UNSURE
 from tailrace.capture.process import Capture
 from tailrace.lake import delta as lake
 from tailrace.operate.checks import before_run, check
+from tailrace.sources.base import Partitions
 from tailrace.state import ledger, orders
 
 from .reading import Make
@@ -29,6 +31,60 @@ ROOT = (
 SIDE = "create table side (like p including all)"
 ATTACH = "alter table p attach partition side for values from (10) to (20)"
 IN_ONE = "begin; {}; commit"
+
+
+UNLOGGED = "create unlogged table side partition of p for values from (10) to (20)"
+
+
+@pytest.mark.parametrize(
+    ("before", "since"),
+    [
+        ([UNLOGGED, "insert into p values (11)"], ["alter table side set logged"]),
+        (
+            ["alter table p1 set unlogged", "insert into p values (2)"],
+            ["alter table p1 set logged", "insert into p values (3)"],
+        ),
+    ],
+    ids=["made so", "altered"],
+)
+def test_what_a_partition_got_while_it_was_unlogged_was_never_sent(
+    db: psycopg.Connection, make: Make, before: list[str], since: list[str]
+) -> None:
+    db.execute(ROOT)
+    source, tables = make(), ["public.p"]
+
+    def look() -> Partitions:
+        return source.partitions(tables, {"public.p": known})["public.p"]
+
+    known: Collection[str] = source.partitions(tables, {})["public.p"].there
+    for statement in before:
+        db.execute(statement)
+    name = since[0].split()[2]
+    (said,) = source.check(tables, None)
+    assert f"public.{name} is an unlogged partition of public.p" in said.what
+    assert said.cure == f"ALTER TABLE public.{name} SET LOGGED"
+    found = look()
+    assert (found.filled, found.unsure) == ([], [])
+    known = found.there
+    assert look().filled == []
+    for statement in since:
+        db.execute(statement)
+    found = look()
+    assert found.filled == [f"public.{name}"]
+    known = found.there
+    assert look().filled == [] and source.check(tables, None) == []
+
+
+def test_a_partition_that_came_with_rows_is_not_filled_again_when_it_becomes_unlogged(
+    db: psycopg.Connection, make: Make
+) -> None:
+    db.execute(ROOT)
+    for statement in (SIDE, "insert into side values (11)", ATTACH):
+        db.execute(statement)
+    source, tables = make(), ["public.p"]
+    known = source.partitions(tables, {})["public.p"].there
+    db.execute("alter table side set unlogged")
+    assert source.partitions(tables, {"public.p": known})["public.p"].filled == []
 
 
 @pytest.mark.parametrize(

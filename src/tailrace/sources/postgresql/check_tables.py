@@ -25,6 +25,13 @@ from unnest(%s::text[], %s::text[], %s::text[]) as t(name, schema, relation)
 left join (pg_class c join pg_namespace n on n.oid = c.relnamespace)
   on n.nspname = t.schema and c.relname = t.relation
 """
+_UNLOGGED = """
+select t.name, l.oid::regclass::text from unnest(%s::text[], %s::text[]) as t(name, sql)
+  join pg_class c on c.oid = to_regclass(t.sql) and c.relkind = 'p'
+  cross join lateral pg_partition_tree(c.oid) p
+  join pg_class l on l.oid = p.relid and p.isleaf and l.relpersistence = 'u'
+order by 1, 2
+"""
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,18 @@ def tables(q: Question) -> Iterator[Finding]:
                 if keyed
                 else "drop the columns, or give the table a key and REPLICA IDENTITY DEFAULT",
             )
+    yield from _unlogged_leaves(q)
+
+
+def _unlogged_leaves(q: Question) -> Iterator[Finding]:
+    rows = q.session.execute(_UNLOGGED, (list(q.tables), [quoted_table(table) for table in q.tables]))
+    for name, leaf in rows.fetchall():
+        yield warning(
+            f"{leaf} is an unlogged partition of {name}: its changes are not in the log; {name} needs a new "
+            "baseline once it is logged",
+            f"{q.server}, {name}",
+            f"ALTER TABLE {leaf} SET LOGGED",
+        )
 
 
 _REMEDY: dict[str, Callable[[str], str]] = {

@@ -4,6 +4,9 @@ not what a table had when it was attached.
 The catalog tells how a partition came. CREATE TABLE ... PARTITION OF writes the row of pg_inherits in the
 transaction that writes the columns, and leaves those as they are; ATTACH writes it later, and writes each
 column once more. Rows tell by their xmin whether they are older than that.
+
+What is written to a partition while it is unlogged is in no log either: it counts as filled once it is
+logged.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ with recursive tree as (
   union all
   select t.name, i.inhrelid, i.xmin, i.cmin
   from tree t join pg_inherits i on i.inhparent = t.relid and not i.inhdetachpending)
-select t.name, t.relid::bigint, n.nspname || '.' || c.relname, t.xid::text, t.command::text
+select t.name, t.relid::bigint, n.nspname || '.' || c.relname, t.xid::text, t.command::text,
+  c.relkind = 'r' and c.relpersistence = 'u'
 from tree t left join pg_class c on c.oid = t.relid left join pg_namespace n on n.oid = c.relnamespace
 """
 """A table without partitions has one row of nulls."""
@@ -68,10 +72,26 @@ class _Edge(NamedTuple):
     name: str
     xid: str
     command: str
+    unlogged: bool
 
     @property
     def key(self) -> str:
+        return self.key_unlogged if self.unlogged else self.key_logged
+
+    @property
+    def key_logged(self) -> str:
         return f"{self.relid} {self.xid}"
+
+    @property
+    def key_unlogged(self) -> str:
+        return f"{self.key_logged} unlogged"
+
+    def logged_since(self, known: Collection[str]) -> bool:
+        """Whether it was unlogged: what was written to it then is in no log."""
+        return not self.unlogged and self.key_unlogged in known
+
+    def new(self, known: Collection[str]) -> bool:
+        return self.key_logged not in known and self.key_unlogged not in known
 
 
 class _BusyError(Exception):
@@ -107,7 +127,9 @@ def _judged(session: Session, edges: Sequence[_Edge], known: Collection[str] | N
     there: dict[str, str] = {}
     filled, unsure = list[str](), list[str]()
     for one in edges:
-        if known is not None and one.key not in known:
+        if known is not None and one.logged_since(known):
+            filled.append(one.name)
+        elif known is not None and one.new(known):
             try:
                 older = _has_older_rows(session, one)
             except _BusyError:
