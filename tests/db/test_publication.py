@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tailrace.capture.process import Capture
-from tailrace.capture.stream import RECREATED
+from tailrace.capture.stream import MISSING, RECREATED
 from tailrace.errors import SourceError
 from tailrace.operate.checks import check
 from tailrace.sources.postgresql.slot import published, withdraw
@@ -86,6 +86,21 @@ def test_tables_wait_for_a_new_baseline_when_it_was_altered_and_altered_back(
         drain(shop.task, None)
         assert shop.equal("s.a") and shop.equal("s.b")
         assert shop.state("s.a")[0] == shop.state("s.b")[0] == "stopped"
+
+
+def test_a_table_that_left_it_is_named_and_suspended_where_recreated_ones_end_the_task(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    db.execute("create schema s")
+    shop = shop_of(tmp_path, database, db, "tables: {s.a: {ddl: {recreate_table: stop}}}\n")
+    db.execute(f"alter {NAME} drop table only s.a".encode())
+    found = check(shop.task, lambda: None)  # type: ignore[arg-type, return-value]
+    assert [(one.where, one.level) for one in found if one.what == MISSING] == [("s.a", "warning")]
+    drain(shop.task, None)
+    assert shop.state("s.a") == ("suspended", MISSING) and shop.state("s.b") == ("stopped", None)
+    orders.give(shop.task.orders_path, orders.RESYNC, ["s.a"], why="", who="me")
+    found = check(shop.task, lambda: None)  # type: ignore[arg-type, return-value]
+    assert [one for one in found if one.what == MISSING] == []
 
 
 @pytest.mark.slow

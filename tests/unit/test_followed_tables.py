@@ -16,10 +16,11 @@ from tailrace.capture.initial_load import Baselines
 from tailrace.capture.stream import ALTERED, MISSING
 from tailrace.capture.table_selection import moved
 from tailrace.config.task import Task
-from tailrace.lake.log import Layout, LogWriter
+from tailrace.errors import SourceError
+from tailrace.lake.log import Layout, LogState, LogWriter, record_layouts
 from tailrace.model.change import Relation
 from tailrace.sources.base import Finding, Renamed
-from tailrace.state import orders, streams
+from tailrace.state import ddl, orders, streams
 
 from .test_membership import Selected
 from .test_renaming import states, task
@@ -117,6 +118,45 @@ def test_a_table_whose_first_baseline_is_to_come_needs_no_other(tmp_path: Path) 
     server = Server({"s.a": MISSING}, r1="s.a")
     follow(one, server)
     assert server.prepared == ["s.a"] and states(one) == {}
+
+
+STOPS = "tables: {s.a: {ddl: {recreate_table: stop}}}\n"
+
+
+def _in_log(one: Task, table: str, relid: int) -> None:
+    relation = Relation(relid, *table.split("."), "d", ())
+    record_layouts(one.relations_path, [Layout(relation, bytes(20), "0" * 35)])
+
+
+def test_a_table_that_was_taken_out_of_the_publication_is_suspended_where_the_policy_is_stop(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is the same table: no event ends the task, and its changes would be missing in silence."""
+    one = task(tmp_path, WITHOUT_BASELINES + STOPS)
+    noted(one, "s.a", "s.b")
+    _in_log(one, "s.a", 1)
+    server = Server({"s.a": MISSING}, r1="s.a", r2="s.b")
+    follow(one, server)
+    assert server.prepared == ["s.b"]
+    assert {t: (state.held, state.why) for t, state in states(one).items()} == {"s.a": ("suspended", MISSING)}
+    assert caplog.messages == [f"s.a: {MISSING}; its policy is `stop`"]
+
+
+def test_and_one_that_was_made_again_ends_the_task_if_nothing_has_been_decided(tmp_path: Path) -> None:
+    one = task(tmp_path, WITHOUT_BASELINES + STOPS)
+    noted(one, "s.a", "s.b")
+    _in_log(one, "s.a", 1)
+    server: Any = Server({"s.a": MISSING}, r3="s.a", r2="s.b")
+    followed = follow(one, server)
+    assert (server.prepared, states(one)) == (["s.b"], {})
+    server.end_position, server.reached = lambda: b"5", lambda: b"9"
+    with pytest.raises(SourceError, match="its policy is `stop`"):
+        followed.watch.look(server, LogState(b"8", 0, 0))
+    (event,) = ddl.events(one.control_path("ddl_events"))
+    ddl.decided(one.control_path("ddl_decisions"), [(("s.a", event.change_seq, event.kind, 0), "suspend")])
+    followed.watch.carry_out()  # under an earlier policy, and somebody has resumed it since
+    followed.follow(server, server, server)
+    assert (states(one)["s.a"].held, states(one)["s.a"].why) == ("suspended", MISSING)
 
 
 def _known(one: Task, tables: dict[str, int]) -> Any:

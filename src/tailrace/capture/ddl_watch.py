@@ -56,15 +56,11 @@ class Watch:
         """Detects what happened to known tables, and records events once the log has been read past them, and
         is in LOG: `waiting` tells whether transactions that were read are not."""
         self._refresh()
-        relids = newest(self._history, self._baselines)
-        found = called_now(source, list(relids.values()))
-        if found is None:
+        new = self._news(source)
+        if new is None:
             return
-        now, there = found
-        taken = there - set(now.values())  # under names that the task does not know
-        for table, relid in relids.items():
-            event = self._event(table, relid, now.get(relid), taken)
-            if event is not None and (event.table, event.relid, event.kind) not in self._coming:
+        for event in new:
+            if (event.table, event.relid, event.kind) not in self._coming:
                 self._coming[event.table, event.relid, event.kind] = event, source.end_position()
         reached = state.position if waiting else source.reached()
         ready = [key for key, (_, at) in self._coming.items() if reached is not None and reached >= at]
@@ -77,6 +73,28 @@ class Watch:
             for one in new:
                 logger.warning("%s: %s", one.table, said(one), extra={"table": one.table})
         self.carry_out()
+
+    def _news(self, source: LogSource) -> list[ddl.CatalogEvent] | None:
+        """What the catalog shows and is not recorded yet; None if it cannot tell."""
+        relids = newest(self._history, self._baselines)
+        found = called_now(source, list(relids.values()))
+        if found is None:
+            return None
+        now, there = found
+        taken = there - set(now.values())  # under names that the task does not know
+        events = (self._event(table, relid, now.get(relid), taken) for table, relid in relids.items())
+        return [one for one in events if one is not None]
+
+    def made_again(self, source: LogSource) -> set[str]:
+        """The tables that were made again, if the policy for that is still to be carried out: the event is
+        recorded, or is about to be."""
+        self._refresh()
+        relids = newest(self._history, self._baselines)
+        events = [one for one in self._events if one not in self._done]
+        events += [one for one, _ in self._coming.values()] + (self._news(source) or [])
+        return {
+            one.table for one in events if one.kind == "recreate_table" and relids.get(one.table) == one.relid
+        }
 
     def carry_out(self) -> None:
         """Carries out the policies of events that have not been handled yet.

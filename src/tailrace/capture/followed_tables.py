@@ -236,7 +236,7 @@ class FollowedTables:
                 waiting.add(table)  # suspended for something else, it is to be so for this once it is resumed
             # What is being read is of before: apply is to wait for the baseline that is asked for.
             stale = (asked and table in busy) or (
-                not state.wanted and (why not in (MISSING, RECREATED) or policy != STOP)
+                not state.wanted and not self._stops(source, table, why, policy)
             )
             if stale and state.held != orders.SUSPENDED:
                 logger.warning("%s: %s; its policy is `%s`", table, why, policy, extra={"table": table})
@@ -244,6 +244,11 @@ class FollowedTables:
             if asked:
                 orders.resync(path, table, why, who=orders.CAPTURE)
         return waiting
+
+    def _stops(self, source: LogSource, table: str, why: str, policy: str) -> bool:
+        """Whether the task is about to end because a table was made again: not for one that somebody took out
+        of the publication."""
+        return policy == STOP and why in (MISSING, RECREATED) and table in self.watch.made_again(source)
 
     def _begins(self, table: str, state: TableControl) -> bool:
         """Whether a table has lost nothing that a baseline will not have which comes by itself, or that is

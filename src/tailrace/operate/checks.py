@@ -33,7 +33,7 @@ from ..sources import open_source
 from ..sources.base import Finding, LogSource
 from ..state import ledger, live
 from ..state.ledger import Baseline
-from ..state.orders import of_task
+from ..state.orders import TableControl, of_task
 from ..state.streams import ANEW, MADE, MAKING, newest
 from .laggards import consumers_said
 from .name_checks import name_findings
@@ -80,7 +80,7 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
     tables = [t for t in tables if t not in attached]
     settled = stream.state not in (ANEW, MAKING) and not live.locked(task.run_path, "capture")
     found += source.check(tables, state(task.log_path).position, stream.stored, settled=settled)
-    found += altered_findings(task, source, tables, baselines)
+    found += altered_findings(task, source, tables, baselines, states)
     found += column_findings(task, source, tables)
     found += keyless_findings(task, source, tables)
     found += identity_findings(task, tables, baselines)
@@ -106,17 +106,25 @@ def before_run(task: Task, spark: Callable[[], SparkSession]) -> None:
 
 
 def altered_findings(
-    task: Task, source: LogSource, tables: Sequence[str], baselines: Mapping[str, Baseline]
+    task: Task,
+    source: LogSource,
+    tables: Sequence[str],
+    baselines: Mapping[str, Baseline],
+    states: Mapping[str, TableControl],
 ) -> list[Finding]:
-    """Tables that somebody has published otherwise, or that got partitions with rows: capture acts on that
-    when it looks next. And those of which it cannot tell, until they have a later baseline."""
+    """Tables that somebody has published otherwise or not any more, or that got partitions with rows: capture
+    acts on that when it looks next. And those of which it cannot tell, until they have a later baseline."""
     stream = Streams(task, notes=False)
     try:
-        lost = {t: why for t, why in stream.lost(source, tables).items() if why != MISSING}
+        lost = stream.lost(source, tables)
     except ConnectionLostError:
         raise
     except SourceError:  # kinds of changes are left out, which the source's own checks say
         lost = {}
+    # Capture publishes these together with their baselines.
+    coming = {t for t, one in states.items() if one.wanted or one.gap}
+    had = stream.now.published.keys() - coming
+    lost = {t: why for t, why in lost.items() if why != MISSING or t in had}
     for table, (why, since) in stream.partitions.unsure().items():
         if (
             table in tables
