@@ -45,7 +45,7 @@ def test_a_paused_table_waits_until_it_is_resumed() -> None:
 def test_a_suspension_keeps_its_reason_and_ends_with_the_baseline_that_was_asked_for() -> None:
     asked = after("suspend", "pause", "resync", taken=Taken(order=0))
     assert (asked.held, asked.why, asked.wanted) == ("suspended", "suspend!", 3)
-    done = after("suspend", "pause", "resync", taken=Taken(order=3))
+    done = after("suspend", "resync", taken=Taken(order=2))
     assert (done.held, done.why, done.wanted, done.waits) == ("", "", 0, False)
 
 
@@ -56,6 +56,18 @@ def test_what_is_suspended_again_while_its_baseline_is_read_stays_so() -> None:
 
 def test_a_pause_outlives_a_baseline() -> None:
     assert after("pause", "resync", taken=Taken(order=2)).held == "paused"
+
+
+@pytest.mark.parametrize("first", [("pause", "suspend"), ("suspend", "pause")])
+def test_a_pause_outlives_a_suspension_that_a_baseline_ends(first: tuple[str, str]) -> None:
+    """`pause` and `suspend` may come at the same moment."""
+    assert (after(*first).held, after(*first).why) == ("suspended", "suspend!")
+    assert after(*first, "resync", taken=Taken(order=0)).held == "suspended"
+    done = after(*first, "resync", taken=Taken(order=3))
+    assert (done.held, done.why, done.who, done.since, done.wanted) == ("paused", "pause!", "me", AT, 0)
+    assert after(*first, "resume") == TableControl("s.t")
+    assert after(*first, "resume", "suspend", "resync", taken=Taken(order=5)).held == ""
+    assert after(*first, "remove", "add", taken=Taken(order=4)).held == ""
 
 
 def test_apply_waits_from_the_landing_of_a_baseline_until_it_is_recorded() -> None:

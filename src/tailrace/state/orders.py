@@ -96,6 +96,7 @@ class TableControl:
         member: `file` (as the task file says), `added` or `removed`.
         unlisted: it was removed because the task file selects it no longer: it comes back with the file.
         held: `paused`, `suspended` or, when nobody told apply to leave its changes alone, empty.
+        pause: the order that paused it, which holds on under a suspension; None: it is not paused.
         why, who, since: of what holds it, of its removal, or of the order that asks for a baseline.
         wanted: number of the newest order that asks for a baseline and has none yet; 0: none does.
         exact: that baseline is to be read in an exact window.
@@ -113,6 +114,7 @@ class TableControl:
     member: str = "file"
     unlisted: bool = False
     held: str = ""
+    pause: Order | None = None
     why: str = ""
     who: str = ""
     since: dt.datetime | None = None
@@ -286,6 +288,7 @@ def followed(state: TableControl, one: Order, taken: Answered | None) -> TableCo
         return state
     if one.action in (PAUSE, SUSPEND):
         stays = one.action == PAUSE and state.held == SUSPENDED
+        state = replace(state, pause=one) if one.action == PAUSE else state
         return state if stays else replace(state, **said, held=_HELD[one.action])
     if one.action in (RESYNC, RESYNC_EXACT, ADD, ANEW):
         return _asked(state, said, one, taken is not None and taken.order >= one.number)
@@ -294,7 +297,7 @@ def followed(state: TableControl, one: Order, taken: Answered | None) -> TableCo
     if one.action == REMOVE:
         unlisted = one.who == TASK_FILE
         state = replace(state, **said, member="removed", unlisted=unlisted)
-        return replace(state, held="", wanted=0, landing=0, gap=True)
+        return replace(state, held="", pause=None, wanted=0, landing=0, gap=True)
     return _free(state)
 
 
@@ -321,8 +324,11 @@ def _asked(state: TableControl, said: Mapping[str, Any], one: Order, answered: b
         exact = state.exact or one.action == RESYNC_EXACT
         return replace(state, **({} if state.held else said), wanted=one.number, exact=exact)
     state = replace(state, wanted=0, exact=False, gap=state.gap and one.action not in (ADD, ANEW))
-    return state if state.held == PAUSED else _free(state)
+    if state.pause is None:
+        return _free(state)
+    pause = state.pause  # a baseline ends a suspension, not the pause under it
+    return replace(state, held=PAUSED, why=pause.why, who=pause.who, since=pause.at)
 
 
 def _free(state: TableControl) -> TableControl:
-    return replace(state, held="", why="", who="", since=None)
+    return replace(state, held="", pause=None, why="", who="", since=None)
