@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +31,7 @@ from .test_renaming import states, task
 
 pytestmark = pytest.mark.unit
 T = "s.t"
+AT = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 
 
 class Catalog:
@@ -221,6 +224,47 @@ def test_the_target_of_a_table_that_somebody_removed_before_stays(tmp_path: Path
     orders.give(one.orders_path, orders.REMOVE, ["s.a"], why="", who="me")
     Watch(one).carry_out()
     assert states(one)["s.a"].dropped == 0
+
+
+@pytest.mark.parametrize("policy", ["apply", "suspend", "stop"])
+def test_a_drop_that_is_applied_late_leaves_the_table_alone_that_has_its_name_now(
+    tmp_path: Path, policy: str
+) -> None:
+    more = f"tables: {{s.a: {{ddl: {{drop_table: {policy}, recreate_table: apply}}}}}}\n"
+    one = task(tmp_path, more)
+    path = one.control_path("ddl_events")
+    dropped = ddl.CatalogEvent("s.a", 7, "drop_table", sequence.make(0, 3))
+    ddl.happened(path, [dropped])
+    Watch(one).carry_out()  # the pipeline is behind
+    ddl.happened(path, [ddl.CatalogEvent("s.a", 7, "recreate_table", sequence.make(0, 4))])
+    lake.append(one.control_path("applied"), pa.table({"upto": [3]}), progress={ledger.APPLIED_APP: 3})
+    Watch(one).carry_out()
+    assert orders.read(one.orders_path) == []
+    key = ("s.a", dropped.change_seq, "drop_table", 0)
+    assert ddl.decisions(one.control_path("ddl_decisions")) == {key: "ignore"}
+
+
+@pytest.mark.parametrize(("seen", "actions"), [("r8", []), ("r7", ["remove", "drop"])])
+def test_so_it_is_once_the_baseline_of_that_one_is_there_and_while_it_is_noticed(
+    tmp_path: Path, seen: str, actions: list[str]
+) -> None:
+    one = task(tmp_path, "tables: {s.a: {ddl: {drop_table: apply}}}\n")
+    relation = Relation(7, "s", "a", "d", ())
+    log.record_layouts(one.relations_path, [Layout(relation, bytes(20), "0" * 35)])
+    event = ddl.CatalogEvent("s.a", 7, "drop_table", sequence.make(0, 0))
+    ddl.happened(one.control_path("ddl_events"), [event])
+    source: Any = Catalog(**{seen: "s.a"})
+    source.end_position, source.reached = lambda: b"5", lambda: b"4"  # the look's moment is not reached yet
+    Watch(one).look(source, LogState(b"3", 1, 0))
+    assert [o.action for o in orders.read(one.orders_path)] == actions
+
+    other = task(tmp_path / "other", "tables: {s.a: {ddl: {drop_table: apply}}}\n")
+    ddl.happened(other.control_path("ddl_events"), [event])
+    relation = replace(relation, relid=int(seen.removeprefix("r")))
+    taken = ledger.Baseline("s.a", relation, "00", 0, 0, AT, 0.0)
+    ledger.write_baseline(other.control_path("baselines"), taken)
+    Watch(other).carry_out()
+    assert [o.action for o in orders.read(other.orders_path)] == actions
 
 
 def test_an_event_comes_after_what_was_received_before_it_and_is_not_in_log_yet(tmp_path: Path) -> None:

@@ -124,6 +124,9 @@ class Watch:
                 continue
             if policy == STOP and one.table in removed:
                 policy = IGNORE
+            if one.table not in removed and self._superseded(one):
+                logger.info("%s: %s, and another one has its name: ignored", one.table, said(one))
+                policy = IGNORE
             if policy == STOP:
                 raise SourceError(
                     f"{said(one)}, and its policy is `stop`",
@@ -135,6 +138,16 @@ class Watch:
             elif (state := states[one.table]).who == "ddl" and not (state.dropped or state.gone):
                 self._drop(one, policy)  # the process was killed between the two orders
             ddl.decided(path, [(key, policy)])
+
+    def _superseded(self, one: ddl.CatalogEvent) -> bool:
+        """Whether the name of a table that was dropped belongs to a later one, whose target it is now."""
+        if one.kind != "drop_table":
+            return False
+        taken = self._baselines.get(one.table)
+        if taken is not None and taken.relation.relid != one.relid:
+            return True
+        known = [*self._events, *(coming for coming, _ in self._coming.values())]
+        return any((e.table, e.relid, e.kind) == (one.table, one.relid, "recreate_table") for e in known)
 
     def _order(self, one: ddl.CatalogEvent, policy: str) -> None:
         orders, why = self._task.control_path("orders"), said(one)
