@@ -96,7 +96,7 @@ class UnreachableError(ConnectionLostError):
 
 class TableMovedError(SourceError):
     """A table was truncated, rewritten or loaded again since the snapshot it is read in; a new snapshot is
-    needed."""
+    needed. Or it is gone, or has another name."""
 
 
 class FormatError(TailraceError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ import pytest
 
 from tailrace.capture import baseline
 from tailrace.capture import initial_load as taking
+from tailrace.capture.baseline import Attempt
+from tailrace.capture.initial_load import Baselines
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.errors import ConnectionLostError
@@ -141,3 +143,29 @@ def test_a_table_made_again_that_has_another_name_when_its_first_change_is_read(
     found = log.history(shop.relations_path)
     assert sorted(found) == ["s.a", "s.b", "s.c"]
     assert next(one.relation.table for one in found["s.b"] if one.relation.relid == relid) == "s.b"
+
+
+@pytest.mark.parametrize("window", ["exact", pytest.param("open", marks=pytest.mark.slow)])
+def test_a_table_that_goes_before_its_turn_leaves_the_others_their_baselines(
+    tmp_path: Path,
+    shop: Task,
+    db: psycopg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    window: str,
+) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(file.read_text().replace("workers: 1", f"workers: 1, window: {window}"))
+    attempts = Baselines._attempts
+
+    def late(self: Baselines, due: Sequence[str]) -> Mapping[str, Attempt]:
+        db.execute("drop table if exists s.b; alter table if exists s.c rename to d")
+        return attempts(self, due)
+
+    monkeypatch.setattr(Baselines, "_attempts", late)
+    Capture(load(file), once=True).run()
+    assert "s.a" in taken(shop) and not {"s.b", "s.c"}.intersection(taken(shop))
+    monkeypatch.undo()
+    Capture(load(file), once=True).run()
+    assert (taken(shop), states(shop)) == (["s.a", "s.d"], {})
+    assert caplog.messages.count("s.b: no baseline is read: there is no table s.b") == 1

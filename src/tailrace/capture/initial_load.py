@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import count
 from typing import Any
@@ -26,7 +27,7 @@ from ..model.change import Relation
 from ..sources.base import LogSource, Snapshot
 from ..state import ledger
 from ..state import orders as tables
-from ..state.capture_state import AWAY, pause_s
+from ..state.capture_state import AWAY, GONE, pause_s
 from ..state.layouts import policy
 from ..state.orders import TableControl
 from . import baseline
@@ -202,9 +203,11 @@ class Baselines:
         raise AssertionError  # it counts for ever
 
     def _once(self, due: list[str], ready: threading.Event) -> dict[str, TableMovedError]:
-        """Reads each table once; returns those that were truncated or altered in the meantime."""
-        alone = [t for t in due if self._in_open_window(t)]
-        shared = [t for t in due if t not in alone]
+        """Reads each table once; returns those that were truncated or altered in the meantime. Those that are
+        gone are left to the next look at the catalog, which finds them again if they have another name."""
+        there = self._there(due)
+        alone = [t for t, relation in there.items() if self._in_open_window(relation)]
+        shared = [t for t in there if t not in alone]
         moved: dict[str, TableMovedError] = {}
         if shared or (self._source.slot_is_new and not alone):
             moved |= self._exact(shared, ready)
@@ -212,16 +215,30 @@ class Baselines:
         if alone:
             with baseline.readers(self._task.baseline.workers) as pool:
                 for table in alone:
-                    moved |= self._open(table, pool)
+                    try:
+                        moved |= self._open(table, pool)
+                    except TableMovedError as error:  # it went before it was its turn
+                        moved[table] = error
         return moved
 
-    def _in_open_window(self, table: str) -> bool:
+    def _there(self, due: Sequence[str]) -> dict[str, Relation]:
+        """The layouts of the tables that are not gone."""
+        found: dict[str, Relation] = {}
+        for table in due:
+            try:
+                found[table] = self._source.relation(table)
+            except TableMovedError as error:
+                logger.warning("%s: no baseline is read: %s", table, error.what, extra={"table": table})
+                self.progress[table] = {"state": GONE}
+        return found
+
+    def _in_open_window(self, relation: Relation) -> bool:
         wanted, exact = self._task.baseline.window, self._source.exact
-        asked = tables.of_task(self._orders, ledger.read_baselines(self._record)).get(table)
+        states = tables.of_task(self._orders, ledger.read_baselines(self._record))
+        asked = states.get(relation.table)
         if wanted == "exact" or (exact and (wanted == "auto" or (asked and asked.exact))):
             return False
-        # Rows that cannot be distinguished cannot be upserted.
-        return bool(self._source.relation(table).key)
+        return bool(relation.key)  # rows that cannot be distinguished cannot be upserted
 
     def _exact(self, due: list[str], ready: threading.Event) -> dict[str, TableMovedError]:
         """All in one snapshot."""
@@ -260,7 +277,11 @@ class Baselines:
         return {t: Attempt(numbers.get(t, 0) + 1, orders.get(t, 0), after) for t in due}
 
     def _note_layouts(self, due: Sequence[str]) -> None:
-        relations = [self._source.relation(t) for t in due]
+        """Records the first layouts of tables; one that is gone by now is noticed when it is read."""
+        relations: list[Relation] = []
+        for table in due:
+            with suppress(TableMovedError):
+                relations.append(self._source.relation(table))
         path = self._task.relations_path
         known, names = log.latest(log.layouts(path)), log.history(path)
         # A recreated table is reported by the stream with its first change: changes of the previous one

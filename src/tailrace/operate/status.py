@@ -20,7 +20,7 @@ from ..formats.sqdr.control import IR_SUBSCRIPTION
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention
 from ..state import ledger, live, retries
-from ..state.capture_state import AWAY, RECONNECTING, RUNNING
+from ..state.capture_state import AWAY, GONE, RECONNECTING, RUNNING
 from ..state.orders import TableControl, of_task, target_names
 from ..state.totals import Totals
 from . import control_tables
@@ -119,7 +119,8 @@ def status(task: Task) -> Status:
     tables: dict[str, TableStatus] = {}
     reading = (capture.get("baselines") or {}) if capture and capture["running"] else {}
     for name, state in reading.items():
-        tables[name] = TableStatus(name, _baseline(state))
+        if state.get("state") != GONE:
+            tables[name] = TableStatus(name, _baseline(state))
     for name, taken in baselines.items():
         tables[name] = TableStatus(
             name, RUNNING, baseline_rows=taken.rows, target_version=max(taken.version, 0)

@@ -281,7 +281,7 @@ class LogSource(Protocol):
         Tables that are gone are missing."""
 
     def relation(self, table: str) -> Relation:
-        """The current layout of a table."""
+        """The current layout of a table; TableMovedError if it is gone."""
 
     def parts(self, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
         """The table divided into pieces of about that many rows; at least one."""

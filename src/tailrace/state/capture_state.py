@@ -11,6 +11,8 @@ from ..lake import json_files
 from .timings import Timings
 
 STARTING, RUNNING, RECONNECTING, STOPPED = "starting", "running", "reconnecting", "stopped"
+GONE = "gone"
+"""Of a baseline whose table was dropped or renamed before it was read."""
 AWAY = "target unreachable"
 """State of a table whose changes, or baseline, wait for the target."""
 RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ...errors import ConfigError, SourceError
+from ...errors import ConfigError, TableMovedError
 from ...model.change import Relation
 from ...model.nearest import meant
 from ...wire.pgmessages import RelationColumn, RelationMessage
@@ -232,12 +232,12 @@ def announced(
 
 def relation(session: Session, table: str, publication: str | None, overrides: Mapping[str, str]) -> Relation:
     """The current layout of a table, with the columns that the publication sends, or would send if it had the
-    table. SourceError if there is no such table."""
+    table. TableMovedError if there is no such table."""
     rows = session.execute(
         f"{_LIVE} where c.oid = to_regclass(%s) order by a.attnum", (publication, quoted_table(table))
     ).fetchall()
     if not rows:
-        raise SourceError(f"there is no table {table}", where=table, hint="it was dropped or renamed")
+        raise TableMovedError(f"there is no table {table}", where=table, hint="it was dropped or renamed")
     live = _live(rows)
     sent = published_columns(session, table, publication)
     kinds = ("", _generated_sent(session, publication)) if sent is None else ()

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ConfigError, PositionError, UnsupportedError
+from ...errors import ConfigError, PositionError, TableMovedError, UnsupportedError
 from ...formats.soliddb.options import SolidOptions
 from ...model.change import Relation
 from ...wire.records import Chunk
@@ -303,7 +303,8 @@ class SolidSource:
             with self._lock, asking(self.server.where):
                 self._ids = self._known(names(self._session()))
         if table not in self._ids:
-            raise ConfigError(f"there is no table {table}", where=self.server.where)
+            where, hint = self.server.where, "it was dropped or renamed"
+            raise TableMovedError(f"there is no table {table}", where=where, hint=hint)
         return self._ids[table]
 
     def _announced(self, relid: int) -> Relation:
