@@ -12,8 +12,10 @@ import pytest
 
 from tailrace.capture import added_tables
 from tailrace.capture.process import Capture
+from tailrace.capture.stream import MISSING
 from tailrace.config.task import Task, load
 from tailrace.lake import json_files, log
+from tailrace.operate.checks import before_run
 from tailrace.operate.status import status
 from tailrace.state import ledger, orders
 
@@ -69,6 +71,30 @@ def test_a_table_that_may_not_be_read_yet_waits_and_the_others_go_on(
         db.execute(f"grant select on s.b to {role}; alter publication tailrace_t add table only s.b")
         wait_for(lambda: taken() == ["s.a", "s.b"])
         wait_for(lambda: told() == "None")
+
+
+@pytest.mark.slow
+def test_a_suspended_table_that_lost_its_rights_keeps_no_task_from_starting(
+    db: psycopg.Connection, database: str, role: str, tmp_path: Path
+) -> None:
+    made = "create table s.b (id int primary key); insert into s.b values (1)"
+    rights = f"grant select on s.b to {role}; alter publication tailrace_t add table only s.b"
+    db.execute(f"{made}; {rights}")
+    url = database.replace("postgres@", f"{role}@")
+    path = tmp_path / "t.yaml"
+    path.write_text(f"name: t\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: ['s.*']}}\n")
+    task = load(path)
+    Capture(task, once=True).run()
+    db.execute(f"drop table s.b; {made}; insert into s.a values (1)")
+    orders.suspend(task.orders_path, "s.b", MISSING)  # as capture does while it runs
+    before_run(task, lambda: None)  # type: ignore[arg-type, return-value]
+    before = log.state(task.log_path).number
+    Capture(task, once=True).run()
+    assert log.state(task.log_path).number > before
+    db.execute(rights)
+    orders.resync(task.orders_path, "s.b", "made again", who="me")
+    Capture(task, once=True).run()
+    assert ledger.baseline_numbers(task.control_path("baselines")) == {"s.a": 1, "s.b": 2}
 
 
 @pytest.fixture

@@ -13,12 +13,13 @@ import pytest
 from tailrace.capture.followed_tables import FollowedTables
 from tailrace.capture.incremental_snapshot import Windows
 from tailrace.capture.initial_load import Baselines
-from tailrace.capture.stream import ALTERED, MISSING
+from tailrace.capture.stream import ALTERED, MISSING, RECREATED
 from tailrace.capture.table_selection import moved
 from tailrace.config.task import Task
 from tailrace.errors import SourceError
 from tailrace.lake.log import Layout, LogState, LogWriter, record_layouts
 from tailrace.model.change import Relation
+from tailrace.operate.checks import without_suspended
 from tailrace.sources.base import Finding, Renamed
 from tailrace.state import ddl, orders, streams
 
@@ -365,3 +366,40 @@ def test_a_table_that_is_new_in_a_later_session_waits_if_it_cannot_be_captured(t
     first = FollowedTables(one, findings)  # at the first start it is to be said at once
     first.begin(Server({}, r1="s.a", r2="s.b"))  # type: ignore[arg-type]
     assert first.tables == ["s.a", "s.b"]
+
+
+def _unreadable(_: Any, names: Sequence[str]) -> list[Finding]:
+    return [Finding("error", f"the role may not read {n}", "server", "GRANT") for n in names if n == "s.b"]
+
+
+def test_a_suspended_table_that_cannot_be_captured_waits_and_ends_no_session(tmp_path: Path) -> None:
+    """It was dropped and created again, and its rights are gone."""
+    one = task(tmp_path)
+    server: Any = Server({}, r1="s.a", r2="s.b", r3="s.c")
+    followed = FollowedTables(one, lambda *_: [])
+    followed.begin(server)
+    assert followed.tables == ["s.a", "s.b", "s.c"]
+    orders.suspend(one.orders_path, "s.b", RECREATED)
+    orders.suspend(one.orders_path, "s.c", "an error in its data")
+    followed._findings = _unreadable
+    for later in (followed, FollowedTables(one, _unreadable)):  # after a lost connection, and at a start
+        later.begin(server)
+        assert later.tables == ["s.a", "s.c"]
+        assert later.message == "s.b cannot be captured yet: the role may not read s.b; fix: GRANT"
+    followed._findings = lambda *_: []
+    followed.begin(server)
+    assert (followed.tables, followed.message) == (["s.a", "s.b", "s.c"], None)
+
+
+def test_check_warns_of_what_is_wrong_with_suspended_tables_only() -> None:
+    def look(names: Sequence[str]) -> list[Finding]:
+        general = [Finding("error", "the slot is gone", "slot", "")]
+        lacks = f"the role may not read {', '.join(names)}"  # one finding of all
+        return [*general, *([Finding("error", lacks, "server", "GRANT")] if "s.b" in names else [])]
+
+    found = without_suspended(look, ["s.a", "s.b"], {"s.b", "s.z"})
+    assert [(one.level, one.what) for one in found] == [
+        ("error", "the slot is gone"),
+        ("warning", "the role may not read s.b"),
+    ]
+    assert without_suspended(look, ["s.a", "s.b"], set()) == look(["s.a", "s.b"])

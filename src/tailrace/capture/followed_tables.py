@@ -96,7 +96,8 @@ class FollowedTables:
 
     def begin(self, source: LogSource) -> None:
         """The tables at the start of a session. Those that the task file selects no longer leave at the first
-        one: later on the file may be half-edited."""
+        one: later on the file may be half-edited. A suspended one waits
+        while it cannot be captured: it may have lost its rights when it was created again."""
         self._renaming.carry_on(self.task)
         self.drop_targets()
         wanted = self._wanted(source)
@@ -107,10 +108,17 @@ class FollowedTables:
             wanted = self._wanted(source)  # other orders may have come with these
         if first:
             warn_of_archives(self.task, self.known)
-            self.tables = self._added.without(wanted)
-        else:  # those that came since the last session may have to wait
-            self.tables = self._added.ready(wanted, self.tables, partial(self._findings, source))
-            self.message = self._added.message
+        # Those that came since the last session may have to wait, and suspended ones keep no other from
+        # being captured.
+        checked = wanted if first else self.tables
+        fit = [t for t in checked if t not in self.suspended]
+        self.tables = self._added.ready(wanted, fit, partial(self._findings, source))
+        self.message = self._added.message
+
+    @property
+    def suspended(self) -> set[str]:
+        """The tables that are suspended."""
+        return {t for t, one in self.known.states.items() if one.held == orders.SUSPENDED}
 
     def given_up(self, why: str) -> int:
         """Tells apply that the stream is given up, so the targets wait for new baselines: changes in between

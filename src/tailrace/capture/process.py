@@ -148,7 +148,9 @@ class Capture:
     def _check(self, source: LogSource, writer: log.LogWriter) -> None:
         stored = self._streams.now.stored
         findings = list(source.check(self._followed.tables, writer.state.position, stored))
-        findings += self._mistakes(source, self._followed.tables)
+        mistakes, held = self._mistakes(source, self._followed.tables), self._followed.suspended
+        # A suspended table gets no baseline before somebody resumes it.
+        findings += [one for one in mistakes if one.what != NO_WINDOW or one.where not in held]
         for one in findings:
             if one.level == "warning":
                 logger.warning("%s (%s); fix: %s", one.what, one.where, one.cure)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..apply.adoption_checks import adoption_findings
@@ -33,7 +34,7 @@ from ..sources import open_source
 from ..sources.base import Finding, LogSource
 from ..state import ledger, live
 from ..state.ledger import Baseline
-from ..state.orders import TableControl, of_task
+from ..state.orders import SUSPENDED, TableControl, of_task
 from ..state.streams import ANEW, MADE, MAKING, newest
 from .laggards import consumers_said
 from .name_checks import name_findings
@@ -79,10 +80,14 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
         found.append(Finding("warning", what, table, cure))
     tables = [t for t in tables if t not in attached]
     settled = stream.state not in (ANEW, MAKING) and not live.locked(task.run_path, "capture")
-    found += source.check(tables, state(task.log_path).position, stream.stored, settled=settled)
+    after = state(task.log_path).position
+
+    def look(names: Sequence[str]) -> list[Finding]:
+        mine = source.check(names, after, stream.stored, settled=settled)
+        return [*mine, *column_findings(task, source, names), *keyless_findings(task, source, names)]
+
+    found += without_suspended(look, tables, {t for t, one in states.items() if one.held == SUSPENDED})
     found += altered_findings(task, source, tables, baselines, states)
-    found += column_findings(task, source, tables)
-    found += keyless_findings(task, source, tables)
     found += identity_findings(task, tables, baselines)
     found += folder_findings(task, tables, baselines)
     found += target_findings(task, tables)
@@ -103,6 +108,19 @@ def before_run(task: Task, spark: Callable[[], SparkSession]) -> None:
     decides whether to wait for it, and for whoever reads the task's slot."""
     with suppress(ConnectionLostError):
         report(check(task, spark), waits=newest(task).state == MADE)
+
+
+def without_suspended(
+    look: Callable[[Sequence[str]], list[Finding]], tables: Sequence[str], suspended: Collection[str]
+) -> list[Finding]:
+    """What a look at tables finds; errors of suspended tables alone are warnings: capture leaves these tables
+    out, and goes on with the others."""
+    found, held = look(tables), [t for t in tables if t in suspended]
+    if not held or not any(one.level == "error" for one in found):
+        return found
+    free = [one for one in look([t for t in tables if t not in suspended]) if one.level == "error"]
+    mild = [replace(one, level="warning") for one in look(held) if one.level == "error" and one not in free]
+    return free + mild + [one for one in found if one.level == "warning"]
 
 
 def altered_findings(
