@@ -311,7 +311,7 @@ def test_one_name_has_one_target_of_a_table(database: str, place: Place, db: psy
         assert on.execute("select to_regclass('other.item')").fetchone() == (None,)
     found = reached(place)
     assert found is not None and found.upto == 3
-    db.execute((told.value.hint or "").partition("target: ")[2].encode())
+    db.execute((told.value.hint or "").partition("as it is: ")[2].encode())
     lands(elsewhere, 7)
     assert db.execute("table other.item").fetchall() == [(7, "x", None)]
     with pytest.raises(ApplyError, match="two targets cannot share"):
