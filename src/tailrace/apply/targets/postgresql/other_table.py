@@ -44,6 +44,6 @@ def two_places(progress: str, task: str, table: str, targets: tuple[str, str], w
         f"the target of {table} under the name {task} is {there}, and not {wanted}: two targets cannot share "
         "a row of progress",
         where=where,
-        hint="give each task of this database a name of its own (`name`, `--name`). If the table has moved, give "
-        f"up {there}, which stays as it is: DELETE FROM {progress} WHERE {mine}",
+        hint="give each task of this database a name of its own (`name`, `--name`). If the table has moved, "
+        f"give up {there}, which stays as it is: DELETE FROM {progress} WHERE {mine}",
     )
