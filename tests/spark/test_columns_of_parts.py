@@ -9,18 +9,19 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tailrace.errors import ConfigError
 from tailrace.lake import delta as lake
 from tailrace.operate import vendor_apply
 
 pytestmark = pytest.mark.spark
 
 
-def apply(spark: SparkSession, root: Path, form: str, text: str, kind: str) -> Any:
+def apply(spark: SparkSession, root: Path, form: str, text: str, kind: str, ruling: Any = None) -> Any:
     """Applies these lines alone: earlier ones were moved away."""
     folder = root / "changes" / "s.t__ct"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"1.{kind}").write_text(text)
-    return vendor_apply.run(spark, str(folder.parent), form, {"key": "id"}, str(root / "lake"))
+    return vendor_apply.run(spark, str(folder.parent), form, {"key": "id"}, str(root / "lake"), ruling=ruling)
 
 
 def lines(*changes: tuple[int, str, dict[str, str]]) -> str:
@@ -53,6 +54,18 @@ def test_a_column_that_no_json_line_has_is_null(spark: SparkSession, tmp_path: P
         {"id": "2", "v": "d", "more": None},
         {"id": "3", "v": "c", "more": None},
     ]
+
+
+def test_json_lines_without_the_mode_of_an_archive_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    archive = vendor_apply.ruling("archive", {}, None, None, "all")
+    apply(spark, tmp_path, "qlik", lines((1, "I", {"id": "1", "v": "a"})), "jsonl", archive)
+    with pytest.raises(ConfigError, match="the target is an archive"):
+        apply(spark, tmp_path, "qlik", lines((2, "D", {"id": "1"})), "jsonl")
+    apply(spark, tmp_path, "qlik", lines((2, "D", {"id": "1"})), "jsonl", archive)
+    found = {
+        (r["id"], r["v"], r["header__change_oper"], r["header__change_seq"][-2:]) for r in rows(tmp_path)
+    }
+    assert found == {("1", "a", "I", "01"), ("1", None, "D", "02")}
 
 
 def test_json_lines_of_openedge_leave_out_what_is_null(spark: SparkSession, tmp_path: Path) -> None:

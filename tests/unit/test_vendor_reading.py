@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
-from tailrace.errors import FormatError
-from tailrace.operate.vendor_reading import WholeFiles
+from tailrace.apply import effects
+from tailrace.engine.rules import Rules
+from tailrace.errors import ConfigError, FormatError
+from tailrace.formats.base import Read
+from tailrace.model.change import ChangeTable
+from tailrace.operate.vendor_reading import WholeFiles, with_kept
 
 pytestmark = pytest.mark.unit
 
@@ -31,3 +35,34 @@ def test_files_that_come_while_others_are_looked_at_are_looked_at_too(tmp_path: 
     assert WholeFiles(spark, side, fail=False).notes == ["b.csv"]
     side.path = str(tmp_path / "a.csv")  # one file
     WholeFiles(spark, side, fail=False).again()
+
+
+@pytest.mark.parametrize(
+    ("more", "added", "rules", "why"),
+    [
+        (["_deleted"], [], Rules(), "the target marks deleted rows in '_deleted'"),  # a shared target
+        (["gone"], ["gone"], Rules.of("upsert"), "the target marks deleted rows in 'gone'"),
+        (
+            ["_deleted"],
+            [],
+            Rules.of("soft_delete", {}, "gone"),
+            "the target marks deleted rows in '_deleted'",
+        ),
+        (["header__change_seq", "header__change_oper"], [], Rules(), "the target is an archive"),
+        (["header__change_seq"], ["header__change_seq"], Rules.of("soft_delete"), "the target is an archive"),
+    ],
+)
+def test_columns_of_another_mode_are_none_of_lines_that_leave_columns_out(
+    more: list[str], added: list[str], rules: Rules, why: str
+) -> None:
+    target: Any = SimpleNamespace(
+        exists=lambda _: True,
+        columns=lambda _: dict.fromkeys(["id", "v", *more], "string"),
+        rule_columns=lambda _: set(added),
+    )
+    nobody: Any = SimpleNamespace(withColumns=lambda _: nobody, withColumn=lambda *_: nobody)
+    lines = ChangeTable(nobody, ["id"], ["id"], "header__", "s.t")
+    for found in (Read({}, left_out=frozenset({"s.t"})), Read({}, partial=frozenset({"s.t"}))):
+        made = with_kept(target, {"s.t": lines}, found, rules)["s.t"]
+        with pytest.raises(ConfigError, match=why):
+            effects.check_mode(target, "s.t", made.columns, rules)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from ..engine.rules import Rules
 from ..model import mask
 from ..model.change import ChangeTable
+from .effects import other_mode
 from .rule_columns import added_by
 from .targets.base import Target
 
@@ -15,14 +16,15 @@ def kept(
     target: Target, table: str, changes: ChangeTable, rules: Rules, *, absent: bool = True
 ) -> ChangeTable:
     """The changes with the other columns that the target of `table` has (but those of `rules`): absent from
-    all images, or NULL in those that have all columns."""
+    all images, or NULL in those that have all columns. A target that another mode has filled gives none: what
+    it has more are that mode's columns, and `check_mode` refuses it by them."""
     from pyspark.sql import functions as F
 
     if not (changes.columns and target.exists(table)):
         return changes
-    own = {*changes.columns, *added_by(rules)}
-    more = {n: kind for n, kind in target.columns(table).items() if n not in own}
-    if not more:
+    others = {n: kind for n, kind in target.columns(table).items() if n not in changes.columns}
+    more = {n: kind for n, kind in others.items() if n not in added_by(rules)}
+    if not more or other_mode(others, target.rule_columns(table), rules):
         return changes
     df = changes.df.withColumns({n: F.lit(None).cast(kind) for n, kind in more.items()})
     if absent:
