@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.formats.qlik import dfm, files
+from tailrace.formats.qlik import dfm, files, loading
 
 from .test_qlik_files import HEADS, PLAIN, put
 
@@ -19,6 +19,13 @@ def read(root: Path) -> tuple[list[str], list[str]]:
     """The files that are read, and the notes on copies."""
     listed = files.listing(str(root), PLAIN)
     return [f.path for f in listed.files], [n for n in listed.notes if "equal" in n]
+
+
+def notes(root: Path) -> dict[str, list[str]]:
+    """What is said of the tables that have something odd."""
+    listed = files.listing(str(root), PLAIN)
+    found = files.tables(listed, PLAIN).items()
+    return {name: said for name, its in found if (said := loading.said_of(listed, its))}
 
 
 def test_a_copy_of_a_full_loads_file_is_left_out(tmp_path: Path) -> None:
@@ -59,3 +66,32 @@ def test_changes_that_come_twice_are_told_by_their_sequences(tmp_path: Path) -> 
     for n in (1, 2):
         put(tmp_path / "shop.item__ct", f"20261102-08150050{n}.csv", ",".join([*HEADS, "id"]) + "\n1,I,,1\n")
     assert len(read(tmp_path)[0]) == 2
+
+
+@pytest.mark.parametrize("place", ["", "shop.item"])
+def test_a_copy_is_told_wherever_the_path_begins(tmp_path: Path, place: str) -> None:
+    for n in (1, 2):
+        put(tmp_path / "shop.item", f"LOAD0000000{n}.csv", "id\n1\n")
+    put(tmp_path / "shop.line", "LOAD00000001.csv", "id\n2\n")
+    inside = "" if place else "shop.item/"
+    said = f"{inside}LOAD00000002.csv: equal to {inside}LOAD00000001.csv byte for byte, not read"
+    assert notes(tmp_path / place) == {"shop.item": [said]}
+
+
+def test_a_copy_in_another_folder_of_the_table_is_told(tmp_path: Path) -> None:
+    for folder in ("shop.item", "shop.item__ct"):
+        put(tmp_path / folder, "LOAD00000001.csv", "id\n1\n")
+    said = "shop.item__ct/LOAD00000001.csv: equal to shop.item/LOAD00000001.csv byte for byte, not read"
+    assert notes(tmp_path) == {"shop.item": [said]}
+
+
+def test_odd_files_in_the_root_are_told_where_a_table_lies_in_it(tmp_path: Path) -> None:
+    root = tmp_path / "shop.item"
+    put(root, "LOAD00000001.csv", "id\n1\n")
+    put(root, "LOAD00000002.dfm", "{}")
+    put(root / "shop.line", "LOAD00000001.csv", "id\n2\n")
+    put(root / "shop.line", "read.me", "")
+    assert notes(root) == {
+        "shop.item": ["LOAD00000002.dfm: there is no data file for it"],
+        "shop.line": ["shop.line/read.me: neither data nor DFM, not read"],
+    }

@@ -6,7 +6,7 @@ at once; rows are Spark's business (`loading`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,7 +39,8 @@ U = TypeVar("U")
 
 @dataclass(frozen=True)
 class Listing:
-    """The files under a path: their folder, the data files, Delta tables, and what is odd."""
+    """The files under a path: their folder, the data files, Delta tables, what is odd, and files that are not
+    read because they are equal to another one."""
 
     fs: pa.fs.FileSystem
     root: str
@@ -47,6 +48,7 @@ class Listing:
     files: tuple[DataFile, ...] = ()
     delta: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    copies: Mapping[str, str] = field(default_factory=dict)
 
     def path(self, path: str) -> str:
         """A file's whole path."""
@@ -160,7 +162,8 @@ def _looked_at(made: Listing, names: Sequence[str], options: QlikOptions) -> Lis
     refuse_two_schemas(read, options)
     twice = copies(made.fs, made.root, read, options)
     odd += [f"{path}: equal to {other} byte for byte, not read" for path, other in twice.items()]
-    return replace(made, files=tuple(f for f in read if f.path not in twice), notes=tuple(odd))
+    left = tuple(f for f in read if f.path not in twice)
+    return replace(made, files=left, notes=tuple(odd), copies=twice)
 
 
 def _file(path: str, root: str) -> DataFile:

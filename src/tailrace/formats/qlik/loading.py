@@ -44,7 +44,7 @@ def load(spark: SparkSession, path: str, options: QlikOptions) -> dict[str, Data
     for name, files in found.tables(listed, options).items():
         made = _whole(spark, listed, files, options)
         lines = {json_lines.LINES: 1} if any(f.kind == "json" and f.meta is None for f in files) else {}
-        notes = [f"{name}: {n}" for n in _said(listed, files)]
+        notes = [f"{name}: {n}" for n in said_of(listed, files)]
         tables[name] = made.withMetadata(FILE, {NOTE: notes, **lines})
     for name, folder in delta.items():
         df = spark.read.format("delta").load(listed.spark_path(folder))
@@ -73,13 +73,18 @@ def _kept(df: DataFrame, name: str) -> Column:
     return F.col(quoted(name)).alias(name, metadata=df.schema[name].metadata)
 
 
-def _said(listed: Listing, files: Sequence[DataFile]) -> list[str]:
+def said_of(listed: Listing, files: Sequence[DataFile]) -> list[str]:
+    """What is odd about a table's files, and about others in their folders."""
     own = {f.path.lower() for f in files}
     own |= {(f.path.rpartition("/")[0] + "/" + f.stem + DFM).lower() for f in files}
-    folders = {f.path.rpartition("/")[0] + "/" for f in files}
-    said = [
-        n for n in listed.notes if n.split(": ")[0].lower() in own or n.startswith(tuple(folders - {"/"}))
-    ]
+    own |= {path.lower() for path, other in listed.copies.items() if other.lower() in own}
+    folders = {f.path.rpartition("/")[0] for f in files}
+    inside = tuple(f"{folder}/" for folder in folders if folder)
+    said = []
+    for note in listed.notes:
+        path = note.split(": ")[0]
+        if path.lower() in own or path.startswith(inside) or ("" in folders and "/" not in path):
+            said.append(note)
     layouts = len(dict.fromkeys(f.layout for f in files))
     return said + ([f"{layouts} layouts were merged into one"] if layouts > 1 else [])
 
