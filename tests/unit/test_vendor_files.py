@@ -82,9 +82,38 @@ def test_types_that_are_one_to_spark(tmp_path: Path) -> None:
         {"at": times("us", "Europe/Berlin"), "n": pa.array([1]), "d": times("us"),
          "l": pa.array([[1]], pa.large_list(pa.field("item", pa.int64(), nullable=False)))},
     )  # fmt: skip
-    schemas = {f: [(n, str(t)) for n, t in zip(s.names, s.types, strict=True)]
-               for f in found for s in [pq.read_schema(f)]}  # fmt: skip
-    parquet._refuse_two_kinds(schemas)
+    parquet._refuse_two_kinds(kinds_of(found))
+
+
+def kinds_of(files: list[Path]) -> dict[Path, list[tuple[str, str]]]:
+    """The names and types of the columns in files."""
+    schemas = {f: pq.read_schema(f) for f in files}
+    return {f: list(zip(s.names, map(str, s.types), strict=True)) for f, s in schemas.items()}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (pa.decimal128(10, 2), pa.decimal128(12, 2)),
+        (pa.decimal64(10, 2), pa.decimal128(30, 2)),
+        (pa.decimal32(5, 2), pa.decimal256(38, 2)),
+        (pa.uint64(), pa.decimal128(38, 0)),
+        (pa.list_(pa.decimal128(10, 2)), pa.list_(pa.decimal128(12, 2))),
+    ],
+)
+def test_types_that_spark_takes_together_exactly(
+    tmp_path: Path, one: pa.DataType, other: pa.DataType
+) -> None:
+    found = parquet_files(tmp_path, {"v": pa.nulls(1, one)}, {"v": pa.nulls(1, other)})
+    parquet._refuse_two_kinds(kinds_of(found))
+
+
+def test_decimals_of_two_scales_are_two_types(tmp_path: Path) -> None:
+    one, other = pa.nulls(1, pa.decimal128(10, 2)), pa.nulls(1, pa.decimal128(12, 4))
+    found = parquet_files(tmp_path, {"v": one}, {"v": other})
+    why = r"v is of the type decimal128\(12, 4\), in 0\.parquet decimal128\(10, 2\)"
+    with pytest.raises(FormatError, match=why):
+        parquet._refuse_two_kinds(kinds_of(found))
 
 
 def test_files_of_several_dialects(tmp_path: Path) -> None:

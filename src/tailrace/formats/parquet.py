@@ -37,8 +37,10 @@ _SAME = (
     (re.compile(r"\buint16\b"), "int32"),
     (re.compile(r"\buint32\b"), "int64"),
     (re.compile(r"\buint64\b"), "decimal128(20, 0)"),
+    (re.compile(r"\bdecimal\d+\(\d+, (-?\d+)\)"), r"decimal(*, \1)"),
 )
-"""Types that Arrow tells apart and Spark does not, and as what they count."""
+"""Types that Arrow tells apart and Spark does not, and as what they count; Spark takes decimals of one scale
+together exactly."""
 
 
 class LoadedTables(dict[str, "DataFrame"]):
@@ -107,14 +109,14 @@ def _refuse_two_kinds(
     schemas: Mapping[Path, Sequence[tuple[str, str]]], among: re.Pattern[str] = _ANY
 ) -> None:
     """Raises FormatError for a column that is of two types in two files, one of them `among` these."""
-    first: dict[str, tuple[str, Path]] = {}
+    first: dict[str, tuple[str, str, Path]] = {}
     for file, types in schemas.items():
         for name, arrow in types:
             kind = reduce(lambda text, same: same[0].sub(same[1], text), _SAME, arrow)
-            before, other = first.setdefault(name.lower(), (kind, file))
+            before, there, other = first.setdefault(name.lower(), (kind, arrow, file))
             if kind != before and (among.match(kind) or among.match(before)):
                 raise FormatError(
-                    f"the column {name} is of the type {kind}, in {other.name} {before}",
+                    f"the column {name} is of the type {arrow}, in {other.name} {there}",
                     where=str(file),
                     hint="write it with the same type in all files of the table",
                 )
