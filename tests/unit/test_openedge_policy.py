@@ -195,6 +195,20 @@ def test_policies_become_a_dump() -> None:
     assert (old.name, old.instance) == ("old", 2)
 
 
+def test_a_dump_has_the_policy_that_reading_takes() -> None:
+    """A, the current one of 2025, is gone from the newer extract, which has B; every field is there twice."""
+    was, now = {"_Last-Modified": "2025-11-01 08:00:00"}, {"_Last-Modified": "2026-11-01 08:00:00"}
+    fields = [captured("A", 2, 1), captured("B", 2, 2), captured("B", 4, 1), captured("B", 4, 1, 5004)]
+    rows = {**METADATA, POLICIES: [policy("A", **was), policy("B", **now)], FIELDS_OF: fields}
+    (read,), (dumped,) = sources(rows, COLUMNS), policies_of(rows)
+    assert (read.key, dumped.name) == (("Name", "Id"), "B")
+    assert dumped.fields == (FieldPolicy("Id", 2), FieldPolicy("Name", 1))
+    with pytest.raises(FormatError, match="policies A and B are both the current one"):
+        policies_of({**rows, POLICIES: [policy("A"), policy("B")]})
+    with pytest.raises(FormatError, match="Name: rows differ in _Identifying-Field"):
+        policies_of({**rows, FIELDS_OF: [*fields, captured("B", 4, 3)]})
+
+
 def test_ids_are_22_characters_and_numbers_leave_room_for_the_change_table() -> None:
     assert len(policy_id("shop.item")) == 22
     assert policy_id("shop.item") != policy_id("shop.Item")

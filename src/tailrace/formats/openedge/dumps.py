@@ -14,7 +14,7 @@ from ...errors import FormatError
 from ...wire.cd_dump import Dump, FieldPolicy, TablePolicy
 from ..base import Tables
 from .policy import FIELDS, FIELDS_OF, FILES, METADATA, POLICIES
-from .policy_rows import CURRENT, PENDING, each_once, newest
+from .policy_rows import PENDING, by_source, each_once, newest, ranked
 from .reading import metadata_rows
 
 
@@ -33,20 +33,17 @@ def dump_of(tables: Tables, database: str) -> Dump:
 
 
 def policies_of(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[TablePolicy]:
-    """The policies to dump, from metadata rows, in order of their source tables.
+    """The policies to dump, from metadata rows, in order of their source tables: those that reading takes.
 
     Raises:
-        FormatError: a table or field that a policy is about is not named.
+        FormatError: a table or field that a policy is about is not named; it is not told which
+            row is the newest.
     """
     rows = {name: each_once(some) for name, some in rows.items()}
     files = {f["Recid"]: f for f in rows[FILES]}
-    chosen: dict[int, Mapping[str, Any]] = {}
-    for policy in sorted(
-        newest(rows[POLICIES]), key=lambda p: {CURRENT: 0, PENDING: 1}.get(p["_Policy-Instance"], 2)
-    ):
-        chosen.setdefault(policy["_Source-File-Recid"], policy)
     made = []
-    for recid, policy in chosen.items():
+    for policy, *_ in by_source(newest(rows[POLICIES])):
+        recid = policy["_Source-File-Recid"]
         if recid not in files:
             raise FormatError(f"no _File row {recid}", where=f"policy {policy['_Policy-Name']}")
         made.append(_policy(policy, files[recid], _fields(policy, recid, rows)))
@@ -82,7 +79,7 @@ def _fields(
     mine = [f for f in rows[FIELDS] if f["_File-Recid"] == file]
     names = {f["Recid"]: f["_Field-Name"] for f in mine}
     places = {f["_Field-Physpos"]: f["_Field-Name"] for f in mine}
-    made = []
+    made: list[tuple[int | None, str]] = []
     for field in rows[FIELDS_OF]:
         if field["_Policy-Id"] != policy["_Policy-Id"]:
             continue
@@ -92,5 +89,6 @@ def _fields(
                 f"no _Field row for position {field.get('_Field-Position')}",
                 where=f"policy {policy['_Policy-Name']}",
             )
-        made.append(FieldPolicy(name, field.get("_Identifying-Field")))
-    return tuple(made)
+        made.append((field.get("_Identifying-Field"), name))
+    ranked(made, policy["_Policy-Name"])  # refuses a field of two places
+    return tuple(FieldPolicy(name, place) for name, place in {name: place for place, name in made}.items())

@@ -17,7 +17,7 @@ from ...errors import FormatError
 from ...wire.cd_dump import TablePolicy
 from ..given import refuse_columns
 from . import policy_rows
-from .policy_rows import each_once, in_order, newest, ranked
+from .policy_rows import by_source, each_once, newest, ranked
 from .tables import FIRST_USER_FIELD, spark_type
 
 Row = Mapping[str, Any]
@@ -84,7 +84,7 @@ def sources(
     metadata[POLICIES] = newest(metadata.get(POLICIES, ()))
     found: list[CapturedTable] = []
     left = dict(change_tables)
-    for policies in _by_source(metadata[POLICIES]):
+    for policies in by_source(metadata[POLICIES]):
         made = _of_policies(policies, metadata, left)
         if made.change_table is not None:
             left.pop(made.change_table)
@@ -104,17 +104,6 @@ def _said(
         refuse_columns("keys", source.name, key, source.columns)
         source = replace(source, key=tuple(key))
     return source if number is None else replace(source, number=number)
-
-
-def _by_source(policies: Sequence[Row]) -> list[list[Row]]:
-    """Policies of one source table together, the current one first; without its recid, those of one change
-    table."""
-    groups: dict[Any, list[Row]] = {}
-    for row in policies:
-        recid, table = row.get("_Source-File-Recid"), row.get("_Change-Tablename")
-        about = recid if recid is not None else (table or row["_Policy-Id"]).lower()
-        groups.setdefault(about, []).append(row)
-    return [in_order(group) for group in groups.values()]
 
 
 def _of_policies(

@@ -53,6 +53,21 @@ def _newest(rows: list[Row]) -> Row:
     return last[-1]
 
 
+def by_source(policies: Iterable[Row]) -> list[list[Row]]:
+    """Policies of one source table together, as `in_order` has them; without its recid, those of one change
+    table.
+
+    Raises:
+        FormatError: as `in_order`.
+    """
+    groups: dict[Any, list[Row]] = {}
+    for row in policies:
+        recid, table = row.get("_Source-File-Recid"), row.get("_Change-Tablename")
+        about = recid if recid is not None else (table or row["_Policy-Id"]).lower()
+        groups.setdefault(about, []).append(row)
+    return [in_order(group) for group in groups.values()]
+
+
 def in_order(policies: Iterable[Row]) -> list[Row]:
     """Policies of one source table, the current one first, newer ones before older ones.
 
