@@ -36,7 +36,7 @@ def put(
 ) -> None:
     """A text file, and its DFM when columns are given."""
     folder.mkdir(parents=True, exist_ok=True)
-    packed = gzip.compress(text.encode()) if name.endswith(".gz") else text.encode()
+    packed = gzip.compress(text.encode()) if name.lower().endswith(".gz") else text.encode()
     (folder / name).write_bytes(packed)
     if columns is not None:
         made = dfm.Dfm(name, tuple(columns), **meta)  # type: ignore[arg-type]
@@ -336,3 +336,18 @@ def test_hidden_delta_tables_are_passed_over(tmp_path: Path) -> None:
         "third__ct": "my_delta_log/third__ct",
     }
     assert not listed.files
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [("CSV.GZ", "id,v\n1,a\n"), ("Csv.Gz", "id,v\n1,a\n"), ("JSON.GZ", '{"id": "1", "v": "a"}\n')],
+)
+@pytest.mark.parametrize("columns", [None, [dfm.column(1, "id", "string"), dfm.column(2, "v", "string")]])
+def test_packed_files_are_told_in_any_letter_case(
+    tmp_path: Path, kind: str, text: str, columns: list[dfm.DfmColumn] | None
+) -> None:
+    put(tmp_path / "shop.item", f"LOAD00000001.{kind}", text, columns)
+    found = samples(str(tmp_path), PLAIN)
+    assert {name: one.rows.to_pylist() for name, one in found.items()} == {
+        "shop.item": [{"id": "1", "v": "a"}]
+    }

@@ -97,14 +97,21 @@ def json_names(lines: Iterable[str]) -> list[str]:
     return []
 
 
+def packing(path: str) -> str | None:
+    """How a file is packed, by its name in any letter case, in pyarrow's words.
+
+    >>> packing("LOAD00000001.CSV.GZ"), packing("item.csv")
+    ('gzip', None)
+    """
+    return "gzip" if path.lower().endswith(".gz") else None
+
+
 @contextmanager
 def _opened(path: str) -> Iterator[pa.NativeFile]:
     """A file's text, unpacked if its name ends with `.gz`; errors name the file."""
     try:
         fs, place = filesystem(path)
-        with fs.open_input_stream(
-            place, compression="gzip" if place.lower().endswith(".gz") else None
-        ) as file:
+        with fs.open_input_stream(place, compression=packing(place)) as file:
             yield file
     except FormatError as error:
         raise FormatError(error.what, where=path, hint=error.hint or HINT) from error
@@ -153,4 +160,4 @@ def read(
     return lines.toDF(*names, FILE, ROW, WHY, RAW)
 
 
-__all__ = ["Head", "head", "json_names", "read"]
+__all__ = ["Head", "head", "json_names", "packing", "read"]

@@ -213,7 +213,7 @@ def _with_columns(made: Listing, file: DataFile, options: QlikOptions) -> DataFi
                 header=options.csv_header,
             )
             return replace(file, names=head.names, ends=head.dialect.ends, delimiter=head.dialect.delimiter)
-        with made.fs.open_input_stream(where, compression="detect") as stream:
+        with made.fs.open_input_stream(where, compression=text.packing(where)) as stream:
             start = bytes(stream.read(_HEAD)).decode(options.encoding, "replace").removeprefix("\ufeff")
         names = tuple(text.json_names(start.split("\n")))
         if start.strip() and not names:

@@ -13,6 +13,7 @@ from ..first_rows import Glance, TableSample
 from ..given import key_of
 from ..glances import headed
 from ..samples import of_csv, of_json, sample
+from ..text import packing
 from . import files as found
 from . import layout as lay
 from .data_file import DataFile
@@ -50,7 +51,8 @@ def _one(listed: Listing, file: DataFile, options: QlikOptions) -> TableSample:
     if file.kind == "parquet":
         made = sample(_place(listed, file.path))
     else:
-        with listed.fs.open_input_stream(f"{listed.root}/{file.path}", compression="detect") as stream:
+        where = f"{listed.root}/{file.path}"
+        with listed.fs.open_input_stream(where, compression=packing(where)) as stream:
             made = (_json if file.kind == "json" else _csv)(stream, file, options)
     columns = file.meta.columns if file.meta else ()
     types_of = {c.name: f"{c.key} {c.spark(options.datetime)}" for c in columns}
