@@ -180,15 +180,50 @@ def test_late_changes_are_refused_by_a_history_that_has_forgotten_events(tmp_pat
     assert "keep another one, in another folder" in (error.value.hint or "")
 
 
-def test_a_history_that_noted_a_number_alone_reads_all_again(tmp_path: Path) -> None:
-    came(tmp_path, change(10, 500, "I", id=1, p="a"))
-    kept = kept_of(tmp_path)
+def noted_alone(path: Path, *numbers: int) -> HistoryTable:
+    """A history that a change number alone was noted of, as before 35 digits were."""
+    kept = kept_of(path)
     shutil.rmtree(kept.path)
     made = HistoryTable.make(kept.path, kept_schema(), kept.rules, kept.sequence, {FOLLOWS: "true"})
-    made.apply(made_event(500), flow="changes", batch=500)  # as before 35 digits were noted
-    came(tmp_path, change(11, 1, "U", id=1, p="b"))
-    assert versions(kept_of(tmp_path), "p") == [(1, "a"), (1, "b")]
+    for number in numbers:
+        made.apply(made_event(number), flow="changes", batch=number)
+    return made
+
+
+def test_a_history_that_noted_a_number_alone_reads_all_again(tmp_path: Path) -> None:
+    came(tmp_path, change(10, 500, "I", id=1, p="b"))
+    noted_alone(tmp_path, 500)
+    came(tmp_path, change(11, 1, "U", id=1, p="c"))
+    assert versions(kept_of(tmp_path), "p") == [(1, "b"), (1, "c")]
     assert kept_of(tmp_path).aside().rows() == []
+
+
+def test_a_history_that_noted_a_number_alone_and_has_forgotten_events_goes_on(tmp_path: Path) -> None:
+    came(tmp_path, *(change(10, n, "U", id=1, p=p) for n, p in ((499, "a"), (500, "b"))))
+    noted_alone(tmp_path, 499, 500).forget(500)
+    before = [(1, "a"), (1, "b")]
+    assert versions(kept_of(tmp_path), "p") == before
+    came(tmp_path, change(11, 1, "U", id=1, p="c"))
+    for _ in range(2):
+        assert versions(kept_of(tmp_path), "p") == [*before, (1, "c")]
+    came(tmp_path, change(10, 600, "U", id=1, p="late"))  # from here on rows are counted
+    with pytest.raises(UnsupportedError, match="came late"):
+        kept_of(tmp_path)
+
+
+def test_a_change_that_an_older_version_lost_is_no_secret_of_a_history_that_has_forgotten_events(
+    tmp_path: Path,
+) -> None:
+    """It went on by the number, and numbers had begun anew in between."""
+    came(tmp_path, *(change(10, n, "U", id=1, p=p) for n, p in ((499, "a"), (500, "b"))))
+    noted_alone(tmp_path, 499, 500).forget(499)
+    came(tmp_path, change(10, 499, "B", id=1), change(9, 7, "I", id=3, p="before what is kept"))
+    assert versions(kept_of(tmp_path), "p") == [(1, "a"), (1, "b")]
+    shutil.rmtree(tmp_path / "kept")
+    noted_alone(tmp_path, 498, 500).forget(498)
+    with pytest.raises(UnsupportedError, match="came late") as error:
+        kept_of(tmp_path)
+    assert "keep another one, in another folder" in (error.value.hint or "")
 
 
 def kept_schema() -> pa.Schema:
@@ -197,5 +232,5 @@ def kept_schema() -> pa.Schema:
 
 def made_event(number: int) -> pa.Table:
     seq = change(10, number, "I")["header__change_seq"]
-    data = pa.table({"id": [1], "p": ["a"]}, schema=kept_schema())
+    data = pa.table({"id": [1], "p": ["b" if number == 500 else "a"]}, schema=kept_schema())
     return data.append_column("__sequence", pa.array([seq])).append_column("__operation", pa.array(["U"]))

@@ -73,6 +73,15 @@ class HistoryEvents:
         """The smallest sequence of the events that count for which something holds; NULL: there are none."""
         return pc.min(self._read(ds.field(WHY).is_null() & which)[SEQUENCE])
 
+    @property
+    def newest(self) -> pa.Scalar:
+        """The greatest sequence of the events that count; NULL: there are none."""
+        return pc.max(self._sequences(ds.field(WHY).is_null()))
+
+    def sequences(self, since: str) -> pa.ChunkedArray:
+        """Those of all events from one on, of those set aside, too."""
+        return self._sequences(ds.field(SEQUENCE) >= since)
+
     def at_first(self) -> pa.Table:
         """The rows that were there before the first change, in a history that follows a change table."""
         return self._read(ds.field(WHY).is_null() & (ds.field(SEQUENCE) == FIRST))
@@ -159,6 +168,10 @@ class HistoryEvents:
     def _part(self, rows: pa.Table, number: int) -> list[lake.AddedFile]:
         rows = rows.append_column(BATCH, pa.array(np.full(rows.num_rows, number)))
         return lake.write_part(self.path, rows)
+
+    def _sequences(self, which: ds.Expression) -> pa.ChunkedArray:
+        kind = self.schema.field(SEQUENCE).type
+        return lake.dataset(self.delta).to_table(columns=[SEQUENCE], filter=which)[SEQUENCE].cast(kind)
 
     def _read(self, which: ds.Expression, *more: str) -> pa.Table:
         names = [*self.schema.names, *more]

@@ -26,14 +26,11 @@ from .base_rows import whole
 from .change_files import ChangeRows
 from .history_checks import refuse_own
 from .history_places import FOLLOWS
-from .history_progress import Followed
+from .history_progress import ANOTHER, Followed
 from .history_table import HistoryTable
 from .points import Place, Point
 
-_ANOTHER = (
-    "a history cannot go on across that: keep another one, in another folder, with `start=` behind it, and "
-    "the rows of before as `base=`"
-)
+_ANOTHER = f"a history cannot go on across that: {ANOTHER}"
 _BEGUN = "tailrace.begun"
 MOVED = "its row came from another key, and the image lacks columns that nothing tells"
 
@@ -97,12 +94,11 @@ def follow(
     under = None
     if last is None and base is not None:
         under = whole(changes.named(base), rules.columns, changes.name)
-    since = None if last is None else last.next(changes.files)
-    anew = last is not None and since is None
-    if anew:
-        _refuse_forgotten(path)
+    on = None if last is None else last.next(changes.files, path)
+    anew = on is not None and on.since is None
+    since = start if on is None or anew else on.since
     # Before anything is made: it may be refused.
-    found = _since(changes, last, start if since is None else since, rules, path)
+    found = _since(changes, last, since, rules, path)
     number = None if last is None else last.number
     layout = changes.layout_at(number) if last is not None or begun is None else begun.layout
     why = changes.broken(layout, found.seq[-1].as_py(), found.columns) if len(found) and layout else None
@@ -114,23 +110,14 @@ def follow(
     history.finish()  # the changes that are to come are told on top of its rows
     if under is not None:
         history.apply(_base(under, history.data))
-    now = Followed.upto(changes.files, found.seq[-1].as_py() if len(found) else None, last)
+    newest = found.seq[-1].as_py() if len(found) else None
+    now = Followed.upto(changes.files, newest, last, None if on is None else on.seq)
     # The first time, even if there are none: it tells from where on changes are needed. `start` does, too.
     if now != last and (len(found) or found.aside.num_rows or last is not None or start is None):
         before = history.events().at_first() if anew else history.current().table()
         events = [events_of(found, before), _unusable(found)]
         history.take(pa.concat_tables(events, promote_options="default"), now.progress)
     return history
-
-
-def _refuse_forgotten(path: str) -> None:
-    """Raises UnsupportedError when a history that is to read all changes again has forgotten some."""
-    if HistoryTable.open(path).events().horizon.is_valid:
-        raise UnsupportedError(
-            "changes came late, before others that the history has, and it has forgotten events (`forget`)",
-            where=path,
-            hint=_ANOTHER.removeprefix("a history cannot go on across that: "),
-        )
 
 
 def _marked(path: str) -> None:

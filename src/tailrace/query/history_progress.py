@@ -5,16 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from ..errors import UnsupportedError
 from ..lake import delta as lake
 from ..model import sequence
-from .change_files import ChangeRows
-from .history_events import flow_app
-from .history_table import EVENTS
+from ..model.change import PREFIX
+from .change_files import SEQ, ChangeRows
+from .history_events import HistoryEvents, flow_app
+from .history_table import EVENTS, HistoryTable
 from .points import Place, Point
 
 _NUMBER, _TIME, _MANY = flow_app("changes"), flow_app("changes/time"), flow_app("changes/rows")
+_OPER, _BEFORE = f"{PREFIX}change_oper", "B"
+ANOTHER = "keep another one, in another folder, with `start=` behind it, and the rows of before as `base=`"
+"""What to do when a history cannot go on."""
+
+
+@dataclass(frozen=True)
+class Onward:
+    """From where a history goes on.
+
+    Attributes:
+        since: the first place whose changes are new to it; None: any may be.
+        seq: the last change sequence that it has; None: not known.
+    """
+
+    since: Place | None
+    seq: str | None
 
 
 @dataclass(frozen=True)
@@ -45,24 +64,44 @@ class Followed:
         return Followed(number, seq, None if many < 0 else many)
 
     @staticmethod
-    def upto(files: ChangeRows, seq: str | None, last: Followed | None) -> Followed:
-        """With the changes up to a sequence (None: no more came)."""
-        newest = max(seq or "", (last and last.seq) or "")
+    def upto(files: ChangeRows, seq: str | None, last: Followed | None, had: str | None) -> Followed:
+        """With the changes up to a sequence (None: no more came), after those up to another one (`had`)."""
+        newest = max(seq or "", had or "")
         if not newest:
             return last or Followed(files.reached)
         return Followed(sequence.number_of(newest), newest, files.many(Point.of(newest)))
 
-    def next(self, files: ChangeRows) -> Place | None:
-        """From where on changes are new to the history; None: any may be. Numbers may begin anew, and rows
-        may come late: then the whole sequence tells what is new, and the number of rows whether some are."""
-        if self.seq is None:
-            return None if files.many(Point.of(self.number)) is not None else self.number + 1
-        many = files.many(Point.of(self.seq))
+    def next(self, files: ChangeRows, path: str) -> Onward:
+        """From where on changes are new to the history at a path. Numbers may begin anew, and rows may come
+        late: then the whole sequence tells what is new, and the number of rows whether some are.
+
+        Raises:
+            UnsupportedError: it is to read all changes again, and has forgotten some of its events.
+        """
+        many = files.many(Point.of(self.number if self.seq is None else self.seq))
         if many is None:
-            return self.number + 1
-        if self.many is None or many > self.many:
-            return None
-        return f"{int(self.seq) + 1:0{sequence.WIDTH}d}"
+            return Onward(self.number + 1, self.seq)
+        if self.seq is not None and self.many is not None and many <= self.many:
+            return Onward(_after(self.seq), self.seq)
+        return self._again(files, HistoryTable.open(path), self.many is not None)
+
+    def _again(self, files: ChangeRows, history: HistoryTable, late: bool) -> Onward:
+        """All changes again; where events are forgotten, those after the last one, if none came late."""
+        events = history.events()
+        horizon = events.horizon.as_py()
+        if horizon is None:
+            return Onward(None, self.seq)
+        newest = self.seq or events.newest.as_py()
+        if newest in (None, sequence.FIRST):
+            return Onward(self.number + 1, None)
+        if late or _untold(files, events, horizon, newest):
+            raise UnsupportedError(
+                "changes came late, before others that the history has, and it has forgotten events "
+                "(`forget`)",
+                where=history.path,
+                hint=ANOTHER,
+            )
+        return Onward(_after(newest), newest)
 
     @property
     def progress(self) -> Mapping[str, int]:
@@ -73,3 +112,14 @@ class Followed:
         if self.many is not None:
             noted[_MANY] = self.many
         return noted
+
+
+def _after(seq: str) -> str:
+    return f"{int(seq) + 1:0{sequence.WIDTH}d}"
+
+
+def _untold(files: ChangeRows, events: HistoryEvents, first: str, last: str) -> bool:
+    """Whether there is a change between two sequences, both included, of which no event tells."""
+    rows = files.rows(Point.of(first), Point.of(last), [SEQ, _OPER])
+    rows = rows.filter(pc.not_equal(rows[_OPER], _BEFORE))
+    return not pc.all(pc.is_in(rows[SEQ], value_set=events.sequences(first)), min_count=0).as_py()
