@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 import tailrace
 from tailrace.errors import UnsupportedError
@@ -178,6 +179,58 @@ def test_late_changes_are_refused_by_a_history_that_has_forgotten_events(tmp_pat
     with pytest.raises(UnsupportedError, match="changes came late") as error:
         kept_of(tmp_path)
     assert "keep another one, in another folder" in (error.value.hint or "")
+
+
+def went(path: Path, which: str) -> None:
+    """Rows that are moved away, or taken by retention."""
+    DeltaTable(str(path / "ct")).delete(which)
+
+
+def test_changes_that_come_late_are_added_where_others_went(tmp_path: Path) -> None:
+    """There are fewer rows up to the last change than before."""
+    came(tmp_path, *(change(10, n, "I", id=n, p="a") for n in (10, 20, 30)))
+    kept_of(tmp_path)
+    went(tmp_path, "id IN (10, 20)")
+    came(tmp_path, change(10, 15, "I", id=15, p="late"))
+    for _ in range(2):
+        assert versions(kept_of(tmp_path), "p") == [(10, "a"), (15, "late"), (20, "a"), (30, "a")]
+    assert kept_of(tmp_path).aside().rows() == []
+    before = kept_of(tmp_path).events().number
+    kept_of(tmp_path)
+    assert kept_of(tmp_path).events().number == before  # what is there by now is noted
+
+
+def test_an_image_that_rows_which_went_had_completed_stays(tmp_path: Path) -> None:
+    masked = {"header__column_mask": mask.encode([len(HEADERS)])}
+    came(
+        tmp_path,
+        change(10, 10, "U", id=1, p="new"),
+        change(10, 20, "B", id=1, **masked),
+        change(10, 20, "U", id=5, **masked),
+    )
+    want = [(1, "new"), (1, "old"), (5, "new")]
+    base = pa.table({"id": pa.array([1], pa.int32()), "p": ["old"]})
+    assert versions(kept_of(tmp_path, base=base), "p") == want
+    went(tmp_path, "p = 'new'")
+    came(tmp_path, change(10, 21, "I", id=6, p="next"))
+    for _ in range(2):
+        assert versions(kept_of(tmp_path), "p") == [*want, (6, "next")]
+    assert kept_of(tmp_path).aside().rows() == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_history_that_has_forgotten_events_goes_on_where_rows_went(tmp_path: Path, late: bool) -> None:
+    came(tmp_path, *(change(10, n, "I", id=n, p="a") for n in (10, 20, 30)))
+    kept_of(tmp_path).forget(20)
+    went(tmp_path, "id IN (10, 20)")
+    if late:
+        came(tmp_path, change(10, 25, "I", id=25, p="late"))
+        with pytest.raises(UnsupportedError, match="changes came late"):
+            kept_of(tmp_path)
+        return
+    came(tmp_path, change(11, 1, "I", id=1, p="next"))
+    for _ in range(2):
+        assert versions(kept_of(tmp_path), "p") == [(1, "next"), (10, "a"), (20, "a"), (30, "a")]
 
 
 def noted_alone(path: Path, *numbers: int) -> HistoryTable:

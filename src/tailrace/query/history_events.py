@@ -82,6 +82,15 @@ class HistoryEvents:
         """Those of all events from one on, of those set aside, too."""
         return self._sequences(ds.field(SEQUENCE) >= since)
 
+    def untold(self, found: pa.Table) -> pa.Table:
+        """Those of some events of whose key and sequence there is no event here."""
+        names = [*self.key, SEQUENCE]
+        have = lake.dataset(self.delta).to_table(columns=names, filter=ds.field(SEQUENCE).is_valid())
+        have = have.cast(pa.schema([self.schema.field(n) for n in names]))
+        numbered = found.select(names).cast(have.schema).append_column(BATCH, pa.array(np.arange(len(found))))
+        new = numbered.join(have, names, join_type="left anti")[BATCH]
+        return found.take(new.take(pc.sort_indices(new)))
+
     def at_first(self) -> pa.Table:
         """The rows that were there before the first change, in a history that follows a change table."""
         return self._read(ds.field(WHY).is_null() & (ds.field(SEQUENCE) == FIRST))

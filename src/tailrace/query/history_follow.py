@@ -26,7 +26,7 @@ from .base_rows import whole
 from .change_files import ChangeRows
 from .history_checks import refuse_own
 from .history_places import FOLLOWS
-from .history_progress import ANOTHER, Followed
+from .history_progress import ANOTHER, Followed, Onward
 from .history_table import HistoryTable
 from .points import Place, Point
 
@@ -95,8 +95,7 @@ def follow(
     if last is None and base is not None:
         under = whole(changes.named(base), rules.columns, changes.name)
     on = None if last is None else last.next(changes.files, path)
-    anew = on is not None and on.since is None
-    since = start if on is None or anew else on.since
+    since = start if on is None or on.since is None else on.since
     # Before anything is made: it may be refused.
     found = _since(changes, last, since, rules, path)
     number = None if last is None else last.number
@@ -114,10 +113,17 @@ def follow(
     now = Followed.upto(changes.files, newest, last, None if on is None else on.seq)
     # The first time, even if there are none: it tells from where on changes are needed. `start` does, too.
     if now != last and (len(found) or found.aside.num_rows or last is not None or start is None):
-        before = history.events().at_first() if anew else history.current().table()
-        events = [events_of(found, before), _unusable(found)]
-        history.take(pa.concat_tables(events, promote_options="default"), now.progress)
+        history.take(_told(found, history, on), now.progress)
     return history
+
+
+def _told(found: ChangeArrays, history: HistoryTable, on: Onward | None) -> pa.Table:
+    """The events of the changes that were found, and those that no question can use."""
+    there, anew = history.events(), on is not None and on.since is None
+    events = events_of(found, there.at_first() if anew else history.current().table())
+    if on is not None and on.fewer and found.sparse:
+        events = there.untold(events)  # what had completed their images may be gone
+    return pa.concat_tables([events, _unusable(found)], promote_options="default")
 
 
 def _marked(path: str) -> None:

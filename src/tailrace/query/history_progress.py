@@ -30,10 +30,12 @@ class Onward:
     Attributes:
         since: the first place whose changes are new to it; None: any may be.
         seq: the last change sequence that it has; None: not known.
+        fewer: whether changes that it has are in the change table no longer.
     """
 
     since: Place | None
     seq: str | None
+    fewer: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Followed:
 
     def next(self, files: ChangeRows, path: str) -> Onward:
         """From where on changes are new to the history at a path. Numbers may begin anew, and rows may come
-        late: then the whole sequence tells what is new, and the number of rows whether some are.
+        late: then the whole sequence tells what is new, and another number of rows that some may be.
 
         Raises:
             UnsupportedError: it is to read all changes again, and has forgotten some of its events.
@@ -81,20 +83,21 @@ class Followed:
         many = files.many(Point.of(self.number if self.seq is None else self.seq))
         if many is None:
             return Onward(self.number + 1, self.seq)
-        if self.seq is not None and self.many is not None and many <= self.many:
+        if self.seq is not None and self.many is not None and many == self.many:
             return Onward(_after(self.seq), self.seq)
-        return self._again(files, HistoryTable.open(path), self.many is not None)
+        return self._again(files, HistoryTable.open(path), many - (many if self.many is None else self.many))
 
-    def _again(self, files: ChangeRows, history: HistoryTable, late: bool) -> Onward:
-        """All changes again; where events are forgotten, those after the last one, if none came late."""
+    def _again(self, files: ChangeRows, history: HistoryTable, more: int) -> Onward:
+        """All changes again, when there are `more` than noted (or fewer); where events are forgotten, those
+        after the last one, if none came late."""
         events = history.events()
         horizon = events.horizon.as_py()
         if horizon is None:
-            return Onward(None, self.seq)
+            return Onward(None, self.seq, fewer=more < 0)
         newest = self.seq or events.newest.as_py()
         if newest in (None, sequence.FIRST):
             return Onward(self.number + 1, None)
-        if late or _untold(files, events, horizon, newest):
+        if more > 0 or _untold(files, events, horizon, newest):
             raise UnsupportedError(
                 "changes came late, before others that the history has, and it has forgotten events "
                 "(`forget`)",
