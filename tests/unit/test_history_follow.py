@@ -17,8 +17,11 @@ from tailrace.lake import delta as lake
 from tailrace.model import mask, sequence
 from tailrace.model.change import HEADERS, Column, Relation
 from tailrace.model.types import header_schema, schema_of
+from tailrace.query.change_files import ChangeFiles
 from tailrace.query.history_places import FOLLOWS
+from tailrace.query.history_progress import Followed
 from tailrace.query.history_table import HistoryTable
+from tailrace.query.points import Point
 from tailrace.store.tables import ensure
 
 from ..ending import ends
@@ -231,6 +234,44 @@ def test_a_history_that_has_forgotten_events_goes_on_where_rows_went(tmp_path: P
     came(tmp_path, change(11, 1, "I", id=1, p="next"))
     for _ in range(2):
         assert versions(kept_of(tmp_path), "p") == [(1, "next"), (10, "a"), (20, "a"), (30, "a")]
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Where the rows of change tables were counted up to, by count."""
+    made: list[str] = []
+    count = ChangeFiles.many
+
+    def counted(self: ChangeFiles, upto: Point) -> int | None:
+        made.append(upto.text)
+        return count(self, upto)
+
+    monkeypatch.setattr(ChangeFiles, "many", counted)
+    return made
+
+
+def test_rows_are_counted_once_a_call(tmp_path: Path, counts: list[str]) -> None:
+    """What was read is not counted again."""
+    came(tmp_path, *(change(10, n, o, id=1, p="a") for n, o in ((10, "I"), (20, "B"), (20, "U"))))
+    seen = []
+    for more in (
+        (),
+        [change(10, 30, "B", id=1), change(10, 30, "U", id=2, p="b")],
+        [change(10, 25, "U", id=1, p="late")],
+        [change(10, 40, "X", id=3)],  # it is set aside, and there
+        (),
+    ):
+        came(tmp_path, *more)
+        kept_of(tmp_path)
+        followed = Followed.of(str(tmp_path / "kept"))
+        assert followed is not None
+        seen.append((len(counts), followed.number, followed.many))
+        counts.clear()
+    assert seen == [(0, 20, 3), (1, 30, 5), (1, 30, 6), (2, 30, 6), (2, 30, 6)]
+    came(tmp_path / "later", *(change(10, n, "I", id=n, p="a") for n in (10, 20, 30)))
+    kept_of(tmp_path / "later", start=20, base=pa.table({"id": pa.array([10], pa.int32()), "p": ["a"]}))
+    followed = Followed.of(str(tmp_path / "later" / "kept"))
+    assert followed is not None and (len(counts), followed.many) == (1, 3)
 
 
 def noted_alone(path: Path, *numbers: int) -> HistoryTable:

@@ -57,8 +57,12 @@ class ChangeRows(Protocol):
     def reached(self) -> int:
         """The greatest change number that it is known to have, or to have had; 0: none."""
 
-    def many(self, upto: Point) -> int | None:
-        """How many rows there are up to a place; None: change numbers rise, and no row comes late."""
+    @property
+    def rising(self) -> bool:
+        """Whether change numbers rise, and no row comes late."""
+
+    def many(self, upto: Point) -> int:
+        """How many rows there are up to a place."""
 
     def bad(self, start: Point | None, end: Point | None) -> pa.Table | None:
         """Rows that are no changes, with the reason in `why`; None: there are none."""
@@ -192,11 +196,14 @@ class ChangeFiles:
             return 0
         return 1 if low <= span.low and span.high <= high else 0.5
 
-    def many(self, upto: Point) -> int | None:
-        """How many rows there are up to a place; None for what a task stores, where no row comes late."""
-        if self.delta is None or lake.reached(self.delta, STORE_APP) >= 0:
-            return None
-        return int(lake.dataset(self.delta).count_rows(filter=upto.upto()))
+    @property
+    def rising(self) -> bool:
+        """In what a task stores change numbers rise, and no row comes late."""
+        return self.delta is None or lake.reached(self.delta, STORE_APP) >= 0
+
+    def many(self, upto: Point) -> int:
+        """How many rows there are up to a place."""
+        return 0 if self.delta is None else int(lake.dataset(self.delta).count_rows(filter=upto.upto()))
 
     def bad(self, start: Point | None, end: Point | None) -> pa.Table | None:
         """Rows that are no changes: tailrace keeps those apart."""

@@ -109,8 +109,7 @@ def follow(
     history.finish()  # the changes that are to come are told on top of its rows
     if under is not None:
         history.apply(_base(under, history.data))
-    newest = found.seq[-1].as_py() if len(found) else None
-    now = Followed.upto(changes.files, newest, last, None if on is None else on.seq)
+    now = Followed.upto(changes.files, found, since, last, on)
     # The first time, even if there are none: it tells from where on changes are needed. `start` does, too.
     if now != last and (len(found) or found.aside.num_rows or last is not None or start is None):
         history.take(_told(found, history, on), now.progress)

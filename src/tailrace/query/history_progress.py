@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from ..engine.change_arrays import ChangeArrays
 from ..errors import UnsupportedError
 from ..lake import delta as lake
 from ..model import sequence
@@ -30,11 +31,13 @@ class Onward:
     Attributes:
         since: the first place whose changes are new to it; None: any may be.
         seq: the last change sequence that it has; None: not known.
+        rows: how many there are up to that in the change table; None: they were not counted.
         fewer: whether changes that it has are in the change table no longer.
     """
 
     since: Place | None
     seq: str | None
+    rows: int | None = None
     fewer: bool = False
 
 
@@ -66,12 +69,20 @@ class Followed:
         return Followed(number, seq, None if many < 0 else many)
 
     @staticmethod
-    def upto(files: ChangeRows, seq: str | None, last: Followed | None, had: str | None) -> Followed:
-        """With the changes up to a sequence (None: no more came), after those up to another one (`had`)."""
-        newest = max(seq or "", had or "")
+    def upto(
+        files: ChangeRows, found: ChangeArrays, since: Place | None, last: Followed | None, on: Onward | None
+    ) -> Followed:
+        """With the changes that were found from a place on (None: all)."""
+        newest = max(found.seq[-1].as_py() if len(found) else "", (on and on.seq) or "")
         if not newest:
             return last or Followed(files.reached)
-        return Followed(sequence.number_of(newest), newest, files.many(Point.of(newest)))
+        number = sequence.number_of(newest)
+        if files.rising:
+            return Followed(number, newest)
+        before = 0 if since is None else None if on is None else on.rows
+        if before is None or found.aside.num_rows:  # bad ones among those do not count
+            return Followed(number, newest, files.many(Point.of(newest)))
+        return Followed(number, newest, before + len(found))
 
     def next(self, files: ChangeRows, path: str) -> Onward:
         """From where on changes are new to the history at a path. Numbers may begin anew, and rows may come
@@ -80,20 +91,20 @@ class Followed:
         Raises:
             UnsupportedError: it is to read all changes again, and has forgotten some of its events.
         """
-        many = files.many(Point.of(self.number if self.seq is None else self.seq))
-        if many is None:
+        if files.rising:
             return Onward(self.number + 1, self.seq)
-        if self.seq is not None and self.many is not None and many == self.many:
-            return Onward(_after(self.seq), self.seq)
-        return self._again(files, HistoryTable.open(path), many - (many if self.many is None else self.many))
+        rows = None if self.seq is None else files.many(Point.of(self.seq))
+        if self.seq is not None and rows == self.many:
+            return Onward(_after(self.seq), self.seq, rows)
+        return self._again(files, HistoryTable.open(path), rows)
 
-    def _again(self, files: ChangeRows, history: HistoryTable, more: int) -> Onward:
-        """All changes again, when there are `more` than noted (or fewer); where events are forgotten, those
+    def _again(self, files: ChangeRows, history: HistoryTable, rows: int | None) -> Onward:
+        """All changes again, when there are more or fewer rows than noted; where events are forgotten, those
         after the last one, if none came late."""
-        events = history.events()
+        events, more = history.events(), 0 if rows is None or self.many is None else rows - self.many
         horizon = events.horizon.as_py()
         if horizon is None:
-            return Onward(None, self.seq, fewer=more < 0)
+            return Onward(None, self.seq, rows, more < 0)
         newest = self.seq or events.newest.as_py()
         if newest in (None, sequence.FIRST):
             return Onward(self.number + 1, None)
@@ -104,7 +115,7 @@ class Followed:
                 where=history.path,
                 hint=ANOTHER,
             )
-        return Onward(_after(newest), newest)
+        return Onward(_after(newest), newest, rows)
 
     @property
     def progress(self) -> Mapping[str, int]:

@@ -54,8 +54,13 @@ class SparkChanges:
         """Whether there are rows between two places."""
         return not self._good(start, end).isEmpty()
 
+    @property
+    def rising(self) -> bool:
+        """A vendor's numbers may begin anew, and rows come late."""
+        return False
+
     def many(self, upto: Point) -> int:
-        """How many rows there are up to a place: numbers may begin anew, and rows come late."""
+        """How many rows there are up to a place: a job over all of them."""
         return self._good(None, upto).count()
 
     def bad(self, start: Point | None, end: Point | None) -> pa.Table | None:
