@@ -267,7 +267,7 @@ def test_a_removed_table_has_no_rows_of_later_places(tmp_path: Path, kind: str) 
         lambda: asked.net(of(20), of(50)),
         lambda: task.cut(of(30), [ITEM]),
         lambda: task.cut(None, [ITEM]),
-        lambda: task.transactions(of(12), of(50)),
+        lambda: task.transactions(of(12), of(50), [ITEM]),
     ):
         with pytest.raises(GapError, match=r"after change number 13 .* captured no longer") as error:
             question()
@@ -278,6 +278,21 @@ def test_a_removed_table_has_no_rows_of_later_places(tmp_path: Path, kind: str) 
     assert len(asked.changes(of(12)).rows()) == len(asked.changes(None, of(13)).rows()) == 2
     assert [r["name"] for r in asked.diff(of(12)).rows()] == ["b", "c"]
     assert len(task.transactions().rows()) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_transactions_of_all_tables_have_a_removed_one_up_to_its_removal(tmp_path: Path, kind: str) -> None:
+    of, home = KINDS[kind], begun(tmp_path)
+    order(home, 1, orders.REMOVE, 15)
+    ledger.write_stored(home.task.control_path("stored"), Stored(50, seq(50), position(50), at(50)), {})
+    task = tailrace.open(home.file)
+    for start, end, want in ((12, 50, ["12", "13"]), (13, 30, ["13"]), (12, 12, ["12"]), (20, 50, [])):
+        found = task.transactions(of(start), of(end)).rows()
+        assert [r["transaction_id"] for r in found] == want
+    assert task.sql('SELECT * FROM transactions(start => 12, "end" => 50)').rows()
+    order(home, 2, orders.ADD, 17)
+    with pytest.raises(GapError, match="never captured"):
+        task.transactions(of(12), of(50))
 
 
 def test_changes_that_came_before_the_new_baseline_began_are_within_the_gap(tmp_path: Path) -> None:

@@ -114,11 +114,21 @@ class OpenTask:
     ) -> Result:
         """Who changed what together, over all tables or those that are named (patterns); see
         `engine.transactions.transactions`. Those that are not stored as a whole yet are left
-        out, and tables that are only tracked, unless they are named: that is an error."""
+        out.
+
+        Where no tables are named, a table that was removed is in the answer up to its removal, and one that
+        is only tracked is left out.
+
+        Raises:
+            GapError: changes of a table in the range were never captured; a table that is named was removed
+                before the range ends.
+            UnsupportedError: a table that is named is only tracked.
+        """
         from ..engine.transactions import transactions
 
-        names = self._matching(tables) if tables else self.tables
-        asked = {n: one for n in names if not (one := self.table(n)).only_tracked or tables}
+        asked = {n: self.table(n) for n in (self._matching(tables) if tables else self.tables)}
+        if not tables:
+            asked = {n: one.until_removed for n, one in asked.items() if not one.only_tracked}
         # Read before the tables, which are stored one after the other: all have what was stored by then.
         stored = self.finalized_until
         whole = sequence.FIRST if stored is None else stored.change_seq

@@ -79,6 +79,12 @@ class TaskTable(TableChanges):
         """Whether its changes are in `tracking` alone: its policy is below level 2, and always was."""
         return self.files.delta is None and self._task.policy(self.name).level < MEDIUM
 
+    @property
+    def until_removed(self) -> TaskTable:
+        """The same table, whose ranges may end after its removal: they have what there is of it."""
+        gaps = tuple(gap for gap in self.files.gaps if gap.ends)
+        return replace(self, files=replace(self.files, gaps=gaps))
+
     def _found(
         self,
         start: Place | None,
