@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from deltalake import DeltaTable
 
 from tailrace.apply.plan import TableBatch
 from tailrace.apply.targets.delta.target import DeltaTarget
+from tailrace.errors import ConcurrentCommitError
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 
@@ -38,3 +40,33 @@ def test_it_is_not_known_when_the_log_is_cleaned_up(tmp_path: Path) -> None:
     for version in (0, 1):
         (Path(path) / "_delta_log" / f"{version:020d}.json").unlink()
     assert [version_of(target, upto) for upto in (4, 6, 9)] == [-1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("step", "passes"), [("nothing", True), ("properties", True), ("delete", False), ("two", False)]
+)
+def test_a_commit_of_somebody_else_is_not_taken_for_a_step_of_ours(
+    tmp_path: Path, step: str, passes: bool
+) -> None:
+    """A purge commits nothing where no file has deletion vectors; a DELETE that comes just then changes rows."""
+    target = DeltaTarget(None, str(tmp_path), app_id="x")  # type: ignore[arg-type]
+    path = target.path("s.t")
+    lake.append(path, pa.table({"id": pa.array([1, 2], pa.int32())}))
+    before = DeltaTable(path)
+    batch = TableBatch.there("s.t", RELATION, 9)
+    batch = replace(batch, looked=before.version())
+
+    def done(*_: object) -> None:
+        if step in ("properties", "two"):
+            DeltaTable(path).alter.set_table_properties(
+                {"delta.deletedFileRetentionDuration": "interval 1 week"}
+            )
+        if step in ("delete", "two"):
+            DeltaTable(path).delete("id = 1")
+
+    if passes:
+        found, table = target._after(done, batch, before)
+        assert found.looked == table.version() == DeltaTable(path).version()
+    else:
+        with pytest.raises(ConcurrentCommitError):
+            target._after(done, batch, before)
