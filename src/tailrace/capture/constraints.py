@@ -34,7 +34,8 @@ AGAIN_S = 3600.0
 _LOCK_WAIT = "5s"
 _TARGETS = """
 SELECT p."table", p.target, p.layout, to_regclass(p.target)::oid::bigint, {notes}
-FROM {progress} p WHERE p.task = %s AND p.part = '' AND NOT p.adopted
+FROM {progress} p WHERE p.task = %s AND coalesce(to_jsonb(p) ->> 'part', '') = ''
+    AND NOT coalesce((to_jsonb(p) ->> 'adopted')::boolean, false)
     AND to_regclass(p.target)::oid::bigint = coalesce({noted}, to_regclass(p.target)::oid::bigint)
 ORDER BY 1
 """
