@@ -152,11 +152,14 @@ def test_a_target_of_an_earlier_release_can_be_dropped(
     assert db.execute("table tailrace.tailrace_progress").fetchall() == []
 
 
+@pytest.mark.parametrize("older", [False, True])
 def test_who_may_not_alter_the_progress_goes_on(
-    place: Place, db: psycopg.Connection, caplog: pytest.LogCaptureFixture
+    place: Place, db: psycopg.Connection, caplog: pytest.LogCaptureFixture, older: bool
 ) -> None:
     lands(place, 1, 2)
     db.execute("alter table tailrace.tailrace_progress drop relid")
+    if older:
+        db.execute("alter table tailrace.tailrace_progress drop adopted")
     role = f"r{db.info.dbname}"
     db.execute(f"create role {role}; grant usage on schema tailrace to {role}".encode())
     db.execute(f"grant select, insert, update, delete on all tables in schema tailrace to {role}".encode())
@@ -165,11 +168,12 @@ def test_who_may_not_alter_the_progress_goes_on(
         on.execute(f"set role {role}".encode())
         for _ in range(2):
             assert progress.to_go_on(on, RELATION.table) is not None
-        with on.transaction():  # a new baseline, too
-            progress.prepare(on)
-            progress.begin(on, RELATION.table, RELATION, 7)
+        if not older:
+            with on.transaction():  # a new baseline, too
+                progress.prepare(on)
+                progress.begin(on, RELATION.table, RELATION, 7)
         found = progress.read(on, RELATION.table)
-        assert found is not None and (found.upto, found.noted) == (7, False)
+        assert found is not None and (found.upto, found.noted) == (2 if older else 7, False)
     (said,) = [r.getMessage() for r in caplog.records]
     assert said.endswith('ALTER TABLE "tailrace"."tailrace_progress" ADD COLUMN relid oid')
     db.execute(f"drop owned by {role}; drop role {role}".encode())

@@ -58,7 +58,7 @@ def test_a_pause_outlives_a_baseline() -> None:
     assert after("pause", "resync", taken=Taken(order=2)).held == "paused"
 
 
-@pytest.mark.parametrize("first", [("pause", "suspend"), ("suspend", "pause")])
+@pytest.mark.parametrize("first", [("pause:1", "suspend"), ("suspend", "pause:1")])
 def test_a_pause_outlives_a_suspension_that_a_baseline_ends(first: tuple[str, str]) -> None:
     """`pause` and `suspend` may come at the same moment."""
     assert (after(*first).held, after(*first).why) == ("suspended", "suspend!")
@@ -68,6 +68,22 @@ def test_a_pause_outlives_a_suspension_that_a_baseline_ends(first: tuple[str, st
     assert after(*first, "resume") == TableControl("s.t")
     assert after(*first, "resume", "suspend", "resync", taken=Taken(order=5)).held == ""
     assert after(*first, "remove", "add", taken=Taken(order=4)).held == ""
+
+
+@pytest.mark.parametrize("first", [("pause", "suspend"), ("suspend", "pause")])
+def test_tables_that_went_on_under_an_earlier_release_go_on(first: tuple[str, str]) -> None:
+    """Its pauses ended with the suspension, and its orders may be kept."""
+    assert after(*first).held == "suspended"
+    assert after(*first, "resync", taken=Taken(order=3)).held == ""
+    assert after(*first, "resync", "pause:1", "suspend", "resync", taken=Taken(order=6)).held == "paused"
+
+
+def test_pauses_of_today_last(tmp_path: Path) -> None:
+    path = str(tmp_path / "orders")
+    for action in ("pause", "suspend", "resync"):
+        tables.give(path, action, ["s.t"], why=action, who="me")
+    done = states(tables.read(path), {"s.t": Taken(order=3)})["s.t"]
+    assert (done.held, done.why) == ("paused", "pause")
 
 
 def test_apply_waits_from_the_landing_of_a_baseline_until_it_is_recorded() -> None:

@@ -13,7 +13,7 @@ after any restart. Its columns:
 | `action` | string | a name in `ACTIONS` |
 | `why` | string | the reason, in words |
 | `who` | string | the user of the command, or the part of tailrace: `apply`, `ddl`, `capture` |
-| `baseline` | bigint | `land` only: the number of the baseline |
+| `baseline` | bigint | `land`: the number of the baseline; `pause`: 1, as it holds on under a suspension |
 | `target` | string | `rename`, `renamed` only: the name that the target gets, or has got |
 
 A table that asks for a baseline gets one: the `baselines` record names the order that it answers.
@@ -71,6 +71,9 @@ SCHEMA = pa.schema(
 )  # fmt: skip
 APP = "tailrace/orders"
 _HELD = {PAUSE: PAUSED, SUSPEND: SUSPENDED}
+_LASTS = 1
+"""In `baseline` of a pause: it holds on under a suspension. (Earlier releases ended it with that; the tables
+that went on then are to go on now.)"""
 _TRIES = 100
 
 
@@ -176,7 +179,7 @@ def give(
         there, now = lake.progress(path, APP), dt.datetime.now(dt.timezone.utc)
         orders = [
             {"number": n, "ordered_at": now, "table": t, "action": action, "why": why, "who": who,
-             "baseline": baseline, "target": target}
+             "baseline": _LASTS if action == PAUSE else baseline, "target": target}
             for n, t in enumerate(wanted, max(there, 0) + 1)
         ]  # fmt: skip
         upto = max(there, 0) + len(orders)
@@ -288,7 +291,10 @@ def followed(state: TableControl, one: Order, taken: Answered | None) -> TableCo
         return state
     if one.action in (PAUSE, SUSPEND):
         stays = one.action == PAUSE and state.held == SUSPENDED
-        state = replace(state, pause=one) if one.action == PAUSE else state
+        if one.action == PAUSE and (one.baseline == _LASTS or not stays):
+            state = replace(state, pause=one)
+        elif state.pause is not None and state.pause.baseline != _LASTS:
+            state = replace(state, pause=None)
         return state if stays else replace(state, **said, held=_HELD[one.action])
     if one.action in (RESYNC, RESYNC_EXACT, ADD, ANEW):
         return _asked(state, said, one, taken is not None and taken.order >= one.number)

@@ -124,7 +124,8 @@ class Progress:
         """Notes the number of a target that an earlier release has made, or that was declared to be the one
         (NULL)."""
         with session.transaction():
-            self.prepare(session)
+            if not self._has(session, "relid"):
+                relid_column.add(session, self._place.label, self._table)
             if self._has(session, "relid"):
                 mine = f"{self._of(table)} AND target = {literal(self.target(table))} AND relid IS NULL"
                 number = there(*self.split(table))
@@ -209,12 +210,13 @@ class Progress:
     def prepare(self, session: Session) -> None:
         """Makes schema and table when they are not there (needs a transaction: one at a time does it); brings
         one of an earlier release up to date, for the numbers of targets as far as that can be done now."""
-        if self._has(session, "relid"):
-            return
-        if self._has(session, "adopted") and self._has(session, "part"):
-            relid_column.add(session, self._place.label, self._table)
+        lacks = [name for name in ("relid", "adopted", "part") if not self._has(session, name)]
+        if not lacks:
             return
         one_at_a_time(session)
+        if lacks == ["relid"]:
+            relid_column.add(session, self._place.label, self._table)
+            return
         make_schema(session, self._place.control)
         session.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({_COLUMNS})".encode())
         if not self._has(session, "part"):
