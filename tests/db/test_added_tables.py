@@ -74,27 +74,32 @@ def test_a_table_that_may_not_be_read_yet_waits_and_the_others_go_on(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["s.b", "u.b"], ids=["to the table", "to its schema"])
 def test_a_suspended_table_that_lost_its_rights_keeps_no_task_from_starting(
-    db: psycopg.Connection, database: str, role: str, tmp_path: Path
+    db: psycopg.Connection, database: str, role: str, tmp_path: Path, name: str
 ) -> None:
-    made = "create table s.b (id int primary key); insert into s.b values (1)"
-    rights = f"grant select on s.b to {role}; alter publication tailrace_t add table only s.b"
+    made = f"create table {name} (id int primary key); insert into {name} values (1)"
+    rights = f"grant select on {name} to {role}; alter publication tailrace_t add table only {name}"
+    gone = f"drop table {name}"
+    if name == "u.b":
+        made, rights = f"create schema u; {made}", f"grant usage on schema u to {role}; {rights}"
+        gone = "drop schema u cascade"
     db.execute(f"{made}; {rights}")
     url = database.replace("postgres@", f"{role}@")
     path = tmp_path / "t.yaml"
-    path.write_text(f"name: t\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: ['s.*']}}\n")
+    path.write_text(f"name: t\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: ['s.*', 'u.*']}}\n")
     task = load(path)
     Capture(task, once=True).run()
-    db.execute(f"drop table s.b; {made}; insert into s.a values (1)")
-    orders.suspend(task.orders_path, "s.b", MISSING)  # as capture does while it runs
+    db.execute(f"{gone}; {made}; insert into s.a values (1)")
+    orders.suspend(task.orders_path, name, MISSING)  # as capture does while it runs
     before_run(task, lambda: None)  # type: ignore[arg-type, return-value]
     before = log.state(task.log_path).number
     Capture(task, once=True).run()
     assert log.state(task.log_path).number > before
     db.execute(rights)
-    orders.resync(task.orders_path, "s.b", "made again", who="me")
+    orders.resync(task.orders_path, name, "made again", who="me")
     Capture(task, once=True).run()
-    assert ledger.baseline_numbers(task.control_path("baselines")) == {"s.a": 1, "s.b": 2}
+    assert ledger.baseline_numbers(task.control_path("baselines")) == {"s.a": 1, name: 2}
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from ...errors import ConfigError, TableMovedError
 from ...model.change import Relation
 from ...model.nearest import meant
 from ...wire.pgmessages import RelationColumn, RelationMessage
-from .connect import Session, quoted_table
+from .connect import Session, oid_of, quoted_table
 from .evidence import LiveColumn, LiveTable, Look, Moment, XidSnapshot
 from .layout import USING, Bracket, TypeInfo, Types, catalogued, layout, retyped, unknown
 from .timeline import Timeline
@@ -76,11 +76,11 @@ select c.oid::bigint, c.typmod, format_type(c.oid, c.typmod), t.typname, n.nspna
 from chain c join pg_type t on t.oid = c.base join pg_namespace n on n.oid = t.typnamespace
 where t.typtype <> 'd'
 """
-_WHOLE = """
+_WHOLE = f"""
 select array(select attname::text from pg_attribute where attrelid = r.prrelid and attnum > 0
   and not attisdropped and attgenerated in ('', coalesce(to_jsonb(p) ->> 'pubgencols', '')))
 from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
-where p.pubname = %s and r.prrelid = to_regclass(%s) and to_jsonb(r) ->> 'prattrs' is null
+where p.pubname = %s and r.prrelid = {oid_of("%s")} and to_jsonb(r) ->> 'prattrs' is null
 """
 """The columns sent of a table that a publication names without a list of columns."""
 _KINDS = {"e": "enum", "c": "composite", "r": "range", "m": "multirange"}
@@ -124,7 +124,7 @@ def names(session: Session, relids: Sequence[int]) -> dict[int, str]:
 def oids(session: Session, tables: Sequence[str]) -> list[int]:
     """The oids of `schema.table` names, for existing tables."""
     names = [quoted_table(table) for table in tables]
-    rows = session.execute("select to_regclass(t)::oid::bigint from unnest(%s::text[]) t", (names,))
+    rows = session.execute(f"select {oid_of('t')}::bigint from unnest(%s::text[]) t", (names,))
     return [oid for (oid,) in rows if oid is not None]
 
 
@@ -133,7 +133,7 @@ def columns(session: Session, tables: Sequence[str]) -> dict[str, list[str]]:
     rows = session.execute(
         "select t.name, array_agg(a.attname::text order by a.attnum)"
         " from unnest(%s::text[], %s::text[]) as t(name, sql)"
-        " join pg_attribute a on a.attrelid = to_regclass(t.sql) and a.attnum > 0 and not a.attisdropped"
+        f" join pg_attribute a on a.attrelid = {oid_of('t.sql')} and a.attnum > 0 and not a.attisdropped"
         " group by t.name",
         (list(tables), [quoted_table(table) for table in tables]),
     )
@@ -233,9 +233,9 @@ def announced(
 def relation(session: Session, table: str, publication: str | None, overrides: Mapping[str, str]) -> Relation:
     """The current layout of a table, with the columns that the publication sends, or would send if it had the
     table. TableMovedError if there is no such table."""
-    rows = session.execute(
-        f"{_LIVE} where c.oid = to_regclass(%s) order by a.attnum", (publication, quoted_table(table))
-    ).fetchall()
+    name = quoted_table(table)
+    query = f"{_LIVE} where c.oid = {oid_of('%s')} order by a.attnum"
+    rows = session.execute(query, (publication, name, name)).fetchall()
     if not rows:
         raise TableMovedError(f"there is no table {table}", where=table, hint="it was dropped or renamed")
     live = _live(rows)
@@ -275,13 +275,14 @@ def published_columns(session: Session, table: str, publication: str | None) -> 
     if publication is None or session.info.server_version < 150000:
         return None
     # `pg_publication_tables` works out all tables of a publication, whichever is asked for.
-    if row := session.execute(_WHOLE, (publication, quoted_table(table))).fetchone():
+    sql = quoted_table(table)
+    if row := session.execute(_WHOLE, (publication, sql, sql)).fetchone():
         return set(row[0])
     schema, name = table.split(".", 1)
     row = session.execute(
         "select attnames::text[], array(select attname::text from pg_attribute where attgenerated <> ''"
-        " and attrelid = to_regclass(%s) and current_setting('server_version_num')::int < 180000)"
+        f" and attrelid = {oid_of('%s')} and current_setting('server_version_num')::int < 180000)"
         " from pg_publication_tables where pubname = %s and schemaname = %s and tablename = %s",
-        (quoted_table(table), publication, schema, name),
+        (sql, sql, publication, schema, name),
     ).fetchone()
     return None if row is None else set(row[0]) - set(row[1])

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base import NO_COLUMNS, OR_LEAVE_OUT, Finding
 from . import catalog
-from .connect import Session, quoted_table
+from .connect import Session, oid_of, quoted_table
 
 _TABLES = """
 select t.name, c.relkind, c.relpersistence, c.relreplident,
@@ -25,9 +25,9 @@ from unnest(%s::text[], %s::text[], %s::text[]) as t(name, schema, relation)
 left join (pg_class c join pg_namespace n on n.oid = c.relnamespace)
   on n.nspname = t.schema and c.relname = t.relation
 """
-_UNLOGGED = """
+_UNLOGGED = f"""
 select t.name, l.oid::regclass::text from unnest(%s::text[], %s::text[]) as t(name, sql)
-  join pg_class c on c.oid = to_regclass(t.sql) and c.relkind = 'p'
+  join pg_class c on c.oid = {oid_of("t.sql")} and c.relkind = 'p'
   cross join lateral pg_partition_tree(c.oid) p
   join pg_class l on l.oid = p.relid and p.isleaf and l.relpersistence = 'u'
 order by 1, 2

@@ -230,6 +230,19 @@ def border(value: int) -> int:
     return value & ~7
 
 
+def oid_of(name: str) -> str:
+    """SQL of the oid of the table whose quoted name an expression gives (NULL: there is none). `to_regclass`
+    fails where the role may not use the schema.
+
+    >>> oid_of("t.sql").count("parse_ident(t.sql)")
+    2
+    """
+    return (
+        "(select o.oid from pg_class o join pg_namespace s on s.oid = o.relnamespace"
+        f" where s.nspname = (parse_ident({name}))[1] and o.relname = (parse_ident({name}))[2])"
+    )
+
+
 def quoted(name: str) -> str:
     """An SQL identifier, always quoted.
 

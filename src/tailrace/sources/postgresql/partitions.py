@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 import psycopg
 
 from ..base import Partitions
-from .connect import Session, quoted_table
+from .connect import Session, oid_of, quoted_table
 
-_TREE = """
+_TREE = f"""
 with recursive tree as (
   select a.name, i.inhrelid as relid, i.xmin as xid, i.cmin as command
   from unnest(%s::text[], %s::text[]) as a(name, sql)
-    join pg_class c on c.oid = to_regclass(a.sql) and c.relkind = 'p'
+    join pg_class c on c.oid = {oid_of("a.sql")} and c.relkind = 'p'
     left join pg_inherits i on i.inhparent = c.oid and not i.inhdetachpending
   union all
   select t.name, i.inhrelid, i.xmin, i.cmin
@@ -50,10 +50,10 @@ select exists (select from only {leaf} r where r.ctid < '({pages},0)' and (
   or r.xmin::text = '{xid}' and r.xmax = 0 and r.cmin::text::bigint < {command}))
 """
 """A row that a later transaction has locked has lost its command, hence xmax."""
-_ROOTS = """
+_ROOTS = f"""
 select t.name, n.nspname || '.' || r.relname
 from unnest(%s::text[], %s::text[]) as t(name, sql)
-  join pg_class c on c.oid = to_regclass(t.sql) and c.relispartition
+  join pg_class c on c.oid = {oid_of("t.sql")} and c.relispartition
   cross join lateral pg_partition_ancestors(c.oid) a
   join pg_publication p on p.pubname = %s
   join lateral pg_get_publication_tables(p.pubname) there on there.relid = a.relid and a.relid <> c.oid
