@@ -274,6 +274,23 @@ def test_rows_are_counted_once_a_call(tmp_path: Path, counts: list[str]) -> None
     assert followed is not None and (len(counts), followed.many) == (1, 3)
 
 
+def test_a_late_change_behind_start_is_counted_once(tmp_path: Path, counts: list[str]) -> None:
+    """The next calls read what is new alone, and see who comes late next."""
+    came(tmp_path, *(change(10, n, "I", id=n, p="a") for n in (10, 20, 30)))
+    base = pa.table({"id": pa.array([10], pa.int32()), "p": ["a"]})
+    kept_of(tmp_path, start=20, base=base)
+    want = [(10, "a"), (20, "a"), (30, "a")]
+    for late, behind in ((25, True), (15, False), (26, True), (27, True)):
+        came(tmp_path, change(10, late, "I", id=late, p="late"))
+        want = sorted([*want, (late, "late")] if behind else want)
+        assert versions(kept_of(tmp_path), "p") == want
+        followed = Followed.of(str(tmp_path / "kept"))
+        assert followed is not None and followed.many == lake.read(str(tmp_path / "ct")).num_rows
+    counts.clear()
+    number = kept_of(tmp_path).events().number
+    assert kept_of(tmp_path).events().number == number and len(counts) == 2
+
+
 def noted_alone(path: Path, *numbers: int) -> HistoryTable:
     """A history that a change number alone was noted of, as before 35 digits were."""
     kept = kept_of(path)

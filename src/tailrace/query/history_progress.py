@@ -79,7 +79,7 @@ class Followed:
         number = sequence.number_of(newest)
         if files.rising:
             return Followed(number, newest)
-        before = 0 if since is None else None if on is None else on.rows
+        before = _behind(since, on)
         if before is None or found.aside.num_rows:  # bad ones among those do not count
             return Followed(number, newest, files.many(Point.of(newest)))
         return Followed(number, newest, before + len(found))
@@ -126,6 +126,14 @@ class Followed:
         if self.many is not None:
             noted[_MANY] = self.many
         return noted
+
+
+def _behind(since: Place | None, on: Onward | None) -> int | None:
+    """How many rows there are that were not read; None: they were not counted. A history that begins at
+    `start`, and is to read all changes again, reads those from there on."""
+    if on is not None and on.since is not None:
+        return on.rows
+    return 0 if since is None else None
 
 
 def _after(seq: str) -> str:
