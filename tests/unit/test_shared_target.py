@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tailrace.apply.targets.delta import shared as shared_target
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.apply.tasks import Parts
-from tailrace.errors import BaselineNeededError, ConcurrentCommitError
+from tailrace.errors import ApplyError, BaselineNeededError, ConcurrentCommitError
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.change import Column, Relation
@@ -158,6 +159,65 @@ def test_a_new_layout_of_one_source_leaves_what_another_has_made_of_the_target(t
     assert lake.version(path) == 3
 
 
+def with_n(shared: Shared) -> str:
+    """Gives the target a column that another source has brought, with values in its rows."""
+    path = shared.target.path("us.item")
+    rows = lake.read(path).append_column("n", pa.array([None, 8, 9], pa.int32()))
+    write_deltalake(path, rows, mode="overwrite", schema_mode="overwrite")
+    return path
+
+
+N = Column("n", 3, "integer", "int4", "int")
+WIDE_N = replace(N, source_type="bigint", kind="int8", type="bigint")
+
+
+@pytest.mark.parametrize(
+    ("new", "n"),
+    [
+        pytest.param([N], "int", id="as it is there"),
+        pytest.param([WIDE_N], "bigint", id="wider"),
+        pytest.param([replace(WIDE_N, type="smallint")], "int", id="narrower"),
+        pytest.param([N, Column("more", 4, "text", "text", "string")], "int", id="beside another one"),
+        pytest.param([WIDE_N, replace(N, name="more", attnum=4, missing="5")], "bigint", id="both"),
+    ],
+)
+def test_a_column_that_another_source_brought_first_keeps_its_values(
+    tmp_path: Path, new: Sequence[Column], n: str
+) -> None:
+    shared = Shared(tmp_path)
+    path, before = with_n(shared), Relation(1, "eu", "item", "f", LAYOUT)
+    versions = []
+    for _ in range(2):  # the same call again does nothing
+        shared.target.alter("eu.item", before, before.with_columns([*LAYOUT, *new]))
+        versions.append(lake.version(path))
+    found = lake.read(path).sort_by([("site", "ascending"), ("id", "ascending")])
+    assert found["n"].to_pylist() == [None, 8, 9] and versions[0] == versions[1]
+    assert shared.target.columns("eu.item")["n"] == n
+    if len(new) > 1:
+        assert found["more"].to_pylist() == [new[1].missing and int(new[1].missing)] * 3
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_column_that_is_another_one_at_another_source_is_refused(tmp_path: Path, dry_run: bool) -> None:
+    shared = Shared(tmp_path)
+    path, before = with_n(shared), Relation(1, "eu", "item", "f", LAYOUT)
+    version, text = lake.version(path), replace(N, source_type="text", kind="text", type="string")
+    with pytest.raises(ApplyError, match=r"n would go from .*all\.item, or become another column") as error:
+        shared.target.alter("eu.item", before, before.with_columns([*LAYOUT, text]), dry_run=dry_run)
+    assert error.value.where == "eu.item" and "as its other sources make them" in (error.value.hint or "")
+    assert lake.version(path) == version
+
+
+def test_what_another_source_made_wider_is_not_made_narrower(tmp_path: Path) -> None:
+    """By a type that is wider than the source's own one before."""
+    shared = Shared(tmp_path, "int64")
+    before = Relation(1, "eu", "item", "f", LAYOUT)
+    digits = replace(ID, source_type="numeric(10,0)", kind="numeric", type="decimal(10,0)")
+    with pytest.raises(ApplyError, match="id would go"):
+        shared.target.alter("eu.item", before, before.with_columns([SITE, digits, V]))
+    assert shared.target.columns("eu.item")["id"] == "bigint"
+
+
 def parts(site: str, *files: Sequence[tuple[int, str | None]]) -> Parts:
     def read(name: str) -> list[pa.RecordBatch]:
         rows = [{"site": site, "id": key, "v": v} for key, v in files[int(name)]]
@@ -191,7 +251,7 @@ def test_columns_that_rules_added_are_null_in_rows_that_are_loaded(tmp_path: Pat
     write_deltalake(path, pa.table(row), mode="append", schema_mode="merge")
     with pytest.raises(BaselineNeededError, match="has the columns"):
         shared.target.load(us, parts("us", [(1, "X")]), 4)
-    shared.target.load(us, parts("us", [(1, "X")]), 4, ["gone"])
+    shared.target.load(us, parts("us", [(1, "X")]), 4, {"gone": "string"})
     assert lake.read(path).sort_by("site").to_pylist() == [
         {"site": "eu", "id": 1, "v": "a", "gone": None}, {"site": "us", "id": 1, "v": "X", "gone": None},
     ]  # fmt: skip

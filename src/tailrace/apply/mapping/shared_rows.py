@@ -79,7 +79,8 @@ def beside_others(
     before: Relation, after: Relation, have: Mapping[str, str], ruled: Collection[str] = ()
 ) -> tuple[Relation, Relation]:
     """Two layouts of a source in a target of several, with what the others have made of it: columns that
-    neither has, and wider types. `have`: its columns (name -> Spark SQL type); `ruled`: those of rules.
+    neither has, those that they have brought before this one, and wider types. `have`: its columns (name ->
+    Spark SQL type); `ruled`: those of rules.
 
     >>> n = Column("n", 1, "int4", "int4", "int")
     >>> one = Relation(1, "eu", "item", "d", (n,))
@@ -87,6 +88,11 @@ def beside_others(
     ...     print([(c.name, c.type, c.kind) for c in made.columns])
     [('n', 'bigint', 'int4'), ('gone', 'string', 'rule')]
     [('n', 'bigint', 'int4'), ('gone', 'string', 'rule')]
+    >>> two = one.with_columns([n, Column("v", 2, "bigint", "int8", "bigint")])
+    >>> for made in beside_others(one, two, {"n": "int", "v": "int"}):
+    ...     print([(c.name, c.attnum, c.type) for c in made.columns])
+    [('n', 1, 'int'), ('v', 2, 'int')]
+    [('n', 1, 'int'), ('v', 2, 'bigint')]
     """
     names = {c.name for c in (*before.columns, *after.columns)}
     more = [
@@ -99,11 +105,15 @@ def beside_others(
         for c in after.columns
         if c.name in have and widens(arrow_type(c.type), arrow_type(have[c.name]))
     }
-    old, new = as_there(before, have), as_there(after, wider)
+    known = {c.attnum for c in before.columns}
+    brought = [c for c in after.columns if c.attnum not in known and c.name in have]
+    old = as_there(before.with_columns([*before.columns, *brought]), have)
+    new = as_there(after, wider)
     return old.with_columns([*old.columns, *more]), new.with_columns([*new.columns, *more])
 
 
 def _stays(old: Column, new: Column | None) -> bool:
     if new is None or new.name != old.name:
         return False
-    return new.type == old.type or widens(arrow_type(old.type), arrow_type(new.type))
+    was, now = arrow_type(old.type), arrow_type(new.type)
+    return was == now or widens(was, now)

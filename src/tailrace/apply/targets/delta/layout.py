@@ -23,7 +23,7 @@ from ....model.change import Column, Relation
 from ....model.types import arrow_type, plain_schema, schema_of, spark_type
 from ...data_errors import Demands
 from ...images import quote
-from ...mapping.shared_rows import beside_others
+from ...mapping.shared_rows import beside_others, refuse_less
 from ...rule_columns import RULE
 from ..retype import refuse_new_key, refuse_retype
 from . import distributed
@@ -60,12 +60,16 @@ def rule_columns(table: DeltaTable) -> set[str]:
     return {f.name for f in table.schema().fields if f.metadata.get(_ADDED) == RULE}
 
 
-def refuse_layout(path: str, before: Relation, after: Relation) -> None:
-    """Refuses a layout that a target cannot be given.
+def refuse_layout(path: str, before: Relation, after: Relation, *, shared: bool = False) -> None:
+    """Refuses a layout that a target cannot be given; `shared`: others may feed it, too.
 
     Raises:
+        ApplyError: it takes from them what they have made of the target.
         BaselineNeededError: values of the rows that are there do not tell what they are in it.
     """
+    now = DeltaTable(path)
+    if shared:
+        refuse_less(before, after, path)
     old = {c.attnum: c for c in before.columns}
     for c in after.columns:
         if c.attnum in old:
@@ -73,7 +77,17 @@ def refuse_layout(path: str, before: Relation, after: Relation) -> None:
             plain = was.type in _TO_TEXT or was.type.startswith("decimal")
             refuse_retype(before.table, was, c, as_text=plain)
     refuse_new_key(before, after)
-    refuse(DeltaTable(path), path)
+    refuse(now, path)
+    if shared:
+        _beside(path, now, before, after)
+
+
+def _beside(path: str, now: DeltaTable, before: Relation, after: Relation) -> tuple[Relation, Relation]:
+    """Two layouts of a source with what others have made of the target; the new one takes nothing of it."""
+    have = {f.name: spark_type(f.type) for f in lake.arrow_schema(now)}
+    made = beside_others(before, after, have, rule_columns(now))
+    refuse_less(*made, path)
+    return made
 
 
 def alter(spark: SparkSession, path: str, before: Relation, after: Relation, *, shared: bool = False) -> None:
@@ -84,10 +98,8 @@ def alter(spark: SparkSession, path: str, before: Relation, after: Relation, *, 
         return
 
     def once(now: DeltaTable) -> int | None:
-        if not shared:
-            return _altered(spark, path, now, before, after)
-        have = {f.name: spark_type(f.type) for f in lake.arrow_schema(now)}
-        return _altered(spark, path, now, *beside_others(before, after, have, rule_columns(now)))
+        layouts = _beside(path, now, before, after) if shared else (before, after)
+        return _altered(spark, path, now, *layouts)
 
     lake.on_newest(path, once)
 

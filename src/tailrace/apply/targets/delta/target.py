@@ -21,7 +21,7 @@ from ...data_errors import Demands
 from ...fold import emptied, in_types
 from ...gone import gone
 from ...images import last_truncate, refused
-from ...mapping.shared_rows import TargetPlace, as_there, own_rows, refuse_less
+from ...mapping.shared_rows import TargetPlace, as_there, own_rows
 from ...plan import Limits, Size, TableBatch, awkward, choose, choose_marks, is_local
 from ...tasks import TOO_LARGE, Parts
 from ..audit import Audit, Audited
@@ -170,14 +170,12 @@ class DeltaTarget:
 
     def alter(self, table: str, before: Relation, after: Relation, *, dry_run: bool = False) -> None:
         """Changes the layout; makes the table when it does not exist."""
-        if self.place(table).partition and self.exists(table):
-            refuse_less(before, after, self.path(table))
-        with self._locks[self.path(table)]:
+        path, shared = self.path(table), bool(self.place(table).partition)
+        with self._locks[path]:
             if self.exists(table):
-                delta_layout.refuse_layout(self.path(table), before, after)
+                delta_layout.refuse_layout(path, before, after, shared=shared)
             if not dry_run:
-                shared = bool(self.place(table).partition)
-                delta_layout.alter(self._spark, self.path(table), before, after, shared=shared)
+                delta_layout.alter(self._spark, path, before, after, shared=shared)
 
     def maintain(self, table: str, small_files: int, vacuum_after: float) -> None:
         """Joins small files and drops old ones; needs no snapshot in the JVM while the table is local."""
