@@ -267,6 +267,71 @@ def test_so_it_is_once_the_baseline_of_that_one_is_there_and_while_it_is_noticed
     assert [o.action for o in orders.read(other.orders_path)] == actions
 
 
+def _watched(tmp_path: Path, policy: str) -> tuple[Any, str]:
+    """A task that knows s.a as relation 7, and where its events are."""
+    one = task(tmp_path, f"tables: {{s.a: {{ddl: {{drop_table: {policy}}}}}}}\n")
+    log.record_layouts(one.relations_path, [Layout(Relation(7, "s", "a", "d", ()), bytes(20), "0" * 35)])
+    return one, one.control_path("ddl_events")
+
+
+def _sees(one: Any, watch: Watch, **now: str) -> None:
+    """The watch looks at a catalog; whatever came before is in LOG, whose last change number is 3."""
+    source: Any = Catalog(**now)
+    source.end_position, source.reached = lambda: b"5", lambda: b"9"
+    watch.look(source, LogState(b"9", 3, 0))
+
+
+def _applied(one: Any) -> None:
+    lake.append(one.control_path("applied"), pa.table({"upto": [3]}), progress={ledger.APPLIED_APP: 3})
+
+
+@pytest.mark.parametrize(("policy", "actions"), [("apply", ["remove", "drop"]), ("suspend", ["suspend"])])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_table_that_was_made_again_and_dropped_again_before_its_baseline_is_dropped(
+    tmp_path: Path, policy: str, actions: list[str], late: bool
+) -> None:
+    one, path = _watched(tmp_path, policy)
+    watch = Watch(one)
+    _sees(one, watch)
+    _sees(one, watch, r8="s.a")
+    if not late:
+        _applied(one)
+        _sees(one, watch, r8="s.a")
+        assert orders.read(one.orders_path) == []
+    for _ in range(2):
+        _sees(one, watch)
+    kinds = ["drop_table", "recreate_table", "drop_table"]
+    assert [e.kind for e in ddl.events(path)] == kinds
+    if late:
+        _applied(one)
+    Watch(one).carry_out()
+    assert {o.action for o in orders.read(one.orders_path)} == set(actions)
+    _sees(one, watch, r9="s.a")
+    assert [e.kind for e in ddl.events(path)] == [*kinds, "recreate_table"]
+
+
+def test_a_drop_is_not_settled_by_a_table_made_again_that_is_not_recorded_yet(tmp_path: Path) -> None:
+    """The process is killed before it is, and that table is gone at the next start."""
+    one, path = _watched(tmp_path, "suspend")
+    ddl.happened(path, [ddl.CatalogEvent("s.a", 7, "drop_table", sequence.make(0, 0))])
+    source: Any = Catalog(r8="s.a")
+    source.end_position, source.reached = lambda: b"5", lambda: b"4"
+    Watch(one).look(source, LogState(b"3", 1, 0))
+    assert (orders.read(one.orders_path), ddl.decisions(one.control_path("ddl_decisions"))) == ([], {})
+    _sees(one, Watch(one))
+    assert [o.action for o in orders.read(one.orders_path)] == ["suspend"]
+
+
+def test_a_table_that_gave_its_name_has_it_no_longer_when_the_next_one_is_dropped(tmp_path: Path) -> None:
+    one, path = _watched(tmp_path, "suspend")
+    watch = Watch(one)
+    for now in ({"r7": "s.b"}, {"r7": "s.b", "r8": "s.a"}, {"r7": "s.b"}, {"r7": "s.b", "r9": "s.a"}):
+        for _ in range(2):
+            _sees(one, watch, **now)
+    kinds = ["rename_table", "recreate_table"] * 2
+    assert [(e.kind, e.new_name) for e in ddl.events(path)] == [(kind, "s.b") for kind in kinds]
+
+
 def test_an_event_comes_after_what_was_received_before_it_and_is_not_in_log_yet(tmp_path: Path) -> None:
     """Else its policy is carried out first: a table is suspended, and lacks the row."""
     one = task(tmp_path)

@@ -103,8 +103,7 @@ class Watch:
             SourceError: one says `stop`.
         """
         self._refresh()
-        new = [one for one in self._events if one not in self._done]
-        if not new:
+        if all(one in self._done for one in self._events):
             return
         task = self._task
         path = task.control_path("ddl_decisions")
@@ -112,42 +111,63 @@ class Watch:
         applied = lake.progress(task.control_path("applied"), ledger.APPLIED_APP)
         states = tables.of_task(task.orders_path, self._baselines)
         removed = {t for t, state in states.items() if state.member == "removed"}
-        for one in new:
-            key = (one.table, one.change_seq, one.kind, 0)
+        for one, key in ddl.keyed(self._events):
+            if one in self._done:
+                continue
             if key in done:
                 self._done.append(one)
                 continue
-            policy = task.table(one.table).ddl.get(one.kind, DEFAULTS[one.kind])
-            if one.kind == "recreate_table":  # capture handles the new one
-                policy = recreated(task, one.table)
             if max(applied, 0) < sequence.number_of(one.change_seq):
                 continue
-            if policy == STOP and one.table in removed:
-                policy = IGNORE
-            if one.table not in removed and self._superseded(one):
-                logger.info("%s: %s, and another one has its name: ignored", one.table, said(one))
-                policy = IGNORE
-            if policy == STOP:
-                raise SourceError(
-                    f"{said(one)}, and its policy is `stop`",
-                    where=one.table,
-                    hint=f"set another policy, `ddl: {{{one.kind}: ...}}`, or remove the table from the task",
-                )
+            policy = self._policy(one, one.table in removed)
+            if policy is None:
+                continue
             if one.table not in removed:
                 self._order(one, policy)
             elif (state := states[one.table]).who == "ddl" and not (state.dropped or state.gone):
                 self._drop(one, policy)  # the process was killed between the two orders
             ddl.decided(path, [(key, policy)])
 
-    def _superseded(self, one: ddl.CatalogEvent) -> bool:
-        """Whether the name of a table that was dropped belongs to a later one, whose target it is now."""
+    def _policy(self, one: ddl.CatalogEvent, removed: bool) -> str | None:
+        """The policy for an event, of a table that was removed or not; None if that is not clear yet.
+
+        Raises:
+            SourceError: it is `stop`.
+        """
+        policy = self._task.table(one.table).ddl.get(one.kind, DEFAULTS[one.kind])
+        if one.kind == "recreate_table":  # capture handles the new one
+            policy = recreated(self._task, one.table)
+        if removed:
+            return IGNORE if policy == STOP else policy
+        superseded = self._superseded(one)
+        if superseded is None:
+            return None
+        if superseded:
+            logger.info("%s: %s, and another one has its name: ignored", one.table, said(one))
+            return IGNORE
+        if policy == STOP:
+            raise SourceError(
+                f"{said(one)}, and its policy is `stop`",
+                where=one.table,
+                hint=f"set another policy, `ddl: {{{one.kind}: ...}}`, or remove the table from the task",
+            )
+        return policy
+
+    def _superseded(self, one: ddl.CatalogEvent) -> bool | None:
+        """Whether the name of a table that was dropped belongs to a later one, whose target it is now; None
+        if that is about to be recorded: a drop that comes later is only noticed if it is."""
         if one.kind != "drop_table":
             return False
         taken = self._baselines.get(one.table)
         if taken is not None and taken.relation.relid != one.relid:
             return True
-        known = [*self._events, *(coming for coming, _ in self._coming.values())]
-        return any((e.table, e.relid, e.kind) == (one.table, one.relid, "recreate_table") for e in known)
+        if self._known(one.table, one.relid)[-1].kind == "recreate_table":
+            return True
+        return None if (one.table, one.relid, "recreate_table") in self._coming else False
+
+    def _known(self, table: str, relid: int) -> list[ddl.CatalogEvent]:
+        """What is recorded of a relation, in order."""
+        return [one for one in self._events if one.table == table and one.relid == relid]
 
     def _order(self, one: ddl.CatalogEvent, policy: str) -> None:
         orders, why = self._task.control_path("orders"), said(one)
@@ -169,22 +189,15 @@ class Watch:
         self, table: str, relid: int, name: str | None, taken: Collection[str]
     ) -> ddl.CatalogEvent | None:
         """What happened to a table, if it is not recorded yet."""
-        known = [one for one in self._events if one.table == table and one.relid == relid]
-        if name is not None and name != table and table in taken:
-            done = any(one.kind == "recreate_table" for one in known)  # another one took its name
-            return None if done else ddl.CatalogEvent(table, relid, "recreate_table", "", name)
-        if name is not None:
-            last = next((one.new_name for one in reversed(known) if one.kind == "rename_table"), table)
-            return None if name == last else ddl.CatalogEvent(table, relid, "rename_table", "", name)
-        if any(one.kind == "recreate_table" for one in known):
-            return None
-        if table in taken:
-            return ddl.CatalogEvent(table, relid, "recreate_table", "")
-        return (
-            None
-            if known and known[-1].kind == "drop_table"
-            else ddl.CatalogEvent(table, relid, "drop_table", "")
-        )
+        known = self._known(table, relid)
+        last = known[-1].kind if known else ""
+        if name != table and table in taken:  # another one has its name
+            again = ddl.CatalogEvent(table, relid, "recreate_table", "", name)
+            return None if last == "recreate_table" else again
+        if name is None:
+            return None if last == "drop_table" else ddl.CatalogEvent(table, relid, "drop_table", "")
+        called = known[-1].new_name if last == "rename_table" else table
+        return None if name == called else ddl.CatalogEvent(table, relid, "rename_table", "", name)
 
     def _refresh(self) -> None:
         task = self._task

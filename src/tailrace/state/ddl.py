@@ -4,7 +4,8 @@ Two small Delta tables under `<home>/control`, only ever added to:
 
 `ddl_decisions`: what apply decided for each change of a layout. Columns: `table`, `change_seq` (where the
 new layout begins), `kind`, `attnum` (0: the table itself), `policy` (strings; bigint for `attnum`),
-`decided_at`.
+`decided_at`. Events of one kind at one place, as when a table is dropped twice while the source is idle, have
+0, -1, -2, ... for `attnum`.
 
 `ddl_events`: tables that were dropped, renamed or made again. Columns: `table`, `relid`, `kind`
 (`drop_table`, `rename_table`, `recreate_table`), `new_name`, `new_relid`, `change_seq` (changes with a
@@ -14,7 +15,8 @@ smaller one are from before the DDL), `noticed_at`.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -52,6 +54,19 @@ class CatalogEvent:
     noticed_at: dt.datetime | None = None
 
 
+def keyed(events: Iterable[CatalogEvent]) -> Iterator[tuple[CatalogEvent, Key]]:
+    """Events, in order, with the keys of their decisions.
+
+    >>> [key for _, key in keyed([CatalogEvent("s.t", relid, "drop_table", "1") for relid in (7, 8)])]
+    [('s.t', '1', 'drop_table', 0), ('s.t', '1', 'drop_table', -1)]
+    """
+    found: Counter[tuple[str, str, str]] = Counter()
+    for one in events:
+        place = one.table, one.change_seq, one.kind
+        yield one, (*place, -found[place])
+        found[place] += 1
+
+
 def decisions(path: str) -> dict[Key, str]:
     """All decisions, the newest one for each key: one that was not carried out may be taken anew."""
     if not lake.exists(path):
@@ -84,8 +99,8 @@ def wanted_names(events: Iterable[CatalogEvent], decisions: Mapping[Key, str]) -
     ({'s.t': 's.u'}, {'s.t': 's.t'})
     """
     found: dict[str, str] = {}
-    for one in events:
-        policy = decisions.get((one.table, one.change_seq, one.kind, 0), "ignore")
+    for one, key in keyed(events):
+        policy = decisions.get(key, "ignore")
         if policy == "ignore":
             continue
         if one.kind == "rename_table" and one.new_name:
