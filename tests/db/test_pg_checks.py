@@ -14,12 +14,12 @@ from tailrace.capture.process import Capture
 from tailrace.config.task import load
 from tailrace.errors import PositionError, UnsupportedError
 from tailrace.sources.base import Finding, LogSource, Snapshot
-from tailrace.sources.postgresql.connect import lsn, position_at
+from tailrace.sources.postgresql.connect import lsn, lsn_of, lsn_text, position_at
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres
 from tailrace.sources.postgresql.source import PostgresSource
 from tailrace.state import ledger, orders
 
-from .reading import Make
+from .reading import Make, read_all
 
 pytestmark = pytest.mark.db
 
@@ -281,6 +281,33 @@ def test_the_slot_is_ahead_of_the_log(a: psycopg.Connection, make: Make) -> None
     assert finding.level == "error" and "--new-stream" in finding.cure
     source.renew()
     assert source.check(A, None) == []
+
+
+def test_a_commit_that_an_earlier_release_acknowledged_with_the_message_before_it(
+    a: psycopg.Connection, make: Make, database: str
+) -> None:
+    """It kept the message's position one byte too far."""
+    source = make()
+    source.prepare(A)
+    source.start(None, [])
+    with a.transaction():
+        a.execute("insert into a values (1)")
+        with psycopg.connect(database, autocommit=True) as other:
+            other.execute("select pg_logical_emit_message(false, 'tailrace', 'out')")
+        border = read_all(source)[-1].position or b""
+        kept = position_at(lsn_of(border) + 1)
+        source.acknowledge(kept)
+        source.close()
+    again = make()
+    finding = one(again.check(A, kept), f"committed at {lsn_text(lsn_of(border))}, directly behind a message")
+    assert finding.level == "warning" and "tailrace validate" in finding.cure
+    again.start(kept, [])
+    assert read_all(again) == []  # the row is missing
+    a.execute("insert into a values (2)")
+    position = read_all(again)[-1].position or b""
+    again.acknowledge(position)
+    again.close()
+    assert again.check(A, position) == []
 
 
 def test_the_slot_is_gone_or_not_ours_or_in_use(a: psycopg.Connection, make: Make, database: str) -> None:

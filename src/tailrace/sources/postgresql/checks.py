@@ -198,6 +198,22 @@ def _slot(q: Question) -> Iterator[Finding]:
             where,
             ANEW,
         )
+    if confirmed == q.after:
+        yield from _one_byte_further(q.after, where)
+
+
+def _one_byte_further(after: int, where: str) -> Iterator[Finding]:
+    """Warns of a position that an earlier release acknowledged one byte behind a border: the server skips
+    what commits at that border, and nothing tells whether something does. The next position is sound."""
+    if (at := border(after)) != after:
+        yield warning(
+            f"the transaction that committed at {lsn_text(at)}, directly behind a message outside of "
+            "transactions, may be missing: an earlier release acknowledged its first byte with the message, "
+            "and the server does not send it",
+            where,
+            "`tailrace validate` shows whether rows differ; if they do, `tailrace validate --repair` repairs "
+            "them, or `tailrace resync` takes a new baseline",
+        )
 
 
 def _retained(q: Question, slot: Mapping[str, Any], where: str) -> Iterator[Finding]:
