@@ -181,8 +181,8 @@ def test_a_target_that_goes_away_during_the_first_baseline_is_waited_for(
         task, stop = shop(tmp_path, database, server.tcp_url()), threading.Event()
         begin, begun = PostgresLanding.begin, list[int]()
 
-        def begin_and_stop(self: PostgresLanding, relation: Relation) -> PostgresLanding:
-            done = begin(self, relation)
+        def begin_and_stop(self: PostgresLanding, relation: Relation, number: int) -> PostgresLanding:
+            done = begin(self, relation, number)
             if not begun:
                 begun.append(1)
                 server.stop()

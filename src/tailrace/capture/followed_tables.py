@@ -192,15 +192,19 @@ class FollowedTables:
         self._moved = self.watch.moved(source)
         if come_back(self.task, self.known):
             self._behind = self.known.look() or self._behind
-        wanted = members(source, self.task, self.known.states, self._moved)
-        had = {
-            *self.tables,
-            *self.known.baselines,
-            *(() if self._began else streams.newest(self.task).published),
-        }
-        wanted = self._attached.without(source, self.task, self.known.states, had, wanted)
-        self._behind = self.known.look() or self._behind  # those that are partitions now are suspended
-        return wanted
+        while True:
+            wanted = members(source, self.task, self.known.states, self._moved)
+            had = {
+                *self.tables,
+                *self.known.baselines,
+                *(() if self._began else streams.newest(self.task).published),
+            }
+            wanted = self._attached.without(source, self.task, self.known.states, had, wanted)
+            if not self.known.look():
+                return wanted
+            self._behind = (
+                True  # partitions were suspended, or other orders came: they may say what is wanted
+            )
 
     def _removed(self) -> list[str]:
         """The tables that were removed, but those that are gone and whose name a followed one has now."""
