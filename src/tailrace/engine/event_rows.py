@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..model.mask import pack
-from ..wire.exact_values import one_zero
-from ..wire.row_hashes import Words, hashes
+from ..wire.row_hashes import Words, hashes, one_zero
 from .change_arrays import WHY, Bools, Ints
 from .columns import one
 from .keys import Keys

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..wire.exact_values import one_zero
+from ..wire.row_hashes import one_zero
 from .lazy import lazy
 
 Places = npt.NDArray[np.int64]

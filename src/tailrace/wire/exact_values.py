@@ -7,8 +7,6 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .array_text import elements, of_elements
-
 
 def exactly(values: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.ChunkedArray, str | None]:
     """Values in another type, and why they cannot be; None: they are the same in it.
@@ -32,21 +30,6 @@ def exactly(values: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.ChunkedArray
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         return values, str(error)
     return made, "some are not exact in it" if cut else None
-
-
-def one_zero(values: pa.Array) -> pa.Array:
-    """Floating-point numbers with one zero and one NaN, whatever their bits; other values as they are.
-
-    >>> one_zero(pa.array([-0.0, None, 1.5])).to_pylist(), one_zero(pa.array([[-0.0], None, []])).to_pylist()
-    ([0.0, None, 1.5], [[0.0], None, []])
-    """
-    if pa.types.is_list(values.type) and pa.types.is_floating(values.type.value_type):
-        found, ends = elements(values)
-        return of_elements(one_zero(found), ends, values.is_valid().to_numpy(zero_copy_only=False))
-    if not pa.types.is_floating(values.type):
-        return values
-    nan = pa.scalar(float("nan"), values.type)
-    return pc.if_else(pc.is_nan(values), nan, pc.add(values, pa.scalar(0, values.type)))
 
 
 def _akin(old: pa.DataType, new: pa.DataType) -> bool:

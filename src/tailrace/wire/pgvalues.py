@@ -106,12 +106,9 @@ def _boolean(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
 
 def _integer(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
     """The cast also reads hexadecimal digits, as two's complement: `0xFFFFFFFF` would be -1."""
-    if np.isin(all_bytes(text), _HEXADECIMAL).any():
+    if all_bytes(text).max(initial=0) > ord("9"):  # digits and signs are below
         text = _null_where(text, pc.match_substring(text, "x", ignore_case=True))
     return _cast(text, target)
-
-
-_HEXADECIMAL = np.frombuffer(b"xX", np.uint8)
 
 
 def _float(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:

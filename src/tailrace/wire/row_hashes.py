@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..errors import UnsupportedError
-from .array_text import elements
-from .exact_values import one_zero
+from .array_text import elements, of_elements
 from .pgoutput import flat
 
 Words = npt.NDArray[np.uint64]
@@ -87,6 +87,21 @@ def _hashed(column: pa.Array) -> Words:
     if column.null_count:
         values[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
     return values
+
+
+def one_zero(values: pa.Array) -> pa.Array:
+    """Floating-point numbers with one zero and one NaN, whatever their bits; other values as they are.
+
+    >>> one_zero(pa.array([-0.0, None, 1.5])).to_pylist(), one_zero(pa.array([[-0.0], None, []])).to_pylist()
+    ([0.0, None, 1.5], [[0.0], None, []])
+    """
+    if pa.types.is_list(values.type) and pa.types.is_floating(values.type.value_type):
+        found, ends = elements(values)
+        return of_elements(one_zero(found), ends, values.is_valid().to_numpy(zero_copy_only=False))
+    if not pa.types.is_floating(values.type):
+        return values
+    nan = pa.scalar(float("nan"), values.type)
+    return pc.if_else(pc.is_nan(values), nan, pc.add(values, pa.scalar(0, values.type)))
 
 
 def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
