@@ -36,25 +36,31 @@ def adoption_findings(
     progress = Progress(place, task.name, places.__getitem__)
     with suppress(ApplyError), session(place, place.label) as mine:
         there = {row[0] for row in mine.execute(_THERE, ([progress.target(t) for t in places],)).fetchall()}
-        mine_there = [t for t in places if progress.target(t) in there]
-        others = {t: one for t in places for one in _of_other(mine, progress, t)}
-        new = [t for t in mine_there if t not in others and progress.read(mine, t) is None]
+        others, new = list[Finding](), list[str]()
+        for table in places:
+            try:
+                if _is_new(mine, progress, table) and progress.target(table) in there:
+                    new.append(table)
+            except ApplyError as error:  # another table, or another target of the table
+                others.append(Finding("error", error.what, table, error.hint or ""))
         plain = [t for t in new if task_map(task, t).plain]
         found = [one for t in plain for one in _of_table(task, mine, place, progress, relation(t))]
         found += [one for t in new if t not in plain for one in _of_mapped(mine, progress, t)]
-        return [*others.values(), *found]
+        return others + found
     return []
 
 
-def _of_other(mine: Session, progress: Progress, table: str) -> list[Finding]:
-    """That another table has the target's name, or the task's name another target of the table."""
-    try:
-        if progress.read(mine, table) is None:
-            progress.refuse_two(mine, table)
-            progress.others(mine, table)
-    except ApplyError as error:
-        return [Finding("error", error.what, table, error.hint or "")]
-    return []
+def _is_new(mine: Session, progress: Progress, table: str) -> bool:
+    """Whether a table has no target yet, and may have the one that is asked for.
+
+    Raises:
+        ApplyError: it has another one, or another table has the name.
+    """
+    if progress.read(mine, table) is not None:
+        return False
+    progress.refuse_two(mine, table)
+    progress.others(mine, table)
+    return True
 
 
 def _of_table(

@@ -77,8 +77,5 @@ def _filled(task: Task, tables: Sequence[str]) -> Iterator[tuple[str, Mapping[st
             with suppress(OtherTableError):  # `adoption_checks` names it
                 if (found := progress.read(on, table)) is not None:
                     columns = found.layout.columns
-                    yield (
-                        table,
-                        {c.name: c.type for c in columns},
-                        {c.name for c in columns if c.kind == RULE},
-                    )
+                    added = {c.name for c in columns if c.kind == RULE}
+                    yield table, {c.name: c.type for c in columns}, added

@@ -64,12 +64,11 @@ class Exceptions:
 
     def counted(self, table: str, reached: int, kinds: Iterable[str]) -> dict[str, int]:
         """How many conflicts of each kind were kept when a target had reached a change number."""
-        if not lake.exists(self.path):
-            return {}
-        log, name = DeltaTable(self.path), self._name(table)
-        again = log.transaction_version(f"{name}/after") == reached + 1
-        found = {k: log.transaction_version(f"{name}/{k}/before" if again else f"{name}/{k}") for k in kinds}
-        return {k: int(n or 0) for k, n in found.items()}
+        kinds, name = list(kinds), self._name(table)
+        names = [f"{name}/{kind}{which}" for which in ("", "/before") for kind in kinds]
+        after, *found = lake.progresses(self.path, [f"{name}/after", *names])
+        mine = found[len(kinds) :] if after == reached + 1 else found  # the batch comes again
+        return {kind: max(n, 0) for kind, n in zip(kinds, mine, strict=False)}
 
     def begin(
         self, table: str, kinds: Iterable[str], *, baseline: int | None = None, suspension: int | None = None

@@ -7,7 +7,7 @@ was made anew has another one; so has every table of a database that was restore
 from __future__ import annotations
 
 from ....errors import ApplyError, OtherTableError
-from ....sources.postgresql.connect import literal
+from ....sources.postgresql.connect import literal, oid_of
 
 
 def noted(row: str) -> str:
@@ -15,13 +15,10 @@ def noted(row: str) -> str:
     return f"(to_jsonb({row}) ->> 'relid')::bigint"
 
 
-def there(schema: str, name: str) -> str:
-    """SQL of the number that a table has now, as bigint; NULL: there is none. As of the statement's snapshot,
-    as the row of progress is (`to_regclass` is ahead of it)."""
-    return (
-        "(SELECT c.oid::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-        f" WHERE n.nspname = {literal(schema)} AND c.relname = {literal(name)})"
-    )
+def number_now(target: str) -> str:
+    """SQL of the number that a target (as quoted SQL) has now, as bigint; NULL: there is none. As of the
+    statement's snapshot, as the row of progress is."""
+    return f"{oid_of(literal(target))}::bigint"
 
 
 def other_table(progress: str, target: str, noted: int, now: int, where: str) -> OtherTableError:

@@ -17,7 +17,7 @@ from ....model.change import Relation
 from ....sources.postgresql.connect import Session, literal, quoted
 from ...mapping import shared_rows as shared
 from . import relid_column
-from .other_table import noted, other_table, there, two_places
+from .other_table import noted, number_now, other_table, two_places
 from .place import Place, number_of
 
 TABLE = "tailrace_progress"
@@ -102,7 +102,7 @@ class Progress:
             OtherTableError: another table has the target's name.
         """
         wanted = f"{self._of(table)} AND target = {literal(self.target(table))}"
-        numbers = f"{noted('p')}, {there(*self.split(table))}"
+        numbers = f"{noted('p')}, {number_now(self.target(table))}"
         query = f"SELECT upto, version, layout, {numbers} FROM {self._table} p WHERE {wanted}"
         try:
             row = session.execute((query + (" FOR UPDATE" if lock else "")).encode()).fetchone()
@@ -124,11 +124,10 @@ class Progress:
         """Notes the number of a target that an earlier release has made, or that was declared to be the one
         (NULL)."""
         with session.transaction():
-            if not self._has(session, "relid"):
-                relid_column.add(session, self._place.label, self._table)
-            if self._has(session, "relid"):
+            has = self._has(session, "relid")
+            if has or relid_column.add(session, self._place.label, self._table):
                 mine = f"{self._of(table)} AND target = {literal(self.target(table))} AND relid IS NULL"
-                number = there(*self.split(table))
+                number = number_now(self.target(table))
                 session.execute(f"UPDATE {self._table} SET relid = {number} WHERE {mine}".encode())
 
     def _refuse_other(self, table: str, number: int | None, now: int) -> None:
@@ -149,7 +148,7 @@ class Progress:
         """
         part = "to_jsonb(p) ->> 'part'"  # without the column, an error would abort the caller's transaction
         wanted = f"target = {literal(self.target(table))} AND {part} <> '' AND NOT ({self._of(table)})"
-        numbers = f"{noted('p')}, {there(*self.split(table))}"
+        numbers = f"{noted('p')}, {number_now(self.target(table))}"
         query = f'SELECT task, "table", {part}, layout, {numbers} FROM {self._table} p WHERE {wanted}'
         try:
             found = session.execute(f"{query} ORDER BY 1, 2".encode()).fetchall()
@@ -185,21 +184,24 @@ class Progress:
             ApplyError: the task's name has another target of the table.
         """
         self.refuse_two(session, table)
-        own = self.own(table)
-        part = json.dumps(dict(own), sort_keys=True) if own else ""
-        values = f"{literal(self._task)}, {literal(table)}, {literal(self.target(table))}, {upto}"
-        made = f"{literal(part)}, ({self._adopted(table)})"
-        number, said = "", ""
+        own, key = self.own(table), {"task": literal(self._task), "table": literal(table)}
+        rest = {
+            "target": literal(self.target(table)),
+            "upto": str(upto),
+            "version": TRANSACTION,
+            "layout": literal(layout.to_json()),
+            "part": literal(json.dumps(dict(own), sort_keys=True) if own else ""),
+            "adopted": f"({self._adopted(table)})",
+            "applied_at": "now()",
+        }
         if self._has(session, "relid"):
-            number, said = ", relid = EXCLUDED.relid", f", {there(*self.split(table))}"
+            rest["relid"] = number_now(self.target(table))
+        values = {**key, **rest}
+        names, changed = ", ".join(map(quoted, values)), ", ".join(f"{n} = EXCLUDED.{n}" for n in rest)
         return self._number(
             session,
-            f'INSERT INTO {self._table} (task, "table", target, upto, version, layout, part, adopted'
-            f"{', relid' if said else ''})"
-            f" VALUES ({values}, {TRANSACTION}, {literal(layout.to_json())}, {made}{said})"
-            ' ON CONFLICT (task, "table") DO UPDATE SET target = EXCLUDED.target, upto = EXCLUDED.upto,'
-            " version = EXCLUDED.version, layout = EXCLUDED.layout, part = EXCLUDED.part,"
-            f" adopted = EXCLUDED.adopted, applied_at = now(){number}",
+            f"INSERT INTO {self._table} ({names}) VALUES ({', '.join(values.values())})"
+            f" ON CONFLICT ({', '.join(map(quoted, key))}) DO UPDATE SET {changed}",
         )
 
     def lay_out(self, session: Session, table: str, layout: Relation) -> None:
