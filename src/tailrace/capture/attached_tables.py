@@ -14,23 +14,16 @@ from ..state.orders import Order, TableControl
 
 logger = logging.getLogger("tailrace.capture")
 
-_BEGINS = "it was attached as a partition to "
-ATTACHED = _BEGINS + (
-    "{root}, and its changes come under that table's name: "
-    "`tailrace remove TASK {table}` ends its capture; or detach it, then `tailrace resync TASK {table}`"
-)
-
-DETACHED = _BEGINS + (
-    "another table, which has its changes of that time: only a new baseline brings them, "
-    "`tailrace resync TASK {table}`"
-)
-_BASELINES = (orders.RESYNC, orders.RESYNC_EXACT, orders.ADD, orders.ANEW)
-"""Orders that ask for one."""
+_ATTACHED = "it was attached as a partition to "
+"""What the reason of their suspension begins with."""
 
 
-def attached_as(table: str, root: str) -> str:
-    """What is said of a captured table that is a partition of another one now."""
-    return ATTACHED.format(table=table, root=root)
+def attached_as(table: str, root: str) -> tuple[str, str]:
+    """What is said of a captured table that is a partition of another one now, and what to do."""
+    return (
+        f"{_ATTACHED}{root}, and its changes come under that table's name",
+        f"`tailrace remove TASK {table}` ends its capture; or detach it, then `tailrace resync TASK {table}`",
+    )
 
 
 class AttachedTables:
@@ -56,7 +49,7 @@ class AttachedTables:
         followed = sorted(t for t in self._had if states.get(t, TableControl(t)).member != "removed")
         roots = source.attached(followed)
         for table, root in roots.items():
-            why = attached_as(table, root)
+            why = ": ".join(attached_as(table, root))
             if self._told.get(table) != root:
                 logger.warning("%s: %s", table, why, extra={"table": table})
             state = states.get(table, TableControl(table))
@@ -78,12 +71,14 @@ class AttachedTables:
             waits = state.held == orders.SUSPENDED or state.wanted > number or state.member == "removed"
             if table in roots or waits:
                 continue
-            if (now := _lacking(orders.read(self._orders))).get(table) == number:
-                why = DETACHED.format(table=table)
+            self._lack = None  # its new baseline may be there
+            if table in _lacking(orders.read(self._orders)):
+                why = (
+                    f"{_ATTACHED}another table, which has its changes of that time: only a new baseline "
+                    f"brings them, `tailrace resync TASK {table}`"
+                )
                 logger.warning("%s: %s", table, why, extra={"table": table})
                 orders.suspend(self._orders, table, why, who="capture")
-                now = _lacking(orders.read(self._orders))
-            self._lack = now
             return  # the others at the next look
 
 
@@ -92,8 +87,8 @@ def _lacking(given: Sequence[Order]) -> dict[str, int]:
     the number of that order."""
     found: dict[str, int] = {}
     for one in given:
-        if one.action == orders.SUSPEND and one.why.startswith(_BEGINS):
+        if one.action == orders.SUSPEND and one.why.startswith(_ATTACHED):
             found[one.table] = one.number
-        elif one.action in _BASELINES:
+        elif one.action in orders.BASELINES:
             found.pop(one.table, None)
     return found

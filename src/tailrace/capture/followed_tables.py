@@ -96,8 +96,8 @@ class FollowedTables:
 
     def begin(self, source: LogSource) -> None:
         """The tables at the start of a session. Those that the task file selects no longer leave at the first
-        one: later on the file may be half-edited. A suspended one waits
-        while it cannot be captured: it may have lost its rights when it was created again."""
+        one: later on the file may be half-edited. A suspended one waits while it cannot be captured: it may
+        have lost its rights when it was created again."""
         self._renaming.carry_on(self.task)
         self.drop_targets()
         wanted = self._wanted(source)
@@ -143,9 +143,8 @@ class FollowedTables:
         work.sent(ready)
         busy = work.busy
         late = self.known.look() or late
-        due = work.due(
-            ready, self.task, self.known, busy
-        )  # whoever asks for one that waits now is heard later
+        # Whoever asks for one that waits now is heard later.
+        due = work.due(ready, self.task, self.known, busy)
         if due or fresh:
             work.begin(due, self.task)
         self._behind = late
@@ -192,19 +191,15 @@ class FollowedTables:
         self._moved = self.watch.moved(source)
         if come_back(self.task, self.known):
             self._behind = self.known.look() or self._behind
+        published = () if self._began else streams.newest(self.task).published
         while True:
             wanted = members(source, self.task, self.known.states, self._moved)
-            had = {
-                *self.tables,
-                *self.known.baselines,
-                *(() if self._began else streams.newest(self.task).published),
-            }
+            had = {*self.tables, *self.known.baselines, *published}
             wanted = self._attached.without(source, self.task, self.known.states, had, wanted)
             if not self.known.look():
                 return wanted
-            self._behind = (
-                True  # partitions were suspended, or other orders came: they may say what is wanted
-            )
+            # Partitions were suspended, or other orders came: they may say what is wanted.
+            self._behind = True
 
     def _removed(self) -> list[str]:
         """The tables that were removed, but those that are gone and whose name a followed one has now."""

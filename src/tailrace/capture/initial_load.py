@@ -64,7 +64,7 @@ class Baselines:
         self._writer = writer
         self._record, self._orders = task.control_path("baselines"), task.control_path("orders")
         self._threads: list[threading.Thread] = []
-        self._asked: list[threading.Event] = []  # each is set once its snapshot is held
+        self._held: list[threading.Event] = []  # each is set once a baseline's snapshot is held
         self._busy: set[str] = set()
         self._unfit: set[str] = set()
         self._unsent: frozenset[str] = frozenset()
@@ -105,7 +105,7 @@ class Baselines:
         """The tables that need a baseline, and for which none was running (`busy`) before `known` was read:
         in the other order, one that finishes in between would be taken again. None while others wait for
         their snapshot: each takes a slot of the server's, of which there are few."""
-        if any(not ready.is_set() for ready in self._asked):
+        if any(not ready.is_set() for ready in self._held):
             return []
         asked = {t for t, one in known.states.items() if one.wanted}
         mine = [t for t in wanted if t in asked or (task.baseline.enabled and t not in known.baselines)]
@@ -140,7 +140,7 @@ class Baselines:
         for table in due:
             self.progress[table] = {"state": "running", "rows": 0, "parts": 0, "parts_done": 0}
         ready = threading.Event()
-        self._asked = [one for one in self._asked if not one.is_set()] + [ready]
+        self._held = [one for one in self._held if not one.is_set()] + [ready]
         thread = threading.Thread(target=self._thread, args=(list(due), ready), name="baseline")
         self._threads = [t for t in self._threads if t.is_alive()] + [thread]
         thread.start()
@@ -205,10 +205,15 @@ class Baselines:
     def _once(self, due: list[str], ready: threading.Event) -> dict[str, TableMovedError]:
         """Reads each table once; returns those that were truncated or altered in the meantime. Those that are
         gone are left to the next look at the catalog, which finds them again if they have another name."""
-        there = self._there(due)
-        alone = [t for t, relation in there.items() if self._in_open_window(relation)]
-        shared = [t for t in there if t not in alone]
-        moved: dict[str, TableMovedError] = {}
+        moved = dict[str, TableMovedError]()
+        alone, shared = list[str](), list[str]()
+        states = tables.of_task(self._orders, ledger.read_baselines(self._record))
+        for table in self._there(due):
+            try:
+                mine = alone if self._in_open_window(table, states.get(table)) else shared
+                mine.append(table)
+            except TableMovedError as error:  # it went at this moment
+                moved[table] = error
         if shared or (self._source.slot_is_new and not alone):
             moved |= self._exact(shared, ready)
         ready.set()
@@ -221,24 +226,22 @@ class Baselines:
                         moved[table] = error
         return moved
 
-    def _there(self, due: Sequence[str]) -> dict[str, Relation]:
-        """The layouts of the tables that are not gone."""
-        found: dict[str, Relation] = {}
-        for table in due:
-            try:
-                found[table] = self._source.relation(table)
-            except TableMovedError as error:
-                logger.warning("%s: no baseline is read: %s", table, error.what, extra={"table": table})
-                self.progress[table] = {"state": GONE}
-        return found
+    def _there(self, due: Sequence[str]) -> list[str]:
+        """The tables that are not gone: all are asked about at once."""
+        there = self._source.columns(due) if due else {}
+        for table in (t for t in due if t not in there):
+            logger.warning(
+                "%s: no baseline is read: there is no table %s", table, table, extra={"table": table}
+            )
+            self.progress[table] = {"state": GONE}
+        return [t for t in due if t in there]
 
-    def _in_open_window(self, relation: Relation) -> bool:
+    def _in_open_window(self, table: str, asked: TableControl | None) -> bool:
         wanted, exact = self._task.baseline.window, self._source.exact
-        states = tables.of_task(self._orders, ledger.read_baselines(self._record))
-        asked = states.get(relation.table)
         if wanted == "exact" or (exact and (wanted == "auto" or (asked and asked.exact))):
             return False
-        return bool(relation.key)  # rows that cannot be distinguished cannot be upserted
+        # Rows that cannot be distinguished cannot be upserted.
+        return bool(self._source.relation(table).key)
 
     def _exact(self, due: list[str], ready: threading.Event) -> dict[str, TableMovedError]:
         """All in one snapshot."""

@@ -272,7 +272,8 @@ def report(findings: Sequence[Finding], *, waits: bool) -> None:
     if not errors:
         return
     passes = waits and all(isinstance(f, PassingFinding) for f in errors)
-    hints = ["it is retried until that has passed"] * passes + [f.cure for f in errors if f.cure]
+    hints = ["it is retried until that has passed"] if passes else []
+    hints += [f.cure for f in errors if f.cure]
     raise (ConnectionLostError if passes else SourceError)(
         "\n".join(f"{f.what} ({f.where})" for f in errors),
         where="checks before capture",

@@ -76,7 +76,7 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
     removed = {t for t, one in states.items() if one.member == "removed"}
     attached = source.attached(sorted({*baselines, *stream.published} - removed))
     for table, root in attached.items():
-        what, _, cure = attached_as(table, root).partition(": ")
+        what, cure = attached_as(table, root)
         found.append(Finding("warning", what, table, cure))
     tables = [t for t in tables if t not in attached]
     settled = stream.state not in (ANEW, MAKING) and not live.locked(task.run_path, "capture")

@@ -39,6 +39,8 @@ PAUSE, SUSPEND, RESUME, RESYNC, ADD, REMOVE = "pause", "suspend", "resume", "res
 RESYNC_EXACT, DROP, DROPPED, LAND = "resync_exact", "drop", "dropped", "land"
 RENAME, RENAMED, ANEW = "rename", "renamed", "anew"
 PAUSED, SUSPENDED = "paused", "suspended"
+BASELINES = (RESYNC, RESYNC_EXACT, ADD, ANEW)
+"""Actions that ask for a baseline."""
 _WHILE_FOLLOWED = (PAUSE, SUSPEND, RESUME, RESYNC, RESYNC_EXACT, ANEW)
 """Actions that are nothing to a table that was removed, perhaps by a command at the same moment."""
 CAPTURE = "capture"
@@ -296,7 +298,7 @@ def followed(state: TableControl, one: Order, taken: Answered | None) -> TableCo
         elif state.pause is not None and state.pause.baseline != _LASTS:
             state = replace(state, pause=None)
         return state if stays else replace(state, **said, held=_HELD[one.action])
-    if one.action in (RESYNC, RESYNC_EXACT, ADD, ANEW):
+    if one.action in BASELINES:
         return _asked(state, said, one, taken is not None and taken.order >= one.number)
     if one.action in (LAND, DROP, DROPPED, RENAME, RENAMED):
         return _at_target(state, one, taken)
