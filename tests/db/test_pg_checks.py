@@ -12,14 +12,14 @@ import pytest
 
 from tailrace.capture.process import Capture
 from tailrace.config.task import load
-from tailrace.errors import PositionError, UnsupportedError
+from tailrace.errors import UnsupportedError
 from tailrace.sources.base import Finding, LogSource, Snapshot
-from tailrace.sources.postgresql.connect import lsn, lsn_of, lsn_text, position_at
+from tailrace.sources.postgresql.connect import position_at
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres
 from tailrace.sources.postgresql.source import PostgresSource
 from tailrace.state import ledger, orders
 
-from .reading import Make, read_all
+from .reading import Make
 
 pytestmark = pytest.mark.db
 
@@ -212,6 +212,7 @@ def test_a_table_without_columns(db: psycopg.Connection, make: Make) -> None:
     source = make()
     sent = int(db.info.server_version >= 180000)  # stored generated columns are in the log since then
     tables = ["public.z", "public.b", "public.c"]
+    assert source.columns([*tables, "public.gone"]) == {"public.z": [], "public.b": ["g"], "public.c": []}
     assert [(f.where.rsplit(", ", 1)[1], f.level, f.what, f.cure) for f in source.check(tables, None)
             if "replica identity" not in f.what] == [
         (t, "error", "it has no column that is captured: a target could not keep its rows",
@@ -265,73 +266,6 @@ def test_tables_are_added_and_none_taken_out(a: psycopg.Connection, make: Make) 
     assert source.prepare(["public.b"]) is False
     rows = a.execute("select tablename::text from pg_publication_tables order by 1").fetchall()
     assert rows == [("a",), ("b",)]
-
-
-def test_the_slot_is_ahead_of_the_log(a: psycopg.Connection, make: Make) -> None:
-    source = make()
-    source.prepare(A)
-    source.start(None, [])
-    source.close()
-    confirmed = a.execute(
-        "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = 'tailrace_test'"
-    )
-    at = lsn(confirmed.fetchone()[0])
-    assert source.check(A, position_at(at)) == []
-    finding = one(source.check(A, position_at(at - 1)), "changes in between are lost")
-    assert finding.level == "error" and "--new-stream" in finding.cure
-    source.renew()
-    assert source.check(A, None) == []
-
-
-def test_a_commit_that_an_earlier_release_acknowledged_with_the_message_before_it(
-    a: psycopg.Connection, make: Make, database: str
-) -> None:
-    """It kept the message's position one byte too far."""
-    source = make()
-    source.prepare(A)
-    source.start(None, [])
-    with a.transaction():
-        a.execute("insert into a values (1)")
-        with psycopg.connect(database, autocommit=True) as other:
-            other.execute("select pg_logical_emit_message(false, 'tailrace', 'out')")
-        border = read_all(source)[-1].position or b""
-        kept = position_at(lsn_of(border) + 1)
-        source.acknowledge(kept)
-        source.close()
-    again = make()
-    finding = one(again.check(A, kept), f"committed at {lsn_text(lsn_of(border))}, directly behind a message")
-    assert finding.level == "warning" and "tailrace validate" in finding.cure
-    again.start(kept, [])
-    assert read_all(again) == []  # the row is missing
-    a.execute("insert into a values (2)")
-    position = read_all(again)[-1].position or b""
-    again.acknowledge(position)
-    again.close()
-    assert again.check(A, position) == []
-
-
-def test_the_slot_is_gone_or_not_ours_or_in_use(a: psycopg.Connection, make: Make, database: str) -> None:
-    source = make()
-    assert "slot is gone" in source.check(A, position_at(1))[0].what
-    with pytest.raises(PositionError, match="slot is gone"):
-        source.prepare(A, begin=False)
-    a.execute("select pg_create_logical_replication_slot('tailrace_test', 'test_decoding')")
-    run(a, one(source.check(A, source.end_position()), "did not create: plugin test_decoding").cure)
-    a.execute("select pg_create_logical_replication_slot('tailrace_test', 'pgoutput')")
-    run(a, one(source.check(A, None), "did not create: plugin pgoutput").cure)
-    assert source.check(A, None) == []
-    source.prepare(A)
-    at = source.end_position()
-    source.start(None, [])
-    other = make()
-    taken = one(other.check(A, None), "did not create")
-    assert taken.cure == "give the task another name: somebody is reading the slot"
-    finding = one(other.check(A, at), "is already reading the slot")
-    a.execute(finding.cure.split(", or ")[1])
-    deadline = time.monotonic() + 10
-    while other.check(A, at) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert other.check(A, at) == []
 
 
 def test_an_open_transaction_that_slot_making_would_wait_for(a: psycopg.Connection, make: Make) -> None:

@@ -129,11 +129,11 @@ def oids(session: Session, tables: Sequence[str]) -> list[int]:
 
 
 def columns(session: Session, tables: Sequence[str]) -> dict[str, list[str]]:
-    """The names of the columns of `schema.table` names, for existing tables."""
+    """The names of the columns of `schema.table` names, for existing tables: one may have none."""
     rows = session.execute(
-        "select t.name, array_agg(a.attname::text order by a.attnum)"
-        " from unnest(%s::text[], %s::text[]) as t(name, sql)"
-        f" join pg_attribute a on a.attrelid = {oid_of('t.sql')} and a.attnum > 0 and not a.attisdropped"
+        "select t.name, array_remove(array_agg(a.attname::text order by a.attnum), null)"
+        f" from unnest(%s::text[], %s::text[]) as t(name, sql) join pg_class c on c.oid = {oid_of('t.sql')}"
+        " left join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped"
         " group by t.name",
         (list(tables), [quoted_table(table) for table in tables]),
     )
@@ -233,9 +233,8 @@ def announced(
 def relation(session: Session, table: str, publication: str | None, overrides: Mapping[str, str]) -> Relation:
     """The current layout of a table, with the columns that the publication sends, or would send if it had the
     table. TableMovedError if there is no such table."""
-    name = quoted_table(table)
     query = f"{_LIVE} where c.oid = {oid_of('%s')} order by a.attnum"
-    rows = session.execute(query, (publication, name, name)).fetchall()
+    rows = session.execute(query, (publication, quoted_table(table))).fetchall()
     if not rows:
         raise TableMovedError(f"there is no table {table}", where=table, hint="it was dropped or renamed")
     live = _live(rows)
@@ -275,14 +274,13 @@ def published_columns(session: Session, table: str, publication: str | None) -> 
     if publication is None or session.info.server_version < 150000:
         return None
     # `pg_publication_tables` works out all tables of a publication, whichever is asked for.
-    sql = quoted_table(table)
-    if row := session.execute(_WHOLE, (publication, sql, sql)).fetchone():
+    if row := session.execute(_WHOLE, (publication, quoted_table(table))).fetchone():
         return set(row[0])
     schema, name = table.split(".", 1)
     row = session.execute(
         "select attnames::text[], array(select attname::text from pg_attribute where attgenerated <> ''"
         f" and attrelid = {oid_of('%s')} and current_setting('server_version_num')::int < 180000)"
         " from pg_publication_tables where pubname = %s and schemaname = %s and tablename = %s",
-        (sql, sql, publication, schema, name),
+        (quoted_table(table), publication, schema, name),
     ).fetchone()
     return None if row is None else set(row[0]) - set(row[1])

@@ -231,15 +231,11 @@ def border(value: int) -> int:
 
 
 def oid_of(name: str) -> str:
-    """SQL of the oid of the table whose quoted name an expression gives (NULL: there is none). `to_regclass`
-    fails where the role may not use the schema.
-
-    >>> oid_of("t.sql").count("parse_ident(t.sql)")
-    2
-    """
+    """SQL of the oid of the table whose quoted name an expression gives (NULL: there is none), as of the
+    statement's snapshot. `to_regclass` is ahead of that, and fails where the role may not use the schema."""
     return (
-        "(select o.oid from pg_class o join pg_namespace s on s.oid = o.relnamespace"
-        f" where s.nspname = (parse_ident({name}))[1] and o.relname = (parse_ident({name}))[2])"
+        f"(select o.oid from parse_ident({name}) n, pg_namespace s, pg_class o"
+        " where s.nspname = n[1] and o.relnamespace = s.oid and o.relname = n[2])"
     )
 
 
