@@ -137,7 +137,7 @@ def _names(file: Path, options: Options) -> Sequence[str]:
         return pq.read_schema(file).names  # type: ignore[no-any-return]
     if kind == "csv":
         return text.head(str(file), encoding=options.encoding, delimiter=options.delimiter).names
-    with gzip.open(file) if file.suffix.lower() == ".gz" else file.open("rb") as stream:
+    with gzip.open(file) if text.packing(str(file)) else file.open("rb") as stream:
         lines = io.TextIOWrapper(stream, encoding=options.encoding, errors="replace", newline="\n")
         return text.json_names(lines)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from ..model import sequence
 from ..model.change import PREFIX
 from ..model.types import header_schema, plain_schema, schema_of
 from ..query.as_of import LaidOver
-from ..query.base_rows import LayoutRange, told
+from ..query.base_rows import told
 from ..query.change_files import POSITION, SEQ, ChangeFiles, both
 from ..query.diff import different
 from ..query.layouts import in_layout, layout_of
@@ -85,20 +84,15 @@ class TaskTable(TableChanges):
         gaps = tuple(gap for gap in self.files.gaps if gap.ends)
         return replace(self, files=replace(self.files, gaps=gaps))
 
-    def _found(
-        self,
-        start: Place | None,
-        end: Place | None,
-        columns: Sequence[str] | None,
-        headers: Sequence[str] | None,
-    ) -> tuple[ChangeArrays, LayoutRange | None]:
+    def refuse(self) -> None:
+        """Raises UnsupportedError for a table that is only tracked: an answer without rows would say that
+        nothing happened."""
         if self.only_tracked:
             raise UnsupportedError(
                 f"{self.name} has no change table: it is only tracked (its policy is below level 2)",
                 where=self._task.name,
                 hint="ask for the table `tracking` (`tailrace sql`)",
             )
-        return super()._found(start, end, columns, headers)
 
     def current(self) -> Result:
         """The table as of the last change that is stored: the target, and what is not applied to it yet."""

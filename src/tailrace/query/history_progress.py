@@ -12,14 +12,14 @@ from ..engine.change_arrays import ChangeArrays
 from ..errors import UnsupportedError
 from ..lake import delta as lake
 from ..model import sequence
-from ..model.change import PREFIX
+from ..model.change import BEFORE, PREFIX
 from .change_files import SEQ, ChangeRows
 from .history_events import HistoryEvents, flow_app
 from .history_table import EVENTS, HistoryTable
 from .points import Place, Point
 
 _NUMBER, _TIME, _MANY = flow_app("changes"), flow_app("changes/time"), flow_app("changes/rows")
-_OPER, _BEFORE = f"{PREFIX}change_oper", "B"
+_OPER = f"{PREFIX}change_oper"
 ANOTHER = "keep another one, in another folder, with `start=` behind it, and the rows of before as `base=`"
 """What to do when a history cannot go on."""
 
@@ -143,5 +143,5 @@ def _after(seq: str) -> str:
 def _untold(files: ChangeRows, events: HistoryEvents, first: str, last: str) -> bool:
     """Whether there is a change between two sequences, both included, of which no event tells."""
     rows = files.rows(Point.of(first), Point.of(last), [SEQ, _OPER])
-    rows = rows.filter(pc.not_equal(rows[_OPER], _BEFORE))
+    rows = rows.filter(pc.not_equal(rows[_OPER], BEFORE))
     return not pc.all(pc.is_in(rows[SEQ], value_set=events.sequences(first)), min_count=0).as_py()

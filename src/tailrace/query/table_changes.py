@@ -255,6 +255,9 @@ class TableChanges:
         """Rows of before with the names that their columns have by now; see `base_rows.named`."""
         return named(base, self.columns, self.layouts, self.layouts[-1]) if self.layouts else base
 
+    def refuse(self) -> None:
+        """Raises an error if there is no change table to ask; here, there always is one."""
+
     def layout_at(self, last: int | None) -> str | None:
         """The change sequence from which the layout at a change number is valid (None: at the end); None: no
         layouts are known."""
@@ -274,6 +277,7 @@ class TableChanges:
         headers: Sequence[str] | None,
     ) -> tuple[ChangeArrays, LayoutRange | None]:
         """The changes of a range, and the layout that they have; None: no layouts are known."""
+        self.refuse()
         names = self.files.schema.names
         if missing := [n for n in columns or () if n not in names]:
             raise ConfigError(
