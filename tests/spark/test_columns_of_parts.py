@@ -16,12 +16,12 @@ from tailrace.operate import vendor_apply
 pytestmark = pytest.mark.spark
 
 
-def apply(spark: SparkSession, root: Path, form: str, text: str, kind: str, ruling: Any = None) -> Any:
+def apply(spark: SparkSession, root: Path, form: str, text: str, kind: str, **more: Any) -> Any:
     """Applies these lines alone: earlier ones were moved away."""
     folder = root / "changes" / "s.t__ct"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"1.{kind}").write_text(text)
-    return vendor_apply.run(spark, str(folder.parent), form, {"key": "id"}, str(root / "lake"), ruling=ruling)
+    return vendor_apply.run(spark, str(folder.parent), form, {"key": "id"}, str(root / "lake"), **more)
 
 
 def lines(*changes: tuple[int, str, dict[str, str]]) -> str:
@@ -41,6 +41,18 @@ def test_another_spelling_of_a_column_is_no_other_column(spark: SparkSession, tm
     apply(spark, tmp_path, "qlik", f"{head}id,Note\n{seq}1,I,1,a\n{seq}2,I,2,b\n", "csv")
     apply(spark, tmp_path, "qlik", f"{head}id,note\n{seq}3,U,2,c\n", "csv")
     assert rows(tmp_path) == [{"id": "1", "Note": "a"}, {"id": "2", "Note": "c"}]
+
+
+def test_an_old_file_that_comes_again_alone_takes_no_column_away(spark: SparkSession, tmp_path: Path) -> None:
+    """It has the layout of then; all of its changes are in the target."""
+    head, seq = "header__change_seq,header__change_oper,", "2026110208150050000000000000000000"
+    old = f"{head}id,v\n{seq}1,I,1,a\n"
+    apply(spark, tmp_path, "qlik", old, "csv")
+    apply(spark, tmp_path, "qlik", f"{head}id,v,note\n{seq}2,I,2,b,n\n", "csv")
+    for dry_run in (True, False):
+        done = apply(spark, tmp_path, "qlik", old, "csv", dry_run=dry_run)["tables"][0]
+    assert (done["progress"], done["plan"]) == (2, "none")
+    assert rows(tmp_path) == [{"id": "1", "v": "a", "note": None}, {"id": "2", "v": "b", "note": "n"}]
 
 
 @pytest.mark.parametrize("form", ["qlik", "tailrace"])

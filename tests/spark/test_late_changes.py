@@ -135,22 +135,6 @@ def test_files_that_are_taken_away_and_put_back_are_known(spark: SparkSession, t
     assert rows(tmp_path) == ["1", "2", "3"]
 
 
-def test_an_old_file_that_comes_again_alone_takes_no_column_away(spark: SparkSession, tmp_path: Path) -> None:
-    """It has the layout of then; all of its changes are in the target."""
-    put(tmp_path, "1", FIRST)
-    apply(spark, tmp_path)
-    folder = tmp_path / "changes" / "dbo.g__ct"
-    wide = LATE.replace("\n", ",n\n")
-    (folder / "2.csv").write_text(HEAD.replace("\n", ",note\n") + wide)
-    apply(spark, tmp_path)
-    move(tmp_path, "2")
-    for dry_run in (True, False):
-        done = apply(spark, tmp_path, dry_run=dry_run)["tables"][0]
-    assert (done["progress"], done["plan"]) == (2, "none")
-    found = lake.read(f"{tmp_path}/lake/dbo.g").sort_by("id").select(["id", "s", "note"]).to_pylist()
-    assert found == [{"id": "1", "s": "1", "note": None}, {"id": "2", "s": "2", "note": "n"}]
-
-
 def seq(time: int, number: int) -> str:
     return f"2026110208{time:04}00{number:019}"
 

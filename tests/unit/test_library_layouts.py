@@ -13,7 +13,7 @@ import pytest
 
 import tailrace
 from tailrace.apply.targets.delta.layout_mark import mark
-from tailrace.errors import ConfigError, PositionError, UnsupportedError
+from tailrace.errors import ConfigError, UnsupportedError
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import schema_of
@@ -55,33 +55,6 @@ def test_a_column_that_became_another_one_splits_the_range(tmp_path: Path) -> No
         table.net(5, base=older)
     assert table.net(5, base=older.rename_columns(["id", "title", "price"])).table().num_rows == 2
     assert table.changes is not None
-
-
-def test_a_column_that_a_range_does_not_have_is_refused(tmp_path: Path) -> None:
-    """Not left out: a range's columns are those of its end."""
-    made = TaskHome(tmp_path)
-    made.store((1, "I", item(1)))
-    made.layout(2, (COLUMNS[0], COLUMNS[2], Column("n", 4, "int", "int4", "int")))
-    lake.add_columns(made.task.changes_path(ITEM), [pa.field("n", pa.int32())])
-    made.store((3, "I", {"id": 2, "price": Decimal(1), "n": 7}))
-    table = tailrace.open(made.file).table(ITEM)
-    assert table.net(1, 1, columns=["name"]).schema.names[:2] == ["id", "name"]
-    with pytest.raises(ConfigError, match="has no column n in this range"):
-        table.net(1, 1, columns=["n"])
-    with pytest.raises(ConfigError, match="has no column name in this range") as error:
-        table.net(3, columns=["name"])
-    assert "it has id, price, n" in str(error.value)
-
-
-def test_files_that_maintenance_removed_after_a_table_was_opened(tmp_path: Path) -> None:
-    made = TaskHome(tmp_path)
-    made.store((1, "I", item(1)))
-    table = tailrace.open(made.file).table(ITEM)
-    for one in Path(made.task.changes_path(ITEM)).glob("*.parquet"):
-        one.unlink()
-    with pytest.raises(PositionError, match="files of this version are gone") as error:
-        table.net()
-    assert "open the table again" in str(error.value)
 
 
 def test_a_layout_of_which_no_change_is_stored_yet(tmp_path: Path) -> None:
