@@ -6,6 +6,7 @@ INSTALLED := $(VENV)/.installed
 JARS := $(VENV)/.jars
 CLASSES := $(VENV)/.classes
 LANES ?= 2
+EXAMPLES ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all test-postgres chaos check bench docs clean
@@ -18,9 +19,9 @@ setup: $(JARS) ## make .venv with pinned versions and fetch Spark's Delta jars, 
 demo: $(JARS) ## an embedded PostgreSQL, a baseline, 15 s of load, and the proof that all is equal
 	@$(BIN)/tailrace demo
 
-PYTEST := $(BIN)/python -m pytest -n $(LANES) --dist worksteal --durations=20 --durations-min=5
+PYTEST := TAILRACE_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(LANES) --dist worksteal --durations=20 --durations-min=5
 
-test: $(JARS) ## run the tests, in LANES=2 processes; ARGS="-m unit" for those without JVM and server
+test: $(JARS) ## run the tests, in LANES=2 processes; ARGS="-m unit" for those without JVM and server; EXAMPLES=20
 	@$(PYTEST) -m "not slow" $(ARGS)
 
 test-all: test $(CLASSES) ## the slow ones, too: long histories, kill -9, a cluster, Java from the wheel
