@@ -175,3 +175,43 @@ def test_capture_that_waits_for_a_transaction_can_be_stopped(
     assert status(shop).capture and waits(shop) == "None"
     Capture(shop, once=True).run()
     assert "s.a" in ledger.read_baselines(shop.control_path("baselines"))
+
+
+@pytest.mark.slow
+def test_a_table_made_again_that_may_not_be_read_yet_waits_with_its_baseline(
+    db: psycopg.Connection, database: str, role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(added_tables, "AGAIN_S", 0.2)
+    rights = f"grant select on s.b to {role}; alter publication tailrace_t add table only s.b"
+    db.execute(f"create table s.b (id int primary key); insert into s.b values (1); {rights}")
+    url = database.replace("postgres@", f"{role}@")
+    path = tmp_path / "t.yaml"
+    path.write_text(
+        f"name: t\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: ['s.*']}}\n"
+        "capture: {commit_every: 50ms}\nbaseline: {workers: 1}\napply: {ddl: {recreate_table: suspend}}\n"
+    )
+    task, stop = load(path), threading.Event()
+
+    def told() -> str:
+        return str((json_files.read(task.run_path, "capture") or {}).get("message"))
+
+    def numbers() -> dict[str, int]:
+        return ledger.baseline_numbers(task.control_path("baselines"))
+
+    with meanwhile(Capture(task, stop=stop).run, stop=stop):
+        wait_for(lambda: numbers() == {"s.a": 1, "s.b": 1})
+        db.execute("drop table s.b; create table s.b (id int primary key); insert into s.b values (2)")
+        wait_for(
+            lambda: any(
+                o.table == "s.b" and o.action == orders.SUSPEND for o in orders.read(task.orders_path)
+            )
+        )
+        orders.resync(task.orders_path, "s.b", "made again", who="me")
+        wait_for(lambda: "s.b cannot be captured yet" in told())
+        captured(task, db, 1)
+        db.execute(rights)
+        wait_for(lambda: numbers() == {"s.a": 1, "s.b": 2})
+        before = log.state(task.log_path).number
+        db.execute("insert into s.b values (3)")
+        wait_for(lambda: log.state(task.log_path).number > before)
+        wait_for(lambda: told() == "None")

@@ -37,17 +37,10 @@ class AddedTables:
         return self.without(wanted)
 
     def _look(self, new: Sequence[str], findings: Callable[[Sequence[str]], list[Finding]]) -> None:
-        before, self._waiting = self._waiting, {}
-        if not new or not any(one.level == "error" for one in findings(new)):
-            return
-        for table in new:
-            errors = [one for one in findings([table]) if one.level == "error"]
-            if errors:
-                self._waiting[table] = errors[0]
-                if table not in before:
-                    logger.warning(
-                        "%s is not captured yet: %s; fix: %s", table, errors[0].what, errors[0].cure
-                    )
+        before, self._waiting = self._waiting, unfit(new, findings)
+        for table, why in self._waiting.items():
+            if table not in before:
+                logger.warning("%s is not captured yet: %s; fix: %s", table, why.what, why.cure)
 
     def without(self, wanted: Sequence[str]) -> list[str]:
         """The wanted tables except those that wait."""
@@ -61,3 +54,14 @@ class AddedTables:
         table, why = next(iter(self._waiting.items()))
         more = f", and {len(self._waiting) - 1} more" if len(self._waiting) > 1 else ""
         return f"{table}{more} cannot be captured yet: {why.what}; fix: {why.cure}"
+
+
+def unfit(tables: Sequence[str], findings: Callable[[Sequence[str]], list[Finding]]) -> dict[str, Finding]:
+    """The tables that cannot be captured now, each with the first reason; all are asked about at once."""
+
+    def errors(these: Sequence[str]) -> list[Finding]:
+        return [one for one in findings(these) if one.level == "error"]
+
+    if not tables or not errors(tables):
+        return {}
+    return {table: found[0] for table in tables if (found := errors([table]))}

@@ -19,7 +19,7 @@ from ..errors import ConnectionLostError, TableMovedError, TailraceError
 from ..sources.base import Finding, LogSource
 from ..state import orders, streams
 from ..state.orders import TableControl
-from .added_tables import AddedTables
+from .added_tables import AddedTables, unfit
 from .attached_tables import AttachedTables
 from .ddl_watch import Watch, recreated
 from .stream import ALTERED, MISSING, RECREATED
@@ -70,7 +70,7 @@ class FollowedTables:
 
     Args:
         task: the task.
-        findings: what keeps tables that are new from being captured.
+        findings: what keeps tables from being captured that are new, or suspended and to get a baseline.
         reload: reads the task file again; None: it stays as it is.
 
     Attributes:
@@ -93,6 +93,7 @@ class FollowedTables:
         self._behind = False  # a finding or an order is not acted on yet
         self._began = False
         self._waits: dict[str, str] = {}
+        self._fit: dict[str, int] = {}
 
     def begin(self, source: LogSource) -> None:
         """The tables at the start of a session. Those that the task file selects no longer leave at the first
@@ -111,9 +112,21 @@ class FollowedTables:
         # Those that came since the last session may have to wait, and suspended ones keep no other from
         # being captured.
         checked = wanted if first else self.tables
-        fit = [t for t in checked if t not in self.suspended]
-        self.tables = self._added.ready(wanted, fit, partial(self._findings, source))
+        self.tables = self._ready(source, wanted, [t for t in checked if t not in self.suspended])
+
+    def _ready(self, source: LogSource, wanted: Sequence[str], fit: Sequence[str]) -> list[str]:
+        """Those of the wanted tables that can be captured, as those in `fit` can."""
+        asked = self._unchecked()
+        ready = self._added.ready(wanted, fit, partial(self._findings, source))
+        self._fit |= {t: number for t, number in asked.items() if t in ready}
         self.message = self._added.message
+        return ready
+
+    def _unchecked(self) -> dict[str, int]:
+        """The suspended tables that are to get a baseline, and the number of the order: whether they can be
+        captured has not been looked at since."""
+        asked = {t: self.known.states[t].wanted for t in self.suspended}
+        return {t: number for t, number in asked.items() if number > self._fit.get(t, 0)}
 
     @property
     def suspended(self) -> set[str]:
@@ -138,13 +151,15 @@ class FollowedTables:
         busy = work.busy
         late = self.known.look() or late
         waiting = self._made_again(source, work, stream, busy)
+        waiting |= self._unchecked().keys()
         ready = [t for t in self.tables if t not in waiting]
         fresh = stream.prepare(source, ready)
         work.sent(ready)
         busy = work.busy
         late = self.known.look() or late
         # Whoever asks for one that waits now is heard later.
-        due = work.due(ready, self.task, self.known, busy)
+        unchecked = self._unchecked()
+        due = [t for t in work.due(ready, self.task, self.known, busy) if t not in unchecked]
         if due or fresh:
             work.begin(due, self.task)
         self._behind = late
@@ -156,7 +171,9 @@ class FollowedTables:
             busy = work.busy
             self._behind = self.known.look() or self._behind
             self.watch.follow(self.task)
-            wanted = self._added.ready(self._wanted(source), self.tables, partial(self._findings, source))
+            wanted = self._wanted(source)
+            asked = self._unchecked()
+            wanted = self._ready(source, wanted, [t for t in self.tables if t not in asked])
         except ConnectionLostError:
             raise
         except TailraceError as error:
@@ -164,7 +181,6 @@ class FollowedTables:
             # nothing changed.
             self.message = f"the changed task file is not used: {error.what}"
             return
-        self.message = self._added.message
         if new := [t for t in wanted if t not in self.tables]:
             logger.info("adding %s", ", ".join(new))
         self.tables = wanted
@@ -225,7 +241,7 @@ class FollowedTables:
         partitions with rows: only a baseline helps that begins when they are published again. Returns those
         that must not be captured before one is requested: not those with new partitions, whose stream has
         all that comes."""
-        waiting, path = set(), self.task.orders_path
+        waiting, path, again = set(), self.task.orders_path, dict[str, int]()
         lost = stream.lost(source, self.tables)
         work.unsent(lost)
         for table, why in lost.items():
@@ -249,8 +265,10 @@ class FollowedTables:
                 logger.warning("%s: %s; its policy is `%s`", table, why, policy, extra={"table": table})
                 orders.suspend(path, table, why, who="capture")
             if asked:
-                orders.resync(path, table, why, who=orders.CAPTURE)
-        return waiting
+                again[table] = orders.resync(path, table, why, who=orders.CAPTURE)
+        wait = unfit(list(again), partial(self._findings, source))
+        self._fit |= {t: number for t, number in again.items() if t not in wait}
+        return waiting.union(wait)
 
     def _stops(self, source: LogSource, table: str, why: str, policy: str) -> bool:
         """Whether the task is about to end because a table was made again: not for one that somebody took out
