@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.capture.incremental_snapshot import TOKENS_SCHEMA, seen
@@ -29,6 +29,8 @@ from tailrace.state.ledger import AppliedTable, Baseline, Stored
 from tailrace.state.orders import Order, TableControl, states
 from tailrace.state.totals import Totals
 from tailrace.state.upkeep import in_force, over_and_done, passed, shorten
+
+from ..examples import examples
 
 pytestmark = pytest.mark.unit
 AT = dt.datetime(2026, 3, 1, tzinfo=dt.timezone.utc)
@@ -124,7 +126,7 @@ def test_errors_and_baselines_that_are_over_go(task: Task) -> None:
     assert retries.failing(task.control_path("errors"))["s.a"].errors == 3
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(
     actions=st.lists(st.sampled_from([*tables.ACTIONS, "resync", "pause", "resume"]), max_size=9),
     later=st.lists(st.sampled_from(list(tables.ACTIONS)), max_size=3),
