@@ -67,7 +67,7 @@ def known(one: Task, *names: str) -> None:
     """Tables that the task has, with targets."""
     for name in names:
         target(one, name)
-        orders.give(one.orders_path, orders.RESUME, [name], why="", who="test")
+    orders.give(one.orders_path, orders.RESUME, names, why="", who="test")
 
 
 def test_a_target_gets_the_new_name_and_gives_it_back(tmp_path: Path) -> None:
