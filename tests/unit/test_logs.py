@@ -26,6 +26,7 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 EACH = """
 import json, os, sys
+import tailrace.operate.status
 from tailrace.cli import main
 for words, env in json.loads(sys.argv[1]):
     if not os.fork():
