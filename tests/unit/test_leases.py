@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import multiprocessing
 import os
 import signal
 import time
@@ -29,14 +28,14 @@ from tailrace.state import lease_files, leases, live
 from tailrace.state.capture_state import CaptureState
 from tailrace.state.lease_files import Holder, newest
 
+from ..processes import copies
+
 pytestmark = pytest.mark.unit
 
 PERIOD = 1.0
 LONG = 300.0
 """The period where nobody is to wait for its end."""
 ROW = pa.table({"n": pa.array([1], pa.int64())})
-fork = multiprocessing.get_context("forkserver")
-fork.set_forkserver_preload([__name__])  # others begin as copies of one process that has loaded everything
 
 
 def host(name: str) -> None:
@@ -81,9 +80,9 @@ class Other:
     """Another process, which has the half `pipeline` of a task."""
 
     def __init__(self, folder: Path, where: str | None = None) -> None:
-        self.go, self.told = fork.Event(), fork.Queue()
-        ready = fork.Event()
-        self.process = fork.Process(target=_hold, args=(str(folder), where, ready, self.go, self.told))
+        self.go, self.told = copies.Event(), copies.Queue()
+        ready = copies.Event()
+        self.process = copies.Process(target=_hold, args=(str(folder), where, ready, self.go, self.told))
         self.process.start()
         assert ready.wait(30)
 
