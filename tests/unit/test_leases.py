@@ -84,7 +84,7 @@ class Other:
         ready = copies.Event()
         self.process = copies.Process(target=_hold, args=(str(folder), where, ready, self.go, self.told))
         self.process.start()
-        assert ready.wait(30)
+        assert ready.wait(60)
 
     def signal(self, number: int) -> None:
         assert self.process.pid
