@@ -24,8 +24,9 @@ def test_a_pipe_is_wide_unless_columns_says_how_wide(monkeypatch: pytest.MonkeyP
     assert out.console().width == 60
 
 
-@pytest.mark.parametrize("unknown", ["0", "00", ""])
-@pytest.mark.parametrize("words", [["--help"], ["status", "none.yaml"], ["status"]])
+@pytest.mark.parametrize(
+    ("words", "unknown"), [(["--help"], "0"), (["status", "none.yaml"], "00"), (["status"], "")]
+)
 def test_a_width_of_0_is_none(words: list[str], unknown: str) -> None:
     env = os.environ | {"COLUMNS": unknown, "LINES": unknown}
     command = [sys.executable, "-m", "tailrace", *words]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.engine import grouped, sql_server
@@ -19,6 +19,7 @@ from tailrace.engine.rebuild import rebuild
 from tailrace.engine.state_at import state_at
 from tailrace.model import mask
 
+from ..examples import examples
 from . import change_model as cm
 from .change_model import COLUMNS, UNKNOWN, Image, Model, Row, seq
 
@@ -33,7 +34,7 @@ def _parts(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-many = settings(max_examples=60, deadline=None, derandomize=True)
+many = examples(20, derandomize=True)
 
 
 def values(row: Row) -> tuple[Any, ...]:

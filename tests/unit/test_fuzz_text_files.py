@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from tailrace.errors import ConfigError, FormatError
@@ -15,8 +15,10 @@ from tailrace.formats import text
 from tailrace.formats.qlik import files
 from tailrace.formats.qlik.options import QlikOptions
 
+from ..examples import examples
+
 pytestmark = pytest.mark.unit
-fuzzed = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fuzzed = examples(20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 HEADS = b"header__change_seq,header__change_oper,id\n"
 PARTS = [
     HEADS,
@@ -93,6 +95,7 @@ def test_qliks_files(tmp_path: Path, data: bytes, name: str) -> None:
         file.unlink()
 
 
+@examples(40)
 @given(st.lists(st.text(max_size=20) | st.dictionaries(st.text(max_size=3), st.none()).map(json.dumps),
                 max_size=5))  # fmt: skip
 def test_names_of_json(lines: list[str]) -> None:

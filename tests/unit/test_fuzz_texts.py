@@ -18,8 +18,10 @@ from tailrace.formats.qlik import dfm
 from tailrace.wire import cd_dump, keylog_text, soliddb, soliddb_address, soliddb_rows
 from tailrace.wire.keylog_values import KeyLogField
 
+from ..examples import examples
+
 pytestmark = pytest.mark.unit
-fuzzed = settings(max_examples=150, deadline=5000)
+fuzzed = settings(examples(40), deadline=5000)
 
 TASK = """\
 name: shop

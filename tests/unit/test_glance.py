@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from tailrace.model import mask
 
 pytestmark = pytest.mark.unit
 EXAMPLES = Path(__file__).parents[2] / "examples"
+WIDE = 2_500
+"""Columns: more than Python's stack is deep."""
 
 
 def look(*path: str | Path, **more: Any) -> Found:
@@ -123,7 +126,7 @@ def test_truncates_of_soliddb_are_counted(tmp_path: Path, relid: int, name: str)
     assert after == {**before, "T": before.get("T", 0) + 1}
 
 
-KINDS = ("csv", "csv.gz", "json", "json.gz", "parquet")
+KINDS = ("csv.gz", "json", "json.gz", "parquet")
 
 
 def as_kind(vendor: str, folder: Path, kind: str) -> None:
@@ -153,15 +156,20 @@ def as_kind(vendor: str, folder: Path, kind: str) -> None:
 ALL = [(vendor, kind) for vendor in ("openedge", "qlik", "soliddb", "sqdr") for kind in KINDS]
 
 
+@cache
+def of_text(vendor: str) -> Found:
+    return look(vendor, "tables")
+
+
 # Qlik's changes of one table lie in many files, whose order a Delta table does not keep.
 @pytest.mark.parametrize(("vendor", "kind"), [*ALL, *((v, "delta") for v in ("openedge", "soliddb", "sqdr"))])
 def test_every_kind_of_file_says_the_same(tmp_path: Path, vendor: str, kind: str) -> None:
     as_kind(vendor, tmp_path / "in", kind)
-    found, text = look(tmp_path / "in"), look(vendor, "tables")
+    found, text = look(tmp_path / "in"), of_text(vendor)
     assert (found.format, found.tables) == (vendor, text.tables)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["csv", *KINDS])
 def test_every_kind_of_file_of_tailrace(tmp_path: Path, kind: str) -> None:
     as_kind("qlik", tmp_path / "qlik", kind)
     file = tmp_path / f"shop.item.{kind}"
@@ -214,15 +222,15 @@ def test_tables_of_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
-def test_ten_thousand_columns(tmp_path: Path, kind: str) -> None:
+def test_thousands_of_columns(tmp_path: Path, kind: str) -> None:
     heads = ("change_seq", "change_oper", "change_mask")
-    names = [f"header__{h}" for h in heads] + [f"c{n}" for n in range(10_000)]
-    octets = mask.encode([3, 10_002])
+    names = [f"header__{h}" for h in heads] + [f"c{n}" for n in range(WIDE)]
+    octets = mask.encode([3, WIDE + 2])
     values = [
         "2026010112000000" + "0" * 18 + "1",
         "U",
         octets if kind == "parquet" else octets.hex(),
-        *"x" * 10_000,
+        *"x" * WIDE,
     ]
     place = tmp_path / "t__ct"
     place.mkdir()
@@ -231,8 +239,8 @@ def test_ten_thousand_columns(tmp_path: Path, kind: str) -> None:
     else:
         (place / "1.csv").write_text("\n".join(",".join(map(str, line)) for line in (names, values)) + "\n")
     found = look(tmp_path)
-    assert (found.tables[0].name, len(found.tables[0].columns)) == ("t", 10_000)
-    assert changed(found, "t") == [("U", ["c0", "c9999"])]
+    assert (found.tables[0].name, len(found.tables[0].columns)) == ("t", WIDE)
+    assert changed(found, "t") == [("U", ["c0", f"c{WIDE - 1}"])]
 
 
 def test_text_files_that_are_odd(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.apply.targets.audit import Audited
@@ -21,6 +21,8 @@ from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.change import Column, Relation
+
+from ..examples import examples
 
 pytestmark = pytest.mark.unit
 RELATION = Relation(
@@ -165,7 +167,7 @@ FILES = st.lists(
 )
 
 
-@settings(max_examples=40)
+@examples(10)
 @given(there=st.sets(st.integers(0, 20), min_size=1), files=FILES, share=st.floats(0, 1))
 def test_any_changes_in_any_files(
     tmp_path_factory: pytest.TempPathFactory,

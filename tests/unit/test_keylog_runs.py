@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -113,9 +114,18 @@ def test_a_table_is_one_groups(tmp_path: Path) -> None:
         Runs(log, Group("other", "other")).run_ids([Subscription("s.a")])
 
 
-def three_runs(folder: Path) -> tuple[str, list[str]]:
+@pytest.fixture
+def three_runs(tmp_path: Path, written: tuple[Path, list[str]]) -> tuple[str, list[str]]:
     """Three ended runs of one table with two rows each, and one that is at work."""
-    log, made = write(folder), []
+    shutil.copytree(written[0], tmp_path, dirs_exist_ok=True)
+    return str(tmp_path / "ir_keylog"), written[1]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The files of those, to be copied."""
+    folder = tmp_path_factory.mktemp("runs")
+    log, made = write(folder), list[str]()
     for k in range(3):
         runs = Runs(log, SHOP)
         made.append(runs.run_ids([Subscription("s.a")])["s.a"])
@@ -123,15 +133,17 @@ def three_runs(folder: Path) -> tuple[str, list[str]]:
         runs.end()
     made.append(Runs(log, SHOP).run_ids([Subscription("s.a")])["s.a"])
     append(log, row(9, made[-1], "s.a"))
-    return log, made
+    return folder, made
 
 
 def logged(keylog: str) -> list[tuple[str, int]]:
     return sorted((r["run_id"], r["keylog_sort"]) for r in lake.read(keylog).to_pylist())
 
 
-def test_runs_are_pruned_with_all_their_rows_and_never_the_one_at_work(tmp_path: Path) -> None:
-    log, (one, two, three, now) = three_runs(tmp_path)
+def test_runs_are_pruned_with_all_their_rows_and_never_the_one_at_work(
+    three_runs: tuple[str, list[str]],
+) -> None:
+    log, (one, two, three, now) = three_runs
     assert prune(log, 1, dry_run=True).as_dict() == {"runs": [one, two], "rows": 4, "held": {}}
     assert len(logged(log)) == 7
     assert prune(log, 1).rows == 4
@@ -150,8 +162,10 @@ def test_every_table_keeps_its_newest_run(tmp_path: Path) -> None:
     assert prune(log, 0).runs == [] and logged(log) == [(run, 1)]
 
 
-def test_a_begun_prune_is_ended_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log, (one, two, *_) = three_runs(tmp_path)
+def test_a_begun_prune_is_ended_by_the_next(
+    three_runs: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, (one, two, *_) = three_runs
     with monkeypatch.context() as broken:
         broken.setattr(retention.control_tables, "change", lambda *_: (_ for _ in ()).throw(OSError("gone")))
         with pytest.raises(OSError, match="gone"):
@@ -161,8 +175,8 @@ def test_a_begun_prune_is_ended_by_the_next(tmp_path: Path, monkeypatch: pytest.
     assert one not in table(log, "statistic")
 
 
-def test_what_a_consumer_needs_stays(tmp_path: Path) -> None:
-    log, (one, two, _, _) = three_runs(tmp_path)
+def test_what_a_consumer_needs_stays(three_runs: tuple[str, list[str]]) -> None:
+    log, (one, two, _, _) = three_runs
     add_consumer(log, "audit")
     assert prune(log, 1).as_dict() == {"runs": [], "rows": 0, "held": {one: "audit", two: "audit"}}
     of_keylog(log).acknowledge("audit", 3)
@@ -172,9 +186,9 @@ def test_what_a_consumer_needs_stays(tmp_path: Path) -> None:
 
 
 def test_a_consumer_that_registers_while_a_prune_begins_is_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    three_runs: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keylog, (one, two, *_) = three_runs(tmp_path)
+    keylog, (one, two, *_) = three_runs
     promise = Consumers.promise
 
     def late(self: Consumers, upto: int, version: int, *, log: int = -1) -> bool:
@@ -200,8 +214,8 @@ def test_consumers_that_cannot_be(tmp_path: Path) -> None:
         of_keylog(log).acknowledge("audit", 6)
 
 
-def test_a_new_run_prunes_when_told_how_many_to_keep(tmp_path: Path) -> None:
-    log, (*_, now) = three_runs(tmp_path)
+def test_a_new_run_prunes_when_told_how_many_to_keep(three_runs: tuple[str, list[str]]) -> None:
+    log, (*_, now) = three_runs
     Runs(log, SHOP, keep=1).run_ids([Subscription("s.a")])
     assert logged(log) == [(now, 9)]
 

@@ -9,12 +9,14 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.wire.keylog_render import value_text
 from tailrace.wire.keylog_text import KeyLogField, names, parse
 from tailrace.wire.keylog_values import escape_name, unescape, unescape_name
+
+from ..examples import examples
 
 pytestmark = pytest.mark.unit
 
@@ -223,7 +225,7 @@ def logs(draw):
     return kinds, draw(st.lists(st.none() | row, max_size=6))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(60)
 @given(logs(), st.sampled_from(NILS), st.booleans())
 def test_what_is_written_is_read(log, nil, row):
     kinds, images = log
@@ -292,7 +294,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=1000, deadline=None)
+@examples(150)
 @given(st.lists(st.lists(PIECES, max_size=9).map("".join), max_size=5))
 def test_any_text_is_read_as_the_model_reads_it(texts):
     found = rows(texts, ("A",), ("B",))
@@ -303,7 +305,7 @@ def test_any_text_is_read_as_the_model_reads_it(texts):
             assert values == tuple(want.get(n, ABSENT) for n in "AB")
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(
     st.lists(
         st.lists(
@@ -330,6 +332,7 @@ def test_unescape_as_the_model(texts, digits):
     assert unescape(pa.array(texts, pa.string()), digits).to_pylist() == [plain(t) for t in texts]
 
 
+@examples(60)
 @given(
     st.sets(st.sampled_from("&'\"<>\x00\n\x1f"), max_size=8).flatmap(
         lambda kinds: st.lists(st.none() | st.text(["a", "é", ";", "#", *kinds], max_size=8), max_size=4)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import multiprocessing
 import os
 import signal
 import time
@@ -29,13 +28,14 @@ from tailrace.state import lease_files, leases, live
 from tailrace.state.capture_state import CaptureState
 from tailrace.state.lease_files import Holder, newest
 
+from ..processes import copies
+
 pytestmark = pytest.mark.unit
 
 PERIOD = 1.0
 LONG = 300.0
 """The period where nobody is to wait for its end."""
 ROW = pa.table({"n": pa.array([1], pa.int64())})
-spawn = multiprocessing.get_context("spawn")
 
 
 def host(name: str) -> None:
@@ -80,11 +80,11 @@ class Other:
     """Another process, which has the half `pipeline` of a task."""
 
     def __init__(self, folder: Path, where: str | None = None) -> None:
-        self.go, self.told = spawn.Event(), spawn.Queue()
-        ready = spawn.Event()
-        self.process = spawn.Process(target=_hold, args=(str(folder), where, ready, self.go, self.told))
+        self.go, self.told = copies.Event(), copies.Queue()
+        ready = copies.Event()
+        self.process = copies.Process(target=_hold, args=(str(folder), where, ready, self.go, self.told))
         self.process.start()
-        assert ready.wait(30)
+        assert ready.wait(60)
 
     def signal(self, number: int) -> None:
         assert self.process.pid
@@ -128,9 +128,8 @@ def test_after_a_kill_on_this_machine_the_next_one_has_it_at_once(
         assert lease.term == 2 and time.monotonic() - began < LONG
 
 
-@pytest.mark.parametrize("command", ["pipeline", "run"])
 def test_a_second_process_says_who_has_the_task_before_it_starts_a_jvm(
-    tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "shop.yaml"
     source = "{url: 'postgresql://me@127.0.0.1:1/shop', tables: ['s.*']}"
@@ -143,9 +142,10 @@ def test_a_second_process_says_who_has_the_task_before_it_starts_a_jvm(
         monkeypatch.setattr(
             "tailrace.runtime.processes.CaptureChild.start", lambda self: pytest.fail("capture is started")
         )
-        done = CliRunner().invoke(cli.app, [command, str(file)])
-        assert isinstance(done.exception, ConfigError), done.output
-        assert f"already running, as process {first.process.pid} on " in done.exception.what
+        for command in ("pipeline", "run"):
+            done = CliRunner().invoke(cli.app, [command, str(file)])
+            assert isinstance(done.exception, ConfigError), done.output
+            assert f"already running, as process {first.process.pid} on " in done.exception.what
     finally:
         first.process.kill()
         first.process.join()
@@ -184,7 +184,7 @@ def test_one_that_was_killed_on_another_host_is_waited_for_a_period(
     assert not live.locked(tmp_path, "pipeline")
 
 
-@pytest.mark.parametrize("set_back", [0, -86_400, 86_400])
+@pytest.mark.parametrize("set_back", [-86_400, 86_400])
 def test_nobody_trusts_a_clock_that_can_be_set(
     tmp_path: Path, on_host: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, set_back: int
 ) -> None:

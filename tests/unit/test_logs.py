@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -25,34 +24,39 @@ def lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def tailrace(*words: str, code: str | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-    command = ["-m", "tailrace", *words] if code is None else ["-c", code]
-    return subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, check=False, env={**os.environ, **env}
-    )
+EACH = """
+import json, os, sys
+import tailrace.operate.status
+from tailrace.cli import main
+for words, env in json.loads(sys.argv[1]):
+    if not os.fork():
+        os.environ.update(env)
+        sys.argv = ["tailrace", *words]
+        main.main()
+    print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+"""Runs commands, each in a process of its own, which need not load everything; prints their codes."""
 
 
-@pytest.mark.parametrize(
-    ("words", "env"),
-    [
+def test_an_error_is_an_object_wherever_the_option_stands_and_text_without_it() -> None:
+    commands: list[tuple[list[str], dict[str, str]]] = [
         (["--log-format", "json", "status", "no.yaml"], {}),
         (["status", "no.yaml", "--log-format=json"], {}),
         (["status", "--log-format", "json", "no.yaml"], {}),
         (["status", "no.yaml"], {logs.FORMAT: "json"}),
-    ],
-)
-def test_an_error_is_an_object_wherever_the_option_stands(words: list[str], env: dict[str, str]) -> None:
-    ran = tailrace(*words, **env)
-    (said,) = lines(ran.stderr)
-    assert ran.returncode == 1
-    assert (said["level"], said["command"], said["where"]) == ("ERROR", "status", "no.yaml")
-    assert said["message"] == "the task file cannot be read: No such file or directory"
-    assert said["hint"].startswith("`tailrace init") and said["time"].endswith("Z")
-
-
-def test_without_the_option_an_error_is_text() -> None:
-    ran = tailrace("status", "no.yaml")
-    assert ran.stderr.startswith("error: the task file cannot be read")
+        (["status", "no.yaml"], {}),
+    ]
+    ran = subprocess.run(
+        [sys.executable, "-c", EACH, json.dumps(commands)], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.split() == ["1"] * 5
+    objects, error, text = ran.stderr.partition("error: ")
+    for said in (said_by_each := lines(objects)):
+        assert (said["level"], said["command"], said["where"]) == ("ERROR", "status", "no.yaml")
+        assert said["message"] == "the task file cannot be read: No such file or directory"
+        assert said["hint"].startswith("`tailrace init") and said["time"].endswith("Z")
+    assert len(said_by_each) == 4
+    assert error and text.startswith("the task file cannot be read")
 
 
 def test_tracebacks_warnings_and_threads_are_objects_too() -> None:
@@ -68,7 +72,7 @@ thread.join()
 logging.getLogger("tailrace.apply").warning("%s waits", "s.t", extra={"table": "s.t", "batch": 7})
 raise KeyError("x")
 """
-    ran = tailrace(code=code)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     odd, thread, waits, end = lines(ran.stderr)
     assert {one["task"] for one in (odd, thread, waits, end)} == {"shop"}
     assert (odd["level"], odd["logger"]) == ("WARNING", "py.warnings") and "odd" in odd["message"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import re
+import shutil
 import socket
 import time
 import urllib.request
@@ -39,9 +40,18 @@ Labels = dict[str, str]
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Task:
-    (tmp_path / "shop.yaml").write_text("name: shop\nhome: home\nsource: {url: 'postgresql://db/shop'}\n")
-    made = load(tmp_path / "shop.yaml")
+def task(tmp_path: Path, written: Path) -> Task:
+    """A table with a baseline; two batches are stored, one is applied."""
+    shutil.copytree(written, tmp_path, dirs_exist_ok=True)
+    return load(tmp_path / "shop.yaml")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of that task, to be copied."""
+    folder = tmp_path_factory.mktemp("task")
+    (folder / "shop.yaml").write_text("name: shop\nhome: home\nsource: {url: 'postgresql://db/shop'}\n")
+    made = load(folder / "shop.yaml")
     ledger.write_baseline(
         made.control_path("baselines"), Baseline("s.t", RELATION, "0" * 40, 100, 0, AT, 2.0)
     )
@@ -51,7 +61,7 @@ def task(tmp_path: Path) -> Task:
     first = ledger.read_stored(made.control_path("stored"))[0]
     lake.append(made.target_path("s.t"), pa.table({"id": [1]}), progress={made.apply_app: 3})
     ledger.write_applied(made.control_path("applied"), first, [DONE], "tailrace/applied")
-    return made
+    return folder
 
 
 DONE = AppliedTable(

@@ -14,6 +14,8 @@ from deltalake import DeltaTable, write_deltalake
 import tailrace
 from tailrace.lake.reading import dataset
 
+from ..examples import rounds
+
 pytestmark = pytest.mark.unit
 CODE = Path(tailrace.__file__).parent
 ENDS = """
@@ -41,7 +43,7 @@ def test_a_process_ends_in_the_middle_of_a_read(tmp_path: Path) -> None:
         write_deltalake(
             table, pa.table({"n": [n] * 20_000, "v": [str(k) for k in range(20_000)]}), mode="append"
         )
-    for _ in range(3):
+    for _ in range(rounds(2)):
         command = [sys.executable, "-c", ENDS, table]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert (done.returncode, done.stdout) == (0, "1000\n"), done.stderr

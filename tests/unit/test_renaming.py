@@ -7,7 +7,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.capture.target_rename import Renaming
@@ -15,6 +15,8 @@ from tailrace.config.task import Task, read
 from tailrace.errors import ConfigError
 from tailrace.state import ddl, orders
 from tailrace.validate.tables import wait_named
+
+from ..examples import examples
 
 pytestmark = pytest.mark.unit
 
@@ -65,7 +67,7 @@ def known(one: Task, *names: str) -> None:
     """Tables that the task has, with targets."""
     for name in names:
         target(one, name)
-        orders.give(one.orders_path, orders.RESUME, [name], why="", who="test")
+    orders.give(one.orders_path, orders.RESUME, names, why="", who="test")
 
 
 def test_a_target_gets_the_new_name_and_gives_it_back(tmp_path: Path) -> None:
@@ -99,7 +101,7 @@ def give_or_die(lives: list[int]) -> object:
     return give
 
 
-@settings(max_examples=8)
+@examples(4)
 @given(
     st.lists(st.permutations(["s.a", "s.b", "s.c", "s.d"]), min_size=1, max_size=2),
     st.lists(st.integers(1, 6), max_size=3),

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.apply.targets.delta import files as target_files
@@ -25,6 +25,8 @@ from tailrace.engine.source import Source
 from tailrace.errors import ApplyError, ConcurrentCommitError
 from tailrace.lake import delta as lake
 from tailrace.lake import parts
+
+from ..examples import examples
 
 pytestmark = pytest.mark.unit
 
@@ -172,7 +174,7 @@ IMAGES = st.lists(
 )
 
 
-@settings(max_examples=60)
+@examples(20)
 @given(
     there=st.lists(st.sets(st.integers(0, 30), min_size=1), max_size=4),
     staged=st.lists(IMAGES, min_size=1, max_size=3),

@@ -151,6 +151,8 @@ def test_what_connects_to_nothing_needs_no_secrets(tmp_path: Path, said: str, se
         load(file)
     found = load(file, connects=False)
     assert (found.source.url, found.target.database, found.target.type) == (seen, seen, "postgresql")
+    if said not in ("postgresql://me:${NO_SUCH_PW}@db/shop", "${NO_SUCH_URL}"):
+        return  # commands see the same of all
     for asked, answer in {
         ("status", str(file)): None,
         ("status", str(file), "--json"): None,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.formats.base import AGAIN, WHY
@@ -17,6 +17,8 @@ from tailrace.formats.soliddb.log import CAPTURE_OFF, COMMIT, DATA, RANK, ROWS, 
 from tailrace.formats.soliddb.order import MADE, MARK, MOVES
 from tailrace.formats.soliddb.pairs import NO_COMMIT, NO_START, OPER, OTHER_ROW, Pairs
 from tailrace.wire import soliddb
+
+from ..examples import examples
 
 pytestmark = pytest.mark.unit
 
@@ -162,7 +164,7 @@ def found(batches: list[pa.RecordBatch], policy: str, starts: str = "optional") 
     return sorted(told, key=lambda r: (r[0], r[3] or ""))
 
 
-@settings(max_examples=150)
+@examples(30)
 @given(
     TRANSACTIONS,
     st.sampled_from(["keep", "skip-all", "skip-deletes"]),
@@ -181,7 +183,7 @@ def test_as_the_model_has_it_in_batches_of_any_size(transactions, policy, starts
     assert found([*batches, whole.slice(min(at, len(log)))], policy, starts) == want
 
 
-@settings(max_examples=100)
+@examples(25)
 @given(TRANSACTIONS, st.lists(st.integers(0, 40), max_size=12), st.integers(1, 5))
 def test_records_that_come_again_change_nothing(transactions, again, size):
     log = log_of(transactions)

@@ -11,6 +11,9 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from tailrace.cli.main import app
 
 from .task_home import TaskHome
 
@@ -64,36 +67,28 @@ def said_until(terminal: int, *words: bytes) -> bytes:
     return said
 
 
-def test_what_comes_through_a_pipe_is_not_kept(home: TaskHome) -> None:
+def test_what_comes_through_a_pipe_is_run_until_a_statement_fails_and_not_kept(home: TaskHome) -> None:
     words, env, kept = command(home)
-    typed = "SELECT name FROM shop.item;\n"
-    done = subprocess.run(words, env=env, input=typed, capture_output=True, text=True, check=True)
-    assert "hex nut" in done.stdout
-    assert not kept.exists()
-
-
-@pytest.mark.parametrize(
-    "typed, said, error, code",
-    [
-        ("SELECT name FROM shop.item", '"name"\n"hex nut"\n', "", 0),
-        ("SELECT 1 AS a; -- one\nSELECT ';\n' AS b;\n", '"a"\n1\n"b"\n";\n"\n', "", 0),
-        ("SELECT 1 AS a; SELECT nope; SELECT 2 AS b", '"a"\n1\n', "nope", 1),
-        ("/* nothing */\n", "", "there is no statement", 1),
-    ],
-)
-def test_statements_of_a_pipe_are_run_until_one_fails(
-    home: TaskHome, typed: str, said: str, error: str, code: int
-) -> None:
-    words, env, _ = command(home)
+    typed = "SELECT name FROM shop.item; SELECT nope; SELECT 2 AS b"
     done = subprocess.run(
         [*words, "-o", "csv"], env=env, input=typed, capture_output=True, text=True, check=False
     )
-    assert (done.stdout, done.returncode) == (said, code)
-    assert error in done.stderr
+    assert (done.stdout, done.returncode) == ('"name"\n"hex nut"\n', 1)
+    assert "nope" in done.stderr
+    assert not kept.exists()
+
+
+def test_statements_of_a_pipe_are_run(home: TaskHome) -> None:
+    for typed, said, error in (
+        ("SELECT name FROM shop.item", '"name"\n"hex nut"\n', ""),
+        ("SELECT 1 AS a; -- one\nSELECT ';\n' AS b;\n", '"a"\n1\n"b"\n";\n"\n', ""),
+        ("/* nothing */\n", "", "there is no statement"),
+    ):
+        done = CliRunner().invoke(app, ["sql", str(home.file), "-o", "csv"], input=typed)
+        assert (done.stdout, error in str(done.exception or "")) == (said, True), done
 
 
 def test_several_statements_are_answered_one_after_the_other(home: TaskHome) -> None:
-    words, env, _ = command(home)
     asked = "SELECT 1 AS a; SELECT 2 AS b"
-    done = subprocess.run([*words, asked, "-o", "csv"], env=env, capture_output=True, text=True, check=True)
+    done = CliRunner().invoke(app, ["sql", str(home.file), asked, "-o", "csv"], catch_exceptions=False)
     assert done.stdout == '"a"\n1\n"b"\n2\n'

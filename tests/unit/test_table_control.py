@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,8 @@ from tailrace.lake import json_files
 from tailrace.state import live
 from tailrace.state import orders as tables
 from tailrace.state.orders import Order, TableControl, states
+
+from ..processes import copies
 
 pytestmark = pytest.mark.unit
 
@@ -169,8 +170,7 @@ def _give_many(path: str, who: str, many: int) -> None:
 
 def test_processes_that_give_one_order_or_several_never_share_a_number(tmp_path: Path) -> None:
     path = str(tmp_path / "orders")
-    spawn = multiprocessing.get_context("spawn")
-    givers = [spawn.Process(target=_give_many, args=(path, f"g{many}", many)) for many in (1, 2, 4)]
+    givers = [copies.Process(target=_give_many, args=(path, f"g{many}", many)) for many in (1, 2, 4)]
     for one in givers:
         one.start()
     for one in givers:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from tailrace.cli.main import app
 from tailrace.config import task_schema
 from tailrace.config.task import SECTIONS, Task, read
 from tailrace.config.task_text import SCHEMA, dump
@@ -118,7 +118,6 @@ def test_every_setting_is_described_and_has_its_default_as_people_write_it() -> 
 
 
 def test_the_command_prints_it_and_writes_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tailrace", "schema"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    subprocess.run([*command, "-o", tmp_path / "s.json"], check=True)
-    assert json.loads(printed) == json.loads((tmp_path / "s.json").read_text()) == task_schema.schema()
+    printed = CliRunner().invoke(app, ["schema"], catch_exceptions=False)
+    CliRunner().invoke(app, ["schema", "-o", str(tmp_path / "s.json")], catch_exceptions=False)
+    assert json.loads(printed.stdout) == json.loads((tmp_path / "s.json").read_text()) == task_schema.schema()
