@@ -12,6 +12,7 @@ import codecs
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,8 @@ from ..errors import FormatError
 from .quotes import MOST, Form, Places, structure
 
 CHUNK = 4 << 20
+PASS = 4096
+"""Values that are decoded in one pass, at least, where a column has fewer."""
 SHOWN = 10_000
 """Maximum characters of a bad record that are shown."""
 _CR = 13
@@ -313,17 +316,20 @@ class _Records:
         return octets.decode("utf-8", "backslashreplace")[:SHOWN]
 
     def _columns(self, good: Places, width: int) -> list[pa.Array]:
-        """The values of good records."""
+        """The values of good records, in few passes: a few records may have thousands of columns."""
         starts, ends = self.starts[good], self.ends[good]
-        first = np.searchsorted(self.delimiters, starts)
-        made = []
-        for j in range(width):
-            since = starts if j == 0 else self.delimiters[first + j - 1] + 1
-            until = ends if j == width - 1 else self.delimiters[first + j]
-            made.append(self._column(since, until))
+        first, many = np.searchsorted(self.delimiters, starts), len(starts)
+        since = (starts if j == 0 else self.delimiters[first + j - 1] + 1 for j in range(width))
+        until = (ends if j == width - 1 else self.delimiters[first + j] for j in range(width))
+        together, made = max(1, PASS // max(many, 1)), list[pa.Array]()
+        while len(made) < width:
+            some = [np.concatenate(list(islice(places, together))) for places in (since, until)]
+            cells = self._cells(*some)
+            made += [cells.slice(at, many) for at in range(0, len(cells), many)] if many else [cells] * width
         return made
 
-    def _column(self, since: Places, until: Places) -> pa.Array:
+    def _cells(self, since: Places, until: Places) -> pa.Array:
+        """The values from byte to byte."""
         form = self.codec.form
         null = since == until
         quoted = np.zeros(len(since), bool)
