@@ -23,6 +23,8 @@ from tailrace.state import ledger
 from tailrace.state.ledger import STORE_APP, AppliedTable, Baseline, Stored
 from tailrace.store.kept import KEPT_APP
 
+from .once import once
+
 START = dt.datetime(2026, 11, 22, 10, 0, tzinfo=dt.timezone.utc)
 ITEM = "shop.item"
 COLUMNS = (
@@ -142,6 +144,7 @@ def item(id: int, name: str | None = "a", price: str = "1.00") -> Row:
     return {"id": id, "name": name, "price": Decimal(price)}
 
 
+@once
 def partly_applied(folder: Path) -> TaskHome:
     """Two rows in the baseline; 11 to 13 are applied, 14 to 16 only stored."""
     made = TaskHome(folder)
