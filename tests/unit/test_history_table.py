@@ -20,6 +20,7 @@ from tailrace.engine.event_rows import ignoring_nulls
 from tailrace.engine.kept_history import HistoryRules
 from tailrace.errors import ConfigError, UnsupportedError
 from tailrace.model import mask
+from tailrace.query import history_table
 from tailrace.query.history_files import HistoryFiles
 from tailrace.query.history_table import HistoryTable
 
@@ -376,12 +377,15 @@ def test_the_history_of_a_change_table_is_that_of_its_changes(tmp_path: Path) ->
         tailrace.open(home.file).table(ITEM).keep_history(path, track_history_column_list=["name"])
 
 
-def test_maintenance_joins_the_files_of_events_and_leaves_them_where_they_are(tmp_path: Path) -> None:
+def test_maintenance_joins_the_files_of_events_and_leaves_them_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_table, "SMALL_FILES", 4)
     history = make(tmp_path / "h")
-    for number in range(16):
+    for number in range(4):
         history.apply(table([(number, "U", number, "a", 1)]))
     before = rows(history)
-    assert len(DeltaTable(history.events_path).file_uris()) == 16
+    assert len(DeltaTable(history.events_path).file_uris()) == 4
     history.maintain()
     assert len(DeltaTable(history.events_path).file_uris()) == 1
     gone = DeltaTable(history.path).vacuum(0, dry_run=True, enforce_retention_duration=False)

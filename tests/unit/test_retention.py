@@ -82,7 +82,7 @@ def test_a_dry_run_tells_the_rows_of_files_that_would_be_rewritten_and_what_foll
 
 def test_a_table_may_differ_and_tracking_too(tmp_path: Path) -> None:
     home = Home(tmp_path, "retention: {keep: 10d, tables: {shop.note: 20d}, tracking: forever}")
-    assert (first(home), first(home, NOTE)) == (29, 17)
+    assert (first(home), home.ids(NOTE)[0]) == (29, 17)
     assert kept(home.task.tracking_path) == -1
 
 
@@ -99,7 +99,7 @@ def test_what_a_paused_table_has_not_got_stays_and_the_others_go(tmp_path: Path)
     home.order("pause")
     home.applied(ITEM, 12)
     assert home.held() == [("its target (paused)", 12)]
-    assert (first(home), first(home, NOTE)) == (13, 29)
+    assert (first(home), home.ids(NOTE)[0]) == (13, 29)
     home.order("resume")
     home.applied(ITEM, 20)
     assert first(home) == 21
@@ -131,7 +131,7 @@ def test_nothing_of_a_table_goes_while_a_baseline_is_on_its_way(tmp_path: Path, 
     home = Home(tmp_path)
     prepare, who = WAITING[name]
     prepare(home)
-    assert (home.held(), first(home), first(home, NOTE)) == ([(who, -1)], 1, 29)
+    assert (home.held(), first(home), home.ids(NOTE)[0]) == ([(who, -1)], 1, 29)
     # It has landed: the target is back at where LOG was when it began.
     home.baseline(ITEM, 2, after=20, order=9, **({"window": "open", "closes": 24} if name == "open" else {}))
     home.applied(ITEM, 20)

@@ -33,7 +33,7 @@ def test_what_a_consumer_has_not_acknowledged_stays(tmp_path: Path) -> None:
     readers = consumers_of(home.task)
     readers.add("lake", tables=["shop.i*"])
     assert home.held() == [("the consumer lake", -1)]
-    assert (first(home), first(home, NOTE), kept(home.task.tracking_path)) == (1, 29, -1)
+    assert (first(home), home.ids(NOTE)[0], kept(home.task.tracking_path)) == (1, 29, -1)
     readers.acknowledge("lake", 8)
     assert (first(home), kept(home.task.tracking_path)) == (9, 8)
     readers.remove("lake")
