@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -26,7 +25,6 @@ def once(build: Callable[Concatenate[Path, P], H]) -> Callable[Concatenate[Path,
     """Of what is built in a folder the first one is kept, for the same arguments; the others are its copies."""
     made: dict[Any, H] = {}
 
-    @functools.wraps(build)
     def copied(folder: Path, *given: P.args, **named: P.kwargs) -> H:
         asked = (given, tuple(sorted(named.items())))
         if asked not in made:

@@ -47,6 +47,8 @@ def relation(table: str, relid: int) -> Relation:
 class Home:
     """A task as its processes leave it: change n was committed 40 - n days ago."""
 
+    file: Path
+
     def __init__(self, at: Path, said: str = KEEP, upto: int = 36, both: bool = True) -> None:
         self.file, self.names = begun(at, upto, both).file, [ITEM, NOTE] if both else [ITEM]
         self.says(said)

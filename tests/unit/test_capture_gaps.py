@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -306,35 +307,38 @@ def removed(folder: Path) -> TaskHome:
     return made
 
 
-@pytest.mark.parametrize(("kind", "other"), [("number", "time"), ("change_seq", "position")])
-def test_a_removed_table_has_no_rows_of_later_places(tmp_path: Path, kind: str, other: str) -> None:
-    """Each question at a place of either kind."""
-    of, than, home = KINDS[kind], KINDS[other], removed(tmp_path)
+def test_a_removed_table_has_no_rows_of_later_places(tmp_path: Path) -> None:
+    """Rows at places of each kind, and each question."""
+    home = removed(tmp_path)
     task, asked = tailrace.open(home.file), table(home)
-    for question in (
-        lambda: asked.as_of(of(30)),
-        lambda: asked.diff(than(13), than(30)),
-        lambda: asked.net(of(20), of(50)),
-        lambda: asked.net(than(20), than(50)),
-        lambda: task.cut(of(30), [ITEM]),
+    questions: list[Callable[[], object]] = [
+        lambda: asked.as_of(30),
+        lambda: asked.as_of(at(30)),
+        lambda: asked.diff(13, position(30)),
+        lambda: asked.diff(at(13), seq(30)),
+        *(partial(asked.net, of(20), of(50)) for of in KINDS.values()),
+        lambda: task.cut(seq(30), [ITEM]),
+        lambda: task.cut(at(30), [ITEM]),
         lambda: task.cut(None, [ITEM]),
-        lambda: task.transactions(than(12), than(50), [ITEM]),
-    ):
+        lambda: task.transactions(position(12), position(50), [ITEM]),
+    ]
+    for question in questions:
         with pytest.raises(GapError, match=r"after change number 13 .* captured no longer") as error:
             question()
         assert "up to change number 13" in (error.value.hint or "") and "tailrace add" in (
             error.value.hint or ""
         )
-    assert rows(asked.as_of(than(13))) == rows(asked.current()) == [(1, "c")]
-    for one in (of, than):
-        assert len(asked.changes(one(12)).rows()) == len(asked.changes(None, one(13)).rows()) == 2
-    assert [r["name"] for r in asked.diff(of(12)).rows()] == ["b", "c"]
+    assert rows(asked.as_of(at(13))) == rows(asked.current()) == [(1, "c")]
+    for of in KINDS.values():
+        assert len(asked.changes(of(12)).rows()) == len(asked.changes(None, of(13)).rows()) == 2
+    assert [r["name"] for r in asked.diff(position(12)).rows()] == ["b", "c"]
     assert len(task.transactions().rows()) == 2
 
 
 def test_transactions_of_all_tables_have_a_removed_one_up_to_its_removal(tmp_path: Path) -> None:
     home = removed(tmp_path)
     task = tailrace.open(home.file)
+    ranges: tuple[tuple[int, int, list[str]], ...]
     ranges = ((12, 50, ["12", "13"]), (13, 30, ["13"]), (12, 12, ["12"]), (20, 50, []))
     for of, (start, end, want) in zip(KINDS.values(), ranges, strict=True):
         found = task.transactions(of(start), of(end)).rows()

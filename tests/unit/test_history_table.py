@@ -127,7 +127,7 @@ RULES = st.sampled_from(
 IGNORED = st.sampled_from([(), ("name",), ("name", "qty")])
 
 
-@examples(10, derandomize=True, phases=[Phase.generate])
+@examples(8, derandomize=True, phases=[Phase.generate])
 @given(batches(ties=False), RULES, IGNORED)
 def test_any_order_batches_and_repetitions_give_the_history_of_all_events(
     given_in: list[list[Event]], more: dict[str, Any], ignored: Sequence[str]
@@ -144,7 +144,7 @@ def test_any_order_batches_and_repetitions_give_the_history_of_all_events(
         assert history.versions().table().num_rows == before
 
 
-@examples(5, derandomize=True, phases=[Phase.generate])
+@examples(4, derandomize=True, phases=[Phase.generate])
 @given(batches(ties=True), RULES)
 def test_ties_come_out_the_same_whatever_order_they_came_in(
     given_in: list[list[Event]], more: dict[str, Any]
@@ -203,8 +203,15 @@ def test_what_cannot_count_is_kept_aside_with_its_reason(tmp_path: Path) -> None
     ]
 
 
-@pytest.mark.parametrize("batches", [[[1.0, 2.0, NAN]], [[NAN, 1.0], [2.0, NAN]], [[1.0, 2.0], [NAN]]])
-@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+@pytest.mark.parametrize(
+    ("kind", "batches"),
+    [
+        (pa.float64(), [[1.0, 2.0, NAN]]),
+        (pa.float64(), [[NAN, 1.0], [2.0, NAN]]),
+        (pa.float64(), [[1.0, 2.0], [NAN]]),
+        (pa.float32(), [[NAN, 1.0], [2.0, NAN]]),
+    ],
+)
 def test_nan_is_no_place_in_the_order(tmp_path: Path, batches: list[list[float]], kind: pa.DataType) -> None:
     history = HistoryTable.make(str(tmp_path / "h"), DATA, HistoryRules(("id",), COLUMNS), kind)
     for batch in batches:
