@@ -25,7 +25,7 @@ def once(build: Callable[Concatenate[Path, P], H]) -> Callable[Concatenate[Path,
     """Of what is built in a folder the first one is kept, for the same arguments; the others are its copies."""
     made: dict[Any, H] = {}
 
-    def copied(folder: Path, *given: P.args, **named: P.kwargs) -> H:
+    def copied(folder: Path, /, *given: P.args, **named: P.kwargs) -> H:
         asked = (given, tuple(sorted(named.items())))
         if asked not in made:
             made[asked] = build(Path(tempfile.mkdtemp(dir=_BUILT.name)), *given, **named)

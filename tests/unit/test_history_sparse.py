@@ -94,7 +94,7 @@ RULES = st.sampled_from(
 )
 
 
-@examples(6, derandomize=True, phases=[Phase.generate])
+@examples(5, derandomize=True, phases=[Phase.generate])
 @given(batches(), RULES)
 def test_values_that_are_left_out_give_one_history_in_any_order_and_batches(
     given_in: list[list[Event]], more: dict[str, Any]
