@@ -22,6 +22,8 @@ from tailrace.state.ledger import STORE_APP, Baseline
 from tailrace.store import tracking as tracked
 from tailrace.store.tables import SEQ
 
+from .once import once
+
 NOW = dt.datetime.now(dt.timezone.utc) + dt.timedelta(hours=2)  # so that no test meets a boundary
 ITEM, NOTE = "shop.item", "shop.note"
 KEEP = "retention: {keep: 10d}"
@@ -45,19 +47,19 @@ def relation(table: str, relid: int) -> Relation:
 class Home:
     """A task as its processes leave it: change n was committed 40 - n days ago."""
 
+    file: Path
+
     def __init__(self, at: Path, said: str = KEEP, upto: int = 36, both: bool = True) -> None:
-        self.file, self.at = at / "t.yaml", at
-        self.file.write_text(f"name: t\nsource: {{url: 'postgresql://localhost/shop'}}\n{said}\n")
-        self.names = [ITEM, NOTE] if both else [ITEM]
-        layouts = [
-            Layout(relation(t, n), bytes(20), sequence.make(0, 0)) for n, t in enumerate(self.names, 1)
-        ]
-        log.record_layouts(self.task.relations_path, layouts)
-        for table in self.names:
-            self.baseline(table)
-            self.applied(table, upto)
-        for first in range(1, upto, 4):
-            self.store(range(first, min(first + 4, upto + 1)))
+        self.file, self.names = begun(at, upto, both).file, [ITEM, NOTE] if both else [ITEM]
+        self.says(said)
+
+    def says(self, more: str) -> None:
+        """What the task file says from now on."""
+        self.file.write_text(f"name: t\nsource: {{url: 'postgresql://localhost/shop'}}\n{more}\n")
+
+    @property
+    def at(self) -> Path:
+        return self.file.parent
 
     @property
     def task(self) -> Task:
@@ -108,3 +110,25 @@ def first(home: Home, table: str = ITEM, days: float = 0) -> int:
     """The first change that is left after a purge, so many days from now."""
     purge_task(home.task, now=NOW.timestamp() + days * 86_400)
     return home.ids(table)[0]
+
+
+class Begun(Home):
+    """The same, as it is built: all that retention says is in the task file."""
+
+    def __init__(self, at: Path, upto: int, both: bool) -> None:
+        self.file, self.names = at / "t.yaml", [ITEM, NOTE] if both else [ITEM]
+        self.says("")
+        layouts = [
+            Layout(relation(t, n), bytes(20), sequence.make(0, 0)) for n, t in enumerate(self.names, 1)
+        ]
+        log.record_layouts(self.task.relations_path, layouts)
+        for table in self.names:
+            self.baseline(table)
+            self.applied(table, upto)
+        for first in range(1, upto, 4):
+            self.store(range(first, min(first + 4, upto + 1)))
+
+
+@once
+def begun(at: Path, upto: int, both: bool) -> Begun:
+    return Begun(at, upto, both)

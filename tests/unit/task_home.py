@@ -23,6 +23,8 @@ from tailrace.state import ledger
 from tailrace.state.ledger import STORE_APP, AppliedTable, Baseline, Stored
 from tailrace.store.kept import KEPT_APP
 
+from .once import once
+
 START = dt.datetime(2026, 11, 22, 10, 0, tzinfo=dt.timezone.utc)
 ITEM = "shop.item"
 COLUMNS = (
@@ -142,6 +144,7 @@ def item(id: int, name: str | None = "a", price: str = "1.00") -> Row:
     return {"id": id, "name": name, "price": Decimal(price)}
 
 
+@once
 def partly_applied(folder: Path) -> TaskHome:
     """Two rows in the baseline; 11 to 13 are applied, 14 to 16 only stored."""
     made = TaskHome(folder)
@@ -157,9 +160,10 @@ def with_tables(folder: Path, tables: Mapping[str, int]) -> tailrace.OpenTask:
     """A task whose tables have a target of one row, whose id is given, and a change of id 10 * that."""
     home = TaskHome(folder)
     task = home.task
-    for relid, (table, number) in enumerate(tables.items(), 10):
-        relation = Relation(relid, *split(table), "d", COLUMNS)
-        log.record_layouts(task.relations_path, [log.Layout(relation, bytes.fromhex(position(0)), seq(0))])
+    relations = [Relation(relid, *split(table), "d", COLUMNS) for relid, table in enumerate(tables, 10)]
+    begin = bytes.fromhex(position(0))
+    log.record_layouts(task.relations_path, [log.Layout(one, begin, seq(0)) for one in relations])
+    for table, number in tables.items():
         lake.append(task.target_path(table), pa.table({"id": [number]}))
         nulls = {f.name: pa.nulls(1, f.type) for f in header_schema()}
         lake.append(task.changes_path(table), pa.table(nulls | {"id": [10 * number]}))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tailrace.state import ledger, orders, streams
 from tailrace.state.ledger import Baseline, Stored
 from tailrace.state.upkeep import in_force
 
+from .once import once
 from .task_home import ITEM, TaskHome, at, item, position, rows, seq
 from .test_ranges import KINDS, RANGES
 
@@ -33,6 +35,8 @@ WAYS = (
     "made again",
     "partition attached",
 )
+TOLD_BY = ("removed and added", "new stream, of an earlier release")
+"""Where what comes after a gap is told by a change number, and by a position."""
 
 
 def table(home: TaskHome) -> TaskTable:
@@ -64,6 +68,7 @@ def baseline(home: TaskHome, given: Sequence[Any], number: int = 2) -> None:
     ledger.write_baseline(home.task.control_path("baselines"), taken)
 
 
+@once
 def begun(folder: Path) -> TaskHome:
     """A row in the baseline, up to 10, and changes 12 and 13."""
     made = TaskHome(folder)
@@ -88,19 +93,30 @@ def lose(home: TaskHome, way: str) -> None:
         stream(home, 4, None if "earlier" in way else seq(14))
 
 
-@pytest.fixture(params=WAYS)
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> TaskHome:
+@once
+def lossy(folder: Path, way: str) -> TaskHome:
     """Up to 14 and from 19 on all is captured; there are 12, 13, 22 and 24."""
-    made = begun(tmp_path)
-    lose(made, request.param)
+    made = begun(folder)
+    lose(made, way)
     baseline(made, [item(1, "lost"), item(2, "lost")])
     made.store((22, "U", item(1, "after")), (24, "I", item(3)))
     return made
 
 
-def refused(home: TaskHome, start: Place | None, end: Place | None) -> None:
+@pytest.fixture
+def home(tmp_path: Path) -> TaskHome:
+    return lossy(tmp_path, "removed and added")
+
+
+@pytest.fixture(params=WAYS, scope="module")
+def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TaskTable:
+    """Nobody writes to it."""
+    return table(lossy(tmp_path_factory.mktemp("shop"), request.param))
+
+
+def refused(asked: TaskTable, start: Place | None, end: Place | None) -> None:
     with pytest.raises(GapError, match=r"shop\.item between change number 13 and .* were never captured"):
-        table(home).net(start, end)
+        asked.net(start, end)
 
 
 def test_every_question_is_refused(home: TaskHome) -> None:
@@ -115,34 +131,30 @@ def test_every_question_is_refused(home: TaskHome) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_question_goes_across(home: TaskHome, kind: str) -> None:
+def test_no_question_goes_across(asked: TaskTable, kind: str) -> None:
     of, ranges = KINDS[kind], [(12, 22), (13, 24), (16, 22), (12, 17), (15, 17)]
-    if streams.renewed(home.task) and kind in ("number", "change_seq"):
+    assert asked.task
+    if streams.renewed(asked.task) and kind in ("number", "change_seq"):
         ranges = ranges[:2]  # what LOG never had has no numbers
     for start, end in ranges:
-        refused(home, of(start), of(end))
-    refused(home, None, of(24))
-    refused(home, of(12), None)
+        refused(asked, of(start), of(end))
+    refused(asked, None, of(24))
+    refused(asked, of(12), None)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_side_is_answered(home: TaskHome, kind: str) -> None:
-    of, asked = KINDS[kind], table(home)
+def test_each_side_is_answered(asked: TaskTable, kind: str) -> None:
+    of = KINDS[kind]
     for start in (22, 24):
         assert len(asked.changes(of(start)).rows()) == (2 if start == 22 else 1)
     assert rows(asked.changes(of(22), of(24))) == [(1, "after"), (3, "a")]
     before = of(12) if kind == "time" else of(13)  # of a time, more may have been lost in the same hundredth
     assert rows(asked.changes(None, before))[0] == (1, "b")
-    assert [r["_change_type"] for r in asked.net(22).rows()] == [
-        "update_preimage",
-        "update_postimage",
-        "insert",
-    ]
 
 
-def test_the_places_that_the_error_names_can_be_asked_for(home: TaskHome) -> None:
+def test_the_places_that_the_error_names_can_be_asked_for(asked: TaskTable) -> None:
     with pytest.raises(GapError) as caught:
-        table(home).net()
+        asked.net()
     hint = caught.value.hint or ""
     words = hint.replace(",", "").split()
     ends = [w for w in words if w.isdecimal() or len(w) == 40]
@@ -151,20 +163,30 @@ def test_the_places_that_the_error_names_can_be_asked_for(home: TaskHome) -> Non
         and ends[0] == "13"
         and ITEM.replace(".", "/") in (caught.value.where or "").replace(".", "/")
     )
-    assert rows(table(home).changes(None, ends[0])) == [(1, "b"), (1, "c")]
-    assert rows(table(home).changes(ends[1])) == [(1, "after"), (3, "a")]
-    assert rows(table(home).changes(position(19))) == [(1, "after"), (3, "a")]
+    assert rows(asked.changes(None, ends[0])) == [(1, "b"), (1, "c")]
+    assert rows(asked.changes(ends[1])) == [(1, "after"), (3, "a")]
+    assert rows(asked.changes(position(19))) == [(1, "after"), (3, "a")]
+    assert [r["_change_type"] for r in asked.net(22).rows()] == [
+        "update_preimage",
+        "update_postimage",
+        "insert",
+    ]
 
 
-def test_rows_are_those_of_the_new_baseline(home: TaskHome) -> None:
-    assert rows(table(home).as_of(20)) == [(1, "lost"), (2, "lost")]
-    assert rows(table(home).current()) == [(1, "after"), (2, "lost"), (3, "a")]
-    assert len(table(home).diff(20).rows()) == 3
+def test_rows_are_those_of_the_new_baseline(asked: TaskTable) -> None:
+    assert rows(asked.as_of(20)) == [(1, "lost"), (2, "lost")]
+    assert rows(asked.current()) == [(1, "after"), (2, "lost"), (3, "a")]
     with pytest.raises(GapError):
-        table(home).as_of(22, base=table(home).schema.empty_table())
+        asked.as_of(22, base=asked.schema.empty_table())
 
 
-def test_what_retention_left_begins_behind_it(home: TaskHome) -> None:
+def test_differences_begin_with_the_rows_of_the_new_baseline(home: TaskHome) -> None:
+    assert len(table(home).diff(20).rows()) == 3
+
+
+@pytest.mark.parametrize("way", TOLD_BY)
+def test_what_retention_left_begins_behind_it(tmp_path: Path, way: str) -> None:
+    home = lossy(tmp_path, way)
     path = home.task.changes_path(ITEM)
     later = [r for r in lake.read(path).to_pylist() if r["header__change_seq"] >= seq(20)]
     part = lake.Part(path, lake.arrow_schema(path))
@@ -193,7 +215,9 @@ def test_a_kept_history_does_not_go_on_across(tmp_path: Path) -> None:
     assert not (tmp_path / "another").exists()
 
 
-def test_another_history_begins_behind_it(home: TaskHome, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", TOLD_BY)
+def test_another_history_begins_behind_it(tmp_path: Path, way: str) -> None:
+    home = lossy(tmp_path, way)
     path, base = str(tmp_path / "later"), table(home).as_of(18).table()
     kept = table(home).keep_history(path, start=position(19), base=base)
     assert rows(kept.current()) == [(1, "after"), (2, "lost"), (3, "a")]
@@ -213,25 +237,44 @@ def test_a_history_may_begin_before_there_are_changes(tmp_path: Path) -> None:
     assert rows(kept.current()) == [(1, "after"), (2, "lost")]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_new_baseline_is_not_there_yet(tmp_path: Path, way: str) -> None:
-    home = begun(tmp_path)
+@once
+def unanswered(folder: Path, way: str) -> TaskHome:
+    """Change 22 is there, and the baseline before it is not."""
+    home = begun(folder)
     lose(home, way)
-    assert rows(table(home).current()) == [(1, "c")]
-    assert len(table(home).changes().rows()) == 2
-    assert [r["name"] for r in table(home).diff(12).rows()] == ["b", "c"]
     home.store((22, "U", item(2, "after")))
+    return home
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_question_goes_on_until_the_new_baseline_is_there(tmp_path: Path, way: str) -> None:
+    with pytest.raises(GapError) as caught:
+        table(unanswered(tmp_path, way)).net()
+    assert "after change number 13 were never captured" in caught.value.what
+    assert "`tailrace status`" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("way", ["made again", "new stream"])
+def test_rows_are_those_of_before_until_the_new_baseline_is_there(tmp_path: Path, way: str) -> None:
+    asked = table(unanswered(tmp_path, way))
     with pytest.raises(GapError, match="never captured"):
-        table(home).current()
+        asked.current()
     for end in (22, None):
         with pytest.raises(GapError, match="never captured"):
-            table(home).diff(12, end)
-    assert [r["name"] for r in table(home).diff(12, 13).rows()] == ["b", "c"]
-    refused_now = ("after change number 13 were never captured", "`tailrace status`")
-    with pytest.raises(GapError) as caught:
-        table(home).net()
-    assert refused_now[0] in caught.value.what and refused_now[1] in (caught.value.hint or "")
-    assert rows(table(home).as_of(13)) == [(1, "c")]
+            asked.diff(12, end)
+    assert [r["name"] for r in asked.diff(12, 13).rows()] == ["b", "c"]
+    assert rows(asked.as_of(13)) == [(1, "c")]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_all_is_answered_where_nothing_has_come_since(tmp_path: Path, way: str) -> None:
+    home = begun(tmp_path)
+    lose(home, way)
+    asked = table(home)
+    assert rows(asked.current()) == [(1, "c")]
+    assert len(asked.changes().rows()) == 2
+    if way == WAYS[0]:  # it reads the rows and the changes in the same way
+        assert [r["name"] for r in asked.diff(12).rows()] == ["b", "c"]
 
 
 def test_a_new_baseline_alone_loses_nothing(tmp_path: Path) -> None:
@@ -255,44 +298,56 @@ def test_a_removed_table_is_answered_as_far_as_it_was_captured(tmp_path: Path) -
     assert rows(table(home).keep_history(kept.path).current()) == [(1, "d")]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_removed_table_has_no_rows_of_later_places(tmp_path: Path, kind: str) -> None:
-    of, home = KINDS[kind], begun(tmp_path)
-    order(home, 1, orders.REMOVE, 15)
-    ledger.write_stored(home.task.control_path("stored"), Stored(50, seq(50), position(50), at(50)), {})
+@once
+def removed(folder: Path) -> TaskHome:
+    """The table is captured up to 15; others go on."""
+    made = begun(folder)
+    order(made, 1, orders.REMOVE, 15)
+    ledger.write_stored(made.task.control_path("stored"), Stored(50, seq(50), position(50), at(50)), {})
+    return made
+
+
+def test_a_removed_table_has_no_rows_of_later_places(tmp_path: Path) -> None:
+    """Rows at places of each kind, and each question."""
+    home = removed(tmp_path)
     task, asked = tailrace.open(home.file), table(home)
-    for question in (
-        lambda: asked.as_of(of(30)),
-        lambda: asked.diff(of(13), of(30)),
-        lambda: asked.net(of(20), of(50)),
-        lambda: task.cut(of(30), [ITEM]),
+    questions: list[Callable[[], object]] = [
+        lambda: asked.as_of(30),
+        lambda: asked.as_of(at(30)),
+        lambda: asked.diff(13, position(30)),
+        lambda: asked.diff(at(13), seq(30)),
+        *(partial(asked.net, of(20), of(50)) for of in KINDS.values()),
+        lambda: task.cut(seq(30), [ITEM]),
+        lambda: task.cut(at(30), [ITEM]),
         lambda: task.cut(None, [ITEM]),
-        lambda: task.transactions(of(12), of(50), [ITEM]),
-    ):
+        lambda: task.transactions(position(12), position(50), [ITEM]),
+    ]
+    for question in questions:
         with pytest.raises(GapError, match=r"after change number 13 .* captured no longer") as error:
             question()
         assert "up to change number 13" in (error.value.hint or "") and "tailrace add" in (
             error.value.hint or ""
         )
-    assert rows(asked.as_of(of(13))) == rows(asked.current()) == [(1, "c")]
-    assert len(asked.changes(of(12)).rows()) == len(asked.changes(None, of(13)).rows()) == 2
-    assert [r["name"] for r in asked.diff(of(12)).rows()] == ["b", "c"]
+    assert rows(asked.as_of(at(13))) == rows(asked.current()) == [(1, "c")]
+    for of in KINDS.values():
+        assert len(asked.changes(of(12)).rows()) == len(asked.changes(None, of(13)).rows()) == 2
+    assert [r["name"] for r in asked.diff(position(12)).rows()] == ["b", "c"]
     assert len(task.transactions().rows()) == 2
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_transactions_of_all_tables_have_a_removed_one_up_to_its_removal(tmp_path: Path, kind: str) -> None:
-    of, home = KINDS[kind], begun(tmp_path)
-    order(home, 1, orders.REMOVE, 15)
-    ledger.write_stored(home.task.control_path("stored"), Stored(50, seq(50), position(50), at(50)), {})
+def test_transactions_of_all_tables_have_a_removed_one_up_to_its_removal(tmp_path: Path) -> None:
+    home = removed(tmp_path)
     task = tailrace.open(home.file)
-    for start, end, want in ((12, 50, ["12", "13"]), (13, 30, ["13"]), (12, 12, ["12"]), (20, 50, [])):
+    ranges: tuple[tuple[int, int, list[str]], ...]
+    ranges = ((12, 50, ["12", "13"]), (13, 30, ["13"]), (12, 12, ["12"]), (20, 50, []))
+    for of, (start, end, want) in zip(KINDS.values(), ranges, strict=True):
         found = task.transactions(of(start), of(end)).rows()
         assert [r["transaction_id"] for r in found] == want
     assert task.sql('SELECT * FROM transactions(start => 12, "end" => 50)').rows()
     order(home, 2, orders.ADD, 17)
-    with pytest.raises(GapError, match="never captured"):
-        task.transactions(of(12), of(50))
+    for of in KINDS.values():
+        with pytest.raises(GapError, match="never captured"):
+            task.transactions(of(12), of(50))
 
 
 def test_changes_that_came_before_the_new_baseline_began_are_within_the_gap(tmp_path: Path) -> None:
@@ -302,9 +357,10 @@ def test_changes_that_came_before_the_new_baseline_began_are_within_the_gap(tmp_
     home.store((17, "U", item(1, "d")))
     baseline(home, [item(1, "d")])
     home.store((22, "U", item(1, "after")))
+    asked = table(home)
     for start, end in ((None, 17), (12, 17), (17, None), (17, 22), (17, 17), (18, 22)):
-        refused(home, start, end)
-    assert rows(table(home).changes(19)) == [(1, "after")]
+        refused(asked, start, end)
+    assert rows(asked.changes(19)) == [(1, "after")]
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import pytest
 
 from tailrace.model import mask
 
+from .once import once
 from .task_home import ITEM, TaskHome
 
 pytestmark = pytest.mark.unit
@@ -33,10 +34,10 @@ def row(said: dict[str, str]) -> dict[str, Any]:
     return {"id": int(said["id"]), "name": said["name"], "price": Decimal(price) if price else None}
 
 
-@pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskHome:
+@once
+def shown(folder: Path) -> TaskHome:
     base, changes = tables((DOCS / "queries.md").read_text("utf-8"))[:2]
-    home = TaskHome(tmp_path)
+    home = TaskHome(folder)
     home.baseline([row(r) for r in base], after=10)
     start = 8  # headers before the columns
     for number, images in groupby(changes, lambda one: (int(one["change"]), int(one["transaction"]))):
@@ -47,8 +48,13 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskHome:
                 values["header__column_mask"] = mask.encode([start, start + 1])
             stored.append((number[0], said["oper"], values))
         home.store(*stored, transaction=number[1])
-    monkeypatch.chdir(tmp_path)
     return home
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskHome:
+    monkeypatch.chdir(tmp_path)
+    return shown(tmp_path)
 
 
 @pytest.mark.parametrize("page", ["queries.md", "python.md", "histories.md"])

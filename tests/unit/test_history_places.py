@@ -17,6 +17,7 @@ from tailrace.errors import ConfigError, PositionError, TailraceError, Unsupport
 from tailrace.model.change import Column
 from tailrace.query.history_table import HistoryTable
 
+from .once import once
 from .task_home import ITEM, TaskHome, at, position, seq
 
 pytestmark = pytest.mark.unit
@@ -33,55 +34,59 @@ def keep(home: TaskHome, path: Path, **given: Any) -> HistoryTable:
     return tailrace.open(home.file).table(ITEM).keep_history(str(path / "kept"), **given)
 
 
-@pytest.mark.parametrize(
-    ("kind", "place"),
-    [
-        (pa.int64(), "x"),
-        (pa.int64(), 10.5),
-        (pa.int64(), None),
-        (pa.int64(), True),
-        (pa.int64(), dt.date(1970, 1, 11)),
-        (NUMERIC, 1.008),
-        (NUMERIC, Decimal("1.008")),
-        (UTC, 7),
-        (pa.int64(), object()),
-        (pa.float64(), float("nan")),
-    ],
-)
-def test_a_place_that_is_no_value_of_the_sequence_is_refused(
-    tmp_path: Path, kind: pa.DataType, place: object
-) -> None:
+NO_PLACES: dict[pa.DataType, list[object]] = {
+    pa.int64(): ["x", 10.5, None, True, dt.date(1970, 1, 11), object()],
+    NUMERIC: [1.008, Decimal("1.008")],
+    UTC: [7],
+    pa.float64(): [float("nan")],
+}
+
+
+@pytest.mark.parametrize("kind", NO_PLACES)
+def test_a_place_that_is_no_value_of_the_sequence_is_refused(tmp_path: Path, kind: pa.DataType) -> None:
     history = HistoryTable.make(str(tmp_path / "h"), DATA, HistoryRules(("id",), ("id",)), kind)
-    for ask in (history.as_of, history.forget):
-        with pytest.raises(ConfigError, match="no value of the history's sequence"):
-            ask(place)
+    for place in NO_PLACES[kind]:
+        for ask in (history.as_of, history.forget):
+            with pytest.raises(ConfigError, match="no value of the history's sequence"):
+                ask(place)
 
 
 @pytest.mark.parametrize(
-    ("kind", "told", "place"),
+    ("kind", "told", "places"),
     [
-        (pa.int64(), 10, 10),
-        (pa.int64(), 10, 10.0),
-        (NUMERIC, Decimal("1.01"), 1.01),
-        (NUMERIC, Decimal("1.01"), "1.01"),
-        (UTC, dt.datetime(2026, 1, 2, tzinfo=dt.timezone.utc), dt.datetime(2026, 1, 2)),
-        (UTC, dt.datetime(2026, 1, 2, tzinfo=dt.timezone.utc), "2026-01-02 00:00:00"),
+        (pa.int64(), 10, [10, 10.0]),
+        (NUMERIC, Decimal("1.01"), [1.01, "1.01"]),
+        (
+            UTC,
+            dt.datetime(2026, 1, 2, tzinfo=dt.timezone.utc),
+            [dt.datetime(2026, 1, 2), "2026-01-02 00:00:00"],
+        ),
     ],
 )
 def test_a_place_is_a_value_of_the_sequence(
-    tmp_path: Path, kind: pa.DataType, told: object, place: object
+    tmp_path: Path, kind: pa.DataType, told: object, places: list[object]
 ) -> None:
     history = HistoryTable.make(str(tmp_path / "h"), DATA, HistoryRules(("id",), ("id",)), kind)
     history.apply(pa.table({**EVENT, "__sequence": pa.array([told], kind)}))
-    assert len(history.as_of(place).rows()) == 1
-    assert history.forget(place) == 0
+    for place in places:
+        assert len(history.as_of(place).rows()) == 1
+        assert history.forget(place) == 0
 
 
-def renamed(tmp_path: Path) -> TaskHome:
+@once
+def renamed(folder: Path) -> TaskHome:
     """Row 1, whose p is `p1` at 10, and `v11` to `v15` from the changes of these numbers on."""
-    home = TaskHome(tmp_path, columns=[KEY, P])
+    home = TaskHome(folder, columns=[KEY, P])
     home.baseline([{"id": 1, "p": "p1"}], after=10)
     home.store(*[(n, "U", {"id": 1, "p": f"v{n}"}) for n in range(11, 16)])
+    return home
+
+
+@once
+def kept(folder: Path) -> TaskHome:
+    """The same, and its history without the row of before."""
+    home = renamed(folder)
+    keep(home, folder)
     return home
 
 
@@ -103,47 +108,36 @@ def test_a_history_is_asked_at_the_places_that_its_table_is_asked_at(tmp_path: P
         assert found == [r["p"] for r in table.as_of(place).rows()] and len(found) == 1
 
 
-@pytest.mark.parametrize("place", [13, "13", seq(13), at(13)])
-def test_what_is_before_a_place_is_forgotten_and_nothing_else(tmp_path: Path, place: Any) -> None:
-    home = renamed(tmp_path)
+def test_what_is_before_a_place_is_forgotten_and_nothing_else(tmp_path: Path) -> None:
+    home = kept(tmp_path)
     history = keep(home, tmp_path)
-    assert history.forget(place) == 1  # 11; the version of then began with 12
+    places: tuple[Any, ...] = (12, "13", seq(14), at(15))
+    # The version of then began with 11, 12, 13 and 14, and stays.
+    assert [history.forget(place) for place in places] == [0, 1, 1, 1]
     home.store((16, "U", {"id": 1, "p": "v16"}))
     history = keep(home, tmp_path)
     assert [r["p"] for r in history.current().rows()] == ["v16"]
     assert history.aside().rows() == []
 
 
-@pytest.mark.parametrize(
-    ("place", "error"),
-    [
-        (16, PositionError),
-        (30, PositionError),
-        (seq(16), PositionError),
-        (at(16), PositionError),
-        (position(13), UnsupportedError),
-        ("x", ConfigError),
-        (None, ConfigError),
-        (13.0, ConfigError),
-        (True, ConfigError),
-    ],
-)
-def test_what_a_history_has_not_reached_is_not_forgotten(
-    tmp_path: Path, place: Any, error: type[TailraceError]
-) -> None:
-    home = renamed(tmp_path)
+def test_what_a_history_has_not_reached_is_not_forgotten(tmp_path: Path) -> None:
+    home = kept(tmp_path)
     history = keep(home, tmp_path)
-    with pytest.raises(error):
-        history.forget(place)
-    if error is not PositionError:
-        with pytest.raises(error):
-            history.as_of(place)
+    for place in (16, 30, seq(16), at(16)):
+        with pytest.raises(PositionError):
+            history.forget(place)
+    wrong: dict[Any, type[TailraceError]] = dict.fromkeys(("x", None, 13.0, True), ConfigError)
+    wrong[position(13)] = UnsupportedError
+    for place, error in wrong.items():
+        for ask in (history.forget, history.as_of):
+            with pytest.raises(error):
+                ask(place)
     home.store((16, "U", {"id": 1, "p": "v16"}))
     assert keep(home, tmp_path).aside().rows() == []
 
 
 def test_a_history_of_before_says_what_it_follows_when_it_is_brought_up_to_date(tmp_path: Path) -> None:
-    home = renamed(tmp_path)
+    home = kept(tmp_path)
     history = keep(home, tmp_path)
     for name, given in vars(history).items():
         assert (name, given) == (name, getattr(HistoryTable.open(history.path), name))

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from tailrace.engine.kept_history import HistoryRules
 from tailrace.model.mask import pack
 from tailrace.query.history_table import HistoryTable
+
+from ..examples import examples
 
 pytestmark = pytest.mark.unit
 
@@ -75,15 +77,15 @@ def order(event: Event) -> tuple[int, int]:
 def batches(draw: st.DrawFn) -> list[list[Event]]:
     """Events in batches, in any order; some come twice. One upsert for a key and sequence."""
     made: dict[Any, Event] = {}
-    for _ in range(draw(st.integers(1, 12))):
-        oper, at, key = draw(st.sampled_from("UUUUUUUUDT")), draw(st.integers(1, 12)), draw(st.integers(1, 2))
+    for _ in range(draw(st.integers(1, 32))):  # a batch costs much, and another event nothing
+        oper, at, key = draw(st.sampled_from("UUUUUUUUDT")), draw(st.integers(1, 16)), draw(st.integers(1, 4))
         a, b = (draw(st.sampled_from([LEFT_OUT, LEFT_OUT, None, None, v])) for v in ("x", 7))
         event: Event = (at, "T", None, None, None) if oper == "T" else (at, "D", key, None, None)
         made[at, key, oper] = (at, "U", key, a, b) if oper == "U" else event
     deleted = {(at, key) for at, key, oper in made if oper == "D"}
     events = [e for e in made.values() if e[1] != "U" or (e[0], e[2]) not in deleted]
     events = draw(st.permutations([*events, *(e for e in events if draw(st.integers(0, 4)) == 0)]))
-    cuts = sorted(draw(st.lists(st.integers(0, len(events)), max_size=4)))
+    cuts = sorted(draw(st.lists(st.integers(0, len(events)), min_size=1, max_size=4)))
     return [events[a:b] for a, b in itertools.pairwise([0, *cuts, len(events)])]
 
 
@@ -92,7 +94,7 @@ RULES = st.sampled_from(
 )
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, phases=[Phase.generate])
+@examples(5, derandomize=True, phases=[Phase.generate])
 @given(batches(), RULES)
 def test_values_that_are_left_out_give_one_history_in_any_order_and_batches(
     given_in: list[list[Event]], more: dict[str, Any]
@@ -107,8 +109,8 @@ def test_values_that_are_left_out_give_one_history_in_any_order_and_batches(
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None, derandomize=True, phases=[Phase.generate])
-@given(batches(), batches(), st.integers(1, 12), RULES)
+@examples(5, derandomize=True, phases=[Phase.generate])
+@given(batches(), batches(), st.integers(1, 16), RULES)
 def test_values_that_are_left_out_do_not_need_events_that_are_forgotten(
     before: list[list[Event]], later: list[list[Event]], at: int, more: dict[str, Any]
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 import tailrace
@@ -20,10 +20,12 @@ from tailrace.engine.event_rows import ignoring_nulls
 from tailrace.engine.kept_history import HistoryRules
 from tailrace.errors import ConfigError, UnsupportedError
 from tailrace.model import mask
+from tailrace.query import history_table
 from tailrace.query.history_files import HistoryFiles
 from tailrace.query.history_table import HistoryTable
 
 from ..ending import ends
+from ..examples import examples
 from .task_home import ITEM, TaskHome
 
 pytestmark = pytest.mark.unit
@@ -104,9 +106,9 @@ def versions(events: Sequence[Event], rules: HistoryRules, ignored: Sequence[str
 def batches(draw: st.DrawFn, *, ties: bool) -> list[list[Event]]:
     """Events in batches, in any order; some come twice."""
     made: dict[Any, Event] = {}
-    for _ in range(draw(st.integers(1, 14))):
-        oper = draw(st.sampled_from("UUUUUUDDT"))
-        at, key = draw(st.integers(1, 12)), draw(st.integers(1, 3))
+    for _ in range(draw(st.integers(1, 40))):  # a batch costs much, and another event nothing
+        oper = draw(st.sampled_from("UUUUUUUUUUDDDT"))
+        at, key = draw(st.integers(1, 16)), draw(st.integers(1, 5))
         values = (draw(st.sampled_from([None, "a", "b"])), draw(st.sampled_from([None, 1, 2])))
         event: Event = (at, "T", None, None, None) if oper == "T" else (at, oper, key, *values)
         if oper == "D":
@@ -115,7 +117,7 @@ def batches(draw: st.DrawFn, *, ties: bool) -> list[list[Event]]:
     events = [*made.values()]
     events += [e for e in events if draw(st.integers(0, 4)) == 0]
     events = draw(st.permutations(events))
-    cuts = sorted(draw(st.lists(st.integers(0, len(events)), max_size=3)))
+    cuts = sorted(draw(st.lists(st.integers(0, len(events)), min_size=1, max_size=3)))
     return [events[a:b] for a, b in zip([0, *cuts], [*cuts, len(events)], strict=True)]
 
 
@@ -125,7 +127,7 @@ RULES = st.sampled_from(
 IGNORED = st.sampled_from([(), ("name",), ("name", "qty")])
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, phases=[Phase.generate])
+@examples(8, derandomize=True, phases=[Phase.generate])
 @given(batches(ties=False), RULES, IGNORED)
 def test_any_order_batches_and_repetitions_give_the_history_of_all_events(
     given_in: list[list[Event]], more: dict[str, Any], ignored: Sequence[str]
@@ -142,7 +144,7 @@ def test_any_order_batches_and_repetitions_give_the_history_of_all_events(
         assert history.versions().table().num_rows == before
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, phases=[Phase.generate])
+@examples(4, derandomize=True, phases=[Phase.generate])
 @given(batches(ties=True), RULES)
 def test_ties_come_out_the_same_whatever_order_they_came_in(
     given_in: list[list[Event]], more: dict[str, Any]
@@ -160,8 +162,8 @@ def test_ties_come_out_the_same_whatever_order_they_came_in(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, derandomize=True, phases=[Phase.generate])
-@given(batches(ties=False), batches(ties=False), st.integers(1, 12), RULES, IGNORED)
+@examples(12, derandomize=True, phases=[Phase.generate])
+@given(batches(ties=False), batches(ties=False), st.integers(1, 16), RULES, IGNORED)
 def test_events_that_are_forgotten_were_not_needed(
     before: list[list[Event]], later: list[list[Event]], at: int, more: dict[str, Any], ignored: Sequence[str]
 ) -> None:
@@ -201,8 +203,15 @@ def test_what_cannot_count_is_kept_aside_with_its_reason(tmp_path: Path) -> None
     ]
 
 
-@pytest.mark.parametrize("batches", [[[1.0, 2.0, NAN]], [[NAN, 1.0], [2.0, NAN]], [[1.0, 2.0], [NAN]]])
-@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+@pytest.mark.parametrize(
+    ("kind", "batches"),
+    [
+        (pa.float64(), [[1.0, 2.0, NAN]]),
+        (pa.float64(), [[NAN, 1.0], [2.0, NAN]]),
+        (pa.float64(), [[1.0, 2.0], [NAN]]),
+        (pa.float32(), [[NAN, 1.0], [2.0, NAN]]),
+    ],
+)
 def test_nan_is_no_place_in_the_order(tmp_path: Path, batches: list[list[float]], kind: pa.DataType) -> None:
     history = HistoryTable.make(str(tmp_path / "h"), DATA, HistoryRules(("id",), COLUMNS), kind)
     for batch in batches:
@@ -375,12 +384,15 @@ def test_the_history_of_a_change_table_is_that_of_its_changes(tmp_path: Path) ->
         tailrace.open(home.file).table(ITEM).keep_history(path, track_history_column_list=["name"])
 
 
-def test_maintenance_joins_the_files_of_events_and_leaves_them_where_they_are(tmp_path: Path) -> None:
+def test_maintenance_joins_the_files_of_events_and_leaves_them_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_table, "SMALL_FILES", 4)
     history = make(tmp_path / "h")
-    for number in range(20):
+    for number in range(4):
         history.apply(table([(number, "U", number, "a", 1)]))
     before = rows(history)
-    assert len(DeltaTable(history.events_path).file_uris()) == 20
+    assert len(DeltaTable(history.events_path).file_uris()) == 4
     history.maintain()
     assert len(DeltaTable(history.events_path).file_uris()) == 1
     gone = DeltaTable(history.path).vacuum(0, dry_run=True, enforce_retention_duration=False)

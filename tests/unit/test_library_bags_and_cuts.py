@@ -15,6 +15,7 @@ from tailrace.model import mask
 from tailrace.model.change import Column
 from tailrace.state import orders
 
+from .once import once
 from .task_home import COLUMNS, ITEM, Row, TaskHome, at, position, seq
 
 pytestmark = pytest.mark.unit
@@ -29,13 +30,18 @@ def rows(found: tailrace.Result) -> list[tuple[int, str]]:
     return sorted((r["id"], r["name"]) for r in found.rows())
 
 
-@pytest.fixture
-def bag(tmp_path: Path) -> TaskHome:
+@once
+def keyless(folder: Path) -> TaskHome:
     """Two equal rows and another in the baseline."""
-    made = TaskHome(tmp_path, columns=KEYLESS)
+    made = TaskHome(folder, columns=KEYLESS)
     made.baseline([item(1), item(1), item(2)], after=10)
     made.store((11, "D", item(1)), (12, "B", item(2)), (12, "U", item(2, "b")), (13, "I", item(1)))
     return made
+
+
+@pytest.fixture
+def bag(tmp_path: Path) -> TaskHome:
+    return keyless(tmp_path)
 
 
 def test_a_table_without_key_as_of_any_place(bag: TaskHome) -> None:

@@ -18,6 +18,7 @@ from tailrace.model.change import Column, Relation
 from tailrace.model.types import schema_of
 from tailrace.store.tables import ensure
 
+from ..examples import rounds
 from .task_home import ITEM, Row, TaskHome
 
 pytestmark = pytest.mark.unit
@@ -116,7 +117,7 @@ def held(rows: list[Row], names: list[str]) -> Rows:
     return frozenset(tuple((n, row.get(n)) for n in names) for row in rows)
 
 
-@pytest.mark.parametrize("seed", [394162888, *(random.randrange(10**9) for _ in range(4))])
+@pytest.mark.parametrize("seed", [394162888, *(random.randrange(10**9) for _ in range(rounds(1)))])
 def test_answers_over_changes_of_layout(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     source = Source(dice)
@@ -125,7 +126,7 @@ def test_answers_over_changes_of_layout(tmp_path: Path, seed: int) -> None:
     source.past[10] = source.columns, source.now()
     home.baseline(source.now(), after=10)
     reached, handle, answers = 10, tailrace.open(home.file).table(ITEM), 0
-    for number in range(11, 23):
+    for number in range(11, 22):
         if dice.random() < 0.25 and source.altered():
             home.layout(number, source.columns)
         images, columns = source.change(number), source.columns
@@ -137,13 +138,18 @@ def test_answers_over_changes_of_layout(tmp_path: Path, seed: int) -> None:
             reached = number
         if dice.random() < 0.2:
             handle = tailrace.open(home.file).table(ITEM)
-        answers += asked(home, handle, source, number, seed)
+        start, end = sorted(dice.sample(range(10, number + 1), 2))
+        if number % 2:
+            answers += asked(home, handle, source, (start, end, number), seed)
     assert answers, seed
 
 
-def asked(home: TaskHome, table: tailrace.TaskTable, source: Source, newest: int, seed: int) -> int:
-    """Asks for the rows of a place and for the difference of two; gives how many answers there were."""
-    answers, (start, end) = 0, sorted(source.dice.sample(range(10, newest + 1), 2))
+def asked(
+    home: TaskHome, table: tailrace.TaskTable, source: Source, places: tuple[int, int, int], seed: int
+) -> int:
+    """Asks for the rows of a place and of the newest, and for what is between two; gives how many answers
+    there were."""
+    answers, (start, end, newest) = 0, places
     for place in (start, newest):
         try:
             found = table.as_of(place)

@@ -14,6 +14,7 @@ from tailrace.library.task_table import TaskTable
 from tailrace.model.change import Column
 from tailrace.query.history_table import HistoryTable
 
+from .once import once
 from .task_home import COLUMNS, ITEM, TaskHome, item
 
 pytestmark = pytest.mark.unit
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.unit
 Question = Callable[[TaskTable, "list[str] | None"], tailrace.Result]
 
 
+@once
 def home_with(folder: Path, *names: str, key: bool = True) -> TaskHome:
     """A task whose table has text columns of these names, with `mine` in them, and `mine too` after an
     update."""
@@ -54,23 +56,32 @@ ASKED: dict[str, tuple[list[str], Question]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("question", "name"), [(q, n) for q, (names, _) in ASKED.items() for n in [*names, names[0].upper()]]
-)
-def test_a_name_that_the_answer_needs_is_refused_unless_it_is_left_out(
-    tmp_path: Path, question: str, name: str
+ADDED = sorted({n for names, _ in ASKED.values() for n in names})
+FIRST = sorted({names[0].upper() for names, _ in ASKED.values()})
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> list[TaskTable]:
+    """Tables that have names that questions add, in lower and in upper case."""
+    folder = tmp_path_factory.mktemp
+    return [tailrace.open(home_with(folder("shop"), *n).file).table(ITEM) for n in (ADDED, FIRST)]
+
+
+@pytest.mark.parametrize("question", ASKED)
+def test_names_that_the_answer_needs_are_refused_unless_they_are_left_out(
+    tables: list[TaskTable], question: str
 ) -> None:
-    table = tailrace.open(home_with(tmp_path, name).file).table(ITEM)
-    ask = ASKED[question][1]
-    with pytest.raises(ConfigError, match="names that the table has already") as refused:
-        ask(table, None)
-    assert name in refused.value.what
-    assert question.partition(" ")[0] in refused.value.what
-    assert refused.value.where == ITEM
-    assert "columns=" in str(refused.value.hint)
-    found = ask(table, ["id", "name"]).table()
-    assert "mine" not in str(found.to_pylist())
-    assert len({n.casefold() for n in found.column_names}) == len(found.column_names)
+    names, ask = ASKED[question]
+    for table, taken in zip(tables, (names, [names[0].upper()]), strict=True):
+        with pytest.raises(ConfigError, match="names that the table has already") as refused:
+            ask(table, None)
+        assert set(refused.value.what.partition("already: ")[2].split(", ")) >= set(taken)
+        assert question.partition(" ")[0] in refused.value.what
+        assert refused.value.where == ITEM
+        assert "columns=" in str(refused.value.hint)
+        found = ask(table, ["id", "name"]).table()
+        assert "mine" not in str(found.to_pylist())
+        assert len({n.casefold() for n in found.column_names}) == len(found.column_names)
 
 
 @pytest.mark.parametrize("mode", ["none", "netChanges"])
@@ -106,10 +117,12 @@ def test_rows_as_of_a_place_have_no_columns_but_the_tables(tmp_path: Path) -> No
         table.diff(10)
 
 
-@pytest.mark.parametrize("name", ["valid_from", "valid_to", "is_current", "system_to", "why", "VALID_FROM"])
-def test_a_kept_history_refuses_the_names_of_its_own_columns(tmp_path: Path, name: str) -> None:
-    table = tailrace.open(home_with(tmp_path, name).file).table(ITEM)
-    with pytest.raises(ConfigError, match=f"`keep_history` adds .*: {name}") as refused:
+@pytest.mark.parametrize(
+    "names", [["valid_from", "valid_to", "is_current", "system_to", "why"], ["VALID_FROM"]]
+)
+def test_a_kept_history_refuses_the_names_of_its_own_columns(tmp_path: Path, names: list[str]) -> None:
+    table = tailrace.open(home_with(tmp_path, *names).file).table(ITEM)
+    with pytest.raises(ConfigError, match=f"`keep_history` adds .*: {', '.join(names)}\\n") as refused:
         table.keep_history(str(tmp_path / "kept"))
     assert refused.value.where == ITEM
 

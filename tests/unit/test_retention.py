@@ -32,7 +32,7 @@ pytestmark = pytest.mark.unit
 
 
 def test_nothing_goes_unless_the_task_file_says_how_long_it_is_kept(tmp_path: Path) -> None:
-    home = Home(tmp_path, "")
+    home = Home(tmp_path, "", both=False)
     assert (purge_task(home.task), first(home), lake.exists(consumers_of(home.task).path)) == ([], 1, False)
 
 
@@ -51,7 +51,7 @@ def test_changes_older_than_what_is_kept_go_and_the_tables_say_so(tmp_path: Path
 
 
 def test_a_dry_run_says_the_same_and_takes_nothing(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = Home(tmp_path, both=False)
     said = [one.as_dict() for one in purge_task(home.task, dry_run=True)]
     assert home.ids()[0] == 1 and not lake.exists(consumers_of(home.task).path)
     assert said == [one.as_dict() for one in purge_task(home.task)]
@@ -82,12 +82,12 @@ def test_a_dry_run_tells_the_rows_of_files_that_would_be_rewritten_and_what_foll
 
 def test_a_table_may_differ_and_tracking_too(tmp_path: Path) -> None:
     home = Home(tmp_path, "retention: {keep: 10d, tables: {shop.note: 20d}, tracking: forever}")
-    assert (first(home), first(home, NOTE)) == (29, 17)
+    assert (first(home), home.ids(NOTE)[0]) == (29, 17)
     assert kept(home.task.tracking_path) == -1
 
 
 def test_a_joined_file_is_rewritten_once_its_oldest_change_is_a_quarter_too_old(tmp_path: Path) -> None:
-    home = Home(tmp_path, upto=36)
+    home = Home(tmp_path, upto=36, both=False)
     DeltaTable(home.task.changes_path(ITEM)).optimize.compact()
     assert first(home) == 30
     for days, expected in ((1, 30), (2, 30), (3, 33)):
@@ -99,21 +99,21 @@ def test_what_a_paused_table_has_not_got_stays_and_the_others_go(tmp_path: Path)
     home.order("pause")
     home.applied(ITEM, 12)
     assert home.held() == [("its target (paused)", 12)]
-    assert (first(home), first(home, NOTE)) == (13, 29)
+    assert (first(home), home.ids(NOTE)[0]) == (13, 29)
     home.order("resume")
     home.applied(ITEM, 20)
     assert first(home) == 21
 
 
 def test_a_removed_table_holds_nothing(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = Home(tmp_path, both=False)
     home.applied(ITEM, 12)
     home.order("remove")
     assert (home.held(), first(home)) == ([], 29)
 
 
 def test_a_table_that_is_tracked_alone_has_no_target_to_wait_for(tmp_path: Path) -> None:
-    home = Home(tmp_path, KEEP + "\npolicies: {shop.item: 0}")
+    home = Home(tmp_path, KEEP + "\npolicies: {shop.item: 0}", both=False)
     home.applied(ITEM, 2)
     assert (home.held(), first(home)) == ([], 29)
 
@@ -131,7 +131,7 @@ def test_nothing_of_a_table_goes_while_a_baseline_is_on_its_way(tmp_path: Path, 
     home = Home(tmp_path)
     prepare, who = WAITING[name]
     prepare(home)
-    assert (home.held(), first(home), first(home, NOTE)) == ([(who, -1)], 1, 29)
+    assert (home.held(), first(home), home.ids(NOTE)[0]) == ([(who, -1)], 1, 29)
     # It has landed: the target is back at where LOG was when it began.
     home.baseline(ITEM, 2, after=20, order=9, **({"window": "open", "closes": 24} if name == "open" else {}))
     home.applied(ITEM, 20)
@@ -141,7 +141,7 @@ def test_nothing_of_a_table_goes_while_a_baseline_is_on_its_way(tmp_path: Path, 
 
 
 def test_a_table_without_its_first_baseline_keeps_everything(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = Home(tmp_path, both=False)
     DeltaTable(home.task.control_path("baselines")).delete(f"\"table\" = '{ITEM}'")
     assert home.held()[0] == ("its first baseline", -1)
     assert first(home) == 1
@@ -164,7 +164,7 @@ def test_a_table_that_was_gone_before_its_first_baseline_keeps_nothing(tmp_path:
 
 def test_a_dropped_table_that_gets_no_first_baseline_keeps_what_its_target_lacks(tmp_path: Path) -> None:
     """Where baselines are off, its changes alone make its target: it reads them like those of any table."""
-    home = Home(tmp_path, f"{KEEP}\nbaseline: {{enabled: false}}")
+    home = Home(tmp_path, f"{KEEP}\nbaseline: {{enabled: false}}", both=False)
     DeltaTable(home.task.control_path("baselines")).delete(f"\"table\" = '{ITEM}'")
     home.applied(ITEM, 8)
     ddl.happened(home.task.control_path("ddl_events"), [ddl.CatalogEvent(ITEM, 1, "drop_table", seq(30, 10))])
@@ -187,7 +187,7 @@ def test_the_store_may_pass_what_older_baselines_have_while_newer_ones_are_on_th
 
 
 def test_a_baseline_that_waits_to_be_mapped_keeps_what_comes_behind_it(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = Home(tmp_path, both=False)
     home.baseline(ITEM, 2, after=20, version=-1)
     assert (home.held(), first(home)) == ([("its baseline, which waits to be mapped", 20)], 21)
     noted(home.task.control_path("mapped"), ITEM, (2, "x", 1))
@@ -195,7 +195,7 @@ def test_a_baseline_that_waits_to_be_mapped_keeps_what_comes_behind_it(tmp_path:
 
 
 def test_what_the_key_log_has_not_logged_stays(tmp_path: Path) -> None:
-    home = Home(tmp_path, KEEP + "\nkeylog: {mode: all}")
+    home = Home(tmp_path, KEEP + "\nkeylog: {mode: all}", both=False)
     path = home.task.keylog_path
     lake.create(path, pa.schema([("keylog_sort", pa.int64())]))
     lake.commit(path, [], progress={f"t/keylog/{ITEM}": 12})
@@ -217,7 +217,7 @@ def test_what_the_tables_in_openedges_layout_lack_stays_and_they_follow(tmp_path
 
 
 def test_a_validation_keeps_everything_until_it_ends_or_died_long_ago(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = Home(tmp_path, both=False)
     with consumers_of(home.task).held("validate", most_s=3600):
         assert first(home) == 1
     assert consumers_of(home.task).all() == []
@@ -226,7 +226,7 @@ def test_a_validation_keeps_everything_until_it_ends_or_died_long_ago(tmp_path: 
 
 
 def test_a_validation_that_lasts_longer_than_its_hold_says_again_that_it_is_there(tmp_path: Path) -> None:
-    readers = consumers_of(Home(tmp_path, upto=4).task)
+    readers = consumers_of(Home(tmp_path, upto=4, both=False).task)
     with readers.held("validate", most_s=2):
         until = readers.all()[0].until
         time.sleep(2.5)
@@ -238,7 +238,7 @@ def test_a_validation_that_lasts_longer_than_its_hold_says_again_that_it_is_ther
 def test_a_consumer_that_registers_while_a_purge_begins_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = Home(tmp_path)
+    home = Home(tmp_path, both=False)
     readers, promise = consumers_of(home.task), consumers.Consumers.promise
     readers.add("other")
     readers.remove("other")
@@ -257,7 +257,7 @@ def test_a_consumer_that_registers_while_a_purge_begins_is_seen(
 def test_a_resync_that_is_asked_for_once_a_purge_has_looked_needs_nothing_of_what_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home, promise = Home(tmp_path), consumers.Consumers.promise
+    home, promise = Home(tmp_path, both=False), consumers.Consumers.promise
 
     def asked(self: consumers.Consumers, upto: int, version: int, *, log: int = -1) -> bool:
         done = promise(self, upto, version, log=log)
@@ -307,7 +307,7 @@ def test_what_is_ordered_goes_by_age_or_position_but_not_what_somebody_needs(tmp
 
 
 def test_positions_are_sequences_numbers_and_places_in_the_stream(tmp_path: Path) -> None:
-    task = Home(tmp_path).task
+    task = Home(tmp_path, both=False).task
     assert [number_at(task, text) for text in (seq(7, 33), "7", f"{8:040x}", f"{11:040X}", f"{3:040X}")] == [
         7, 7, 8, 8, -1,
     ]  # fmt: skip
@@ -322,7 +322,7 @@ def test_positions_are_sequences_numbers_and_places_in_the_stream(tmp_path: Path
 
 
 def test_log_goes_once_it_is_stored_applied_and_read_by_who_reads_it(tmp_path: Path) -> None:
-    home = Home(tmp_path, "maintenance: {keep_log: 1h}")
+    home = Home(tmp_path, "maintenance: {keep_log: 1h}", both=False)
     task = home.task
     for numbers in ([1, 2], [3, 4], [40, 41], [42, 43]):
         lake.append(task.log_path, pa.table({"CHANGE_SEQ": [seq(n, 40 - n) for n in numbers]}))
@@ -344,7 +344,7 @@ def test_log_goes_once_it_is_stored_applied_and_read_by_who_reads_it(tmp_path: P
 
 def test_the_newest_file_of_log_stays(tmp_path: Path) -> None:
     """Capture compares with it what the source sends again."""
-    home = Home(tmp_path, "maintenance: {keep_log: 0s}")
+    home = Home(tmp_path, "maintenance: {keep_log: 0s}", both=False)
     for numbers in ([1, 2], [3, 4]):
         lake.append(home.task.log_path, pa.table({"CHANGE_SEQ": [seq(n, n) for n in numbers]}))
     lake.create(home.task.control_path("applied"), ledger.APPLIED_SCHEMA)

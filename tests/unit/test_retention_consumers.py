@@ -33,7 +33,7 @@ def test_what_a_consumer_has_not_acknowledged_stays(tmp_path: Path) -> None:
     readers = consumers_of(home.task)
     readers.add("lake", tables=["shop.i*"])
     assert home.held() == [("the consumer lake", -1)]
-    assert (first(home), first(home, NOTE), kept(home.task.tracking_path)) == (1, 29, -1)
+    assert (first(home), home.ids(NOTE)[0], kept(home.task.tracking_path)) == (1, 29, -1)
     readers.acknowledge("lake", 8)
     assert (first(home), kept(home.task.tracking_path)) == (9, 8)
     readers.remove("lake")
@@ -93,7 +93,7 @@ def applied_all(home: Home) -> None:
 
 
 def test_a_consumer_of_log_is_told_what_has_been_removed_from_it(tmp_path: Path) -> None:
-    home = Home(tmp_path, "maintenance: {keep_log: 1h}")
+    home = Home(tmp_path, "maintenance: {keep_log: 1h}", upto=8, both=False)
     path, readers = home.task.log_path, consumers_of(home.task)
     for numbers in ([1, 2], [3, 4], [5, 6]):
         lake.append(path, pa.table({"CHANGE_SEQ": [seq(n, 0) for n in numbers]}))
@@ -120,7 +120,7 @@ def test_a_consumer_that_registers_while_log_is_purged_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes too late to keep what goes, and before it has gone."""
-    home = Home(tmp_path, "maintenance: {keep_log: 1h}")
+    home = Home(tmp_path, "maintenance: {keep_log: 1h}", upto=8, both=False)
     for numbers in ([1, 2], [3, 4]):
         lake.append(home.task.log_path, pa.table({"CHANGE_SEQ": [seq(n, 0) for n in numbers]}))
     applied_all(home)

@@ -18,9 +18,10 @@ from .task_home import ITEM, TaskHome
 pytestmark = pytest.mark.unit
 
 
-@pytest.fixture
-def task(tmp_path: Path) -> tailrace.OpenTask:
-    home = TaskHome(tmp_path)
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> tailrace.OpenTask:
+    """Nobody writes to it."""
+    home = TaskHome(tmp_path_factory.mktemp("shop"))
     one = {"id": 1, "name": "nut", "price": Decimal("1.00")}
     home.baseline([one], after=10)
     home.store((11, "U", one | {"name": "hex nut"}), (12, "I", one | {"id": 2}), (13, "D", {"id": 2}))
