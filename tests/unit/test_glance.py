@@ -27,7 +27,7 @@ from tailrace.model import mask
 
 pytestmark = pytest.mark.unit
 EXAMPLES = Path(__file__).parents[2] / "examples"
-WIDE = 2_500
+WIDE = 10_000
 """Columns: more than Python's stack is deep."""
 
 
