@@ -24,6 +24,7 @@ from tailrace.query.history_files import HistoryFiles
 from tailrace.query.history_table import HistoryTable
 
 from ..ending import ends
+from ..examples import examples
 from .task_home import ITEM, TaskHome
 
 pytestmark = pytest.mark.unit
@@ -160,7 +161,7 @@ def test_ties_come_out_the_same_whatever_order_they_came_in(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, derandomize=True, phases=[Phase.generate])
+@examples(20, derandomize=True, phases=[Phase.generate])
 @given(batches(ties=False), batches(ties=False), st.integers(1, 12), RULES, IGNORED)
 def test_events_that_are_forgotten_were_not_needed(
     before: list[list[Event]], later: list[list[Event]], at: int, more: dict[str, Any], ignored: Sequence[str]
