@@ -51,7 +51,7 @@ def own_server(pg: EmbeddedPostgres) -> Iterator[OwnServer]:
 
         @contextmanager
         def start(**more: Any) -> Iterator[EmbeddedPostgres]:
-            given = {"port": 0, "settings": SETTINGS, "binaries": pg.binaries} | more
+            given: dict[str, Any] = {"port": 0, "settings": SETTINGS, "binaries": pg.binaries} | more
             with tempfile.TemporaryDirectory(prefix="tailrace-pg-") as mine:
                 subprocess.run(["cp", "-a", f"{folder}/data", f"{mine}/data"], check=True)
                 with EmbeddedPostgres(f"{mine}/data", **given) as server:
