@@ -109,7 +109,7 @@ def test_values_that_are_left_out_give_one_history_in_any_order_and_batches(
 
 
 @pytest.mark.slow
-@examples(8, derandomize=True, phases=[Phase.generate])
+@examples(5, derandomize=True, phases=[Phase.generate])
 @given(batches(), batches(), st.integers(1, 12), RULES)
 def test_values_that_are_left_out_do_not_need_events_that_are_forgotten(
     before: list[list[Event]], later: list[list[Event]], at: int, more: dict[str, Any]

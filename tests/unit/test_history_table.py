@@ -161,7 +161,7 @@ def test_ties_come_out_the_same_whatever_order_they_came_in(
 
 
 @pytest.mark.slow
-@examples(20, derandomize=True, phases=[Phase.generate])
+@examples(8, derandomize=True, phases=[Phase.generate])
 @given(batches(ties=False), batches(ties=False), st.integers(1, 12), RULES, IGNORED)
 def test_events_that_are_forgotten_were_not_needed(
     before: list[list[Event]], later: list[list[Event]], at: int, more: dict[str, Any], ignored: Sequence[str]
