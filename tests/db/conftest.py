@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import psycopg
 import pytest
@@ -17,9 +20,11 @@ import pytest
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres
 from tailrace.sources.postgresql.source import PostgresSource
 
+from .lasting_readers import lasting_readers
 from .reading import Make
 
 SETTINGS = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "64MB"}
+OwnServer = Callable[..., AbstractContextManager[EmbeddedPostgres]]
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +39,32 @@ def pg() -> Iterator[EmbeddedPostgres]:
         EmbeddedPostgres(folder, settings=SETTINGS, binaries=binaries) as server,
     ):
         yield server
+
+
+@pytest.fixture(scope="session")
+def own_server(pg: EmbeddedPostgres) -> Iterator[OwnServer]:
+    """Starts a server for a test alone, with a TCP port; takes more of `EmbeddedPostgres`. Its folder is a copy
+    of one that was made once: copying takes a fifth of what initdb does."""
+    with tempfile.TemporaryDirectory(prefix="tailrace-pg-") as folder:
+        with EmbeddedPostgres(f"{folder}/data", settings=SETTINGS, binaries=pg.binaries):
+            pass
+
+        @contextmanager
+        def start(**more: Any) -> Iterator[EmbeddedPostgres]:
+            given: dict[str, Any] = {"port": 0, "settings": SETTINGS, "binaries": pg.binaries} | more
+            with tempfile.TemporaryDirectory(prefix="tailrace-pg-") as mine:
+                subprocess.run(["cp", "-a", f"{folder}/data", f"{mine}/data"], check=True)
+                with EmbeddedPostgres(f"{mine}/data", **given) as server:
+                    yield server
+
+        yield start
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _lasting_readers() -> Iterator[None]:
+    """A capture in this process starts no readers of its own."""
+    with lasting_readers():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -10,25 +10,48 @@ import psycopg
 import pytest
 
 from tailrace.capture.process import Capture
-from tailrace.config.task import load
+from tailrace.config.task import Task, load
 
 from .model import SCHEMA, TABLES, Writer, bag
 from .test_model import target_rows, write_task
 
 pytestmark = [pytest.mark.db, pytest.mark.slow]
 
+COMMANDS = """
+import sys
+from tailrace.cli.main import app
 
-@pytest.mark.parametrize("limit", ["", ", local_limit: 1B"], ids=["one-task", "several-tasks"])
-def test_a_task_runs_on_a_cluster_of_executor_processes(tmp_path: Path, database: str, limit: str) -> None:
-    path = write_task(tmp_path, database, target=limit)
-    path.write_text(path.read_text() + "\nspark: {spark.master: 'local-cluster[2,1,1024]'}\n")
+for command, task in zip(("run", "pipeline"), sys.argv[1:], strict=True):
+    app([command, task, "--once"], standalone_mode=False)
+"""
+"""Two tasks in one process: its cluster takes longer to start than all that they do."""
+LIMITS = {"one": "", "several": ", local_limit: 1B"}
+"""How many of Spark's tasks merge a batch."""
+
+
+def test_tasks_run_on_a_cluster_of_executor_processes(tmp_path: Path, database: str) -> None:
     with psycopg.connect(database, autocommit=True) as session:
         session.execute(SCHEMA)
-    writer = Writer(database, 21)
+    writer, files = Writer(database, 21), [cluster_task(tmp_path, database, name) for name in LIMITS]
     writer.transactions(25)
-    task = load(path)
-    Capture(task, once=True).run()  # so that one start of the cluster has baselines and changes to land
+    tasks = [load(file) for file in files]
+    captured(tasks)  # so that one start of the cluster has baselines and changes to land
     writer.transactions(25)
-    subprocess.run([sys.executable, "-m", "tailrace", "run", str(path), "--once"], check=True, timeout=300)
-    for table in TABLES:
-        assert bag(target_rows(task, table)) == bag(writer.rows(table)), table
+    captured(tasks)
+    subprocess.run([sys.executable, "-c", COMMANDS, *map(str, files)], check=True, timeout=300)
+    for task in tasks:
+        for table in TABLES:
+            assert bag(target_rows(task, table)) == bag(writer.rows(table)), (task.name, table)
+
+
+def cluster_task(folder: Path, url: str, name: str) -> Path:
+    (folder / name).mkdir()
+    path = write_task(folder / name, url, target=LIMITS[name])
+    more = "\nspark: {spark.master: 'local-cluster[2,1,1024]'}\n"
+    path.write_text(path.read_text().replace("name: model", f"name: {name}") + more)
+    return path
+
+
+def captured(tasks: list[Task]) -> None:
+    for task in tasks:
+        Capture(task, once=True).run()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -20,7 +19,7 @@ from tailrace.sources.postgresql.connect import connect
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres, free_port
 from tailrace.state import capture_state, ledger
 
-from .conftest import SETTINGS
+from .conftest import OwnServer
 from .test_running import meanwhile, wait_for
 
 pytestmark = pytest.mark.db
@@ -30,12 +29,9 @@ ESCAPED = "geh%2Feim%40%251"
 
 
 @pytest.fixture(scope="module")
-def server(pg: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
+def server(own_server: OwnServer) -> Iterator[EmbeddedPostgres]:
     """A server with a TCP port, where `guest` needs a password and `stranger` is let in nowhere."""
-    with (
-        tempfile.TemporaryDirectory(prefix="tailrace-pg-") as folder,
-        EmbeddedPostgres(folder, port=0, settings=SETTINGS, binaries=pg.binaries) as made,
-    ):
+    with own_server() as made:
         rules = "local all all trust\nhost all guest all scram-sha-256\nhost all postgres all trust\n"
         (made.folder / "pg_hba.conf").write_text(rules)
         with psycopg.connect(made.url(), autocommit=True) as admin:

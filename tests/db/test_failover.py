@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,24 +18,16 @@ from tailrace.lake import json_files, log
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres
 from tailrace.state import capture_state
 
-from .conftest import SETTINGS
+from .conftest import SETTINGS, OwnServer
 from .test_running import meanwhile, wait_for
 
 pytestmark = [pytest.mark.db, pytest.mark.slow]
 
 
 @pytest.fixture
-def server(pg: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
+def server(own_server: OwnServer) -> Iterator[EmbeddedPostgres]:
     """A server of the test's own with one table, and a limit for the log that slots keep."""
-    with (
-        tempfile.TemporaryDirectory(prefix="tailrace-pg-") as folder,
-        EmbeddedPostgres(
-            f"{folder}/data",
-            port=0,
-            settings=SETTINGS | {"max_slot_wal_keep_size": "1GB"},
-            binaries=pg.binaries,
-        ) as made,
-    ):
+    with own_server(settings=SETTINGS | {"max_slot_wal_keep_size": "1GB"}) as made:
         do(made, "create table a (id int primary key); insert into a values (1)")
         yield made
 

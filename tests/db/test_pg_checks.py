@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +14,10 @@ from tailrace.config.task import load
 from tailrace.errors import UnsupportedError
 from tailrace.sources.base import Finding, LogSource, Snapshot
 from tailrace.sources.postgresql.connect import position_at
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
 from tailrace.sources.postgresql.source import PostgresSource
 from tailrace.state import ledger, orders
 
+from .conftest import OwnServer
 from .reading import Make
 
 pytestmark = pytest.mark.db
@@ -275,12 +274,9 @@ def test_an_open_transaction_that_slot_making_would_wait_for(a: psycopg.Connecti
         assert make().check(A, None) == []
 
 
-def test_settings_of_the_server_and_a_lost_slot(pg: EmbeddedPostgres) -> None:
+def test_settings_of_the_server_and_a_lost_slot(own_server: OwnServer) -> None:
     tight = {"wal_level": "replica", "max_wal_senders": "2", "max_replication_slots": "1", "fsync": "off"}
-    with (
-        tempfile.TemporaryDirectory(prefix="tailrace-pg-") as folder,
-        EmbeddedPostgres(folder, settings=tight, binaries=pg.binaries) as server,
-    ):
+    with own_server(settings=tight) as server:
 
         def ask(after: bytes | None = None) -> list[Finding]:
             source = PostgresSource(server.url(), "test")

@@ -77,7 +77,7 @@ def test_a_new_column(call: Call, database: str) -> None:
     ]
     call.put(PLAIN, [(1, "I", {"id": 1, "v": "a"}), (2, "I", {"id": 2, "v": "b"})])
     for given, key in ways:
-        assert call.both(*given, key=key)["inserted"] == 2
+        assert call.apply(*given, key=key)["inserted"] == 2
     with psycopg.connect(database) as db:
         db.execute("alter table constrained.item add check (v <> 'bad')")
     call.put(WIDE, [(3, "I", {"id": 3, "v": "c", "n": 7}), (4, "I", {"id": 4, "v": "bad", "n": 8})])

@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,35 +22,36 @@ from tailrace.sources.postgresql.source import PostgresSource
 from tailrace.state import orders
 from tailrace.store.trimming import Bound, trim
 
-from .conftest import SETTINGS
+from .conftest import SETTINGS, OwnServer
 
 pytestmark = [pytest.mark.db, pytest.mark.slow]
 
 COMPARED = "comparing what the source sends again with LOG"
+TABLES = (
+    "create schema s; create table s.a (id int primary key, v int); create table s.b (id int primary key, v int); "
+    "insert into s.a values (1, 0); insert into s.b values (1, 0)"
+)
 
 
 @pytest.fixture
-def server(pg: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
+def server(own_server: OwnServer) -> Iterator[EmbeddedPostgres]:
     """A server of the test's own, with two tables of a row each."""
-    with (
-        tempfile.TemporaryDirectory(prefix="tailrace-pg-") as folder,
-        EmbeddedPostgres(
-            f"{folder}/data", port=0, settings=SETTINGS | {"fsync": "on"}, binaries=pg.binaries
-        ) as made,
-    ):
-        do(made, "create schema s; create table s.a (id int primary key, v int)")
-        do(made, "create table s.b (id int primary key, v int)")
-        do(made, "insert into s.a values (1, 0); insert into s.b values (1, 0)")
+    with own_server(settings=SETTINGS | {"fsync": "on"}) as made:
+        do(made, TABLES)
         yield made
 
 
 @pytest.fixture
 def shop(server: EmbeddedPostgres, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Task:
     """A task for both tables, with its baseline."""
+    return begun(tmp_path, server.tcp_url(), caplog)
+
+
+def begun(folder: Path, url: str, caplog: pytest.LogCaptureFixture) -> Task:
     caplog.set_level(logging.INFO, "tailrace.capture")
-    path = tmp_path / "shop.yaml"
+    path = folder / "shop.yaml"
     path.write_text(
-        f"name: shop\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{server.tcp_url()}', tables: ['s.*']}}\n"
+        f"name: shop\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: ['s.*']}}\n"
         "capture: {commit_every: 50ms, idle_advance: 1s}\nbaseline: {workers: 1}\n"
     )
     task = load(path)
@@ -209,20 +209,23 @@ def test_a_crash_of_the_server_goes_on(
     ],
 )
 def test_a_table_that_leaves_or_changes_before_it_is_sent_again_is_no_other_history(
-    server: EmbeddedPostgres,
-    shop: Task,
+    tmp_path: Path,
+    database: str,
+    db: psycopg.Connection,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     sql: str,
 ) -> None:
     """The server sends what it sent the first time: it decodes with the catalog of that moment."""
-    do(server, "update s.b set v = 1")
-    do(server, "update s.a set v = 1; update s.b set v = 2")
+    db.execute(TABLES)
+    shop = begun(tmp_path, database, caplog)
+    db.execute("update s.b set v = 1")
+    db.execute("update s.a set v = 1; update s.b set v = 2")
     die_before_acknowledging(shop, monkeypatch)
     orders.give(shop.orders_path, orders.REMOVE, ["s.b"], why="", who="me")
     for one in sql.split(";"):
-        do(server, one)
-    do(server, "update s.a set v = 2")
+        db.execute(one.encode())
+    db.execute("update s.a set v = 2")
     caplog.clear()
     capture(shop)
     assert COMPARED in caplog.messages

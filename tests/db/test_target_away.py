@@ -20,9 +20,10 @@ from tailrace.model.change import Relation
 from tailrace.operate.checks import before_run, check
 from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres, free_port
+from tailrace.sources.postgresql.embedded import free_port
 from tailrace.state import capture_state, ledger, orders
 
+from .conftest import OwnServer
 from .test_running import meanwhile, wait_for
 
 pytestmark = pytest.mark.db
@@ -42,12 +43,16 @@ def shop(folder: Path, source: str, target: str, more: str = "") -> Task:
 
 
 def test_a_target_that_comes_back_gets_its_changes(
-    tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    database: str,
+    db: psycopg.Connection,
+    own_server: OwnServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A table in a group that suspends after two errors, and one in none, with a key log."""
     monkeypatch.setattr(capture_state, "RETRY_S", (0.1, 0.2))
     db.execute("create table t (id int primary key); create table u (id int primary key)")
-    with EmbeddedPostgres(tmp_path / "target", port=free_port()) as server:
+    with own_server() as server:
         more = (
             "keylog: {mode: all}\napply: {every: 100ms}\ngroups: {some: {tables: [public.t], retries: 2}}\n"
         )
@@ -81,12 +86,16 @@ def test_a_target_that_comes_back_gets_its_changes(
 
 @pytest.mark.slow
 def test_a_baseline_waits_for_a_target_that_comes_back(
-    tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    database: str,
+    db: psycopg.Connection,
+    own_server: OwnServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Capture goes on meanwhile."""
     monkeypatch.setattr(capture_state, "RETRY_S", (0.1, 0.2))
     db.execute("create table t (id int primary key); insert into t values (1)")
-    with EmbeddedPostgres(tmp_path / "target", port=free_port()) as server:
+    with own_server() as server:
         task, stop = shop(tmp_path, database, server.tcp_url()), threading.Event()
         Capture(task, once=True).run()
         server.stop()
@@ -108,10 +117,10 @@ def test_a_baseline_waits_for_a_target_that_comes_back(
 
 @pytest.mark.slow
 def test_a_target_that_only_baselines_have_reached_is_waited_for(
-    tmp_path: Path, database: str, db: psycopg.Connection
+    tmp_path: Path, database: str, db: psycopg.Connection, own_server: OwnServer
 ) -> None:
     db.execute("create table t (id int primary key); insert into t values (1)")
-    with EmbeddedPostgres(tmp_path / "target", port=free_port()) as server:
+    with own_server() as server:
         task, stop = shop(tmp_path, database, server.tcp_url()), threading.Event()
         Capture(task, once=True).run()
         server.stop()
@@ -145,13 +154,17 @@ def test_a_target_that_was_never_there_is_an_error(
 
 @pytest.mark.slow
 def test_a_target_that_goes_away_after_the_first_baseline_is_waited_for(
-    tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    database: str,
+    db: psycopg.Connection,
+    own_server: OwnServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The pipeline began before there was a baseline, and has applied nothing; as in a first `run`."""
     monkeypatch.setattr(place, "_answered", set())
     monkeypatch.setattr(capture_state, "RETRY_S", (0.1, 0.2))
     db.execute("create table t (id int primary key); insert into t values (1)")
-    with EmbeddedPostgres(tmp_path / "target", port=free_port()) as server:
+    with own_server() as server:
         task, stop = shop(tmp_path, database, server.tcp_url()), threading.Event()
         made = Pipeline(task, LateSession(never).as_session, stop=stop)  # type: ignore[arg-type]
 
@@ -173,11 +186,15 @@ def test_a_target_that_goes_away_after_the_first_baseline_is_waited_for(
 
 
 def test_a_target_that_goes_away_during_the_first_baseline_is_waited_for(
-    tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    database: str,
+    db: psycopg.Connection,
+    own_server: OwnServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(capture_state, "RETRY_S", (0.1, 0.2))
     db.execute("create table t (id int primary key); insert into t values (1)")
-    with EmbeddedPostgres(tmp_path / "target", port=free_port()) as server:
+    with own_server() as server:
         task, stop = shop(tmp_path, database, server.tcp_url()), threading.Event()
         begin, begun = PostgresLanding.begin, list[int]()
 

@@ -24,6 +24,8 @@ from tailrace.operate.dropping import drop
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres, free_port
 from tailrace.state import ledger, orders
 
+from .conftest import OwnServer
+
 pytestmark = pytest.mark.db
 SAME = "source and target are the same table of the same database: its changes would feed themselves"
 AGAIN = "its target {} is in the source's database, and the task captures it: changes would feed themselves"
@@ -191,10 +193,10 @@ def test_a_target_database_that_lacks_characters_is_a_warning(
 
 @pytest.mark.slow
 def test_a_target_that_takes_no_writes_is_a_finding(
-    tmp_path: Path, pg: EmbeddedPostgres, database: str
+    tmp_path: Path, own_server: OwnServer, database: str
 ) -> None:
     """A standby: nothing that a session sets helps."""
-    with EmbeddedPostgres(tmp_path / "target", port=free_port(), binaries=pg.binaries) as server:
+    with own_server() as server:
         task = shop(tmp_path, database, server.tcp_url())
         assert found(task) == []
         server.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -370,11 +371,15 @@ def test_records_of_gaps_are_kept(tmp_path: Path) -> None:
     order(home, 2, orders.ADD, 17)
     baseline(home, [item(1)])
     home.store((22, "U", item(1, "after")))
-    for number in range(3, 400, 2):
-        order(home, number, orders.PAUSE, 30)
-        order(home, number + 1, orders.RESUME, 30)
-    for number in range(3, 140):
-        baseline(home, [item(1)], number)
+    pauses = [(n, orders.PAUSE if n % 2 else orders.RESUME) for n in range(3, 401)]
+    ordered = [
+        {"number": n, "ordered_at": at(30), "table": ITEM, "action": action, "why": "", "who": "me"}
+        for n, action in pauses
+    ]
+    lake.append(home.task.orders_path, pa.Table.from_pylist(ordered, orders.SCHEMA))
+    record = home.task.control_path("baselines")
+    taken = ledger.read_baselines(record)[ITEM]
+    ledger.write_baseline(record, *(replace(taken, number=n) for n in range(3, 140)))
     in_force(home.task, now=at(30) + dt.timedelta(days=400))
     assert len(orders.read(home.task.orders_path)) < 10
     assert len(ledger.all_baselines(home.task.control_path("baselines"))) < 10

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.operate import purging
@@ -17,6 +17,7 @@ from tailrace.operate.consumers import Consumers, consumers_of
 from tailrace.operate.purging import purge_task
 from tailrace.store.kept import kept
 
+from ..examples import examples
 from .retention_home import ITEM, NOTE, NOW, Home
 
 pytestmark = pytest.mark.unit
@@ -137,7 +138,7 @@ STEPS = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@examples(6)
 @given(st.lists(STEPS, max_size=14))
 def test_what_somebody_needs_stays(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str | None]]

@@ -21,6 +21,8 @@ from tailrace.store import trimming
 from tailrace.store.kept import files_between, kept, spans
 from tailrace.store.trimming import Bound, trim
 
+from ..examples import examples
+
 pytestmark = pytest.mark.unit
 SEQ = "header__change_seq"
 DAY = 2026010100000000
@@ -133,6 +135,7 @@ def test_a_file_whose_numbers_nobody_knows_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@examples(20)
 @given(
     st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=4, unique=True), min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(0, 13), st.integers(0, 13), st.booleans()), max_size=3),
