@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +9,9 @@ import pytest
 
 from tailrace.config.tables_file import TablesFile, load
 from tailrace.errors import ApplyError, ConfigError
+from tailrace.lake import delta
 from tailrace.operate import vendor_apply as incoming
-from tailrace.testing.images import RELATION, Image, change_table, image
+from tailrace.testing.images import RELATION, Image, change_rows, image
 
 from .literal_tables import rows_at
 
@@ -31,9 +31,8 @@ tables:
 """
 
 
-def write(spark: SparkSession, folder: Path, schema: str, images: list[Image]) -> None:
-    df = change_table(spark, replace(RELATION, schema=schema), images).df
-    df.coalesce(1).write.format("delta").mode("append").save(str(folder / f"{schema}.item__ct"))
+def write(folder: Path, schema: str, images: list[Image]) -> None:
+    delta.append(str(folder / f"{schema}.item__ct"), change_rows(RELATION, images))
 
 
 def rows(spark: SparkSession, lake: Path) -> list[tuple[Any, ...]]:
@@ -49,8 +48,8 @@ def settings(folder: Path, text: str = FILE) -> TablesFile:
 @pytest.mark.slow
 def test_two_sources_of_one_target_leave_each_other_alone(spark: SparkSession, tmp_path: Path) -> None:
     changes, lake = tmp_path / "changes", tmp_path / "lake"
-    write(spark, changes, "eu", [(1, "I", image(1, "a")), (2, "I", image(2, "b")), (3, "I", image(11, "no"))])
-    write(spark, changes, "us", [(1, "I", image(1, "x")), (2, "I", image(3, "y"))])
+    write(changes, "eu", [(1, "I", image(1, "a")), (2, "I", image(2, "b")), (3, "I", image(11, "no"))])
+    write(changes, "us", [(1, "I", image(1, "x")), (2, "I", image(3, "y"))])
 
     def apply(**more: Any) -> list[dict[str, Any]]:
         done = incoming.run(
@@ -68,9 +67,8 @@ def test_two_sources_of_one_target_leave_each_other_alone(spark: SparkSession, t
         (5, "B", {"id": 11}),
         (5, "U", image(4, "c")),
     ]
-    write(spark, changes, "eu", moves)
+    write(changes, "eu", moves)
     write(
-        spark,
         changes,
         "us",
         [
@@ -116,10 +114,10 @@ def test_a_truncate_of_one_source_under_rules_leaves_the_other_alone(
         incoming.run(spark, *given, ruling=ruling, tables=settings(tmp_path, text))
 
     for schema in ("eu", "us"):
-        write(spark, changes, schema, [(1, "I", image(1, "a")), (2, "I", image(2, "b")), (3, "D", {"id": 2})])
+        write(changes, schema, [(1, "I", image(1, "a")), (2, "I", image(2, "b")), (3, "D", {"id": 2})])
     if mode == "soft_delete":  # its rows are there
         apply()
-    write(spark, changes, "us", [(4, "T", {}), (5, "I", image(4, "c"))])
+    write(changes, "us", [(4, "T", {}), (5, "I", image(4, "c"))])
     apply()
     df = rows_at(spark, str(lake / "all.item"))
     found = [(r["site"], r["id"], (r[column] or "")[-1:]) for r in df.collect()]
@@ -136,7 +134,7 @@ def test_a_row_that_left_is_b_in_the_key_log(spark: SparkSession, tmp_path: Path
         (4, "B", image(2, "out")), (4, "U", image(2, "in")),
         (5, "D", image(1, "out")),
     ]  # fmt: skip
-    write(spark, changes, "eu", images)
+    write(changes, "eu", images)
     ruling = incoming.ruling("strict", {}, None, str(log), "all")
     given = (str(changes), "tailrace", {"key": "id"}, str(lake))
     incoming.run(spark, *given, ruling=ruling, tables=settings(tmp_path, text))
@@ -149,8 +147,8 @@ def test_a_row_that_left_is_b_in_the_key_log(spark: SparkSession, tmp_path: Path
 @pytest.mark.slow
 def test_mistakes_stop_before_anything_is_written(spark: SparkSession, tmp_path: Path) -> None:
     changes, lake = tmp_path / "changes", tmp_path / "lake"
-    write(spark, changes, "eu", [(1, "I", image(1, "a")), (2, "U", {"id": 1, "Wide_Word": 2})])
-    write(spark, changes, "us", [(1, "I", image(1, "a"))])
+    write(changes, "eu", [(1, "I", image(1, "a")), (2, "U", {"id": 1, "Wide_Word": 2})])
+    write(changes, "us", [(1, "I", image(1, "a"))])
 
     def run(text: str) -> None:
         file = settings(tmp_path, text)
@@ -181,7 +179,7 @@ def test_columns_that_images_leave_out_are_carried_over_a_life_and_no_further(
     ruling = incoming.ruling("strict", {}, None, str(log), "all")
 
     def apply(images: list[Image]) -> list[tuple[Any, ...]]:
-        write(spark, changes, "eu", images)
+        write(changes, "eu", images)
         given = (str(changes), "tailrace", {"key": "id"}, str(lake))
         incoming.run(spark, *given, ruling=ruling, tables=settings(tmp_path, text))
         return [r[1:] for r in rows(spark, lake)]

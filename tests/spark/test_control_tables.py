@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tailrace.formats.sqdr.control import TABLES
+from tailrace.lake import delta
 from tailrace.operate import control_tables
 from tailrace.operate import vendor_apply as incoming
-from tailrace.testing.images import RELATION, Image, change_table, image
+from tailrace.testing.images import RELATION, Image, change_rows, image
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,17 +30,16 @@ SKELETON = """
 """
 
 
-def write(spark: SparkSession, folder: Path, name: str, images: Sequence[Image]) -> None:
+def write(folder: Path, name: str, images: Sequence[Image]) -> None:
     """A change table of tailrace's own, as `apply` reads it."""
-    df = change_table(spark, replace(RELATION, schema="s", name=name), images).df
-    df.coalesce(1).write.format("delta").save(str(folder / f"s.{name}__ct"))
+    delta.append(str(folder / f"s.{name}__ct"), change_rows(RELATION, images))
 
 
 @pytest.mark.slow
 def test_runs_of_apply_join_with_their_rows(spark: SparkSession, tmp_path: Path) -> None:
     changes, lake, log = (str(tmp_path / n) for n in ("changes", "lake", "ir_keylog"))
-    write(spark, Path(changes), "a", [(1, "I", image(1, "x")), (2, "U", image(2, "y"))])
-    write(spark, Path(changes), "b", [(3, "I", image(1, "x")), (4, "D", {"id": 7})])
+    write(Path(changes), "a", [(1, "I", image(1, "x")), (2, "U", image(2, "y"))])
+    write(Path(changes), "b", [(3, "I", image(1, "x")), (4, "D", {"id": 7})])
 
     ruling = incoming.ruling("strict", {}, None, log, "all")
     incoming.run(spark, changes, "tailrace", {"key": "id"}, lake, app_id="shop", ruling=ruling)

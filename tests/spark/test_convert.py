@@ -25,9 +25,9 @@ TYPES = "id int, amount decimal(12,2), at timestamp"
 OPER = "header__change_oper"
 
 
-@pytest.fixture
-def csv(spark, tmp_path):
-    """A folder with one change table in CSV: seven good rows, then two bad ones."""
+@pytest.fixture(scope="module")
+def written(spark, tmp_path_factory):
+    """What `csv` is, written once."""
     images = [
         *HISTORIES["pairs"],
         Image(4, "D", {"id": 1}),
@@ -37,8 +37,15 @@ def csv(spark, tmp_path):
     ]
     df = change_table(spark, images).df.coalesce(1).orderBy("header__change_seq", OPER)
     df = df.withColumn(OPER, F.when(F.col("id") >= 6, "Q").otherwise(F.col(OPER)))
-    saving.save({"shop.item__ct": df}, str(tmp_path / "in"), "csv")
-    return tmp_path / "in"
+    folder = tmp_path_factory.mktemp("written") / "in"
+    saving.save({"shop.item__ct": df}, str(folder), "csv")
+    return folder
+
+
+@pytest.fixture
+def csv(written, tmp_path):
+    """A folder with one change table in CSV: seven good rows, then two bad ones."""
+    return shutil.copytree(written, tmp_path / "in")
 
 
 @pytest.fixture

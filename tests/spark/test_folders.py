@@ -36,8 +36,14 @@ def put(file: Path, first: int, **more: str) -> None:
         rows.to_pandas().to_json(file, orient="records", lines=True)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
-@pytest.mark.parametrize("inside", ["dt=2026-03-02", "month2", "_hidden"])
+# Spark would make a column of the first folder's name, in each kind of file by a reader of its own.
+@pytest.mark.parametrize(
+    ("kind", "inside"),
+    [
+        *((kind, "dt=2026-03-02") for kind in ("parquet", "csv", "json")),
+        ("csv", "month2"), ("parquet", "_hidden"),
+    ],
+)  # fmt: skip
 def test_all_files_of_a_table_are_read(spark: SparkSession, tmp_path: Path, kind: str, inside: str) -> None:
     put(tmp_path / "t" / f"a[1].{kind}", 1)
     put(tmp_path / "t" / inside / f"b.{kind}", 3)
@@ -66,14 +72,13 @@ def keylog(spark: SparkSession, path: Path) -> list[str]:
     return [str(row) for row in literal(ct)]
 
 
-@pytest.mark.parametrize("inside", ["dt=2026-03-02", "month2"])
 def test_a_key_log_in_two_folders_and_its_columns_in_a_loose_file(
-    spark: SparkSession, tmp_path: Path, inside: str
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     tables = EXAMPLES / "sqdr" / "tables"
     whole = spark.read.csv(str(tables / "ir_keylog.csv"), header=True, multiLine=True, escape='"').toPandas()
     texts = pa.schema([(n, pa.string()) for n in whole.columns])
-    for part, name in ((whole[:3], "a.parquet"), (whole[3:], f"{inside}/b.parquet")):
+    for part, name in ((whole[:3], "a.parquet"), (whole[3:], "dt=2026-03-02/b.parquet")):
         file = tmp_path / "sqdr1" / "ir_keylog" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.Table.from_pandas(part, texts, preserve_index=False), file)

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from tailrace import formats
 from tailrace.errors import FormatError
-from tailrace.formats.base import Options, Tables
+from tailrace.formats import checks
+from tailrace.formats.base import WHY, Options, Tables
 from tailrace.formats.qlik.layout import outside
 from tailrace.formats.qlik.options import QlikOptions
 from tailrace.model import mask
@@ -87,30 +88,66 @@ class TestConformance(FormatConformance):
         return QlikOptions(key="id")
 
     def hostile(self, spark: SparkSession) -> Iterator[tuple[str, Tables, str]]:
-        def given(*rows: tuple[Any, ...]) -> Tables:
-            return {"dbo.item__ct": table(spark, rows, f"{HEADS}, id int, name string")}
-
         good = row(1, "I", [7, 8], 1, "a")
-        yield "unknown code", given((*good[:1], "X", *good[2:])), "unknown operation X"
-        yield "no code", given((*good[:1], None, *good[2:])), "no change_oper"
-        yield "words differ", given((*good[:1], "D", *good[2:])), "operation INSERT but change_oper D"
-        yield "mask too long", given(row(1, "I", [7, 9], 1, "a")), "change_mask longer than the columns"
-        yield "mask far too long", given(row(1, "I", [7, 900], 1, "a")), "change_mask longer than the columns"
-        yield "a header marked", given(row(1, "I", [2, 7], 1, "a")), "change_mask marks header columns"
-        yield "short sequence", given(("12", *good[1:])), "change_seq is not 35 digits: 12"
-        yield "letters", given((seq(1)[:-1] + "a", *good[1:])), "change_seq is not 35 digits: 2026"
-        yield "a letter first", given(("F" + seq(1)[1:], *good[1:])), "change_seq is not 35 digits: F026"
-        yield "a sign", given(("+" + seq(1)[1:], *good[1:])), "change_seq is not 35 digits: +026"
-        yield "no sequence", given((None, *good[1:])), "no change_seq"
-        yield "twice", given(good, row(1, "I", [7, 8], 1, "b")), "comes twice"
-        yield "lone B", given(row(1, "B", [], 1, "a")), "before image without its update"
         text = HEADS.replace("binary", "string")
         odd = table(
             spark, [(*good[:2], "0x", *good[3:], 1, "a")][:1], f"{text}, id int, name string, x int, y string"
         )
         yield "mask is no hex", {"dbo.item__ct": odd}, "header__change_mask is not valid as binary"
-        truncate = (*good[:1], "X", *good[2:4], "TRUNCATE", *good[5:])
-        yield "another letter", given(truncate), "see the option truncate_code"
+
+    def test_bad_rows_get_their_reason(self, spark: SparkSession) -> None:
+        """Those of one table in one reading: each row its own."""
+        super().test_bad_rows_get_their_reason(spark)
+        found = QLIK.read(
+            {"dbo.item__ct": table(spark, BAD, f"{HEADS}, id int, name string")}, QlikOptions(key="id")
+        )
+        ct = checks.together(found.changes["dbo.item"])
+        told = {r["id"]: r[WHY] for r in ct.df.select("id", WHY).collect()}
+        assert {id: why and why.partition(";")[0] for id, why in told.items()} == WHYS
+
+
+BAD = [
+    row(1, "I", [7, 8], 1, "good"),
+    (seq(2), "X", *row(2, "I", [7, 8], 2, "an unknown code")[2:]),
+    (seq(3), None, *row(3, "I", [7, 8], 3, "no code")[2:]),
+    (seq(4), "D", *row(4, "I", [7, 8], 4, "words differ")[2:]),
+    row(5, "I", [7, 9], 5, "a mask that is too long"),
+    row(6, "I", [7, 900], 6, "far too long"),
+    row(7, "I", [2, 7], 7, "a header marked"),
+    ("12", *row(8, "I", [7, 8], 8, "a short sequence")[1:]),
+    (seq(9)[:-1] + "a", *row(9, "I", [7, 8], 9, "letters")[1:]),
+    ("F" + seq(10)[1:], *row(10, "I", [7, 8], 10, "a letter first")[1:]),
+    ("+" + seq(11)[1:], *row(11, "I", [7, 8], 11, "a sign")[1:]),
+    (None, *row(12, "I", [7, 8], 12, "no sequence")[1:]),
+    row(13, "I", [7, 8], 13, "twice"),
+    row(13, "I", [7, 8], 14, "twice"),
+    row(15, "B", [], 15, "a lone B"),
+    (
+        seq(16),
+        "X",
+        *row(16, "I", [7, 8], 16, "another letter")[2:4],
+        "TRUNCATE",
+        *row(16, "I", [7, 8], 16, "")[5:],
+    ),
+]
+WHYS: dict[int, str | None] = {
+    1: None,
+    2: "unknown operation X",
+    3: "no change_oper",
+    4: "operation INSERT but change_oper D",
+    5: "change_mask longer than the columns",
+    6: "change_mask longer than the columns",
+    7: "change_mask marks header columns",
+    8: "change_seq is not 35 digits: 12",
+    9: f"change_seq is not 35 digits: {seq(9)[:-1]}a",
+    10: f"change_seq is not 35 digits: F{seq(10)[1:]}",
+    11: f"change_seq is not 35 digits: +{seq(11)[1:]}",
+    12: "no change_seq",
+    13: f"comes twice: change {seq(13)} I",
+    14: f"comes twice: change {seq(13)} I",
+    15: f"before image without its update: change {seq(15)}",
+    16: "unknown operation X",
+}
 
 
 # -- masks

@@ -32,6 +32,12 @@ pytestmark = pytest.mark.spark
 HEX = "header__change_seq"
 
 
+@pytest.fixture(scope="module")
+def plain(spark):
+    """The vendor's tables as they are read without options."""
+    return read(vendor(spark), OpenEdgeOptions())
+
+
 def test_functions_give_what_the_vendors_page_says(spark):
     # The vendor's example: F1 to F5, field map 11001 (first field first), F1, F2 and F5 changed.
     ch1 = table(spark, oe.CHANGE, [], dict.fromkeys(("F1", "F2", "F3", "F4", "F5"), "string"))
@@ -70,8 +76,8 @@ def test_functions_give_what_the_vendors_page_says(spark):
 
 
 @pytest.mark.slow
-def test_functions_know_the_gaps_of_what_was_read(spark):
-    place = read(vendor(spark), OpenEdgeOptions()).changes["PUB.Customer"]
+def test_functions_know_the_gaps_of_what_was_read(spark, plain):
+    place = plain.changes["PUB.Customer"]
     tracking = vendor(spark)["PUB._Cdc-Change-Tracking"].filter("`_Operation` = 4")
     found = tracking.orderBy("_Change-Sequence").select(cdc_get_changed_columns(place)).collect()
     assert [r[0] for r in found] == [["Name"], ["Note"], ["Name"]]
@@ -84,9 +90,8 @@ def rows_of(ct):
 
 
 @pytest.mark.slow
-def test_policies_over_time_say_what_an_image_carries(spark):
-    found = read(vendor(spark), OpenEdgeOptions())
-    rows = rows_of(found.changes["PUB.Customer"])
+def test_policies_over_time_say_what_an_image_carries(spark, plain):
+    rows = rows_of(plain.changes["PUB.Customer"])
     absent = "(absent)"
     # Captured under the policy before: two columns.
     assert rows[0, "I"] == (("CustNum", "Name"), ("CustNum", "Name"), (1, "a", absent, absent))
@@ -96,14 +101,14 @@ def test_policies_over_time_say_what_an_image_carries(spark):
     assert rows[4, "D"] == (("CustNum",), None, (1, None, "new", "1;?;3"))
     assert rows[5, "I"][2] == (2, "c", "long text", "a;b~;c;")
     assert rows[6, "T"][0] == ()
-    assert found.changes["PUB.Customer"].key == ["CustNum"]
-    assert found.pending["_Cdc-Change-Tracking"].count() == 0
+    assert plain.changes["PUB.Customer"].key == ["CustNum"]
+    assert plain.pending["_Cdc-Change-Tracking"].count() == 0
     text = FORMAT.read(vendor(spark), OpenEdgeOptions(arrays="array")).changes["PUB.Customer"]
     assert text.df.filter("CustNum = 2").select("Phones").collect()[0][0] == ["a", "b;c", ""]
 
 
 @pytest.mark.slow
-def test_arrays_as_columns_there_and_back(spark):
+def test_arrays_as_columns_there_and_back(spark, plain):
     options = OpenEdgeOptions(arrays="columns")
     ct = read(vendor(spark), options).changes["PUB.Customer"]
     assert ct.columns == ["CustNum", "Name", "Note", "Phones1", "Phones2", "Phones3"]
@@ -112,9 +117,8 @@ def test_arrays_as_columns_there_and_back(spark):
     assert rows[0, "I"][2] == (1, "a", *("(absent)",) * 4)
     assert rows[5, "I"] == (tuple(ct.columns), None, (2, "c", "long text", "a", "b;c", ""))
     assert reasons(ct) == []
-    again, plain = (write({c.name: c}, OpenEdgeOptions())["PUB.CDC_Customer"]
-                    for c in (ct, read(vendor(spark), OpenEdgeOptions()).changes["PUB.Customer"]))  # fmt: skip
-    left, right = (sorted(map(repr, df.select(sorted(df.columns)).collect())) for df in (again, plain))
+    again = (write({c.name: c}, OpenEdgeOptions())["PUB.CDC_Customer"] for c in (ct, plain.changes[ct.name]))
+    left, right = (sorted(map(repr, df.select(sorted(df.columns)).collect())) for df in again)
     assert left == right
     short = [field(60, n, p, "character", 2 if n == "Phones" else 0) for n, p in (("CustNum", 9), ("Name", 10), ("Note", 12), ("Phones", 13))]  # fmt: skip
     tables = vendor(spark) | {"_Field": table(spark, oe.FIELD_TABLE, [*FIELDS[:4], *short, *FIELDS[8:]])}
@@ -191,7 +195,7 @@ def test_partitions_that_are_gone_are_truncates_when_users_say_so(spark):
 
 
 @pytest.mark.slow
-def test_names_of_12_2_and_any_letter_case(spark):
+def test_names_of_12_2_and_any_letter_case(spark, plain):
     tables = vendor(spark)
     old = {
         "_Change-FieldMap": "_Source-FieldMap",
@@ -204,7 +208,7 @@ def test_names_of_12_2_and_any_letter_case(spark):
         return df.drop("_User-Name").withColumnsRenamed({k: v for k, v in names.items() if k in df.columns})
 
     other = {n.upper() if "CDC-" in n.upper() else n: spelled(df, old | more) for n, df in tables.items()}
-    left, right = (read(t, OpenEdgeOptions()).changes["PUB.Customer"] for t in (tables, other))
+    left, right = (r.changes["PUB.Customer"] for r in (plain, read(other, OpenEdgeOptions())))
     headers = ["recid", "partition_id", "transaction_id"]
     assert literal(left, headers=headers) == literal(right, headers=headers)
     both = tables["PUB._Cdc-Change-Tracking"].withColumn("_Source-Rowid", F.lit(1))
@@ -382,8 +386,8 @@ def test_a_full_load_counts_in_front_of_changes(spark):
 
 
 @pytest.mark.slow
-def test_without_their_policies_rows_get_a_new_one(spark):
-    ct = read(vendor(spark), OpenEdgeOptions()).changes["PUB.Customer"]
+def test_without_their_policies_rows_get_a_new_one(spark, plain):
+    ct = plain.changes["PUB.Customer"]
     bare = ct.with_df(ct.df.withMetadata(HEX, {}))
     (gap,) = [g for g in FORMAT.cannot if g.kind == "missing policies"]
     assert ct.df.filter(gap.lost(ct)).count() == 0

@@ -26,8 +26,11 @@ def test_the_answers_are_those_of_the_converted_table(spark: SparkSession, tmp_p
     tailrace.convert(tables, str(tmp_path / "out"), from_="qlik", to="tailrace", files="delta", session=spark)
     ours = tailrace.read(str(tmp_path / "out" / "shop.item__ct"), key=["id"])
     middle = ours.changes().rows()[2]["header__change_seq"]
-    for start, end in ((None, None), (middle, None), (None, middle)):
-        for ask in ("net", "pairs", "history", "rebuild", "transactions"):
+    for start, end, questions in (
+        (None, None, ("net", "pairs", "history", "rebuild", "transactions")),
+        (middle, None, ("net",)), (None, middle, ("pairs",)),
+    ):  # fmt: skip
+        for ask in questions:
             here, there = (getattr(t, ask)(start, end).table() for t in (qlik, ours))
             assert here.num_rows and here.sort_by(here.column_names[0]) == there.sort_by(
                 here.column_names[0]

@@ -9,8 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from tailrace.apply import one_task, shards
 from tailrace.apply.keylog.exceptions import EXCEPTIONS
@@ -23,8 +25,9 @@ from tailrace.formats.sqdr import flags as sqdr_flags
 from tailrace.formats.sqdr import reading as sqdr_read
 from tailrace.formats.sqdr.tables import SqdrOptions
 from tailrace.model import sequence
+from tailrace.model.types import schema_of
 from tailrace.operate import vendor_apply as incoming
-from tailrace.testing.images import change_table
+from tailrace.testing.images import change_rows, change_table
 
 from .literal_tables import rows_at
 from .rules_model import RELATION, Change, Model, columns_of, history, logged, nulled, told
@@ -82,9 +85,9 @@ class Place:
         assert self.logged() == self.model.log, seed
 
 
-SOME = [("strict", {}), ("upsert", {}), ("soft_delete", {}), ("archive", {})]
-# Others are in tests/unit/test_audit.py.
-MORE = [
+# Others are in tests/unit/test_audit.py, the modes without policies in test_task_rules.py.
+CASES = [
+    ("archive", {}),
     ("strict", {"insert_exists": "apply", "update_missing": "apply", "delete_missing": "ignore"}),
     (
         "upsert",
@@ -92,7 +95,6 @@ MORE = [
     ),
     ("soft_delete", {"update_missing": "log", "insert_exists": "log", "data_error": "ignore"}),
 ]
-CASES = [*SOME, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)]
 
 
 @pytest.mark.slow
@@ -195,9 +197,8 @@ def test_a_batch_ends_before_the_offending_change(spark: SparkSession, tmp_path:
         assert place.apply(changes).suspended is not None  # and takes nothing more
     place.expect(good)
     place.same()
-    spark.createDataFrame([(0, "b", 0, "mended")], "lane int, id string, a int, b string").write.format(
-        "delta"
-    ).mode("append").save(place.target.path(NAME))
+    mended = pa.table([[0], ["b"], [0], ["mended"]], schema=schema_of(RELATION.columns))
+    write_deltalake(place.target.path(NAME), mended, mode="append")
     place.applier.suspensions.resume(NAME)
     place.apply(changes)
     assert [r[1:] for r in place.rows()] == [("a", 2, "x"), ("b", 5, "y"), ("c", 4, "c"), ("d", 6, "d")]
@@ -302,7 +303,8 @@ def test_the_command_and_its_key_log_read_back(spark: SparkSession, tmp_path: Pa
         change(4, "U", "z"),
     ]
     images = [i for c in changes for i in c.images]
-    change_table(spark, RELATION, images).df.write.parquet(f"{tmp_path}/in/s.t__ct")
+    (tmp_path / "in" / "s.t__ct").mkdir(parents=True)
+    pq.write_table(change_rows(RELATION, images), tmp_path / "in" / "s.t__ct" / "1.parquet")
     given = {"key": "lane,id"}
     chosen = incoming.ruling("strict", {"delete_missing": "log"}, None, f"{tmp_path}/keylog", "all")
     call = partial(incoming.run, spark, f"{tmp_path}/in", "tailrace", given, f"{tmp_path}/out", ruling=chosen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from decimal import Context, Decimal
+from itertools import zip_longest
 from typing import Any
 
 import pytest
@@ -58,12 +59,15 @@ CASES: dict[tuple[str, str], dict[Any, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("came", "kind"), CASES)
-def test_no_value_becomes_another_one(spark: SparkSession, came: str, kind: str) -> None:
-    cases = CASES[came, kind]
-    rows = spark.createDataFrame([(str(v),) for v in cases], "v string").select(F.col("v").cast(came))
-    found = rows.select(as_type(F.col("v"), kind, came).cast("string")).collect()
-    assert [r[0] for r in found] == list(cases.values())
+def test_no_value_becomes_another_one(spark: SparkSession) -> None:
+    texts = zip_longest(*(map(str, cases) for cases in CASES.values()))
+    rows = table(spark, texts, ", ".join(f"v{n} string" for n in range(len(CASES))))
+    made = [
+        as_type(F.col(f"v{n}").cast(came), kind, came).cast("string") for n, (came, kind) in enumerate(CASES)
+    ]
+    found = rows.select(*(one.alias(f"v{n}") for n, one in enumerate(made))).collect()
+    for n, (kinds, cases) in enumerate(CASES.items()):
+        assert [r[n] for r in found[: len(cases)]] == list(cases.values()), kinds
 
 
 def test_bytes_are_pairs_of_hex_digits(spark: SparkSession) -> None:

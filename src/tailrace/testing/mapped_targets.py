@@ -26,6 +26,7 @@ from ..apply.mapping.shared_rows import TargetPlace
 from ..apply.targets.base import Target
 from ..apply.tasks import Parts
 from ..errors import ApplyError, BaselineNeededError
+from ..formats.shape import few_rows
 from ..model.change import Column, Relation
 from ..model.types import schema_of
 from .images import ID, RELATION, Image, V, batch_of
@@ -33,7 +34,7 @@ from .meanwhile import Wait
 from .target_case import TargetHooks
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 SITE = Column("site", 1 << 20, "@SCHEMA", "constant", "string", key=True)
 EU = Relation(1, "eu", "item", "f", (SITE, ID, V))
@@ -71,12 +72,16 @@ class MappedTargetConformance(TargetHooks):
         have = sorted((tuple(r[n] for n in names) for r in df.collect()), key=repr)
         assert have == sorted(want, key=repr)
 
-    @pytest.fixture
-    def filled(self, spark: SparkSession, target: Target) -> Target:
-        """A target with the rows eu 1 a, eu 2 b (change number 2) and us 1 x, us 3 y (6)."""
+    def fill(self, spark: SparkSession, target: Target) -> None:
+        """The rows of `filled`."""
         self.run(spark, target, EU, (1, "I", {"id": 1, "v": "a"}), (2, "I", {"id": 2, "v": "b"}))
         assert (target.exists("eu.item"), target.progress("us.item")) == (True, -1)
         self.run(spark, target, US, (5, "I", {"id": 1, "v": "x"}), (6, "I", {"id": 3, "v": "y"}))
+
+    @pytest.fixture
+    def filled(self, spark: SparkSession, target: Target) -> Target:
+        """A target with the rows eu 1 a, eu 2 b (change number 2) and us 1 x, us 3 y (6)."""
+        self.fill(spark, target)
         return target
 
     def test_sources_of_one_target_have_rows_and_progress_of_their_own(
@@ -89,7 +94,7 @@ class MappedTargetConformance(TargetHooks):
         moved: list[Image] = [(3, "B", {"id": 1}), (3, "U", {"id": 9}), (4, "D", {"id": 3})]
         self.run(spark, filled, EU, *moved)
         self.same(spark, filled, ("eu", 9, "a"), ("eu", 2, "b"), ("us", 1, "x"), ("us", 3, "y"))
-        asked = spark.createDataFrame([("eu", 2), ("eu", 3)], "site string, id int")
+        asked = few_rows(spark, {"site": "string", "id": "int"}, [{"site": "eu", "id": n} for n in (2, 3)])
         found = {tuple(r) for r in filled.keys_there(EU, asked).select("site", "id").collect()}
         assert ("eu", 2) in found and ("eu", 3) not in found
 
@@ -100,7 +105,7 @@ class MappedTargetConformance(TargetHooks):
         assert [filled.progress(t) for t in ("eu.item", "us.item")] == [4, 9]
 
     def test_a_load_replaces_a_sources_own_rows(self, spark: SparkSession, filled: Target) -> None:
-        loaded = spark.createDataFrame([("eu", 1, "A"), ("eu", 7, "g")], "site string, id int, v string")
+        loaded = _loaded(spark, (1, "A"), (7, "g"))
         filled.load(EU, loaded, 4)
         self.same(spark, filled, ("eu", 1, "A"), ("eu", 7, "g"), ("us", 1, "x"), ("us", 3, "y"))
         self.run(spark, filled, EU, (4, "D", {"id": 1}), (5, "U", {"id": 7, "v": "G"}))
@@ -137,7 +142,7 @@ class MappedTargetConformance(TargetHooks):
     ) -> None:
         """While the rows of one are loaded."""
         wait = Wait(str(tmp_path / "us"))
-        loaded = spark.createDataFrame([("eu", 7, "g")], "site string, id int, v string")
+        loaded = _loaded(spark, (7, "g"))
         with ThreadPoolExecutor(1) as pool:
             statement = "INSERT INTO {} (site, id, v) VALUES ('us', 9, 'z')"
             other = pool.submit(wait.between, lambda: self.sql(spark, filled, "us.item", statement))
@@ -146,7 +151,7 @@ class MappedTargetConformance(TargetHooks):
         self.same(spark, filled, ("eu", 7, "g"), ("us", 1, "x"), ("us", 3, "y"), ("us", 9, "z"))
 
     def test_a_load_makes_a_target_of_its_own_anew(self, spark: SparkSession, target: Target) -> None:
-        first = spark.createDataFrame([(1, "a"), (2, "b")], "id int, v string")
+        first = _loaded(spark, (1, "a"), (2, "b")).drop("site")
         target.load(RELATION.with_columns([ID, V]), first, 7)
         target.load(RELATION.with_columns([ID]), first.select("id").where("id > 1"), 3)
         assert [tuple(r) for r in self.rows(spark, target, RELATION.table).collect()] == [(2,)]
@@ -173,6 +178,12 @@ class MappedTargetConformance(TargetHooks):
         found = [tuple(r) for r in self.rows(spark, target, relation.table).select("id", "v").collect()]
         assert sorted(found) == [(1, "a"), (2, None), (3, "c")]
         assert target.progress(relation.table) == 7
+
+
+def _loaded(spark: SparkSession, *rows: tuple[int, str]) -> DataFrame:
+    """Rows of `EU`."""
+    kinds = {"site": "string", "id": "int", "v": "string"}
+    return few_rows(spark, kinds, [dict(zip(kinds, ("eu", *row), strict=True)) for row in rows])
 
 
 def _wider(one: Relation) -> Relation:

@@ -15,6 +15,7 @@ from ..apply.rules_apply import RulesApply
 from ..apply.targets.base import Target
 from ..apply.targets.capabilities import Capabilities
 from ..engine.rules import Rules
+from ..formats.shape import few_rows
 from ..lake import delta as lake
 from .images import batch_of, change_table, image, move
 from .target_case import TargetCase
@@ -83,7 +84,7 @@ class TargetCapabilities(TargetCase):
         if not filled.capabilities.versions:
             pytest.skip("it declares none")
         self.run(spark, filled, (4, "D", {"id": 2}), (5, "I", image(7, "g")))
-        asked = spark.createDataFrame([(2,), (7,)], "id int")
+        asked = few_rows(spark, {"id": "int"}, [{"id": n} for n in (2, 7)])
         for reached, there in ((3, 2), (5, 7)):
             keys = filled.keys_there(self.relation, asked, reached=reached)
             assert {r["id"] for r in keys.collect()} & {2, 7} == {there}
