@@ -88,12 +88,15 @@ def rows_of(path: str) -> list[list[Any]]:
     return [list(row.values()) for row in lake.read(path).sort_by("id").to_pylist()]
 
 
+def applied(spark: SparkSession, folder: Path) -> dict[str, Any]:
+    """Both."""
+    return {"in place": in_place(spark, folder / "place"), "rules": under_rules(spark, folder / "rules")}
+
+
 def main(master: str, folder: str) -> None:
     """Both, and the tasks that executors have completed since."""
     spark = session("batches", master=master)
-    found = {
-        "in place": in_place(spark, Path(folder, "place")), "rules": under_rules(spark, Path(folder, "rules"))
-    }  # fmt: skip
+    found = applied(spark, Path(folder))
     listed = spark.sparkContext._jsc.sc().statusStore().executorList(False)
     executors = [listed.apply(n) for n in range(listed.size())]
     tasks = {e.id(): e.completedTasks() for e in executors}

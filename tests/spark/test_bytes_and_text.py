@@ -44,8 +44,7 @@ def values(spark: SparkSession, path: Path, name: str = "qlik", **more: str) -> 
     return [row.v for row in ct.df.orderBy("id").select("v").collect()]
 
 
-@pytest.mark.parametrize("newest", ["text", "bytes"])
-@pytest.mark.parametrize("written", ["hex", "base64"])
+@pytest.mark.parametrize(("newest", "written"), [("text", "hex"), ("bytes", "base64")])
 def test_qlik_files_of_both_kinds(spark: SparkSession, tmp_path: Path, newest: str, written: str) -> None:
     place = tmp_path / "in" / "s.t__ct"
     first = 1 if newest == "text" else 6

@@ -100,18 +100,12 @@ class TestSqdr(FormatConformance):
         types = good(spark)["tailrace_columns"]
         ok = row(1, "I", after_image=image('ID="9" NAME="z" PIC="&#x00"'))
         other = row(1, "I", after_image=image('ID="9" NAME="y" PIC="&#x00"'))
-        yield "twice", {"ir_keylog": log(spark, ok, other), "tailrace_columns": types}, "comes twice"
         far = row(1, "I", resync_state=10**16, after_image=image('ID="9"'))
-        yield (
-            "17 digits",
-            {"ir_keylog": log(spark, far), "tailrace_columns": types},
-            "do not fit into a change sequence",
-        )
         odd = row(2, "Q", after_image=image('ID="1"'))
         yield (
-            "unknown type",
-            {"ir_keylog": log(spark, ok, odd), "tailrace_columns": types},
-            "unknown change_row_type Q",
+            "twice, 17 digits, an unknown type",
+            {"ir_keylog": log(spark, ok, other, far, odd), "tailrace_columns": types},
+            ("comes twice", "do not fit into a change sequence", "unknown change_row_type Q"),
         )
 
 

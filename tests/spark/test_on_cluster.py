@@ -6,14 +6,19 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from .on_master import applied
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-def applied(master: str, folder: Path) -> dict[str, Any]:
+def applied_on(master: str, folder: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "tests.spark.on_master", master, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -21,15 +26,17 @@ def applied(master: str, folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_rows_outcomes_and_key_log_are_the_same_and_both_executors_work(tmp_path: Path) -> None:
-    here = applied("local[2]", tmp_path / "here")
-    there = applied("local-cluster[2,1,2048]", tmp_path / "there")
-    assert there["found"] == here["found"]
-    assert here["found"]["in place"]["outcome"] == [1, 999, 2, "rewrite"]
-    assert here["found"]["rules"]["outcome"] == [
+def test_rows_outcomes_and_key_log_are_the_same_and_both_executors_work(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    here = json.loads(json.dumps(applied(spark, tmp_path / "here")))
+    there = applied_on("local-cluster[2,1,2048]", tmp_path / "there")
+    assert there["found"] == here
+    assert here["in place"]["outcome"] == [1, 999, 2, "rewrite"]
+    assert here["rules"]["outcome"] == [
         1_002, {"I": 0, "U": 1_001, "D": 1, "T": 0}, {"update_missing": 1}, 1, "rewrite",
     ]  # fmt: skip
-    assert [len(here["found"]["rules"]["key log"]), len(here["found"]["rules"]["rows"])] == [1_002, 3_999]
+    assert [len(here["rules"]["key log"]), len(here["rules"]["rows"])] == [1_002, 3_999]
     executors = {name: many for name, many in there["tasks"].items() if name != "driver"}
     assert len(executors) == 2
     assert all(executors.values()), executors

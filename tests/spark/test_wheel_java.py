@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.runtime.local_settings import QUICK
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 JOB = """
@@ -31,7 +33,7 @@ def test_spark_runs_on_the_wheel_when_the_system_has_no_java(tmp_path: Path) -> 
             if not tool.name.startswith("java") and not (tools / tool.name).exists():
                 (tools / tool.name).symlink_to(tool)
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK", "PYSPARK", "JAVA"))}
-    environment["PATH"] = str(tools)
+    environment |= {"PATH": str(tools), "SPARK_SUBMIT_OPTS": QUICK}
     job = f"OUT = {str(tmp_path / 'table')!r}\n{JOB}"
     done = subprocess.run(
         [sys.executable, "-c", job], env=environment, capture_output=True, text=True, timeout=300, check=False

@@ -87,7 +87,7 @@ class FormatConformance:
         from pyspark.sql import functions as F
 
         tables = self.vendor(spark)
-        mixed = {n: df.repartition(3, F.rand(7)).orderBy(F.rand(11)) for n, df in tables.items()}
+        mixed = {n: df.repartition(3, F.rand(7)).sortWithinPartitions(F.rand(11)) for n, df in tables.items()}
         plain, other = (self.read(t, self.vendor_options()) for t in (tables, mixed))
         assert sorted(plain.changes) == sorted(other.changes)
         for name, ct in plain.changes.items():
@@ -116,8 +116,17 @@ class FormatConformance:
         self.there_and_back(change_table(spark, one_after_the_other(list(HISTORIES)), key=[]))
 
     def test_gaps_count_what_they_take(self, spark: SparkSession) -> None:
-        for history in HISTORIES.values():
-            self.left(change_table(spark, history))
+        """In each history; those in which the same gaps lose rows are looked at together."""
+        from pyspark.sql import functions as F
+
+        ct = change_table(spark, one_after_the_other(list(HISTORIES)))
+        history = F.substring(ct.header("change_seq"), -19, 17).cast("int")
+        lost: dict[int, list[bool]] = {}
+        for number, *row in ct.df.select(history, *(g.lost(ct) for g in self.format.gaps(ct))).collect():
+            lost[number] = [bool(a or b) for a, b in zip(row, lost.get(number, row), strict=True)]
+        for gaps in {tuple(row) for row in lost.values()}:
+            mine = [number for number, row in lost.items() if tuple(row) == gaps]
+            self.left(ct.with_df(ct.df.filter(history.isin(mine))))
 
     def test_any_history(self, spark: SparkSession) -> None:
         seed = random.randrange(1 << 30)
@@ -183,14 +192,11 @@ class FormatConformance:
         from pyspark.sql import functions as F
 
         gaps = self.format.gaps(ct, options)
-        marks = [F.coalesce(g.lost(ct), F.lit(False)).alias(f"n{i}") for i, g in enumerate(gaps)]
-        figures = [F.count_if(f"n{i}").alias(f"n{i}") for i in range(len(gaps))]
-        counted = ct.df.select(F.lit(1), *marks).agg(F.count(F.lit(1)).alias("rows"), *figures).first()
-        assert counted is not None
+        counted = ct.df.select(F.lit(1), *(g.lost(ct) for g in gaps)).collect()
         every = losing = ct
-        for i, gap in enumerate(gaps):
+        for place, gap in enumerate(gaps, 1):
             every = gap.erase(every)
-            losing = gap.erase(losing) if counted[f"n{i}"] else losing
+            losing = gap.erase(losing) if any(row[place] for row in counted) else losing
         left = _compared(self.format, every)
         assert _compared(self.format, losing) == left, "a gap changes rows but does not count them as lost"
         return left
@@ -227,7 +233,7 @@ class FormatConformance:
 
     def test_names_like_those_that_are_added(self, spark: SparkSession, tmp_path: Path) -> None:
         """Columns that are called as those that tailrace adds while it reads, checks and writes, without
-        their prefix."""
+        their prefix. Files have them where the vendor's tables do."""
         columns = {"id": "int", **dict.fromkeys((f"_{name}" for name in ADDED.split()), "string")}
         old: dict[str, Any] = {"id": 1, **{name: f"old {name}" for name in columns if name != "id"}}
         new = old | {name: f"new {name}" for name in columns if name != "id"}
@@ -235,10 +241,12 @@ class FormatConformance:
         ct = change_table(spark, images, columns=columns)
         self.there_and_back(ct)
         options = self.options({TABLE: ct})
-        back = self.read(self.format.write({TABLE: ct}, options), options).changes[TABLE]
+        written = self.format.write({TABLE: ct}, options)
+        back = self.read(written, options).changes[TABLE]
         checked = checks.in_order(checks.together(back))
         assert _looked_at(self.format, checked) == ([], _compared(self.format, back))
-        self.in_files(ct, tmp_path)
+        if any(set(columns) <= set(df.columns) for df in written.values()):
+            self.in_files(ct, tmp_path)
 
     def in_files(self, ct: ChangeTable, tmp_path: Path) -> None:
         """Asserts that rows are the same in every kind of file."""
