@@ -48,7 +48,10 @@ def test_an_old_file_that_comes_again_alone_takes_no_column_away(spark: SparkSes
     head, seq = "header__change_seq,header__change_oper,", "2026110208150050000000000000000000"
     old = f"{head}id,v\n{seq}1,I,1,a\n"
     apply(spark, tmp_path, "qlik", old, "csv")
-    apply(spark, tmp_path, "qlik", f"{head}id,v,note\n{seq}2,I,2,b,n\n", "csv")
+    newer = tmp_path / "changes" / "s.t__ct" / "2.csv"
+    newer.write_text(f"{head}id,v,note\n{seq}2,I,2,b,n\n")
+    apply(spark, tmp_path, "qlik", old, "csv")
+    newer.unlink()
     for dry_run in (True, False):
         done = apply(spark, tmp_path, "qlik", old, "csv", dry_run=dry_run)["tables"][0]
     assert (done["progress"], done["plan"]) == (2, "none")
@@ -70,10 +73,10 @@ def test_a_column_that_no_json_line_has_is_null(spark: SparkSession, tmp_path: P
 
 def test_json_lines_without_the_mode_of_an_archive_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     archive = vendor_apply.ruling("archive", {}, None, None, "all")
-    apply(spark, tmp_path, "qlik", lines((1, "I", {"id": "1", "v": "a"})), "jsonl", archive)
+    apply(spark, tmp_path, "qlik", lines((1, "I", {"id": "1", "v": "a"})), "jsonl", ruling=archive)
     with pytest.raises(ConfigError, match="the target is an archive"):
         apply(spark, tmp_path, "qlik", lines((2, "D", {"id": "1"})), "jsonl")
-    apply(spark, tmp_path, "qlik", lines((2, "D", {"id": "1"})), "jsonl", archive)
+    apply(spark, tmp_path, "qlik", lines((2, "D", {"id": "1"})), "jsonl", ruling=archive)
     found = {
         (r["id"], r["v"], r["header__change_oper"], r["header__change_seq"][-2:]) for r in rows(tmp_path)
     }
