@@ -146,6 +146,7 @@ def test_a_column_that_is_left_out_may_go_at_the_source(
     ]
 
 
+@pytest.mark.slow
 def test_a_column_that_is_left_out_stays_out_when_it_is_renamed(
     tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
 ) -> None:

@@ -243,6 +243,7 @@ def attach(db: psycopg.Connection, name: str, begin: int, rows: str = "") -> Non
 LOST = "it got partitions with rows that were never sent (s.side): a new baseline has them"
 
 
+@pytest.mark.slow
 def test_rows_of_one_that_was_attached_while_nobody_captured(
     tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:
@@ -262,6 +263,7 @@ def test_rows_of_one_that_was_attached_while_nobody_captured(
         assert shop.equal("s.p") and shop.state("s.p") == ("stopped", None)
 
 
+@pytest.mark.slow
 def test_a_table_with_such_a_partition_may_be_resumed_as_it_is(
     tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:
@@ -279,6 +281,7 @@ def test_a_table_with_such_a_partition_may_be_resumed_as_it_is(
     assert 21 not in found and {22, 23} < {*found}
 
 
+@pytest.mark.slow
 def test_a_table_that_was_suspended_for_something_else_is_so_for_a_partition_when_it_is_resumed(
     tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:
@@ -328,6 +331,7 @@ def test_partitions_of_a_task_of_an_earlier_release_are_noted_as_they_are(
     assert shop.state("s.p") == ("stopped", None)
 
 
+@pytest.mark.slow
 def test_what_may_not_be_read_is_a_warning_until_there_is_a_new_baseline(
     tmp_path: Path,
     database: str,

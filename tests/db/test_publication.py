@@ -42,6 +42,7 @@ def shop_of(folder: Path, url: str, db: psycopg.Connection, more: str = "") -> S
     return shop
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("there", "back", "lost"),
     [
@@ -53,19 +54,17 @@ def shop_of(folder: Path, url: str, db: psycopg.Connection, more: str = "") -> S
             ONLY,
             ["s.a"],
             id="rows",
-            marks=pytest.mark.slow,
         ),
         pytest.param(
             f"alter {NAME} set table only s.a (id), only s.b",
             ONLY,
             ["s.a"],
             id="columns",
-            marks=pytest.mark.slow,
         ),
         pytest.param(
             f"alter {NAME} drop table only s.a", f"alter {NAME} add table only s.a", ["s.a"], id="table"
         ),
-        pytest.param(f"drop {NAME}", MADE, ["s.a", "s.b"], id="made again", marks=pytest.mark.slow),
+        pytest.param(f"drop {NAME}", MADE, ["s.a", "s.b"], id="made again"),
     ],
 )
 def test_tables_wait_for_a_new_baseline_when_it_was_altered_and_altered_back(
@@ -119,6 +118,7 @@ def test_a_policy_for_recreated_tables_counts_there_too(
     assert shop.state("s.a") == (("stopped", None) if policy == "apply" else ("suspended", ALTERED))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "made",
     ["for all tables", pytest.param("for tables in schema s", marks=pytest.mark.since(15))],

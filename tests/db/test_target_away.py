@@ -42,6 +42,7 @@ def shop(folder: Path, source: str, target: str, more: str = "") -> Task:
     return load(file)
 
 
+@pytest.mark.slow
 def test_a_target_that_comes_back_gets_its_changes(
     tmp_path: Path,
     database: str,

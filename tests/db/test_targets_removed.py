@@ -18,6 +18,7 @@ from tailrace.state import orders
 pytestmark = pytest.mark.db
 
 
+@pytest.mark.slow
 def test_a_target_that_others_use_is_removed_when_they_are_done(
     tmp_path: Path, database: str, db: psycopg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -125,6 +125,7 @@ def test_changes_come_in_every_mode(
         assert rows(db, f"lake.{name}", "id, v, i, more") == rows(db, f"s.{name}", "id, v, i, more"), name
 
 
+@pytest.mark.slow
 def test_values_that_the_source_has_cut_need_a_new_baseline(
     tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:

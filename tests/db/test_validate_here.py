@@ -188,6 +188,7 @@ def test_a_dry_run_says_what_there_is_to_do_and_does_nothing(
     assert DeltaTable(task.target_path("s.t")).version() == version
 
 
+@pytest.mark.slow
 def test_changes_that_wait_are_applied_without_spark(
     tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:
@@ -227,7 +228,8 @@ def test_nothing_is_compared_here_above_the_limit(
 SUSPENDS = "groups: {g: {tables: [s.u], retries: 1}}\ntables: {s.u: {ddl: {drop: ignore}}}\n"
 
 
-@pytest.mark.parametrize("kind", ["delta", pytest.param("postgresql", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["delta", "postgresql"])
 def test_a_table_that_cannot_be_compared_keeps_no_other_from_it(
     tmp_path: Path, database: str, db: psycopg.Connection, kind: str
 ) -> None:
@@ -276,6 +278,7 @@ def test_a_target_that_is_gone_keeps_no_other_table_from_being_compared(
     assert gone.not_compared is not None and gone.not_compared.startswith("s.t is not in the target")
 
 
+@pytest.mark.slow
 def test_a_target_that_lacks_a_column_keeps_no_other_table_from_being_compared(
     tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:
@@ -290,7 +293,8 @@ def test_a_target_that_lacks_a_column_keeps_no_other_table_from_being_compared(
     assert [(r.table, (r.refused or "")[:14]) for r in done] == [("s.t", "not compared: ")]
 
 
-@pytest.mark.parametrize("kind", ["delta", pytest.param("postgresql", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["delta", "postgresql"])
 def test_values_that_no_type_of_the_lake_holds_are_counted(
     tmp_path: Path, database: str, db: psycopg.Connection, kind: str
 ) -> None:

@@ -141,9 +141,10 @@ def test_a_pipeline_on_one_machine_starts_no_jvm(
         assert len(source) == 878
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
-    ["rules and key log", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("delta", "postgresql"))],
+    ["rules and key log", "delta", "postgresql"],
 )
 def test_changes_of_an_open_window_start_no_jvm(
     tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -216,12 +217,13 @@ def test_each_transaction_is_a_commit_of_the_target(
     assert len(DeltaTable(task.keylog_path).file_uris()) == 1  # of both tables, all transactions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [
         "",
-        pytest.param("apply: {mode: strict}\nkeylog: {mode: all}\n", marks=pytest.mark.slow),
-        pytest.param("apply: {mode: soft_delete}\n", marks=pytest.mark.slow),
+        "apply: {mode: strict}\nkeylog: {mode: all}\n",
+        "apply: {mode: soft_delete}\n",
     ],
 )
 def test_sources_of_one_target_start_no_jvm(

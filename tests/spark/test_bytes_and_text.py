@@ -55,6 +55,7 @@ def test_qlik_files_of_both_kinds(spark: SparkSession, tmp_path: Path, newest: s
     assert values(spark, tmp_path / "in", binary_text=written) == wanted
 
 
+@pytest.mark.slow
 def test_they_are_applied(spark: SparkSession, tmp_path: Path) -> None:
     place = tmp_path / "in" / "s.t__ct"
     put(place / "20260301-080000000.parquet", 1, pa.array(OCTETS, pa.binary()))

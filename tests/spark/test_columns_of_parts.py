@@ -43,6 +43,7 @@ def test_another_spelling_of_a_column_is_no_other_column(spark: SparkSession, tm
     assert rows(tmp_path) == [{"id": "1", "Note": "a"}, {"id": "2", "Note": "c"}]
 
 
+@pytest.mark.slow
 def test_an_old_file_that_comes_again_alone_takes_no_column_away(spark: SparkSession, tmp_path: Path) -> None:
     """It has the layout of then; all of its changes are in the target."""
     head, seq = "header__change_seq,header__change_oper,", "2026110208150050000000000000000000"
@@ -83,6 +84,7 @@ def test_json_lines_without_the_mode_of_an_archive_are_refused(spark: SparkSessi
     assert found == {("1", "a", "I", "01"), ("1", None, "D", "02")}
 
 
+@pytest.mark.slow
 def test_json_lines_of_openedge_leave_out_what_is_null(spark: SparkSession, tmp_path: Path) -> None:
     for number, row in (("1", {"Id": "1", "More": "x"}), ("2", {"Id": "2"})):
         change = {"_Change-Sequence": number, "_Operation": "1"}

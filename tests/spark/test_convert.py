@@ -90,6 +90,7 @@ def test_counts_and_rejects(spark, csv, tmp_path):
     assert literal(ct.with_df(back)) == literal(ct)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tables", [1, 2])
 def test_rows_that_are_ordered_are_counted_once(spark, csv, tmp_path, tables):
     if tables == 2:

@@ -59,6 +59,7 @@ def test_a_batch_is_one_row_a_key(
     assert found == {1: ("D", None), 2: ("U", "B"), 5: ("D", None), 6: ("U", "c"), 7: ("U", "theirs")}
 
 
+@pytest.mark.slow
 def test_shards_are_sized_by_the_memory_that_a_task_may_take(spark: SparkSession) -> None:
     batch = batch_of(spark, RELATION, [(n, "I", image(n, "x" * 1000)) for n in range(1, 100)])
     assert fold(batch).df.rdd.getNumPartitions() == 1
@@ -67,6 +68,7 @@ def test_shards_are_sized_by_the_memory_that_a_task_may_take(spark: SparkSession
     assert made.count() == 99
 
 
+@pytest.mark.slow
 def test_shards_of_joined_rows_are_sized_by_what_is_read(spark: SparkSession, tmp_path: Path) -> None:
     """Spark says that a join takes the product of its sides."""
     path = str(tmp_path / "rows")
@@ -90,6 +92,7 @@ def test_nothing_before_a_truncate_counts(spark: SparkSession) -> None:
     assert not again.replaces and held(again) == {2: ("U", None, "010"), 3: ("U", "c", None)}
 
 
+@pytest.mark.slow
 def test_a_truncate_of_one_source_deletes_its_rows_alone(spark: SparkSession) -> None:
     own = spark.createDataFrame([(1, "old"), (2, "old")], "id int, v string")
     made = emptied(fold_of(spark, (4, "T", {}), (5, "I", image(2, "new"))), own, ["id"])

@@ -135,10 +135,10 @@ def vendor(spark: SparkSession, **changed: Sequence[Mapping[str, Any]]) -> dict[
     }
 
 
+@pytest.mark.slow
 class TestOpenEdge(FormatConformance):
     format = formats.get("openedge")
 
-    @pytest.mark.slow
     def test_files(self, spark: SparkSession, tmp_path: Path) -> None:
         """Each kind of file is read and written by the other formats' tests, too."""
         super().test_files(spark, tmp_path)

@@ -40,6 +40,7 @@ def options(**more: str) -> Any:
     return formats.options(FORMAT, {**OPTIONS, **more})
 
 
+@pytest.mark.slow
 class TestSolidDB(FormatConformance):
     format = FORMAT
 
@@ -49,7 +50,6 @@ class TestSolidDB(FormatConformance):
     def vendor_options(self) -> Options:
         return options()
 
-    @pytest.mark.slow
     def test_files(self, spark: SparkSession, tmp_path: Path) -> None:
         """Each kind of file is read and written by the other formats' tests, too."""
         super().test_files(spark, tmp_path)
@@ -239,6 +239,7 @@ def test_a_column_that_is_added_again_has_none_of_its_old_values(spark: SparkSes
     assert [r[3] is None for r in got.collect()] == [False, False, True]
 
 
+@pytest.mark.slow
 def test_overlapping_transactions_of_28_bytes_without_start(spark: SparkSession) -> None:
     log = Log()
     log.transaction((1, item(1, "a", "1"), ITEM, {"TRXID": 5}), (1, item(2, "a", "1"), ITEM), TRXID=6)
@@ -289,6 +290,7 @@ def test_a_sequence_without_35_digits_is_an_error(spark: SparkSession) -> None:
         FORMAT.write({TABLE: short}, options())["SYS_LOG"].collect()
 
 
+@pytest.mark.slow
 def test_a_bad_row_of_a_system_table_is_named_before_its_effects(spark: SparkSession, tmp_path: Path) -> None:
     made = tables(spark, sample())
     made["SYS_COLUMNS"] = made["SYS_COLUMNS"].withColumn("NUMERIC_PRECISION", F.lit("x"))

@@ -87,6 +87,7 @@ def good(spark):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 class TestSqdr(FormatConformance):
     format = FORM
 
@@ -198,6 +199,7 @@ def test_action_taken_is_null_a_byte_0_or_a_code(spark):
     assert [a[0] for a in actions] == ["I", "\0", None]
 
 
+@pytest.mark.slow
 def test_keys_of_all_columns_are_rows_of_a_table_without_key(spark):
     """Each update has its old row, one that changes nothing, too."""
     rows = [
@@ -229,6 +231,7 @@ def test_before_images_have_every_value_that_their_key_text_has(spark):
     ]
 
 
+@pytest.mark.slow
 def test_a_key_that_only_before_key_has_is_taken_from_there(spark):
     rows = [
         row(1, "D", before_key='ID="1"', after_image=image("")),
@@ -288,6 +291,7 @@ OLD, NEW = {"id": 1, "v": "old"}, {"id": 1, "v": "new"}
 OLD_KEY, NEW_KEY = 'id="1" v="old"', 'id="1" v="new"'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "before", "keys", "lost"),
     [

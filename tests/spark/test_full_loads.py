@@ -69,6 +69,7 @@ def test_files_that_come_later_stop_it(spark: SparkSession, tmp_path: Path) -> N
     assert rows(tmp_path) == ["a", "b", "c", "e"]
 
 
+@pytest.mark.slow
 def test_files_that_come_after_a_call_that_was_killed_stop_the_next_one(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +107,7 @@ def test_the_first_load_of_a_target_that_has_changes_stops_it(spark: SparkSessio
     assert rows(tmp_path) == ["e"]
 
 
+@pytest.mark.slow
 def test_changes_whose_numbers_begin_anew_follow_a_load(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, "LOAD00000001", "id,s\n1,a\n")
     apply(spark, tmp_path)

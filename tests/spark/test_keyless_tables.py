@@ -115,6 +115,7 @@ UNCLEAR: list[tuple[str, int, list[Image]]] = [
 ]
 
 
+@pytest.mark.slow
 def test_changes_that_do_not_say_which_row_they_mean(spark: SparkSession, tmp_path: Path) -> None:
     """With rules and without: nothing of the batch is applied; what an insert leaves out is NULL."""
     target = DeltaTarget(spark, f"{tmp_path}/lake", app_id="t")

@@ -29,7 +29,11 @@ def numbers(task: Staged, table: str) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("modes", "jobs"), [(list(MODES), False), (["strict"], True)], ids=["in one task", "in several jobs"]
+    ("modes", "jobs"),
+    [
+        pytest.param(list(MODES), False, id="in one task"),
+        pytest.param(["strict"], True, id="in several jobs", marks=pytest.mark.slow),
+    ],
 )
 def test_changes_that_were_applied_while_it_was_off_do_not_come_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, modes: list[str], jobs: bool

@@ -73,9 +73,8 @@ def test_a_file_that_comes_late_stops_it(
     assert rows(tmp_path) == ["1", "2", "3"]
 
 
-@pytest.mark.parametrize(
-    "first", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["the first call", "a later call"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [True, False], ids=["the first call", "a later call"])
 @pytest.mark.parametrize("ends", ["after the changes", "before the changes"])
 def test_a_call_that_ended_early_has_said_what_it_would_pass(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bool, ends: str
@@ -123,6 +122,7 @@ def test_a_row_that_was_bad_and_is_repaired_comes_late(spark: SparkSession, tmp_
         apply(spark, tmp_path)
 
 
+@pytest.mark.slow
 def test_files_that_are_taken_away_and_put_back_are_known(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, "20261102-081500500", FIRST)
     put(tmp_path, "20261102-081500501", LATE)
@@ -279,6 +279,7 @@ def test_a_stop_is_no_late_change(spark: SparkSession, tmp_path: Path) -> None:
     assert rows(tmp_path) == ["1", "3"]
 
 
+@pytest.mark.slow
 def test_where_numbers_begin_anew_times_tell(spark: SparkSession, tmp_path: Path) -> None:
     first, late, last, more = (f"20261102081500{n}{1:019d},I,{n},{n}\n" for n in (50, 60, 70, 80))
     put(tmp_path, "20261102-081500500", first, last)
@@ -329,6 +330,7 @@ def test_a_sequence_that_progress_has_no_number_for_is_refused(
     assert not (tmp_path / "lake" / "dbo.g").exists()
 
 
+@pytest.mark.slow
 def test_numbers_that_rise_need_not_go_with_their_times(spark: SparkSession, tmp_path: Path) -> None:
     """A number made of both would have more than 63 bits."""
     ends = {
@@ -344,6 +346,7 @@ def test_numbers_that_rise_need_not_go_with_their_times(spark: SparkSession, tmp
     assert [rows(tmp_path, table) for table in ends] == [["1", "2"]] * 3
 
 
+@pytest.mark.slow
 def test_great_numbers_come_late_as_others_do(spark: SparkSession, tmp_path: Path) -> None:
     """From 2^52 on they are as great as those that are made of a time and a number."""
     time = "2026110208150060"

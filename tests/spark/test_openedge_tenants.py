@@ -39,6 +39,7 @@ def test_changes_of_several_tenants_are_read_one_by_one_or_all(spark: SparkSessi
         assert [row[-1][1] for row in literal(found)] == names
 
 
+@pytest.mark.slow
 def test_one_tenant_for_each_table_is_no_error(spark: SparkSession) -> None:
     """The other table's rows are of tenant 2; a partition that is gone changes no row; a table without key has no rows that could be taken for others."""
     tables = of_tenants(spark, 1, 1)

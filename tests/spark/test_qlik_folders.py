@@ -119,6 +119,7 @@ def test_layouts_and_full_load_as_one_table(spark: SparkSession, replicated: Pat
     assert completeness(spark, str(replicated), options) == []
 
 
+@pytest.mark.slow
 def test_a_folder_inside_a_change_tables_is_read_with_it(spark: SparkSession, replicated: Path) -> None:
     options = QlikOptions()
 

@@ -125,6 +125,7 @@ def test_partitions(spark: SparkSession, tmp_path: Path) -> None:
         QLIK.read({"shop.item__ct": tables["shop.item__ct"]}, QlikOptions(partitions="closed"))
 
 
+@pytest.mark.slow
 def test_partitions_with_odd_names(spark: SparkSession, tmp_path: Path) -> None:
     names = ["20260101T120000_20260101T130000", "a:b", "x/y", "k=1", "50%", "a%3Ab", "_z", "..", "é ü"]
     rows = [(seq(n), "I", name, str(n)) for n, name in enumerate(names)]

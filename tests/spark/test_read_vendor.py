@@ -73,6 +73,7 @@ def test_bad_rows_are_aside(spark: SparkSession, tmp_path: Path, column: str, re
     ]
 
 
+@pytest.mark.slow
 def test_a_range_that_ends_before_it_starts_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     first, last = "2026112210000000" + "1".zfill(19), "2026112210000500" + "2".zfill(19)
     (tmp_path / "s.t__ct.csv").write_text(
@@ -93,6 +94,7 @@ def test_masks_are_names_in_spark(spark: SparkSession) -> None:
     assert df.withColumn("changed", tailrace.columns_changed(df)).count() == 1
 
 
+@pytest.mark.slow
 def test_a_kept_history_takes_numbers_that_begin_anew_and_rows_that_come_late(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ def test_each_table_gets_a_folder(spark: SparkSession, tmp_path: Path) -> None:
     assert [pq.read_table(tmp_path / f"s.t{n}").num_rows for n in range(5)] == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_columns_of_a_delta_table_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
     names = ["a b", "c,d;{e}", "(f)=g", "h.i"]
     saving.save(

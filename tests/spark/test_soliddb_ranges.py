@@ -129,12 +129,13 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_groups, "MOST_AGAIN", 99.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "policy", "lower"),
     [
-        pytest.param(1, "skip-all", True, marks=pytest.mark.slow),
+        (1, "skip-all", True),
         (2, "skip-deletes", False),
-        pytest.param(3, "keep", False, marks=pytest.mark.slow),
+        (3, "keep", False),
     ],
 )
 def test_both_ways_give_the_same(

@@ -60,6 +60,7 @@ def test_deletes_go_to_the_target_that_has_the_rows(spark: SparkSession, tmp_pat
     assert rows(tmp_path) == {"SHOP.ITEM": [("2", "b")]}
 
 
+@pytest.mark.slow
 def test_columns_that_no_row_of_a_part_has_stay(spark: SparkSession, tmp_path: Path) -> None:
     """Images leave out what they do not have, and only `tailrace_columns` says what there is."""
     apply(spark, tmp_path, [insert("31", 1, 1, "a"), insert("31", 2, 2, "b")])
@@ -96,6 +97,7 @@ def test_under_rules_too(spark: SparkSession, tmp_path: Path, mode: str) -> None
     )
 
 
+@pytest.mark.slow
 def test_a_part_of_truncates_alone_waits_for_what_says_its_columns(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -110,6 +112,7 @@ def test_a_part_of_truncates_alone_waits_for_what_says_its_columns(
     assert "SHOP.ITEM is not applied: it has no columns but headers" in done["notes"]
 
 
+@pytest.mark.slow
 def test_a_table_that_had_a_name_before_it_was_declared_has_the_declared_types(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -125,6 +128,7 @@ def test_a_table_that_had_a_name_before_it_was_declared_has_the_declared_types(
     assert dict(ct.df.dtypes)["ID"] == "int"
 
 
+@pytest.mark.slow
 def test_one_of_two_subscriptions_goes_on_alone(spark: SparkSession, tmp_path: Path) -> None:
     both = [insert("31", 1, 1, "a"), insert("32", 2, 1, "s")]
     apply(spark, tmp_path, both, typed=True)

@@ -50,6 +50,7 @@ def test_tables_and_questions(spark: SparkSession, tmp_path: Path) -> None:
         spark.sql("DROP TABLE IF EXISTS tracking")
 
 
+@pytest.mark.slow
 def test_a_name_that_the_catalog_cannot_have_is_refused_where_it_stands(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ CASES: dict[tuple[str, str], dict[Any, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_value_becomes_another_one(spark: SparkSession) -> None:
     texts = zip_longest(*(map(str, cases) for cases in CASES.values()))
     rows = table(spark, texts, ", ".join(f"v{n} string" for n in range(len(CASES))))

@@ -44,6 +44,7 @@ def test_soliddb_without_its_own_records(spark, tmp_path):
     assert any(n.startswith("_SYSTEM.SYS_LOG is not applied") for n in done["notes"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vendor", ["qlik", "tailrace"])
 def test_a_table_without_columns(spark, tmp_path, vendor):
     heads, lines = "header__change_seq,header__change_oper", [f"2026110208100000{n:019d},I" for n in (1, 2)]
@@ -59,6 +60,7 @@ def test_a_table_without_columns(spark, tmp_path, vendor):
     assert not (tmp_path / "lake" / "shop.bare").exists()
 
 
+@pytest.mark.slow
 def test_types_that_no_target_has_are_named_before_anything_is_written(spark, tmp_path):
     row = "'0' || repeat('0', 34) as header__change_seq, 'I' as header__change_oper, 1 as id, map('a', 1) as odd"
     spark.sql(f"select {row}").write.parquet(str(tmp_path / "changes" / "shop.item__ct"))
