@@ -57,11 +57,14 @@ class AddedTables:
 
 
 def unfit(tables: Sequence[str], findings: Callable[[Sequence[str]], list[Finding]]) -> dict[str, Finding]:
-    """The tables that cannot be captured now, each with the first reason; all are asked about at once."""
+    """The tables that cannot be captured now, each with the first reason; all are asked about at once. What
+    keeps any table from it (the slot is gone, and a new one is about to be made) leaves none of them out."""
 
     def errors(these: Sequence[str]) -> list[Finding]:
         return [one for one in findings(these) if one.level == "error"]
 
     if not tables or not errors(tables):
         return {}
-    return {table: found[0] for table in tables if (found := errors([table]))}
+    shared = {one.what for one in errors([])}
+    own = {table: [one for one in errors([table]) if one.what not in shared] for table in tables}
+    return {table: found[0] for table, found in own.items() if found}

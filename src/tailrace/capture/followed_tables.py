@@ -139,7 +139,9 @@ class FollowedTables:
         states, task = self.known.states, self.task
         mine = {*self.known.baselines, *(t for t in self.tables if task.policy(t).level >= MEDIUM)}
         mine -= {t for t, one in states.items() if one.member == "removed"}
-        return orders.give(task.orders_path, orders.ANEW, sorted(mine), why=why, who="capture")
+        number = orders.give(task.orders_path, orders.ANEW, sorted(mine), why=why, who="capture")
+        self._fit |= dict.fromkeys(mine.intersection(self.tables), number)  # they were looked at before
+        return number
 
     def follow(self, source: LogSource, work: BaselineWork, stream: Stream) -> None:
         """Publishes wanted tables, withdraws removed ones, and begins the baselines that are due.
