@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -41,21 +42,28 @@ def role(db: psycopg.Connection) -> Iterator[str]:
     db.execute(f"drop publication tailrace_t; drop owned by {name}; drop role {name}")
 
 
+def all_of_s(folder: Path, database: str, role: str) -> Task:
+    """A task of a role for all tables of s; one that is made again is suspended."""
+    url, path = database.replace("postgres@", f"{role}@"), folder / "t.yaml"
+    path.write_text(
+        f"name: t\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: ['s.*']}}\n"
+        "capture: {commit_every: 50ms}\nbaseline: {workers: 1}\napply: {ddl: {recreate_table: suspend}}\n"
+    )
+    return load(path)
+
+
+def message(task: Task) -> str:
+    """What capture says of tables that wait."""
+    return str((json_files.read(task.run_path, "capture") or {}).get("message"))
+
+
 @pytest.mark.slow
 def test_a_table_that_may_not_be_read_yet_waits_and_the_others_go_on(
     db: psycopg.Connection, database: str, role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(added_tables, "AGAIN_S", 0.2)
-    url = database.replace("postgres@", f"{role}@")
-    path = tmp_path / "t.yaml"
-    path.write_text(
-        f"name: t\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: ['s.*']}}\n"
-        "capture: {commit_every: 50ms}\nbaseline: {workers: 1}\n"
-    )
-    task, stop = load(path), threading.Event()
-
-    def told() -> str:
-        return str((json_files.read(task.run_path, "capture") or {}).get("message"))
+    task, stop = all_of_s(tmp_path, database, role), threading.Event()
+    told = partial(message, task)
 
     def taken() -> list[str]:
         return sorted(ledger.read_baselines(task.control_path("baselines")))
@@ -184,16 +192,8 @@ def test_a_table_made_again_that_may_not_be_read_yet_waits_with_its_baseline(
     monkeypatch.setattr(added_tables, "AGAIN_S", 0.2)
     rights = f"grant select on s.b to {role}; alter publication tailrace_t add table only s.b"
     db.execute(f"create table s.b (id int primary key); insert into s.b values (1); {rights}")
-    url = database.replace("postgres@", f"{role}@")
-    path = tmp_path / "t.yaml"
-    path.write_text(
-        f"name: t\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: ['s.*']}}\n"
-        "capture: {commit_every: 50ms}\nbaseline: {workers: 1}\napply: {ddl: {recreate_table: suspend}}\n"
-    )
-    task, stop = load(path), threading.Event()
-
-    def told() -> str:
-        return str((json_files.read(task.run_path, "capture") or {}).get("message"))
+    task, stop = all_of_s(tmp_path, database, role), threading.Event()
+    told = partial(message, task)
 
     def numbers() -> dict[str, int]:
         return ledger.baseline_numbers(task.control_path("baselines"))

@@ -93,7 +93,7 @@ class FollowedTables:
         self._behind = False  # a finding or an order is not acted on yet
         self._began = False
         self._waits: dict[str, str] = {}
-        self._fit: dict[str, int] = {}
+        self._fit: dict[str, int] = {}  # the newest order of each table that was found fit to be captured
 
     def begin(self, source: LogSource) -> None:
         """The tables at the start of a session. Those that the task file selects no longer leave at the first
@@ -152,8 +152,7 @@ class FollowedTables:
         # Before orders and baselines are looked at: what is not read any more is recorded there.
         busy = work.busy
         late = self.known.look() or late
-        waiting = self._made_again(source, work, stream, busy)
-        waiting |= self._unchecked().keys()
+        waiting = self._made_again(source, work, stream, busy) | self._unchecked().keys()
         ready = [t for t in self.tables if t not in waiting]
         fresh = stream.prepare(source, ready)
         work.sent(ready)
