@@ -35,11 +35,21 @@ LONG = {"test_names_like_those_that_are_added", "test_outcomes_are_the_same_with
 """Tests of the conformance kits, which know no marks, that are slow ones here."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     for item in items:
         if item.name.partition("[")[0] in LONG:
             item.add_marker(pytest.mark.slow)
+    yield
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    """Each process begins with a run of tests of its own, and the one that is done first takes half of what the other
+    has left, from its end. So the session of Spark is mostly one, and warm; and the longest tests are not the last."""
+    if "spark" in getattr(item, "fixturenames", ()):
+        return 1
+    return 0 if item.get_closest_marker("slow") else 2
 
 
 @pytest.fixture(scope="session", autouse=True)
