@@ -20,7 +20,6 @@ import pytest
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres
 from tailrace.sources.postgresql.source import PostgresSource
 
-from .lasting_readers import lasting_readers
 from .reading import Make
 
 SETTINGS = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "64MB"}
@@ -58,13 +57,6 @@ def own_server(pg: EmbeddedPostgres) -> Iterator[OwnServer]:
                     yield server
 
         yield start
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _lasting_readers() -> Iterator[None]:
-    """A capture in this process starts no readers of its own."""
-    with lasting_readers():
-        yield
 
 
 @pytest.fixture(autouse=True)

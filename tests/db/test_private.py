@@ -14,6 +14,7 @@ import psutil
 import psycopg
 import pytest
 
+from tailrace.capture import part_readers
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres
 
 from .test_connections import ESCAPED, PASSWORD, server
@@ -22,8 +23,8 @@ __all__ = ["server"]
 pytestmark = pytest.mark.db
 
 
-def tailrace(*words: str, folder: Path, **more: str) -> tuple[str, set[str]]:
-    """Runs a command to its end; what it said, and all command lines of its processes."""
+def tailrace(*words: str, folder: Path, code: int = 0, **more: str) -> tuple[str, set[str]]:
+    """Runs a command to its end, with that code; what it said, and all command lines of its processes."""
     command = [sys.executable, "-m", "tailrace", *words]
     lines: set[str] = set()
     with subprocess.Popen(
@@ -36,7 +37,7 @@ def tailrace(*words: str, folder: Path, **more: str) -> tuple[str, set[str]]:
                 lines |= {" ".join(one.cmdline()) for one in watched.children(recursive=True)}
             time.sleep(0.05)
         said = running.stdout.read() if running.stdout else ""
-    assert running.returncode == 0, said
+    assert running.returncode == code, said
     return said, lines
 
 
@@ -57,6 +58,9 @@ def test_passwords_stay_out_of_everything_and_others_out_of_files(
     work = tmp_path / "work"
     work.mkdir(mode=0o700)
     url = f"postgresql://guest:{ESCAPED}@127.0.0.1:{server.port}/postgres"
+    with psycopg.connect(server.url(), autocommit=True) as admin:
+        admin.execute(f"insert into a select generate_series(2, {part_readers.FEW_ROWS + 1})")
+        admin.execute("analyze a")
     try:
         said, _ = tailrace("init", url, "--name", "shop", "--table", "public.a", folder=work)
         assert "SHOP_PASSWORD" in said
@@ -64,9 +68,10 @@ def test_passwords_stay_out_of_everything_and_others_out_of_files(
         last, _ = tailrace("check", "shop.yaml", folder=work, SHOP_PASSWORD=ESCAPED)
     finally:
         with psycopg.connect(server.url(), autocommit=True) as admin:
+            admin.execute("delete from a where id > 1")
             admin.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots")
             admin.execute("drop publication if exists tailrace_shop")
-    assert lines  # workers read the baseline
+    assert lines  # of processes that read the baseline
     told = "\n".join([said, more, last, *lines]).encode()
     told += b"".join(one.read_bytes() for one in work.rglob("*") if one.is_file())
     assert PASSWORD.encode() not in told and ESCAPED.encode() not in told
@@ -84,8 +89,18 @@ def test_a_wrong_umask_is_told(tmp_path: Path, wrong: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_what_spark_writes_is_for_its_owner_only(server: EmbeddedPostgres, tmp_path: Path) -> None:
+def test_what_spark_writes_is_for_its_owner_only(tmp_path: Path) -> None:
     """Hadoop gives files their permissions by itself."""
+    work = tmp_path / "work"
+    work.mkdir(mode=0o700)
+    tables = Path(__file__).parents[2] / "examples" / "sqdr" / "tables"
+    tailrace("convert", str(tables), "out", "--from", "sqdr", "--to", "qlik", folder=work, code=3)
+    assert list((work / "out").rglob("*.parquet"))
+    assert open_to_others(work) == []
+
+
+@pytest.mark.slow
+def test_what_a_task_writes_is_for_its_owner_only(server: EmbeddedPostgres, tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir(mode=0o700)
     try:

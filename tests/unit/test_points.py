@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,6 +19,7 @@ from deltalake import DeltaTable
 from tailrace.apply.keylog.exceptions import EXCEPTIONS
 from tailrace.capture import baseline, table_selection
 from tailrace.capture.ddl_watch import Watch
+from tailrace.capture.part_readers import PartReaders
 from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.capture.stream import Streams
 from tailrace.capture.target_rename import Renaming
@@ -29,7 +29,7 @@ from tailrace.model.types import schema_of
 from tailrace.operate import control_tables
 from tailrace.operate.consumers import Consumers
 from tailrace.operate.dropping import drop
-from tailrace.sources.base import BadValue, BaselineBatch, Snapshot
+from tailrace.sources.base import BadValue, BaselineBatch, BaselinePart, Snapshot
 from tailrace.state import ddl, ledger, orders, rolling, streams
 from tailrace.state.ledger import STORED
 from tailrace.state.totals import Totals
@@ -277,13 +277,13 @@ class OneTable:
     def relation(self, _: str) -> Any:
         return ITEM
 
-    def parts(self, *_: object) -> Sequence[Any]:
-        return [1, 2]
+    def parts(self, *_: object) -> Sequence[BaselinePart]:
+        return [BaselinePart("item", n, n + 1, 1) for n in (1, 2)]
 
     def part_reader(self) -> Any:
-        def read(_: Snapshot, __: object, part: int) -> Iterator[BaselineBatch]:
-            made = pa.RecordBatch.from_pylist([{"id": part, "n": None}], schema_of(ITEM.columns))
-            yield BaselineBatch(made, [BadValue(0, "n", "NaN")] if part == 1 else [])
+        def read(_: Snapshot, __: object, part: BaselinePart) -> Iterator[BaselineBatch]:
+            made = pa.RecordBatch.from_pylist([{"id": part.first, "n": None}], schema_of(ITEM.columns))
+            yield BaselineBatch(made, [BadValue(0, "n", "NaN")] if part.first == 1 else [])
 
         return read
 
@@ -296,10 +296,10 @@ def landing(at: Path) -> tuple[Life, State]:
     attempt, record = {"shop.item": baseline.Attempt(1, 0, 5)}, str(at / "baselines")
 
     def life() -> None:
-        with ThreadPoolExecutor(1) as pool:
+        with PartReaders(1) as readers:
             baseline.take(
                 OneTable(), Snapshot("s", b"1"), attempt, reading,  # type: ignore[arg-type]
-                lambda done: ledger.write_baseline(record, *done), pool,  # type: ignore[arg-type]
+                lambda done: ledger.write_baseline(record, *done), readers,  # type: ignore[arg-type]
             )  # fmt: skip
 
     def state() -> object:

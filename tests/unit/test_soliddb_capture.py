@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tailrace.capture import baseline
+from tailrace.capture import part_readers
 from tailrace.capture.process import Capture
 from tailrace.config import task
 from tailrace.errors import ConfigError, SourceError
@@ -28,12 +27,6 @@ pytestmark = pytest.mark.unit
 def data(request: pytest.FixtureRequest) -> Database:
     """With addresses of one width: `test_soliddb_source.py` reads both."""
     return database(request.param)
-
-
-@pytest.fixture
-def threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Baselines are read by threads: a process takes longer to start than all the rest (`test_capture_end_to_end`)."""
-    monkeypatch.setattr(baseline, "readers", ThreadPoolExecutor)
 
 
 TASK = """
@@ -54,7 +47,9 @@ UNLOCKED = ("  fetch_rows", "  lock: false\n  fetch_rows")
 
 @pytest.mark.parametrize("data", [False, True], ids=["20 bytes", "28 bytes"], indirect=True)
 def test_capture_end_to_end(data: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Baseline, changes, the node lost in the middle, and a run that goes on where the last one ended."""
+    """Baseline, changes, the node lost in the middle, and a run that goes on where the last one ended. Processes read
+    the baseline, as they do of larger tables."""
+    monkeypatch.setattr(part_readers, "FEW_ROWS", 0)
     monkeypatch.setenv("SHOP_PASSWORD", "secret")
     with serving(data, 2) as (first, second):
         (tmp_path / "task.yml").write_text(TASK.format(first.port, second.port))
@@ -80,7 +75,7 @@ def test_capture_end_to_end(data: Database, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_without_locks_the_window_is_open_until_the_logs_end_was_read(
-    data: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: None
+    data: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log takes no messages: its end after the rows were read stands for the token."""
     monkeypatch.setenv("SHOP_PASSWORD", "secret")
@@ -98,7 +93,7 @@ def test_without_locks_the_window_is_open_until_the_logs_end_was_read(
 
 
 def test_a_table_without_key_is_not_read_while_it_is_written_to(
-    data: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: None
+    data: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the start it is an error, as soft delete is; one that joins later is suspended, the others go on."""
     monkeypatch.setenv("SHOP_PASSWORD", "secret")
@@ -145,7 +140,7 @@ def wait_for(there: Any, seconds: float = 20) -> None:
 
 
 def test_a_new_stream_begins_at_the_logs_end_with_new_baselines(
-    data: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: None
+    data: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was in the log before is passed over, also at later starts."""
     monkeypatch.setenv("SHOP_PASSWORD", "secret")

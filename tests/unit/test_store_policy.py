@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.apply.filled_checks import refuse_lowered
-from tailrace.capture.baseline import load_part
+from tailrace.capture.part_readers import load_part
 from tailrace.config.policies import Policy, policy_of
 from tailrace.config.task import Task, read
 from tailrace.errors import ConfigError, ValueRangeError

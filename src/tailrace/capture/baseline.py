@@ -1,38 +1,33 @@
 """A baseline: a table's rows, read in parallel and committed to its target at once.
 
-Worker processes read parts (their own connections, all in the same snapshot; or, in an open window, as the
-rows are meanwhile) and stream them to the target's landing (`snapshot_sink.py`); one commit makes the whole
-table appear, then the `baselines` record says from which position on its changes count. A crash leaves
-parts that nobody sees; the table is simply read again, at a later position.
+Parts are read side by side (`part_readers.py`), each with its own connection, all in the same snapshot or, in
+an open window, as the rows are meanwhile. They go to the target's landing (`snapshot_sink.py`). One commit
+makes the whole table appear, then the `baselines` record says from which position on its changes count. A
+crash leaves parts that nobody sees; the table is simply read again, at a later position.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import multiprocessing
-import os
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from typing import TypeAlias
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from ..errors import SourceError, TableMovedError, ValueRangeError
+from ..errors import SourceError, TableMovedError
 from ..lake import delta as lake
 from ..lake.failpoints import reach
 from ..model.change import Relation
-from ..sources.base import BaselineBatch, BaselinePart, LogSource, Snapshot
+from ..sources.base import LogSource, Snapshot
 from ..state.ledger import Baseline
 from ..store.task import QUARANTINE_SCHEMA, set_aside
-from ..wire.pgvalues import misfit
-from .snapshot_sink import DeltaLanding, Landing
+from .part_readers import Loaded, PartReaders, why_unfit
+from .snapshot_sink import Landing
 
 WHOLE = 1 << 62
 """A number of rows per part so large that each physical table is one part."""
@@ -50,16 +45,6 @@ class BaselineProgress:
     parts_done: int
     parts: int
     rows: int
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """Result of one part: its file (None: no rows), the number of rows, and bad values as (column, source
-    text)."""
-
-    added: lake.AddedFile | None
-    rows: int
-    bad: list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -100,20 +85,13 @@ class Reading:
     based: Callable[[Relation, bytes], bool] = lambda _, __: True
 
 
-def readers(workers: int) -> ProcessPoolExecutor:
-    """Worker processes that read parts; they end with this process."""
-    # spawn: a forked child would share the parent's replication connection and Arrow threads
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, mp_context=context, initializer=end_with, initargs=(os.getpid(),))
-
-
 def take(
     source: LogSource,
     snapshot: Snapshot,
     attempts: Mapping[str, Attempt],
     reading: Reading,
     record: Callable[[Sequence[Baseline]], None],
-    pool: ProcessPoolExecutor,
+    readers: PartReaders,
 ) -> dict[str, TableMovedError]:
     """Takes the baselines of some tables in one snapshot or window. Returns the tables that were truncated or
     altered in the meantime and have to be read again.
@@ -130,7 +108,7 @@ def take(
             while left and sum(len(one.waiting) for one in ahead) < AHEAD:
                 table, attempt = left.popleft()
                 try:
-                    ahead.append(_begun(source, snapshot, table, attempt, pool, reading))
+                    ahead.append(_begun(source, snapshot, table, attempt, readers, reading))
                 except TableMovedError as error:
                     moved[table] = error
             if not ahead:
@@ -182,7 +160,7 @@ def _begun(
     snapshot: Snapshot,
     table: str,
     attempt: Attempt,
-    pool: ProcessPoolExecutor,
+    readers: PartReaders,
     reading: Reading,
 ) -> _Coming:
     """Gives a table's parts to the readers."""
@@ -195,7 +173,7 @@ def _begun(
     landing = reading.target(table).begin(relation, attempt.number)
     reader, hidden = source.part_reader(), reading.hidden(relation)
     waiting: set[Future[Loaded]] = {
-        pool.submit(load_part, reader, snapshot, relation, part, landing, reading.keep_bad, hidden)
+        readers.load(reader, snapshot, relation, part, landing, keep_bad=reading.keep_bad, hidden=hidden)
         for part in parts
     }
     reading.progress(BaselineProgress(table, 0, len(parts), 0))
@@ -246,17 +224,6 @@ def _result(one: Future[Loaded], table: str) -> Loaded:
         ) from error
 
 
-def end_with(parent: int) -> None:
-    """Ends this worker process when its parent is gone, for whatever reason: nothing else would notify it."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) -> None:
     """Quarantines bad values; they replace those of the table's previous baseline, or of a failed attempt."""
     before = (pc.field("table") == relation.table) & pc.field("change_seq").is_null()
@@ -269,7 +236,7 @@ def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) 
                 "table": relation.table,
                 "column": column,
                 "value": text,
-                "reason": _reason(relation, column, text),
+                "reason": why_unfit(relation, column, text),
             }
             for column, text in bad
         ]
@@ -277,56 +244,3 @@ def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) 
         if lake.exists(quarantine):  # perhaps created by an earlier release
             lake.add_columns(quarantine, list(QUARANTINE_SCHEMA))
         lake.append(quarantine, set_aside(rows))
-
-
-def _reason(relation: Relation, column: str, text: str) -> str:
-    return f"{misfit(relation.table, column, text)} (lake type {relation.column(column).type})"
-
-
-def _without(batch: pa.RecordBatch, hidden: frozenset[str]) -> pa.RecordBatch:
-    """The batch with NULL in hidden columns."""
-    if not hidden:
-        return batch
-    columns = [pa.nulls(batch.num_rows, f.type) if f.name in hidden else batch[f.name] for f in batch.schema]
-    return pa.record_batch(columns, schema=batch.schema)
-
-
-PartReader: TypeAlias = Callable[[Snapshot, Relation, BaselinePart], Iterator[BaselineBatch]]
-
-
-def _refused(relation: Relation, column: str, text: str) -> ValueRangeError:
-    else_null = ", or set `on_bad_value: quarantine` to load NULL instead"
-    return ValueRangeError(
-        f"value {_reason(relation, column, text)}",
-        where=f"baseline of {relation.table}",
-        hint=f'keep the column as text with `types: {{"{relation.table}.{column}": string}}`'
-        + ("; a row key cannot be NULL" if column in relation.key else else_null),
-    )
-
-
-def load_part(
-    reader: PartReader,
-    snapshot: Snapshot,
-    relation: Relation,
-    part: BaselinePart,
-    to: Landing | str,
-    keep_bad: bool,
-    hidden: frozenset[str] = frozenset(),
-) -> Loaded:
-    """Reads one part and writes it to the landing (a string: a Delta folder); runs in a worker process.
-
-    Values no lake type can hold are NULL there; without `keep_bad` the first raises ValueRangeError, and one
-    of the row key in any case.
-    """
-    out = (DeltaLanding(to) if isinstance(to, str) else to).part(relation)
-    found: list[tuple[str, str]] = []
-    key = frozenset(relation.key)
-    for batch, bad in reader(snapshot, relation, part):
-        new = [(one.column, one.text) for one in bad if one.column not in hidden]
-        found += new
-        if refused := [one for one in new if not keep_bad or one[0] in key]:
-            out.discard()
-            raise _refused(relation, *refused[0])
-        out.write(_without(batch, hidden))
-    reach("baseline.part")
-    return Loaded(out.close(), out.rows, found)

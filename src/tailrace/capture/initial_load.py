@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import count
@@ -33,6 +32,7 @@ from ..state.orders import TableControl
 from . import baseline
 from .baseline import Attempt, BaselineProgress
 from .incremental_snapshot import Windows
+from .part_readers import PartReaders
 from .snapshot_sink import landings
 from .table_selection import Known
 
@@ -218,10 +218,10 @@ class Baselines:
             moved |= self._exact(shared, ready)
         ready.set()
         if alone:
-            with baseline.readers(self._task.baseline.workers) as pool:
+            with PartReaders(self._task.baseline.workers) as readers:
                 for table in alone:
                     try:
-                        moved |= self._open(table, pool)
+                        moved |= self._open(table, readers)
                     except TableMovedError as error:  # it went before it was its turn
                         moved[table] = error
         return moved
@@ -251,10 +251,10 @@ class Baselines:
             ready.set()
             if not due:
                 return {}
-            with baseline.readers(self._task.baseline.workers) as pool:
-                return self._take(snapshot, attempts, self._land, self._record_done, pool)
+            with PartReaders(self._task.baseline.workers) as readers:
+                return self._take(snapshot, attempts, self._land, self._record_done, readers)
 
-    def _open(self, table: str, pool: ProcessPoolExecutor) -> dict[str, TableMovedError]:
+    def _open(self, table: str, readers: PartReaders) -> dict[str, TableMovedError]:
         """One table by itself, read while it is being written to."""
         attempts, before = self._attempts([table]), self._source.relation(table)
         window = self._source.window(self._stop.is_set)
@@ -267,7 +267,7 @@ class Baselines:
                 raise TableMovedError(f"{table} was altered while it was read", hint="it is read again")
             return self._land(relation, one)
 
-        return self._take(window, attempts, land, self._windows.opened, pool)
+        return self._take(window, attempts, land, self._windows.opened, readers)
 
     def _attempts(self, due: Sequence[str]) -> Mapping[str, Attempt]:
         """The order that each baseline answers; determined before its snapshot, so that no later order is
@@ -329,7 +329,7 @@ class Baselines:
         attempts: Mapping[str, Attempt],
         land: Callable[[Relation, Attempt], bool],
         record: Callable[[Sequence[ledger.Baseline]], None],
-        pool: ProcessPoolExecutor,
+        readers: PartReaders,
     ) -> dict[str, TableMovedError]:
         task = self._task
         reading = baseline.Reading(
@@ -343,4 +343,4 @@ class Baselines:
             based=self._writer.announced.base,
             stopped=self._stop.is_set,
         )
-        return baseline.take(self._source, snapshot, attempts, reading, record, pool)
+        return baseline.take(self._source, snapshot, attempts, reading, record, readers)

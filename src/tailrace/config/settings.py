@@ -147,7 +147,7 @@ class BaselineSettings(Settings):
     workers: int = Field(
         default_factory=lambda: min(4, cores()), ge=1, le=64, json_schema_extra={"shown": "cores, at most 4"}
     )
-    """Processes (each with a connection) that read parts of tables in parallel."""
+    """How many parts of tables are read at once, each with a connection of its own."""
     rows_per_part: int = Field(default=500_000, ge=1000)
     """Approximate number of rows in one part of a large table."""
     window: Literal["auto", "exact", "open"] = "auto"

@@ -24,7 +24,7 @@ from . import guards, removed, retrying
 from .failpoints import reach
 from .opened import opened, reached
 from .parts import ROW_GROUP, AddedFile, Part, filesystem
-from .reading import dataset, fitted, is_missing, unread
+from .reading import dataset, fitted, unread
 from .vacuum import hours, vacuum
 
 __all__ = [
@@ -46,7 +46,6 @@ __all__ = [
     "filesystem",
     "fitted",
     "hours",
-    "is_missing",
     "on_newest",
     "opened",
     "overwrite",

@@ -11,22 +11,56 @@ import decimal
 import json
 import math
 import re
+import sys
+from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 LONGEST = 64
 """Longer texts are truncated, as Delta's writers do; the largest one gets a final character above all
 others."""
 
+_LONG_TEXT = 4000
+"""Arrow writes no statistics of text of more than 4,096 bytes."""
+_GREATEST = {pa.float32(): 3.4028234663852886e38, pa.float64(): sys.float_info.max}
+"""The greatest number of a type; JSON has none for NaN."""
+_NOTHING: Mapping[str, tuple[Any, Any]] = {}
 _DECIMAL = "\x01decimal:"
 _AS_NUMBER = re.compile(r'"\\u0001decimal:(-?[0-9.]+)"')
 
 
-def stats_json(metadata: pq.FileMetaData) -> str:
-    """`numRecords`, `minValues`, `maxValues`, `nullCount` of a file, as Delta's JSON text."""
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
+class MoreRanges:
+    """Ranges of rows that parquet's own statistics do not cover: texts of more than 4 KB, and NaN, which is
+    greater than all numbers for Spark."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.found: dict[str, tuple[Any, Any]] = {}
+        self._texts = [f.name for f in schema if pa.types.is_string(f.type)]
+        self._floats = {f.name: _GREATEST[f.type] for f in schema if f.type in _GREATEST}
+
+    def of(self, rows: pa.Table) -> None:
+        """Looks at rows on their way into the file."""
+        for name in self._texts:
+            if (pc.max(pc.binary_length(rows[name])).as_py() or 0) > _LONG_TEXT:
+                ends = pc.min_max(rows[name])
+                self._add(name, ends["min"].as_py(), ends["max"].as_py())
+        for name, greatest in self._floats.items():
+            if pc.any(pc.is_nan(rows[name])).as_py():
+                self._add(name, greatest, greatest)
+
+    def _add(self, name: str, low: Any, high: Any) -> None:
+        least, most = self.found.get(name, (low, high))
+        self.found[name] = min(low, least), max(high, most)
+
+
+def stats_json(metadata: pq.FileMetaData, more: Mapping[str, tuple[Any, Any]] = _NOTHING) -> str:
+    """`numRecords`, `minValues`, `maxValues`, `nullCount` of a file, as Delta's JSON text. `more`: least and
+    greatest values of rows that the metadata may not cover (`MoreRanges`)."""
+    low = {name: least for name, (least, _) in more.items()}
+    high = {name: greatest for name, (_, greatest) in more.items()}
     nulls: dict[str, int] = {}
     unknown: set[str] = set()
     for group in range(metadata.num_row_groups):
@@ -40,7 +74,7 @@ def stats_json(metadata: pq.FileMetaData) -> str:
                 continue
             nulls[name] = nulls.get(name, 0) + found.null_count
             if not found.has_min_max:
-                if found.null_count < column.num_values:
+                if found.null_count < column.num_values and name not in more:
                     unknown.add(name)
                 continue
             if isinstance(found.min, bytes) or not _finite(found.min) or not _finite(found.max):
@@ -54,7 +88,8 @@ def stats_json(metadata: pq.FileMetaData) -> str:
         "maxValues": {k: _plain(v, last=True) for k, v in high.items() if k not in unknown},
         "nullCount": nulls,
     }
-    return _AS_NUMBER.sub(r"\1", json.dumps(stats))
+    # delta-rs misreads escaped characters beyond U+FFFF.
+    return _AS_NUMBER.sub(r"\1", json.dumps(stats, ensure_ascii=False))
 
 
 def _finite(value: Any) -> bool:

@@ -16,7 +16,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from ..errors import StorageFullError, room
-from .filestats import stats_json
+from .filestats import MoreRanges, stats_json
 
 COMPRESSION = "snappy"
 ROW_GROUP = 256 * 1024
@@ -71,6 +71,7 @@ class Part:
         self._fs.create_dir(folder, recursive=True)
         self._full = f"{folder}/{self.path}"
         self._metadata: list[pq.FileMetaData] = []
+        self._more = MoreRanges(schema)
         self.rows = 0
         # Dictionaries pay off for repeated values only; unique bytes (images, positions) would be hashed in
         # vain.
@@ -89,6 +90,7 @@ class Part:
         with self._room():
             self._writer.write_table(table, row_group_size=ROW_GROUP)
         self.rows += table.num_rows
+        self._more.of(table)
 
     def close(self) -> AddedFile | None:
         """Finishes the file; None (and no file) if nothing was written."""
@@ -97,8 +99,8 @@ class Part:
         if not self.rows:
             self._fs.delete_file(self._full)
             return None
-        size = self._fs.get_file_info(self._full).size
-        return AddedFile(self.path, size, self.rows, stats_json(self._metadata[0]), int(time.time() * 1000))
+        size, stats = self._fs.get_file_info(self._full).size, stats_json(self._metadata[0], self._more.found)
+        return AddedFile(self.path, size, self.rows, stats, int(time.time() * 1000))
 
     @contextmanager
     def _room(self) -> Iterator[None]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from urllib.parse import unquote
+
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs
 from deltalake import DeltaTable
 
+from ..errors import UnsupportedError
+from .file_ranges import known
 from .parts import filesystem
 
 _FEATURES = {"timestampNtz", "typeWidening"}
@@ -16,7 +19,10 @@ _FEATURES = {"timestampNtz", "typeWidening"}
 
 def unread(delta: DeltaTable) -> list[str]:
     """The features of a Delta table that are not read here."""
-    return sorted(set(delta.protocol().reader_features or []) - _FEATURES)
+    more = set(delta.protocol().reader_features or []) - _FEATURES
+    if delta.metadata().configuration.get("delta.columnMapping.mode") not in (None, "none"):
+        more.add("columnMapping")
+    return sorted(more)
 
 
 def dataset(delta: DeltaTable) -> ds.Dataset:
@@ -24,15 +30,25 @@ def dataset(delta: DeltaTable) -> ds.Dataset:
 
     Arrow opens the files through its own file system. The one that delta-rs would give it is written in
     Python, which Arrow's threads then call: if the interpreter ends at that moment, the process aborts.
+
+    Raises:
+        UnsupportedError: the table has features that are not read here.
     """
+    if more := unread(delta):
+        raise UnsupportedError(
+            f"the table has {', '.join(more)}, which this process does not read",
+            where=delta.table_uri,
+            hint="read it with Spark, or another reader that knows it (docs/readers.md)",
+        )
     fs, folder = filesystem(delta.table_uri)
-    return delta.to_pyarrow_dataset(filesystem=pyarrow.fs.SubTreeFileSystem(folder, fs))
-
-
-def is_missing(column: str) -> ds.Expression:
-    """Whether a column is NULL, also in files that are older than it or have no statistics of it: of these
-    delta-rs tells Arrow a range without ends, which Arrow takes for a column without NULLs."""
-    return pc.field(column).cast(pa.string()).is_null()
+    fs = pyarrow.fs.SubTreeFileSystem(folder, fs)
+    schema, files = pa.schema(delta.schema().to_arrow()), pa.table(delta.get_add_actions(flatten=True))
+    parquet = ds.ParquetFileFormat()
+    fragments = [
+        parquet.make_fragment(unquote(path), fs, told)
+        for path, told in zip(files["path"].to_pylist(), known(schema, files), strict=True)
+    ]
+    return ds.FileSystemDataset(fragments, schema, parquet, fs)
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

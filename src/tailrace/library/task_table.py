@@ -16,7 +16,7 @@ from ..errors import BaselineNeededError, UnsupportedError
 from ..lake import log
 from ..lake.log import Layout
 from ..lake.past import at_version
-from ..lake.reading import dataset, fitted, is_missing
+from ..lake.reading import dataset, fitted
 from ..model import sequence
 from ..model.change import PREFIX
 from ..model.types import header_schema, plain_schema, schema_of
@@ -233,7 +233,7 @@ class TaskTable(TableChanges):
         if rows.num_rows:
             refuse_broken(layouts, pc.max(rows[SEQ]).as_py(), where)
         changes, schema = self._range(rows, have, layouts, where)
-        living = is_missing(mark) if mark is not None and mark in data.schema.names else None
+        living = pc.field(mark).is_null() if mark is not None and mark in data.schema.names else None
         reached = sequence.number_of(pc.max(rows[SEQ]).as_py()) if rows.num_rows else -1
         layouts = layouts_from(self.layouts, taken, self.hidden, max(version.number, reached))
         schema = told(schema, layouts[0])

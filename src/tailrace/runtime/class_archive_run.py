@@ -21,8 +21,8 @@ header__change_seq,header__change_oper,header__change_mask,header__timestamp,hea
 
 
 def run(file: str, folder: Path) -> None:
-    """Uses what commands use of Spark, in a JVM that writes the file when it ends. One vendor's tables there and
-    back load 98 % of the classes that all vendors' do."""
+    """Uses what commands use of Spark, in a JVM that writes the file when it ends. One vendor's tables, there
+    and back, load 98 % of the classes that all vendors' do."""
     said = f'{driver_options(little=True)} -XX:ArchiveClassesAtExit="{file}" {QUIET}'
     spark = session(conf={"spark.driver.extraJavaOptions": said})
     (folder / "qlik" / "t__ct").mkdir(parents=True)

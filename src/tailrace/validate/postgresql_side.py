@@ -7,14 +7,13 @@ it lacks of the source's state are changes that are stored, and those are laid o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ..apply.mapping.table_map import place_of, task_map
 from ..apply.targets.postgresql.place import Place, session
 from ..apply.targets.postgresql.progress import TABLE, Progress
-from ..capture import baseline
+from ..capture.part_readers import PartReaders
 from ..config.task import Task
 from ..errors import ConfigError, OtherTableError, TailraceError
 from ..model.change import Relation
@@ -59,7 +58,7 @@ class HeldTarget:
             raise missing(name, self.place.label)
         return self.tables[name]
 
-    def files(self, table: str, folder: str, pool: Executor) -> list[str]:
+    def files(self, table: str, folder: str, readers: PartReaders) -> list[str]:
         """Reads a table's rows into parquet files; returns their paths.
 
         Raises:
@@ -68,7 +67,7 @@ class HeldTarget:
         held = self.table(table)
         reader = PgPartReader(self.place.url, held.only, numbered=False)
         loads = [
-            pool.submit(baseline.load_part, reader, self.snapshot, held.layout, part, folder, False)
+            readers.load(reader, self.snapshot, held.layout, part, folder, keep_bad=False)
             for part in held.parts
         ]
         return [f"{folder}/{done.added.path}" for done in (one.result() for one in loads) if done.added]

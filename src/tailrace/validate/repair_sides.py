@@ -21,6 +21,7 @@ from ..apply.plan import SPECIAL
 from ..apply.reading import read_changes
 from ..apply.segment import Segment
 from ..apply.targets.delta import distributed
+from ..capture.part_readers import PartReaders
 from ..config.task import Task
 from ..lake import delta as lake
 from ..lake import log
@@ -36,7 +37,7 @@ from .mapped import Made
 from .postgresql_side import hold
 from .rules import living
 from .sides import Landed
-from .tables import Difference, readers
+from .tables import Difference
 from .versions import WAITS, Version, mark_of, own_and_living
 
 if TYPE_CHECKING:
@@ -124,8 +125,8 @@ def there(task: Task, table: str, scratch: str) -> TargetRows:
     with hold(task, [table]) as held:
         if held is not None:
             found = held.table(table)
-            with readers(task.baseline.workers, found.parts) as pool:
-                files = held.files(table, scratch, pool)
+            with PartReaders(task.baseline.workers) as readers:
+                files = held.files(table, scratch, readers)
             return TargetRows(task, table, Landed(found.layout, files), found.upto, mark)
     place = place_of(task_map(task, table), target_names(of_task(task.orders_path, {})))
     path, app = task.target_path(place.target), task.apply_app

@@ -7,21 +7,18 @@ compared by counts and checksums per bucket of keys; only buckets that differ ar
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from ..capture import baseline
 from ..capture.ddl_watch import moved_of
+from ..capture.part_readers import PartReaders
 from ..config.task import Task
 from ..errors import ConfigError, PositionError, TableMovedError
 from ..lake import delta as lake
@@ -43,9 +40,6 @@ from .sides import Both, Held, Landed, Sessions, TargetSide
 
 TRIES = 10
 """How often a validation is repeated because a table was truncated, rewritten or loaded again."""
-FEW_ROWS = 200_000
-"""Up to this many rows of all tables are read by threads of this process: worker processes would take longer
-to start."""
 RENAMED_S = 30.0
 """Seconds to wait for a target that is about to be renamed."""
 
@@ -177,20 +171,20 @@ def _at(
     there = [p for one in targets.values() for p in one.parts]
     steps.more(sum(map(len, parts.values())) + len(there) + len(wanted))
 
-    def left(t: str, pool: Executor) -> Landed:
+    def left(t: str, readers: PartReaders) -> Landed:
         folder = scratch / lake.file_name(t)
-        return _source_rows(task, source, snapshot, relations[t], parts[t], folder, pool, steps)
+        return _source_rows(task, source, snapshot, relations[t], parts[t], folder, readers, steps)
 
-    def right(t: str, pool: Executor) -> Held:
+    def right(t: str, readers: PartReaders) -> Held:
         assert held is not None  # noqa: S101 - otherwise no table is held
         steps.now(f"reading the target of {t}")
-        files = held.files(t, str(scratch / "target" / lake.file_name(t)), pool)
+        files = held.files(t, str(scratch / "target" / lake.file_name(t)), readers)
         steps.done(len(targets[t].parts))
         return Held(Landed(targets[t].layout, files), targets[t].upto)
 
-    with readers(task.baseline.workers, [*there, *chain(*parts.values())]) as pool:
-        lefts = alone.each(parts, lambda t: left(t, pool))
-        rights = alone.each(targets, lambda t: right(t, pool))
+    with PartReaders(task.baseline.workers) as readers:
+        lefts = alone.each(parts, lambda t: left(t, readers))
+        rights = alone.each(targets, lambda t: right(t, readers))
     if catch_up is not None:
         catch_up()
     steps.now("waiting for the changes before the snapshot to be stored")
@@ -225,16 +219,6 @@ def _at(
     if amend is not None and found:
         amend([Difference(t, b.target.made, b, limit) for t, b in found])
     return report
-
-
-def readers(workers: int, parts: Sequence[BaselinePart]) -> Executor:
-    """Reads parts of tables in parallel: with processes, which end with this one; for few rows with threads,
-    which start faster."""
-    if sum(part.rows for part in parts) <= FEW_ROWS:
-        return ThreadPoolExecutor(workers, thread_name_prefix="validate")
-    return ProcessPoolExecutor(
-        workers, mp_context=get_context("spawn"), initializer=baseline.end_with, initargs=(os.getpid(),)
-    )
 
 
 def wait_named(task: Task, tables: Sequence[str], timeout_s: float) -> None:
@@ -280,14 +264,13 @@ def _source_rows(
     relation: Relation,
     parts: Sequence[BaselinePart],
     scratch: Path,
-    pool: Executor,
+    readers: PartReaders,
     steps: Steps,
 ) -> Landed:
     path, reader = str(scratch), source.part_reader()
     hidden = policy(task, relation.table, relation).hidden(relation)  # their values exist only in the source
     loads = [
-        pool.submit(baseline.load_part, reader, snapshot, relation, part, path, True, hidden)
-        for part in parts
+        readers.load(reader, snapshot, relation, part, path, keep_bad=True, hidden=hidden) for part in parts
     ]
     steps.now(f"reading {relation.table}")
     files, bad = [], Counter[str]()

@@ -157,7 +157,7 @@ def own_and_living(
     """
     mine = [pc.field(name).cast(pa.string()) == value for name, value in own.items()]
     if mark is not None and mark in columns:
-        mine.append(lake.is_missing(mark))
+        mine.append(pc.field(mark).is_null())
     return reduce(and_, mine) if mine else None
 
 
