@@ -131,3 +131,22 @@ def test_every_type_means_the_same_from_baseline_and_from_stream(
                 if not same(got, want):
                     wrong.append((kind, way, want, got))
     assert wrong == []
+
+
+def test_a_key_that_is_stored_out_of_line(tmp_path: Path, database: str, db: psycopg.Connection) -> None:
+    """PostgreSQL does not send it again in the new row of an update."""
+    db.execute("create schema f; create table f.a (k text primary key, v text)")
+    db.execute("alter table f.a alter k set storage external")
+    path = tmp_path / "task.yaml"
+    path.write_text(
+        f"name: t\nhome: home\nsource: {{url: '{database}', tables: ['f.*']}}\ntarget: {{path: lake}}\n"
+    )
+    task = load(path)
+    drain(task, None)
+    db.execute(
+        "insert into f.a select string_agg(md5(n::text), '' order by n), 'old' from generate_series(1, 80) n"
+    )
+    db.execute("update f.a set v = 'new'")
+    drain(task, None)
+    rows = DeltaTable(task.target_path("f.a")).to_pyarrow_table().to_pylist()
+    assert [(len(r["k"]), r["v"]) for r in rows] == [(2560, "new")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
@@ -105,6 +107,19 @@ def test_a_key_change_keeps_the_old_key_in_a_before_row() -> None:
     assert facts(KEYED, update(7, [2, UNSENT, "1"], key=[1, None, None])) == [
         ("B", [], [ID], 1, None, None),
         ("U", [ID, PRICE], [ID, PRICE], 2, None, "1.00"),
+    ]
+
+
+def test_an_unsent_part_of_the_key_is_that_of_the_old_key() -> None:
+    """PostgreSQL sends the old key of a row whose key is stored out of line."""
+    assert facts(KEYED, update(7, [UNSENT, "b", "1"], key=[1, None, None])) == [
+        ("B", [], [ID], 1, None, None),
+        ("U", [NAME, PRICE], None, 1, "b", "1.00"),
+    ]
+    both = KEYED.with_columns([replace(c, key=c.name != "price") for c in KEYED.columns])
+    assert facts(both, update(7, [2, UNSENT, "1"], key=[1, "long", None])) == [
+        ("B", [], [ID, NAME], 1, "long", None),
+        ("U", [ID, PRICE], None, 2, "long", "1.00"),
     ]
 
 

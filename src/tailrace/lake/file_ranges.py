@@ -20,8 +20,8 @@ _ALL = pc.scalar(True)
 _CUT = pa.scalar(1000, pa.duration("us"))
 """Other writers cut times to milliseconds."""
 _MISREAD = rf"^.{{0,{LONGEST - 1}}}[\x{{10000}}-\x{{10FFFF}}]"
-"""delta-rs reads these characters as lesser ones if they are escaped, as early releases did. The last one of a
-text that was cut is still greater than most."""
+"""delta-rs reads these characters as lesser ones if they are escaped, as early releases did. The last one of
+a text that was cut is still greater than most."""
 
 
 def known(schema: pa.Schema, files: pa.Table) -> list[ds.Expression]:

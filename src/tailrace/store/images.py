@@ -106,8 +106,10 @@ def _side(
 
 
 def _fill_unchanged(new: _Side, old: _Side, state: npt.NDArray[np.uint8], full: Bools) -> None:
-    """Copies values that the server did not send again (unchanged TOAST) from the full old image."""
-    unsent = (state == ord("u")) & full[:, None]
+    """Copies values that the server did not send again (unchanged TOAST) from the old image: the full one, or
+    that of the key, which is also sent for an unchanged key that is stored out of line."""
+    has = np.column_stack([text.is_valid().to_numpy(zero_copy_only=False) for text in old.text])
+    unsent = (state == ord("u")) & (full[:, None] | has)
     for k in np.flatnonzero(unsent.any(axis=0)):
         take = pa.array(unsent[:, k])
         new.columns[k] = pc.if_else(take, old.columns[k], new.columns[k])
