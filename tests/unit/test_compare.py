@@ -131,3 +131,11 @@ def test_texts_of_many_lengths_have_hashes_of_their_own() -> None:
     assert len(np.unique(hashes([pa.array(texts)]))) == len(set(texts))
     large = pa.array([Decimal(n) for n in (0, 1, -1, 10**18, 10**37, -(10**37))], pa.decimal128(38, 0))
     assert len(np.unique(hashes([large]))) == 6
+
+
+def test_arrays_that_differ_are_shown() -> None:
+    kind = pa.list_(pa.field("element", pa.int32()))
+    left, right = (rows(id=pa.array([1, 2]), a=pa.array([[1], value], kind)) for value in ([2], None))
+    found = compared(left, right)
+    assert found.differing_rows == 2
+    assert sorted((s["side"], s["a"]) for s in found.samples) == [("source", "[2]"), ("target", None)]

@@ -83,3 +83,20 @@ def test_sides_that_are_equal() -> None:
 def test_a_key_that_is_there_twice_is_for_spark() -> None:
     wanted = rows(id=[1], part=["a"], v=[1])
     assert difference_here(wanted, rows(id=[1, 1], part=["a", "a"], v=[1, 2]), KEYED, MARK) is None
+
+
+def test_keys_that_are_arrays() -> None:
+    """Arrow sorts none; both images of an update stay side by side."""
+    array = Column("id", 1, "integer[]", "_int4", "array<int>", key=True)
+    relation = Relation(7, "s", "t", "d", (array, V))
+    kind = pa.list_(pa.field("element", pa.int32()))
+    wanted = rows(id=pa.array([[1], [2], [3]], kind), v=[1, 2, 3])
+    there = rows(id=pa.array([[1], [2], [4]], kind), v=[0, 0, 4])
+    found = changes(wanted, there, relation)
+    by_key: dict[str, list[tuple[Any, ...]]] = {}
+    for seq, oper, key, v in found:
+        by_key.setdefault(str(key), []).append((seq, oper, v))
+    assert {k: [(oper, v) for _, oper, v in many] for k, many in by_key.items()} == {
+        "[1]": [("B", 0), ("U", 1)], "[2]": [("B", 0), ("U", 2)], "[3]": [("I", 3)], "[4]": [("D", 4)],
+    }  # fmt: skip
+    assert all(len({seq for seq, _, _ in many}) == 1 for many in by_key.values())

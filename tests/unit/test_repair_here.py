@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tailrace.apply.keylog.exceptions import Exceptions
 from tailrace.apply.targets.delta import layout as delta_layout
 from tailrace.config.task import Task, load
 from tailrace.errors import ApplyError, TargetLostError
@@ -167,3 +168,53 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     repair([Difference(TableResult("s.t", False, 1, 1, 1, 1), made, both, position(8))])
     assert [(r.deletes, r.refused) for r in repair.done] == [(9, None)]
     assert lake.version(path) == version and not lake.exists(f"{task.home}/repairs/s.t__ct")
+
+
+@pytest.mark.parametrize("more", ["", "keylog: {mode: all}\n"])
+def test_the_exceptions_of_the_sources_changes_stay(tmp_path: Path, more: str) -> None:
+    """A repair's changes have numbers of their own."""
+    task = task_of(
+        tmp_path, "apply: {mode: strict, on: {delete_missing: log then suspend after 100}}\n" + more
+    )
+    kept = Exceptions(f"{task.home}/control", task.name)
+    values = [
+        [2026030112000000] * 2,
+        [7, 8],
+        ["D", "D"],
+        ["delete_missing"] * 2,
+        ["id=1", "id=2"],
+        [None] * 2,
+    ]
+    schema = kept.rows_schema
+    found = pa.table([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema)
+    kept.keep_rows(found, "s.t", 9, after=-1, counts={"delete_missing": (0, 2)})
+    done = repaired(task, {i: f"v{i}" for i in range(1, 11)})
+    assert done.refused is None and done.changes == 2
+    assert len(lake.read(kept.path)) == 2 and kept.reached("s.t") == 9
+    assert kept.counted("s.t", 9, ["delete_missing"]) == {"delete_missing": 2}
+
+
+def test_a_newer_baseline_is_not_undone(tmp_path: Path) -> None:
+    """`tailrace capture` has answered a `resync` between the comparison and the repair."""
+    task = task_of(tmp_path)
+    path, made = task.target_path("s.t"), Made(RELATION, RELATION, None)
+    file = tmp_path / "source.parquet"
+    pq.write_table(rows({i: f"v{i}" for i in range(1, 10)}), file)
+    there = Version(path, lake.version(path), {}, 9)
+    both = Both(Landed(RELATION, [str(file)]), TargetSide(task, "s.t", there, position(8), [], 0, {}, made))
+    found = Difference(TableResult("s.t", False, 1, 1, 1, 1), made, both, position(8))
+    newer = {50: "inserted"}
+    lake.replace_all(
+        path,
+        lake.write_part(path, rows(newer)),
+        schema=schema_of(RELATION.columns),
+        progress={task.apply_app: 9},
+    )
+    taken = Baseline("s.t", RELATION, position(12), 1, lake.version(path), NOW, 1.0, number=2, after=9)
+    ledger.write_baseline(task.control_path("baselines"), taken)
+    repair = Repair(task, lambda _: None)  # type: ignore[arg-type, return-value]
+    repair([found])
+    assert [r.refused for r in repair.done] == [
+        "it got a new baseline since the snapshot: run the repair again"
+    ]
+    assert living(task) == newer

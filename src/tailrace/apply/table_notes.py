@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any
 
 import pyarrow as pa
 
 from ..lake import delta as lake
+from ..lake.rising import now_after
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class TableNotes:
 
     def add(self, new: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
         """Notes values of tables, in one commit; None for those that are not given."""
-        now = datetime.now(timezone.utc)
-        rows = [{"task_name": self.task, "table_name": t, **values, "noted": now} for t, values in new]
+        rows = [{"task_name": self.task, "table_name": t, **values} for t, values in new]
         if not rows:
             return
         names = [pa.field(n, pa.string()) for n in ("task_name", "table_name")]
         schema = pa.schema([*names, *self.values, pa.field("noted", pa.timestamp("us", "UTC"))])
         lake.create(self.path, schema)
         lake.add_columns(self.path, list(self.values))  # those that older versions did not note
-        lake.append(self.path, pa.Table.from_pylist(rows, schema=schema))
+        now = now_after(self.path, "noted")
+        lake.append(self.path, pa.Table.from_pylist([row | {"noted": now} for row in rows], schema=schema))

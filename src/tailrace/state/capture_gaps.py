@@ -114,28 +114,33 @@ def _of_orders(
                 onwards[NUMBER] = _number(closes.after + 1)
         why = (ADDED_AGAIN if asked else REMOVED) if removed else MADE_AGAIN
         closed = closes is not None
-        found.append(CaptureGap(table, why, (SEQ, before), upto, onwards, closed, asked is not None))
+        ends = asked is not None or not removed
+        found.append(CaptureGap(table, why, (SEQ, before), upto, onwards, closed, ends))
     return found
 
 
 def _begun(given: Iterable[Order]) -> list[tuple[Order, Order | None]]:
     """The orders of a table that begin a gap, each with the one that asks for the baseline that ends it;
-    None: the table was removed, and nobody has added it again."""
+    None: the table was removed, and nobody has added it again, or is suspended."""
     found, removed, unsent = list[tuple[Order, Order | None]](), None, None
     for one in given:
         if one.action == orders.REMOVE:
             removed = removed or one
         elif one.action == orders.ADD and removed is not None:
-            found.append((removed, one))
-            removed = None
+            found.append((unsent or removed, one))
+            removed = unsent = None
         elif one.action == orders.SUSPEND and one.why.startswith(UNSENT_ROWS):
             unsent = unsent or one
         elif one.action == orders.RESYNC and (unsent is not None or one.who == orders.CAPTURE):
             found.append((unsent or one, one))
             unsent = None
+        elif one.action == orders.ANEW and unsent is not None:
+            found.append((unsent, one))
+            unsent = None
         elif one.action == orders.RESUME:
             unsent = None  # somebody has looked: there were none
-    return found if removed is None else [*found, (removed, None)]
+    still = unsent or removed
+    return found if still is None else [*found, (still, None)]
 
 
 def _closing(asked: Order, taken: Iterable[Baseline]) -> Baseline | None:

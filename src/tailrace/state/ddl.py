@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from ..lake import delta as lake
 from ..lake.failpoints import reach
+from ..lake.rising import now_after
 
 DECISIONS = pa.schema(
     [
@@ -79,10 +80,10 @@ def decisions(path: str) -> dict[Key, str]:
 
 def decided(path: str, made: Iterable[tuple[Key, str]]) -> None:
     """Records decisions."""
-    now = dt.datetime.now(dt.timezone.utc)
-    names = ("table", "change_seq", "kind", "attnum")
-    rows = [dict(zip(names, key, strict=True), policy=policy, decided_at=now) for key, policy in made]
-    if rows:
+    names, made = ("table", "change_seq", "kind", "attnum"), list(made)
+    if made:
+        now = now_after(path, "decided_at")
+        rows = [dict(zip(names, key, strict=True), policy=policy, decided_at=now) for key, policy in made]
         reach("ddl.decision")
         lake.append(path, pa.Table.from_pylist(rows, DECISIONS))
 
@@ -120,8 +121,8 @@ def events(path: str) -> list[CatalogEvent]:
 
 def happened(path: str, new: Iterable[CatalogEvent]) -> None:
     """Records events."""
-    now = dt.datetime.now(dt.timezone.utc)
-    rows = [dict(vars(one), noticed_at=now) for one in new]
-    if rows:
+    if new := list(new):
+        now = now_after(path, "noticed_at")
+        rows = [dict(vars(one), noticed_at=now) for one in new]
         reach("ddl.event")
         lake.append(path, pa.Table.from_pylist(rows, EVENTS))

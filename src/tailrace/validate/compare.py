@@ -260,8 +260,10 @@ class Files:
         """The first rows by key, each hash once."""
         rows = pa.concat_tables(tables)
         _, places = np.unique(rows[HASH].to_numpy(), return_index=True)
-        key = [(f"c{k}", "ascending") for k in (*shape.key, *range(len(shape.schema)))]
-        return rows.take(pa.array(np.sort(places))).sort_by(key).slice(0, most)
+        order = [*shape.key, *range(len(shape.schema))]
+        # Arrow sorts no arrays.
+        key = [(f"c{k}", "ascending") for k in order if not pa.types.is_nested(shape.schema.field(k).type)]
+        return rows.take(pa.array(np.sort(places))).sort_by([*key, (HASH, "ascending")]).slice(0, most)
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

@@ -112,7 +112,9 @@ class Repair:
 
     def __call__(self, found: Sequence[Difference]) -> None:
         alone = Apart()
-        with live.lock(self.task.run_path, "pipeline"):  # nobody applies in the meantime
+        path = self.task.run_path
+        # Nobody takes a new baseline, or applies, in the meantime.
+        with live.lock(path, "capture"), live.lock(path, "pipeline"):
             for one in found:
                 self.steps.now(f"repairing {one.result.table}")
                 done = alone.tried(one.result.table, partial(self._table, one))
@@ -211,7 +213,8 @@ class Repair:
         batch = TaskBatch(table, self._kept(table), target.path(table), relation, after, upto, counts=counts)
         if rules.plain and logbook is None:
             return None if self._together(target, batch) is None else ""
-        exceptions = Exceptions(f"{self.task.home}/control", self.task.name)
+        # A name of its own: the numbers of a repair's changes are not the source's.
+        exceptions = Exceptions(f"{self.task.home}/control", f"{self.task.name}/repair")
         runs = None if logbook is None else self._begun(logbook, batch.table, batch.after)
         try:
             audited = one_task.prepared(batch, target, rules, exceptions, logbook)

@@ -156,11 +156,23 @@ def difference_here(wanted: FileRows, there: FileRows, relation: Relation, mark:
         return None
     made = images(left, right)
     if relation.key:
-        made = made.sort_by([*((f"c{k}", "ascending") for k in shape.key), (_OPER, "ascending")])
+        made = _by_key(made, shape.key)
     numbered = ImageHeaders(mark, schema_of(relation.columns))
     return pa.Table.from_batches(
         list(numbered(made.to_batches())), pa.schema([*header_schema(), *numbered.data])
     )
+
+
+def _by_key(made: pa.Table, key: Sequence[int]) -> pa.Table:
+    """Images by their keys, those of one key by their operations. Arrow sorts no arrays, but their hash."""
+    made = made.combine_chunks()
+    arrays = [k for k in key if pa.types.is_nested(made.field(1 + k).type)]
+    plain = [(f"c{k}", "ascending") for k in key if k not in arrays]
+    if arrays and made.num_rows:
+        hashed = pa.array(hashes([made.column(1 + k).chunk(0) for k in arrays]))
+        made, plain = made.append_column(HASH, hashed), [*plain, (HASH, "ascending")]
+    made = made.sort_by([*plain, (_OPER, "ascending")])
+    return made.drop_columns([HASH]) if HASH in made.column_names else made
 
 
 def _ordered(rows: FileRows, names: Sequence[str]) -> FileRows:

@@ -178,6 +178,14 @@ def _refusal(task: Task, one: Difference) -> str | None:
         return f"{WAITS} (`tailrace status`)"
     if not made:
         return CHANGED
+    return _overtaken(task, one)
+
+
+def _overtaken(task: Task, one: Difference) -> str | None:
+    """What has become of a table since the snapshot that keeps it from being repaired."""
+    table = one.result.table
+    if taken_of(task, table).position > one.position:
+        return "it got a new baseline since the snapshot: run the repair again"
     seen = log.history(task.relations_path).get(table, [])
     if any(h.from_position.hex().upper() >= one.position for h in seen):
         return "its layout has changed since the snapshot: run the repair again"

@@ -1,0 +1,19 @@
+"""Times that order the rows of a table."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pyarrow.compute as pc
+
+from . import delta as lake
+
+
+def now_after(path: str, column: str) -> datetime:
+    """Now, or a microsecond after the greatest time that a table has in a column: clocks can be set back. For
+    tables that only one process at a time adds to."""
+    now = datetime.now(timezone.utc)
+    if not lake.exists(path):
+        return now
+    last = pc.max(lake.read(path, [column])[column]).as_py()
+    return now if last is None or last < now else last + timedelta(microseconds=1)

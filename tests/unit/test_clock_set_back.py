@@ -1,0 +1,64 @@
+"""The host's clock is set back by an hour: what is noted later still counts as newer."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.lake import rising
+from tailrace.state import ddl
+from tailrace.state.ddl import CatalogEvent
+
+from .test_late_changes import T, World
+
+pytestmark = pytest.mark.unit
+
+NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.timezone.utc)
+
+
+class Clock(dt.datetime):
+    at = NOON
+
+    @classmethod
+    def now(cls, tz: Any = None) -> Any:
+        cls.at += dt.timedelta(seconds=1)
+        return cls.at
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
+    monkeypatch.setattr(rising, "datetime", Clock)
+    Clock.at = NOON
+    return Clock
+
+
+def test_a_change_that_comes_late_to_a_vendors_table_is_told(tmp_path: Path, clock: type[Clock]) -> None:
+    world = World(str(tmp_path))
+    world.files["a"] = {1, 10}
+    assert world.call("done", 99) == {} and world.reached == 10
+    clock.at -= dt.timedelta(hours=1)
+    world.files["b"] = {20}
+    assert world.call("done", 99) == {} and world.reached == 20
+    clock.at += dt.timedelta(hours=1)
+    world.files["c"] = {15}  # after the target has passed its place
+    assert world.call("done", 99) == {T: 1}
+
+
+def test_the_newest_decision_on_ddl_counts(tmp_path: Path, clock: type[Clock]) -> None:
+    path, key = str(tmp_path), ("s.t", "1", "add_column", 3)
+    ddl.decided(path, [(key, "apply")])
+    clock.at -= dt.timedelta(hours=1)
+    ddl.decided(path, [(key, "ignore")])
+    assert ddl.decisions(path) == {key: "ignore"}
+
+
+def test_events_of_an_idle_source_stay_in_order(tmp_path: Path, clock: type[Clock]) -> None:
+    path = str(tmp_path)
+    ddl.happened(path, [CatalogEvent("s.t", 7, "rename_table", "1", "s.u")])
+    clock.at -= dt.timedelta(hours=1)
+    ddl.happened(path, [CatalogEvent("s.t", 7, "rename_table", "1", "s.v")])
+    found = ddl.events(path)
+    assert ddl.wanted_names(found, {key: "apply" for _, key in ddl.keyed(found)}) == {"s.t": "s.v"}
