@@ -66,6 +66,15 @@ def images(
     return df.select(seq.alias(SEQ), oper.alias(OPER), *extra, *data)
 
 
+def shaped(rows: DataFrame, relation: Relation) -> DataFrame:
+    """Rows in a relation's columns and types; NULL in those that they do not have."""
+    from pyspark.sql import functions as F
+
+    have = set(rows.columns)
+    cells = [(c.name, col(c.name) if c.name in have else F.lit(None), c.type) for c in relation.columns]
+    return rows.select(*[value.cast(kind).alias(name) for name, value, kind in cells])
+
+
 def masked(changes: ChangeTable) -> dict[str, Column]:
     """`MASK` of change rows, to be asked for with them; nothing when all their images are whole."""
     name = changes.header("column_mask")

@@ -20,7 +20,7 @@ from ....model.types import spark_type
 from ...data_errors import Demands
 from ...fold import emptied, in_types
 from ...gone import gone
-from ...images import last_truncate, refused
+from ...images import last_truncate, refused, shaped
 from ...mapping.shared_rows import TargetPlace, as_there, own_rows
 from ...plan import Limits, Size, TableBatch, awkward, choose, choose_marks, is_local
 from ...tasks import TOO_LARGE, Parts
@@ -144,7 +144,7 @@ class DeltaTarget:
     def rows_there(self, relation: Relation, keys: DataFrame, *, reached: int | None = None) -> DataFrame:
         """The table's rows, in the relation's columns and types, as of the newest version that was no further
         than `reached`."""
-        return distributed.shaped(self._rows(relation.table, reached), relation)
+        return shaped(self._rows(relation.table, reached), relation)
 
     def _rows(self, name: str, reached: int | None) -> DataFrame:
         """A table's own rows, now or as of the newest version that was no further than a change number."""
