@@ -46,7 +46,7 @@ from .batch import PostgresBatch
 from .foreign_writes import Looked
 from .load import Load
 from .notes import Notes
-from .place import CONTROL, Place, locked, locked_or_none, session
+from .place import Place, locked, locked_or_none, session
 from .progress import Progress, Reached
 from .refused import refuses
 from .repairs import Repairs
@@ -65,7 +65,6 @@ class PostgresTarget:
         url: `postgresql://user@host:port/database`; `?schema=name` puts all tables into one schema, else they
             go into schemas named as the source's.
         task: under which name the progress stands.
-        control: the schema of the progress table and of staging tables; made when it is not there.
         memory_bytes: what one audited merge may hold in memory; batches that need more take more jobs.
             None: no limit.
         repairs: what is applied is no change of the source: its progress stays, and repairs have their own.
@@ -78,13 +77,12 @@ class PostgresTarget:
         url: str,
         *,
         task: str,
-        control: str = CONTROL,
         memory_bytes: int | None = 1 << 30,
         repairs: bool = False,
         places: Callable[[str], shared.TargetPlace] | None = None,
     ) -> None:
         self._spark, self._task = spark, task
-        self._place = Place.of(url, control)
+        self._place = Place.of(url)
         kind = Repairs if repairs else Progress
         self._progress = kind(self._place, task, places or shared.TargetPlace)
         self._notes = Notes(self._place, task)
