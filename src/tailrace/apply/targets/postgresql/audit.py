@@ -354,8 +354,7 @@ def merged_here(
     (row,) = found.to_pylist()
     done = outcome_of(row)
     if done == LOST and one.audit is None:
-        outcome = ApplyOutcome(version=row["version"])
-        return Audited(outcome, one.upto, dict.fromkeys("IUDT", 0), {}, None, None)
+        return Audited(ApplyOutcome(version=row["version"]), one.upto)
     return done if isinstance(done, Audited) else None
 
 
