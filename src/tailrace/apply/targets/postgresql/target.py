@@ -205,7 +205,7 @@ class PostgresTarget:
             raise UnsupportedError("a database has no versions", where=self._where(relation.table))
         if not relation.key:
             have = self.columns(relation.table)
-            query = f"SELECT {cells(relation.columns, have=have)} FROM {self.path(relation.table)} t"
+            query = f"SELECT {cells(relation.columns, have)} FROM {self.path(relation.table)} t"
             return staging.rows_of_query(self._spark, self._place, query, relation)
         return self._there(relation, keys, None)
 
