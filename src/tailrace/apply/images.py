@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..engine.columns import MASK, OPER, SEQ, WHY
-from ..errors import ApplyError
+from ..errors import ApplyError, TailraceError, from_spark
 from ..model.change import TRUNCATE, ChangeTable, Relation
 
 if TYPE_CHECKING:
@@ -119,3 +120,14 @@ def refused(error: BaseException, table: str) -> ApplyError | None:
         if found:
             return ApplyError(what, where=f"{table}, change_seq {rest[:35]}", hint=hint)
     return None
+
+
+@contextmanager
+def explaining(table: str, where: str) -> Iterator[None]:
+    """Has what fails on a table's changes come out as what it means; our own errors as they are."""
+    try:
+        yield
+    except TailraceError:
+        raise
+    except Exception as error:
+        raise refused(error, table) or from_spark(error, where=where) from error

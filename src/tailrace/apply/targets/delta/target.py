@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 
 from ....config.spread import cluster
-from ....errors import ConcurrentCommitError, TailraceError, from_spark
+from ....errors import ConcurrentCommitError, TailraceError
 from ....lake import delta as lake
 from ....model.change import Relation
 from ....model.types import spark_type
 from ...data_errors import Demands
 from ...fold import emptied, in_types
 from ...gone import gone
-from ...images import last_truncate, refused, shaped
+from ...images import explaining, last_truncate, shaped
 from ...mapping.shared_rows import TargetPlace, as_there, own_rows
 from ...plan import Limits, Size, TableBatch, awkward, choose, choose_marks, is_local
 from ...tasks import TOO_LARGE, Parts
@@ -192,14 +192,8 @@ class DeltaTarget:
     def apply(self, batch: TableBatch) -> ApplyOutcome:
         """Applies one batch by the cheapest plan, in one commit."""
         began = time.monotonic()
-        try:
-            with self._locks[self.path(batch.table)]:
-                done = self._apply(batch)
-        except TailraceError:
-            raise
-        except Exception as error:
-            known = refused(error, batch.table)
-            raise known or from_spark(error, where=f"apply {batch.table}") from error
+        with explaining(batch.table, f"apply {batch.table}"), self._locks[self.path(batch.table)]:
+            done = self._apply(batch)
         return replace(done, seconds=time.monotonic() - began)
 
     def audited(self, batch: TableBatch, audit: Audit, extras: Mapping[str, Column]) -> Audited | str | None:

@@ -12,8 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
-
 from ....config.lanes import lanes
 from ....engine.rules import Rules
 from ....errors import (
@@ -22,14 +20,13 @@ from ....errors import (
     TailraceError,
     TargetLostError,
     UnsupportedError,
-    from_spark,
 )
 from ....lake import delta as lake
 from ....model.change import Relation
 from ....sources.postgresql.connect import Session, quoted
 from ...data_errors import Demands
 from ...gone import gone
-from ...images import refused
+from ...images import explaining
 from ...mapping import shared_rows as shared
 from ...plan import Size, TableBatch
 from ...rule_columns import RULE
@@ -177,7 +174,7 @@ class PostgresTarget:
         """Makes rows all that the target has of a table, in one transaction."""
         table = relation.table
         stage = f"{staging.prefix(self._task, table)}load"
-        with self._writing(table, relation) as mine:
+        with self._writing(table) as mine:
             try:
                 return Load(mine, self._place, self._progress, stage, rule_columns).run(relation, rows, after)
             finally:
@@ -236,7 +233,7 @@ class PostgresTarget:
     def audited(self, batch: TableBatch, audit: Audit, extras: Mapping[str, Column]) -> Audited | str | None:
         """See `Audits`."""
         began, table = time.monotonic(), batch.table
-        with self._writing(table, batch.relation) as mine:
+        with self._writing(table) as mine:
             reached = self._progress.to_go_on(mine, table)
             if reached is None or not layout.same(reached.layout, batch.relation):
                 return None
@@ -270,25 +267,22 @@ class PostgresTarget:
 
     def _merged(self, one: TaskBatch) -> Audited | None:
         with lake.opened(one.changes) as changes:
-            return self._merged_here(one, changes)
-
-    def _merged_here(self, one: TaskBatch, changes: DeltaTable) -> Audited | None:
-        began = time.monotonic()
-        if (audit := audit_of(one, changes)) is None:
-            return None
-        with self._writing(one.table, one.relation) as mine:
-            reached = self._progress.to_go_on(mine, one.table)
-            if reached is None or not layout.same(reached.layout, one.layout or one.relation):
+            began = time.monotonic()
+            if (audit := audit_of(one, changes)) is None:
                 return None
-            if one.after < reached.upto < one.upto:
-                return None  # the key log is to be made good first
-            if refuses(mine, self._place, self.path(one.table), reached.layout):
-                return None
-            if audit.keylog is not None:
-                self._notes.prepare(mine)
-            done = merged_here(
-                self._place, self._task, self._progress, reached, one, changes, audit, self._memory
-            )
+            with self._writing(one.table) as mine:
+                reached = self._progress.to_go_on(mine, one.table)
+                if reached is None or not layout.same(reached.layout, one.layout or one.relation):
+                    return None
+                if one.after < reached.upto < one.upto:
+                    return None  # the key log is to be made good first
+                if refuses(mine, self._place, self.path(one.table), reached.layout):
+                    return None
+                if audit.keylog is not None:
+                    self._notes.prepare(mine)
+                done = merged_here(
+                    self._place, self._task, self._progress, reached, one, changes, audit, self._memory
+                )
         return done and replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
 
     def apply(self, batch: TableBatch) -> ApplyOutcome:
@@ -306,23 +300,17 @@ class PostgresTarget:
 
     def _applied(self, batch: TableBatch, note: tuple[str, int] | None) -> ApplyOutcome:
         began = time.monotonic()
-        with self._writing(batch.table, batch.relation) as mine:
+        with self._writing(batch.table) as mine:
             if note is not None:
                 self._notes.prepare(mine)
             done = self._apply(mine, batch, note)
         return replace(done, seconds=time.monotonic() - began)
 
     @contextmanager
-    def _writing(self, table: str, relation: Relation) -> Iterator[Session]:
+    def _writing(self, table: str) -> Iterator[Session]:
         """A connection that has the table for itself; what fails comes out as an error of ours."""
-        try:
-            with locked(self._place, self._task, table) as mine:
-                yield mine
-        except TailraceError:
-            raise
-        except Exception as error:
-            known = refused(error, table)
-            raise known or from_spark(error, where=self._where(table)) from error
+        with explaining(table, self._where(table)), locked(self._place, self._task, table) as mine:
+            yield mine
 
     def _apply(self, mine: Session, batch: TableBatch, note: tuple[str, int] | None) -> ApplyOutcome:
         """Begins anew when somebody else changes the batch's rows; who looked at them has to look anew."""
