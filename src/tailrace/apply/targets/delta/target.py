@@ -126,10 +126,6 @@ class DeltaTarget:
         """The newest version; -1 when there is no table."""
         return lake.version(self.path(relation.table))
 
-    def size(self, table: str) -> Size:
-        """Bytes and files in force, and whether there are deletion vectors."""
-        return size_of(DeltaTable(self.path(table)))
-
     def keys_there(
         self, relation: Relation, keys: DataFrame, *, living: str | None = None, reached: int | None = None
     ) -> DataFrame:

@@ -28,7 +28,7 @@ from ...data_errors import Demands
 from ...gone import gone
 from ...images import explaining
 from ...mapping import shared_rows as shared
-from ...plan import Size, TableBatch
+from ...plan import TableBatch
 from ...rule_columns import RULE
 from ...tasks import TOO_LARGE, Parts
 from ..audit import Audit, Audited
@@ -136,13 +136,6 @@ class PostgresTarget:
         with session(self._place, self._where(table)) as mine:
             found = self._progress.read(mine, table)
         return {c.name for c in found.layout.columns if c.kind == RULE} if found else set()
-
-    def size(self, table: str) -> Size:
-        """Bytes of the table with its indexes; its files are the server's own affair and count as one."""
-        with session(self._place, self._where(table)) as mine:
-            query = "SELECT pg_total_relation_size(%s::regclass)"
-            row = mine.execute(query, (self.path(table),)).fetchone()
-        return Size(int(row[0]) if row else 0, 1)
 
     def alter(self, table: str, before: Relation, after: Relation, *, dry_run: bool = False) -> None:
         """Changes the layout; makes the table when it does not exist.
