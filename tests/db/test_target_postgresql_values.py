@@ -104,7 +104,7 @@ def test_extreme_values_of_each_type(spark: SparkSession, database: str, target:
     columns = {f"c{k}": [*v, *[None] * (size - len(v))] for k, v in enumerate(TYPES.values())}
     kinds = {f"c{k}": kind for k, kind in enumerate(TYPES)}
     done = target.apply(typed_batch(spark, columns, kinds))
-    assert (done.inserted, target.size("x.types").files) == (size, 1)
+    assert done.inserted == size
     shown = []
     for name, kind in kinds.items():
         if kind == "date":

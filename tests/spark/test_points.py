@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from tailrace.apply.gate import Always
+from tailrace.apply.gate import Ordered
 from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.apply.mapped_snapshots import MappedSnapshotLoader, loaded
 from tailrace.apply.mapping.table_map import place_of, task_map
@@ -137,7 +137,8 @@ def test_a_mapped_baseline_is_loaded_once(spark: SparkSession, tmp_path: Path) -
     def life() -> None:
         root = str(Path(task.target_path("s.short")).parent)
         target = DeltaTarget(spark, root, app_id="t", places=lambda t: place_of(task_map(task, t)))
-        MappedSnapshotLoader.of(task, spark, target, Routes.of(task, spark)).refresh(baselines, Always())
+        gate = Ordered(task.orders_path, task.control_path("errors"), task.groups)
+        MappedSnapshotLoader.of(task, spark, target, Routes.of(task, spark)).refresh(baselines, gate)
 
     for point in LOADS:
         with ends(point):

@@ -20,8 +20,8 @@ from tailrace.model.change import Column, Relation
 pytestmark = pytest.mark.unit
 RELATION = Relation(1, "s", "t", "d", (Column("id", 1, "integer", "int4", "int", key=True),))
 WRITES: dict[str, Callable[[MagicMock, str], Any]] = {
-    "overwrite": lambda it, path: distributed.overwrite(it, path, 0, replaceWhere="site = 'eu'"),
-    "add": lambda it, path: distributed.add(it, path, 0),
+    "overwrite": lambda it, path: distributed.write(it, path, 0, "overwrite", replaceWhere="site = 'eu'"),
+    "add": lambda it, path: distributed.write(it, path, 0, "append"),
     "replace keys": lambda it, path: distributed.replace_keys(Folded(it, ()), path, 0, RELATION, "x", 1),
     "deletion vectors": lambda it, path: distributed.enable_vectors(it, path, 0),
     "merge": lambda it, path: distributed.merge(it, Folded(it, ()), path, 0, RELATION, "x", 1, pruned=False),

@@ -23,7 +23,7 @@ from ..state import totals
 from ..state.ledger import APPLIED_APP, AppliedTable, Stored
 from .backlog import Backlog
 from .cadence import Cadence
-from .gate import Always, Gate
+from .gate import Gate
 from .known import TableHistory
 from .mapped_snapshots import MappedSnapshotLoader
 from .reach import Reach
@@ -57,7 +57,7 @@ class Applier:
         max_bytes: int = 1 << 62,
         parallel: int,
         need_baseline: bool,
-        gate: Gate | None = None,
+        gate: Gate,
         rules: TaskRules | None = None,
         routes: Routes | None = None,
         loads: MappedSnapshotLoader | None = None,
@@ -65,7 +65,7 @@ class Applier:
     ) -> None:
         self._paths, self._loads = paths, loads
         self._most, self._need_baseline = (max_changes, max_bytes), need_baseline
-        self._gate = gate or Always()
+        self._gate = gate
         self._lock = threading.Lock()
         self._known = TableHistory(paths)
         self._reach = Reach(target, rules, self._known)

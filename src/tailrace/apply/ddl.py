@@ -130,7 +130,7 @@ def followed(target: Relation, after: Relation, decided: Sequence[tuple[Ddl, str
         if {("widen", c.attnum), ("retype", c.attnum)} & applied:
             mine = replace(mine, type=c.type, kind=c.kind, source_type=c.source_type)
         made.append(replace(mine, key=c.key if rekeyed else mine.key))
-    kept = [c for n, c in have.items() if ("drop", n) in ignored or _kept(n, target, after, decided)]
+    kept = [c for n, c in have.items() if ("drop", n) in ignored or _kept(n, after, decided)]
     made += [replace(c, key=c.key and not rekeyed) for c in kept]
     _refuse_no_columns(target, made)
     if rekeyed:
@@ -165,7 +165,7 @@ def _refuse_lost_key(after: Relation, there: Collection[int]) -> None:
         )
 
 
-def _kept(number: int, target: Relation, after: Relation, decided: Sequence[tuple[Ddl, str]]) -> bool:
+def _kept(number: int, after: Relation, decided: Sequence[tuple[Ddl, str]]) -> bool:
     """Whether a column that the source lost earlier is still to stay."""
     gone = number not in {c.attnum for c in after.columns}
     return gone and ("drop", number) not in {(d.kind, d.attnum) for d, _ in decided}

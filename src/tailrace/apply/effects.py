@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from ..engine.columns import WHY
 from ..engine.rules import SOFT_COLUMN, Rules
-from ..errors import ConfigError, TailraceError, from_spark
+from ..errors import ConfigError
 from ..model import mask
 from ..model.change import BEFORE, DELETE, INSERT, PREFIX, UPDATE, ChangeTable, Relation
-from .images import col, refused
+from .images import col
 from .plan import SPECIAL
 from .rule_columns import ARCHIVE, added_by, rule_column
 from .targets.base import Target
@@ -137,10 +137,3 @@ def other_mode(have: Mapping[str, str], added: Collection[str], rules: Rules) ->
 def _say(setting: str, value: str) -> str:
     option = f"--{setting.replace('_', '-')} {value}"
     return f"`{setting}: {value}` in the task file, `{option}` with `tailrace apply`"
-
-
-def explained(error: Exception, changes: ChangeTable) -> Exception:
-    """What a failed batch is reported as: our own errors as they are, others with what they mean."""
-    if isinstance(error, TailraceError):
-        return error
-    return refused(error, changes.name) or from_spark(error, where=f"apply {changes.name}")

@@ -64,6 +64,10 @@ class Expected:
                 found[kind] += many
         return found
 
+    def counted(self, rules: Rules, before: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+        """Kind -> conflicts logged before the batch, and with it, of the kinds that have a limit."""
+        return {k: (before.get(k, 0), before.get(k, 0) + n) for k, n in self.logged(rules).items()}
+
     def ends(self, rules: Rules, counted: Mapping[str, int]) -> Ends | None:
         """The change before which the batch ends by its policies, or because a limit is passed; None: it does
         not.

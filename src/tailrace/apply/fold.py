@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..engine.columns import ADD, HAVE, KEPT, LEFT, OP, OPER, TAKE
 from ..model.change import BEFORE, DELETE, TRUNCATE, Relation
-from .images import col, images, masked, ordinals, since
+from .images import col, images, masked, ordinals, shaped, since
 from .plan import UNKNOWN, Folded, TableBatch
 from .shards import ShardTask, small, theirs
 
@@ -68,17 +68,11 @@ def fold(
 
 def _moved(rows: DataFrame, batch: TableBatch, there: Rows) -> DataFrame:
     """The target's rows under old keys: they give what images of key changes lack."""
-    from pyspark.sql import functions as F
-
     relation = batch.relation
     keys = rows.where(col(OPER) == BEFORE).select(*map(col, relation.key))
-    found = there(keys)
-    have = set(found.columns)
-    cells = [
-        (col(c.name) if c.name in have else F.lit(None)).cast(c.type).alias(c.name) for c in relation.columns
-    ]
+    found = shaped(there(keys), relation)
     keys = keys if batch.counts == UNKNOWN else small(keys, sum(batch.counts.values()))
-    return theirs(found.select(*cells).join(keys, relation.key, "left_semi"))
+    return theirs(found.join(keys, relation.key, "left_semi"))
 
 
 def copies(there: DataFrame | None, folded: Folded, names: list[str]) -> DataFrame:

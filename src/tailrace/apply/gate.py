@@ -61,42 +61,6 @@ class Gate(Protocol):
         exact one."""
 
 
-class Always:
-    """Every table, always; each error ends the task."""
-
-    def begin(self) -> None:
-        """Nothing to say."""
-
-    def end(self) -> None:
-        """Nothing to note."""
-
-    def refresh(self, baselines: Mapping[str, Baseline]) -> None:
-        """Nothing to take in."""
-
-    def open(self, table: str) -> bool:
-        """Yes."""
-        return True
-
-    def moving(self, table: str) -> bool:
-        """No."""
-        return False
-
-    def superseded(self, table: str) -> bool:
-        """No."""
-        return False
-
-    def went(self, table: str) -> None:
-        """Nothing to note."""
-
-    def failed(self, table: str, error: TailraceError) -> None:
-        """Raises the error."""
-        raise error
-
-    def unclear(self, table: str, why: str) -> bool:
-        """No: there is nobody to take one."""
-        return False
-
-
 class Ordered:
     """The gate of a task.
 
@@ -215,7 +179,7 @@ class Ordered:
             raise error  # whatever the table is
         name, state = group_of(self._groups, table), self._states.get(table, TableControl(table))
         if isinstance(error, BaselineNeededError) and (name is not None or state.wanted):
-            self._needs_baseline(table, error, name, state)
+            self._needs_baseline(table, error, state)
             return
         if name is None:
             raise error
@@ -251,9 +215,7 @@ class Ordered:
         tables.resync(self._path, table, why, exact=True)
         return True
 
-    def _needs_baseline(
-        self, table: str, error: TailraceError, name: str | None, state: TableControl
-    ) -> None:
+    def _needs_baseline(self, table: str, error: TailraceError, state: TableControl) -> None:
         if state.wanted:  # it is on its way
             self._stuck[table] = self._baselines[table].number if table in self._baselines else 0
             self._forget(table)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..engine.columns import MASK, OPER, SEQ, WHY
-from ..errors import ApplyError
+from ..errors import ApplyError, TailraceError, from_spark
 from ..model.change import TRUNCATE, ChangeTable, Relation
 
 if TYPE_CHECKING:
@@ -66,6 +67,15 @@ def images(
     return df.select(seq.alias(SEQ), oper.alias(OPER), *extra, *data)
 
 
+def shaped(rows: DataFrame, relation: Relation) -> DataFrame:
+    """Rows in a relation's columns and types; NULL in those that they do not have."""
+    from pyspark.sql import functions as F
+
+    have = set(rows.columns)
+    cells = [(c.name, col(c.name) if c.name in have else F.lit(None), c.type) for c in relation.columns]
+    return rows.select(*[value.cast(kind).alias(name) for name, value, kind in cells])
+
+
 def masked(changes: ChangeTable) -> dict[str, Column]:
     """`MASK` of change rows, to be asked for with them; nothing when all their images are whole."""
     name = changes.header("column_mask")
@@ -110,3 +120,14 @@ def refused(error: BaseException, table: str) -> ApplyError | None:
         if found:
             return ApplyError(what, where=f"{table}, change_seq {rest[:35]}", hint=hint)
     return None
+
+
+@contextmanager
+def explaining(table: str, where: str) -> Iterator[None]:
+    """Has what fails on a table's changes come out as what it means; our own errors as they are."""
+    try:
+        yield
+    except TailraceError:
+        raise
+    except Exception as error:
+        raise refused(error, table) or from_spark(error, where=where) from error

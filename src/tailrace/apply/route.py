@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from ..errors import ApplyError
 from ..lake import log
@@ -27,6 +27,7 @@ from .mapping.prepare import Prepared, prepare
 from .mapping.table_map import TableMap, task_map
 from .mapping.value_errors import value_error
 from .one_route import Route
+from .segment import Segment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,25 +35,6 @@ if TYPE_CHECKING:
     from ..config.task import Task
 
 logger = logging.getLogger(__name__)
-
-
-class SegmentBounds(Protocol):
-    """Where a segment of a table's changes begins and ends, as the applier cuts them."""
-
-    @property
-    def after(self) -> int:
-        """The change number before the first."""
-
-    @property
-    def upto(self) -> int:
-        """The last change number."""
-
-    @property
-    def relation(self) -> Relation:
-        """The source's layout."""
-
-
-SegmentT = TypeVar("SegmentT", bound=SegmentBounds)
 
 
 @dataclass(frozen=True)
@@ -166,11 +148,11 @@ class Routes:
     def follow(
         self,
         table: str,
-        spans: Sequence[SegmentT],
+        spans: Sequence[Segment],
         history: Sequence[log.Layout],
         baseline: Baseline | None,
         reached: int,
-    ) -> tuple[list[tuple[SegmentT, Route]], Halt | None]:
+    ) -> tuple[list[tuple[Segment, Route]], Halt | None]:
         """The stretches of a table's changes with their routes, up to a DDL that apply ends before."""
         found = self.layouts(table, history, baseline, reached, spans[-1].upto if spans else reached)
         end = found.halt.number if found.halt else None

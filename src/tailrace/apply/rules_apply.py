@@ -22,7 +22,7 @@ from .apply_result import ApplyResult, result_of
 from .constraint_check import ConstraintCheck, anew
 from .expect import Ends, Expected, added, expect
 from .gone import gone
-from .images import col
+from .images import col, explaining
 from .keylog.change_range import ChangeRange
 from .keylog.exceptions import AT_CHANGE, Exceptions, Holds, Suspensions
 from .keylog.key_log import KeyLog
@@ -343,9 +343,5 @@ class RulesApply:
         return self._target.progress(name)
 
     def _guarded(self, changes: ChangeTable, work: Callable[[], _T]) -> _T:
-        try:
+        with explaining(changes.name, f"apply {changes.name}"):
             return anew(work)
-        except Exception as error:
-            if (made := effects.explained(error, changes)) is error:
-                raise
-            raise made from error

@@ -84,7 +84,7 @@ class RulesWriter:
         header = header_of(fields_of(changes), changes.df.columns, changes.key, one)
         task = LogTask(kept.path, kept.rows_schema, header, rules, exceptions=kept)
         files = write(changes, expected, task, counts=False)
-        counts = {k: (before.get(k, 0), before.get(k, 0) + n) for k, n in expected.logged(rules).items()}
+        counts = expected.counted(rules, before)
         kept.keep(files, batch.table, batch.found.upto, after=batch.after, counts=counts)
 
 

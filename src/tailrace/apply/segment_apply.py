@@ -117,8 +117,8 @@ class SegmentApply:
 
     def _batch(self, changes: ChangeTable, upto: int, counts: Mapping[str, int]) -> TableBatch:
         one = self.segment
-        found = TableBatch(self.table, one.relation, changes, upto, dict(counts), one.tolerant)
-        return replace(found, based=bool(self.baseline))
+        based = bool(self.baseline)
+        return TableBatch(self.table, one.relation, changes, upto, dict(counts), one.tolerant, based=based)
 
 
 def applied(table: str, done: ApplyResult) -> AppliedTable:

@@ -23,7 +23,7 @@ from ..state import ledger, streams
 from ..state.ledger import APPLIED_APP
 from .applied_places import applied_places
 from .target_rights import rights_findings
-from .targets.postgresql.place import SCHEMES, UNICODE, Place, answered, session
+from .targets.postgresql.place import SCHEMES, UNICODE, Place, answered, holds, session
 from .targets.postgresql.progress import TABLE
 
 _ELSE = (
@@ -150,8 +150,7 @@ def _is_source(task: Task, mine: pg_source.Session) -> bool:
     with pg_source.connect(url) as other, other.transaction(), mine.transaction():
         with pg_source.asking(address(url)):
             other.execute("SELECT pg_advisory_xact_lock(%s)", (number,))
-        row = mine.execute("SELECT pg_try_advisory_xact_lock(%s)", (number,)).fetchone()
-    return not (row and row[0])
+        return not holds(mine, "SELECT pg_try_advisory_xact_lock(%s)", (number,))
 
 
 def _was_source(task: Task, mine: pg_source.Session) -> bool:

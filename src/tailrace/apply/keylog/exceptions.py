@@ -105,8 +105,8 @@ class Exceptions:
         table: str,
         upto: int,
         *,
-        after: int = -1,
-        counts: Mapping[str, tuple[int, int]] | None = None,
+        after: int,
+        counts: Mapping[str, tuple[int, int]],
     ) -> None:
         """Adds parts made of `made`. `counts`: kind -> conflicts before the batch, which begins after the
         change `after`, and with it."""
@@ -122,8 +122,8 @@ class Exceptions:
         table: str,
         upto: int,
         *,
-        after: int = -1,
-        counts: Mapping[str, tuple[int, int]] | None = None,
+        after: int,
+        counts: Mapping[str, tuple[int, int]],
     ) -> None:
         """The same with rows, of the columns in `rows_schema`; runs in tasks too."""
         if self.reached(table) >= upto:
@@ -168,13 +168,13 @@ class Exceptions:
         return pa.schema([*[(n, pa.int64()) for n in numbers], *[(n, pa.string()) for n in texts]])
 
     def _progress(
-        self, table: str, upto: int, after: int, counts: Mapping[str, tuple[int, int]] | None
+        self, table: str, upto: int, after: int, counts: Mapping[str, tuple[int, int]]
     ) -> dict[str, int]:
         mine = self._name(table)
         progress = {mine: upto}
         if counts:
             progress[f"{mine}/after"] = after + 1
-        for kind, (before, now) in (counts or {}).items():
+        for kind, (before, now) in counts.items():
             progress |= {f"{mine}/{kind}/before": before, f"{mine}/{kind}": now}
         return progress
 
@@ -193,10 +193,7 @@ class Holds(Protocol):
 
     def newest(self, table: str) -> int | None:
         """The number of a table's newest suspension for a conflict, which may be over; 0: it had none; None:
-        they have no numbers, and `resume` sees to the counts."""
-
-    def resume(self, table: str) -> bool:
-        """Takes a table's suspension away; gives whether it had one."""
+        they have no numbers, and `Suspensions.resume` sees to the counts."""
 
 
 class Suspensions:
@@ -261,8 +258,3 @@ class Orders:
         """The number of the newest order that suspends the table for a conflict."""
         mine = (o for o in orders.read(self._path) if o.table == table and o.action == orders.SUSPEND)
         return max((o.number for o in mine if o.why.partition(AT_CHANGE)[0] in CONFLICTS), default=0)
-
-    def resume(self, table: str) -> bool:
-        """Orders the table's changes to be applied again."""
-        orders.give(self._path, orders.RESUME, [table], why="", who="apply")
-        return True

@@ -14,6 +14,8 @@ as it may be about a row that is here. Source: spec/sqdr.md §6.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 from ...model import mask
@@ -100,9 +102,7 @@ def _match(changes: ChangeTable, where: Expression) -> Column:
     if masks not in changes.df.columns or not where.needs:
         return found
     there = col(masks).isNull()
-    known = F.lit(True)
-    for bit in mask.bits(col(masks), [changes.ordinal(n) for n in where.needs]):
-        known &= bit
+    known = reduce(and_, mask.bits(col(masks), [changes.ordinal(n) for n in where.needs]))
     refused = F.raise_error(F.concat(F.lit(UNKNOWN_MATCH), seq)).cast("boolean")
     return F.when(there | known, found).when(oper.isin(UPDATE, INSERT), refused)
 
@@ -119,11 +119,6 @@ def _renamed(changes: ChangeTable, df: DataFrame) -> ChangeTable:
         operation = col(header("operation"))
         changed = becomes != col(header("change_oper"))
         made[header("operation")] = F.when(changed, words[becomes]).otherwise(operation)
-    names = [n for n in changes.df.columns if n != header(LEFT)]
-    left = col(_LEFT).alias(header(LEFT))
-    if header(LEFT) in changes.df.columns:
-        made[header(LEFT)], names, last = col(_LEFT), list(changes.df.columns), []
-    else:
-        last = [left]
-    selected = df.select(*[made.get(n, col(n)).alias(n) for n in names], *last)
-    return replace(changes, df=selected)
+    made[header(LEFT)] = col(_LEFT)
+    names = dict.fromkeys([*changes.df.columns, header(LEFT)])
+    return replace(changes, df=df.select(*[made.get(n, col(n)).alias(n) for n in names]))

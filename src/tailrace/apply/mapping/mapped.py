@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import and_, or_
 from typing import TYPE_CHECKING
 
 from ...model import mask
-from ...model.change import INSERT, PREFIX, ChangeTable
+from ...model.change import INSERT, ChangeTable
 from ..images import UNKNOWN_VALUE, col
 from ..plan import UNKNOWN
 from .criteria import matching
@@ -33,7 +35,7 @@ def mapped(changes: ChangeTable, made: Prepared, counts: Mapping[str, int] = UNK
     if made.where is not None:
         small = counts is not UNKNOWN and sum(counts.values()) <= _SMALL
         changes = matching(changes, made.where, small=small)
-    headers = [PREFIX + h if changes.prefix == PREFIX else changes.header(h) for h in changes.headers]
+    headers = [changes.header(h) for h in changes.headers]
     names = [p.column.name for p in made.parts]
     new = {name: len(headers) + i for i, name in enumerate(names)}
     values = []
@@ -96,9 +98,7 @@ def _value(part: MappedColumn, changes: ChangeTable) -> Column:
     if len(part.needs) == 1:
         return F.when(all_there, value)
     # What an old image leaves out nobody reads; of a new one, the part that is there may have changed.
-    some = F.lit(False)
-    for need, bit in zip(part.needs, there, strict=True):
-        some |= bit if need not in changes.key else F.lit(False)
+    some = _any([bit for need, bit in zip(part.needs, there, strict=True) if need not in changes.key])
     seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
     refuse = F.raise_error(F.concat(F.lit(UNKNOWN_VALUE), seq)).cast(part.column.type)
     return F.when(all_there, value).when(some & oper.isin("U", "I"), refuse)
@@ -111,19 +111,13 @@ def _bits(changes: ChangeTable, header: str, names: Sequence[str]) -> list[Colum
 def _all(bits: Sequence[Column]) -> Column:
     from pyspark.sql import functions as F
 
-    found = F.lit(True)
-    for bit in bits:
-        found &= bit
-    return found
+    return reduce(and_, bits, F.lit(True))
 
 
 def _any(bits: Sequence[Column]) -> Column:
     from pyspark.sql import functions as F
 
-    found = F.lit(False)
-    for bit in bits:
-        found |= bit
-    return found
+    return reduce(or_, bits, F.lit(False))
 
 
 def _carried(changes: ChangeTable, made: Prepared, new: Mapping[str, int]) -> Column:

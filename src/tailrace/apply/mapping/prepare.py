@@ -56,11 +56,6 @@ class Prepared:
     where: Expression | None = None
 
     @property
-    def partition(self) -> dict[str, str]:
-        """The constant columns of the target's key: what tells this source's rows from others'."""
-        return {p.column.name: p.constant for p in self.parts if p.column.key and p.constant is not None}
-
-    @property
     def moves_keys(self) -> bool:
         """Whether an update that leaves the source's key alone may change the target's."""
         read = {n for p in self.parts if p.column.key for n in p.needs}

@@ -90,10 +90,10 @@ class Audited:
 
     outcome: ApplyOutcome
     upto: int
-    counts: Mapping[str, int]
-    tally: Mapping[str, tuple[int, str]]
-    ends: tuple[str, str, str] | None
-    part: lake.AddedFile | None
+    counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys("IUDT", 0))
+    tally: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    ends: tuple[str, str, str] | None = None
+    part: lake.AddedFile | None = None
     why: str | None = None
     logged: pa.Table | None = None
 
@@ -140,7 +140,7 @@ def merge_audited(df: DataFrame, task: Work, upto: int, nothing: Callable[[], Ap
     """
     found = run(df.coalesce(1), task)
     if not found:  # Spark runs no task for rows it knows to be none
-        return Audited(nothing(), upto, dict.fromkeys("IUDT", 0), {}, None, None)
+        return Audited(nothing(), upto)
     return outcome_of(found[0])
 
 

@@ -26,6 +26,7 @@ from ...errors import ApplyError
 from ...lake import delta as lake
 from ...model import mask
 from ...model.change import DELETE, INSERT, PREFIX, UPDATE
+from ..expect import Expected
 from ..keylog.change_range import ChangeRange
 from ..keylog.outbox import note_of
 from ..whole_rows import refuse
@@ -118,7 +119,7 @@ class BatchAuditor:
             audit.exceptions.take_back(audit.table, audit.after, audit.counted)
         if len(aside := self._batch.aside()):
             rows = logged(self._batch, audit.header, audit.exceptions.rows_schema, aside, _now())
-            counts = self._counts(self._batch)
+            counts = Expected(tally=self._batch.odd).counted(audit.rules, audit.counted)
             audit.exceptions.keep_rows(rows, audit.table, self.upto, after=audit.after, counts=counts)
 
     def _refuse_unknown(self, batch: Batch) -> None:
@@ -129,16 +130,6 @@ class BatchAuditor:
                     where=f"{self._audit.table}, change_seq {seq}",
                     hint="`tailrace inspect` shows the operations of the table",
                 )
-
-    def _counts(self, batch: Batch) -> dict[str, tuple[int, int]]:
-        """Kind -> conflicts before the batch, and with it, of the kinds that have a limit."""
-        rules, counted = self._audit.rules, self._audit.counted
-        found = {kind: (counted.get(kind, 0), counted.get(kind, 0)) for kind in rules.limits}
-        for situation, (many, _) in batch.odd.items():
-            if (kind := rules.outcome(situation).conflict) in found:
-                before, now = found[kind]
-                found[kind] = before, now + many
-        return found
 
     def _log(self, batch: Batch) -> list[lake.AddedFile] | pa.Table:
         if (log := self._audit.keylog) is None:

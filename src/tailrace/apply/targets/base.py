@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ...model.change import Relation
 from ..data_errors import Demands
-from ..plan import Size, TableBatch
+from ..plan import TableBatch
 from ..tasks import Parts
 from .outcome import ApplyOutcome
 
@@ -114,9 +114,6 @@ class Target(Protocol):
 
     def demands(self, table: str) -> Demands:
         """What the table asks of rows that a target cannot be given at all otherwise."""
-
-    def size(self, table: str) -> Size:
-        """Bytes and files in force."""
 
     def maintain(self, table: str, small_files: int, vacuum_after: float) -> None:
         """Joins files once there are that many small ones, and drops files that no version within

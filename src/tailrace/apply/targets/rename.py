@@ -90,11 +90,10 @@ class DatabaseMover:
 
     def there(self, name: str) -> bool:
         """Whether the database has a relation of that name."""
-        from .postgresql.place import session
+        from .postgresql.place import exists, session
 
         with session(self.place, self.place.label) as on:
-            found = on.execute("SELECT to_regclass(%s) IS NOT NULL", (self.place.target(name),)).fetchone()
-        return bool(found and found[0])
+            return exists(on, self.place.target(name))
 
     def same(self, one: str, other: str) -> bool:
         """All tables may be in one schema."""

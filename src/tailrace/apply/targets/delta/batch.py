@@ -99,8 +99,8 @@ class DeltaBatch:
         rows, done = self._left(plan)
         progress = {"txnAppId": self.app, "txnVersion": str(self.batch.upto)}
         reach("delta.distributed")
-        write = distributed.add if plan == "append" else distributed.overwrite
-        write(rows, self.path, self.table.version(), **progress)
+        mode = "append" if plan == "append" else "overwrite"
+        distributed.write(rows, self.path, self.table.version(), mode, **progress)
         now = DeltaTable(self.path)
         if done is None:
             written = int(now.history(1)[0].get("operationMetrics", {}).get("numOutputRows", 0))

@@ -8,6 +8,7 @@ options, only settings of its session; so it runs in a session of its own, next 
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -124,20 +125,15 @@ def naming_conflicts(path: str, version: int) -> Iterator[None]:
         raise ConcurrentCommitError.at(path, version) from error
 
 
-def overwrite(rows: DataFrame, path: str, version: int, **options: str) -> None:
-    """Spark's overwrite, of what `options` say (`replaceUsing`, `replaceWhere`), on that version alone.
+def write(rows: DataFrame, path: str, version: int, mode: str, **options: str) -> None:
+    """Spark's append to that version alone, or its overwrite, of what `options` say (`replaceUsing`,
+    `replaceWhere`).
 
     Raises:
         ConcurrentCommitError: somebody else committed since.
     """
     with naming_conflicts(path, version):
-        unmoved(rows, path, version).write.format("delta").mode("overwrite").options(**options).save(path)
-
-
-def add(rows: DataFrame, path: str, version: int, **options: str) -> None:
-    """Spark's append to that version alone; raises as `overwrite`."""
-    with naming_conflicts(path, version):
-        unmoved(rows, path, version).write.format("delta").mode("append").options(**options).save(path)
+        unmoved(rows, path, version).write.format("delta").mode(mode).options(**options).save(path)
 
 
 def replace_keys(
@@ -146,7 +142,7 @@ def replace_keys(
     """Rows of full images replace those of their keys. The caller knows that there are no deletes."""
     rows = folded.df.select(*[col(c.name) for c in relation.columns])
     progress = {"txnAppId": app_id, "txnVersion": str(upto)}
-    overwrite(rows, path, version, replaceUsing=",".join(relation.key), **progress)
+    write(rows, path, version, "overwrite", replaceUsing=",".join(relation.key), **progress)
     table = DeltaTable(path)
     metrics = table.history(1)[0].get("operationMetrics", {})
     replaced = int(metrics.get("numDeletedRows", 0))
@@ -236,18 +232,9 @@ def rows_of(spark: SparkSession, path: str, table: DeltaTable) -> DataFrame:
 
     if has_vectors(table) or table.metadata().partition_columns:
         return spark.read.format("delta").option("versionAsOf", table.version()).load(path)
-    shape = StructType.fromJson(_json(table.schema().to_json()))
+    shape = StructType.fromJson(json.loads(table.schema().to_json()))
     files = table.file_uris()
     return spark.read.schema(shape).parquet(*files) if files else spark.createDataFrame([], shape)
-
-
-def shaped(rows: DataFrame, relation: Relation) -> DataFrame:
-    """Rows in a relation's columns and types; NULL in those that they do not have."""
-    from pyspark.sql import functions as F
-
-    have = set(rows.columns)
-    cells = [(c.name, col(c.name) if c.name in have else F.lit(None), c.type) for c in relation.columns]
-    return rows.select(*[value.cast(kind).alias(name) for name, value, kind in cells])
 
 
 def keys_of(rows: DataFrame, relation: Relation, living: str | None) -> DataFrame:
@@ -285,10 +272,3 @@ def _no_further(path: str, app_id: str, reached: int) -> DeltaTable | None:
 def has_vectors(table: DeltaTable) -> bool:
     """Whether the table may have deletion vectors."""
     return "deletionVectors" in (table.protocol().writer_features or [])
-
-
-def _json(text: str) -> dict[str, object]:
-    import json
-
-    found: dict[str, object] = json.loads(text)
-    return found

@@ -125,8 +125,7 @@ class InPlace:
             return None  # a job of its own looks anew
         if done is None:
             return None
-        done = replace(done, seconds=time.monotonic() - began)
-        return Audited(done, one.upto, dict.fromkeys("IUDT", 0), {}, None, None)
+        return Audited(replace(done, seconds=time.monotonic() - began), one.upto)
 
     def _merged(self, one: TaskBatch, changes: DeltaTable, table: DeltaTable) -> ApplyOutcome | None:
         there = cluster(self.spark)

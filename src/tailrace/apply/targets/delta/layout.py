@@ -29,7 +29,7 @@ from ..retype import refuse_new_key, refuse_retype
 from . import distributed
 from .layout_mark import has_mark, mark
 from .reshape import parts
-from .size import INVARIANT, refuse
+from .size import INVARIANT, actions, refuse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -159,7 +159,7 @@ def _demanding(table: DeltaTable, before: Relation, after: Relation) -> pa.Schem
 def maintain_distributed(spark: SparkSession, path: str, small_files: int, vacuum_after: float) -> None:
     """The same by Spark, which knows deletion vectors; it writes its log checkpoints by itself."""
     guards.check()
-    sizes = pa.table(DeltaTable(path).get_add_actions(flatten=True))["size_bytes"].to_pylist()
+    sizes = actions(DeltaTable(path))["size_bytes"].to_pylist()
     mine = distributed.merge_session(spark)
     if sum(size < lake.SMALL_FILE for size in sizes) >= max(small_files, 2):
         mine.sql(f"OPTIMIZE delta.{quote(path)}").collect()

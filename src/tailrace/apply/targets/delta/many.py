@@ -134,8 +134,7 @@ def merge_many(
             continue
         done = outcome_of(row)
         if done == LOST and one.audit is None:
-            outcome = ApplyOutcome(version=row["version"], plan="task_local")
-            done = Audited(outcome, one.upto, dict.fromkeys("IUDT", 0), {}, None, None)
+            done = Audited(ApplyOutcome(version=row["version"]), one.upto)
         if isinstance(done, Audited):
             seconds, plan = row["took_us"] / 1e6, "append" if one.adds else "task_local"
             done = replace(done, outcome=replace(done.outcome, plan=plan, seconds=seconds))

@@ -29,6 +29,7 @@ from ....lake import guards
 from ....lake.failpoints import reach
 from ..outcome import ApplyOutcome
 from .files import BATCH, NONE, SMALL, TargetFiles, TargetPiece, beside, edges
+from .size import actions
 
 if TYPE_CHECKING:
     from ..auditor import BatchAuditor
@@ -47,7 +48,7 @@ class Rewrite:
         memory_bytes: int | None,
         auditor: BatchAuditor | None = None,
     ) -> None:
-        self._table, self._path, self._auditor = table, path, auditor
+        self._table, self._auditor = table, auditor
         self._lanes = cores()
         # The changes may take half of the memory; a batch being copied is there about three times.
         share = BATCH if memory_bytes is None else memory_bytes // 2 // self._lanes // 3
@@ -59,7 +60,7 @@ class Rewrite:
     ) -> ApplyOutcome | None:
         """Merges and commits; None, and nothing is written, when that would write more than `most` bytes of
         files anew."""
-        every = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        every = actions(self._table).to_pylist()
         blind = self._auditor is not None and self._auditor.blind
         files = [f for f in every if not blind and self._files.may_touch(*edges(f, self._source.known_by[0]))]
         size = self._source.rows.nbytes + sum(f["size_bytes"] for f in files)

@@ -156,7 +156,7 @@ def _load_by_spark(
         cells = [col(n) if n in have else F.lit(None).cast(kind).alias(n) for n, kind in kinds.items()]
         whole = rows.select(*cells)
         try:
-            distributed.overwrite(whole, path, now.version(), replaceWhere=where)
+            distributed.write(whole, path, now.version(), "overwrite", replaceWhere=where)
         except ConcurrentCommitError:
             return None
         return True

@@ -147,10 +147,10 @@ class StagedChanges:
     partial: bool
     files: tuple[str, ...] = ()
 
-    @staticmethod
-    def extra(*, folded: bool, partial: bool) -> list[str]:
+    @property
+    def extra(self) -> list[str]:
         """The columns that changes have in addition to the data columns."""
-        return [OP, *([KEPT] if partial else [])] if folded else [SEQ, OPER]
+        return [OP, *([KEPT] if self.partial else [])] if self.folded else [SEQ, OPER]
 
     def keys(self) -> Source:
         """All changes with their keys alone: to look rows up."""
@@ -159,7 +159,7 @@ class StagedChanges:
 
     def rows(self, wanted: Places) -> Source:
         """Some changes with all of their columns, by their numbers, which rise."""
-        names = [*self.extra(folded=self.folded, partial=self.partial), *self.schema.names]
+        names = [*self.extra, *self.schema.names]
         found, begin = [], 0
         for table in self._tables(names):
             low, high = np.searchsorted(wanted, [begin, begin + table.num_rows])
@@ -183,8 +183,7 @@ class StagedChanges:
 def stage(changes: DataFrame, staged: StagedChanges, most: int | None) -> StagedChanges | None:
     """Writes changes (the columns of `StagedChanges.extra`, then the data columns) to files of `staged`,
     which has none yet; None when they take more than `most` bytes of memory."""
-    names = StagedChanges.extra(folded=staged.folded, partial=staged.partial)
-    extra = [pa.field(n, pa.string()) for n in names]
+    extra = [pa.field(n, pa.string()) for n in staged.extra]
     task = StageChanges(staged, pa.schema([*extra, *staged.schema]))
     found = mapped(changes.select(*map(col, task.schema.names)), task, STAGED).collect()
     if most is not None and sum(r["bytes"] for r in found) > most:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 
 from ....config.spread import cluster
-from ....errors import ConcurrentCommitError, TailraceError, from_spark
+from ....errors import ConcurrentCommitError, TailraceError
 from ....lake import delta as lake
 from ....model.change import Relation
 from ....model.types import spark_type
 from ...data_errors import Demands
 from ...fold import emptied, in_types
 from ...gone import gone
-from ...images import last_truncate, refused
+from ...images import explaining, last_truncate, shaped
 from ...mapping.shared_rows import TargetPlace, as_there, own_rows
 from ...plan import Limits, Size, TableBatch, awkward, choose, choose_marks, is_local
 from ...tasks import TOO_LARGE, Parts
@@ -126,10 +126,6 @@ class DeltaTarget:
         """The newest version; -1 when there is no table."""
         return lake.version(self.path(relation.table))
 
-    def size(self, table: str) -> Size:
-        """Bytes and files in force, and whether there are deletion vectors."""
-        return size_of(DeltaTable(self.path(table)))
-
     def keys_there(
         self, relation: Relation, keys: DataFrame, *, living: str | None = None, reached: int | None = None
     ) -> DataFrame:
@@ -144,7 +140,7 @@ class DeltaTarget:
     def rows_there(self, relation: Relation, keys: DataFrame, *, reached: int | None = None) -> DataFrame:
         """The table's rows, in the relation's columns and types, as of the newest version that was no further
         than `reached`."""
-        return distributed.shaped(self._rows(relation.table, reached), relation)
+        return shaped(self._rows(relation.table, reached), relation)
 
     def _rows(self, name: str, reached: int | None) -> DataFrame:
         """A table's own rows, now or as of the newest version that was no further than a change number."""
@@ -192,14 +188,8 @@ class DeltaTarget:
     def apply(self, batch: TableBatch) -> ApplyOutcome:
         """Applies one batch by the cheapest plan, in one commit."""
         began = time.monotonic()
-        try:
-            with self._locks[self.path(batch.table)]:
-                done = self._apply(batch)
-        except TailraceError:
-            raise
-        except Exception as error:
-            known = refused(error, batch.table)
-            raise known or from_spark(error, where=f"apply {batch.table}") from error
+        with explaining(batch.table, f"apply {batch.table}"), self._locks[self.path(batch.table)]:
+            done = self._apply(batch)
         return replace(done, seconds=time.monotonic() - began)
 
     def audited(self, batch: TableBatch, audit: Audit, extras: Mapping[str, Column]) -> Audited | str | None:

@@ -12,7 +12,7 @@ from ....errors import ApplyError
 from ....model.change import Column, Relation
 from ....sources.postgresql.connect import Session, quoted
 from ...rule_columns import rule_column
-from .place import Place
+from .place import Place, exists, holds
 from .progress import Progress
 from .types import casts, column_type, takes, there
 
@@ -54,8 +54,7 @@ def adopts(
     progress.refuse_two(on, table)
     target = progress.target(table)
     kinds = there(on, target)
-    found = on.execute("SELECT to_regclass(%s) IS NOT NULL", (target,)).fetchone()
-    if not (found and found[0]):
+    if not exists(on, target):
         return False
     lacking = [c.name for c in relation.columns if c.name not in kinds]
     if lacking:
@@ -84,7 +83,7 @@ def taken_by(on: Session, progress: Progress, table: str) -> str | None:
     """Why a table that is there cannot become a target, whatever its columns are; None: it can."""
     if progress.fed(on, table):
         return "is another task's target"
-    return "has rows" if _has_rows(on, progress.target(table)) else None
+    return "has rows" if holds(on, f"SELECT EXISTS (SELECT FROM {progress.target(table)})") else None
 
 
 def there_already_said(target: str, why: str) -> str:
@@ -147,7 +146,7 @@ def _unlike(on: Session, target: str, column: Column) -> str | None:
     if column.missing is not None:
         return "is a new one at the source, where older rows have a value in it"
     values = f"SELECT EXISTS (SELECT FROM {target} WHERE {quoted(column.name)} IS NOT NULL)"
-    return "has values" if on.execute(values.encode()).fetchone() == (True,) else ""
+    return "has values" if holds(on, values) else ""
 
 
 def key_of(on: Session, target: str, relation: Relation) -> str | None:
@@ -169,11 +168,6 @@ def fill(on: Session, target: str, relation: Relation, landed: str) -> None:
         on.execute(statement.encode())
     rows = f"INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE SELECT {cells} FROM {landed}"
     on.execute(rows.encode())
-
-
-def _has_rows(on: Session, target: str) -> bool:
-    row = on.execute(f"SELECT EXISTS (SELECT FROM {target})".encode()).fetchone()
-    return bool(row and row[0])
 
 
 def _may_have_key(on: Session, target: str, relation: Relation) -> bool:

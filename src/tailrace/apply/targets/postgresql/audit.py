@@ -46,10 +46,11 @@ from .place import WORK_MEM, Place, session
 from .progress import Progress, Reached
 from .relax import relax
 from .repairs import Repairs
+from .shared import empty
 from .stage import EXTRA_SQL, Staged
 from .types import casts, varied
 from .values import batch, beyond, cells
-from .write import StagedWriter, truncate
+from .write import StagedWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -170,7 +171,8 @@ class _Merge:
             there = np.zeros(len(self.source.last), np.int64) if self.auditor.blind else self._there()
             made = self.auditor.decide(self.source, there, self._rows_of)
             self.auditor.log(self.pool)
-            inserted, updated, deleted = self._write(made, self._emptied() if self.auditor.empties else 0)
+            emptied = empty(on, progress, table) if self.auditor.empties else 0
+            inserted, updated, deleted = self._write(made, emptied)
         self.auditor.finish()
         upto = self.auditor.upto
         if upto < 0:
@@ -232,12 +234,6 @@ class _Merge:
         rows = batch([_NUMBER, *relation.columns], data, where)
         table = pa.Table.from_batches([rows.select(self.source.schema.names)])
         return np.asarray(rows.column(0).to_numpy(), np.int64), table.cast(self.source.schema)
-
-    def _emptied(self) -> int:
-        """Empties the table of the source's rows, as a truncate says; gives how many they were."""
-        progress, table = self.order.progress, self.order.audit.table
-        own = progress.own_rows(table) if progress.own(table) else None
-        return truncate(self.on, self.order.target, own)
 
     def _write(self, made: Source, emptied: int) -> tuple[int, int, int]:
         """Brings what counts of the changes into the table: rows inserted, updated, deleted."""
@@ -354,8 +350,7 @@ def merged_here(
     (row,) = found.to_pylist()
     done = outcome_of(row)
     if done == LOST and one.audit is None:
-        outcome = ApplyOutcome(version=row["version"])
-        return Audited(outcome, one.upto, dict.fromkeys("IUDT", 0), {}, None, None)
+        return Audited(ApplyOutcome(version=row["version"]), one.upto)
     return done if isinstance(done, Audited) else None
 
 

@@ -23,9 +23,10 @@ from .notes import Notes
 from .place import WORK_MEM, Place
 from .progress import Progress, Reached
 from .relax import relax
+from .shared import empty
 from .stage import Staged
 from .values import cells
-from .write import StagedWriter, truncate
+from .write import StagedWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -128,10 +129,9 @@ class PostgresBatch:
 
     def _write(self, staged: Staged) -> ApplyOutcome:
         """The statements of the plan."""
-        batch, table = self.batch, self.batch.table
+        batch = self.batch
         to = StagedWriter(self.session, self.target, batch.relation, staged)
-        own = self.progress.own_rows(table) if self.progress.own(table) else None
-        gone = truncate(self.session, self.target, own) if self.folded.replaces else 0
+        gone = empty(self.session, self.progress, batch.table) if self.folded.replaces else 0
         if not staged.extra:
             return ApplyOutcome(inserted=to.append(), deleted=gone, plan=self.plan)
         if not batch.relation.key:

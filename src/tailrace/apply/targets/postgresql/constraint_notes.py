@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....sources.postgresql.connect import Session, literal, quoted
-from .place import Place
+from .place import Place, exists
 
 TABLE = "tailrace_declared"
 NOT_NULL, DEFAULT, CHECK, TYPE = "not null", "default", "check", "type"
@@ -77,9 +77,8 @@ def grow(on: Session, kind: str, labels: Sequence[str]) -> None:
 def read(on: Session, place: Place, target: str) -> list[TargetColumn]:
     """The columns of a target with what was copied to them."""
     own = place.own(TABLE)
-    row = on.execute("SELECT to_regclass(%s) IS NOT NULL", (own,)).fetchone()
     notes: dict[int, dict[str, list[str]]] = {}
-    if row and row[0]:
+    if exists(on, own):
         query = f"SELECT attnum, kind, said FROM {own} WHERE relid = to_regclass({literal(target)})"
         for attnum, kind, said in on.execute(query.encode()).fetchall():
             notes.setdefault(attnum, {})[kind] = list(said)

@@ -32,7 +32,7 @@ from .constraint_notes import (
     note,
     read,
 )
-from .place import Place
+from .place import Place, holds
 from .progress import make_schema, one_at_a_time
 
 Enums: TypeAlias = Literal["text", "check", "type"]
@@ -105,8 +105,7 @@ class ConstraintSync:
         ours = NOT_NULL in there.notes
         if wanted and not there.not_null and (there.attnum, NOT_NULL) not in self.failed:
             query = f"SELECT EXISTS (SELECT FROM {self.target} WHERE {quoted(there.name)} IS NULL)"
-            row = self.on.execute(query.encode()).fetchone()
-            if row and row[0]:
+            if holds(self.on, query):
                 self._failed(there, NOT_NULL, "its rows in the target have NULLs, so it gets no NOT NULL")
                 return
             self._do(there, NOT_NULL, [], f"ALTER COLUMN {quoted(there.name)} SET NOT NULL")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ....model.change import Column
 from ....sources.postgresql.connect import Session
 from ....wire import pgbinary
-from .stage import ANALYZE_ROWS, pgbinary_rows
+from .stage import ANALYZE_ROWS, copy_rows
 from .types import sql_type
 
 
@@ -36,14 +36,8 @@ class Sending:
         """Sends rows; gives how many."""
         arrays = [v.combine_chunks() if isinstance(v, pa.ChunkedArray) else v for v in values]
         batch = pa.record_batch(arrays, [f"c{i}" for i in range(len(arrays))])
-        statement = f"COPY {into} FROM STDIN (FORMAT binary)".encode()
-        with self.on.cursor() as cursor, cursor.copy(statement) as out:
-            out.write(pgbinary.HEADER)
-            for begin in range(0, batch.num_rows, 1 << 17):
-                for data in pgbinary_rows(batch.slice(begin, 1 << 17), self.table):
-                    out.write(data)
-            out.write(pgbinary.TRAILER)
-        return int(batch.num_rows)
+        parts = (batch.slice(begin, 1 << 17) for begin in range(0, batch.num_rows, 1 << 17))
+        return copy_rows(self.on, into, parts, self.table)
 
     def numbers(self, query: str, *names: str) -> npt.NDArray[np.void]:
         """The rows of a query whose columns are bigints, never NULL; `names`: of their fields."""

@@ -17,6 +17,7 @@ import psycopg
 from ....errors import ConcurrentCommitError
 from ....model.change import Relation
 from ....sources.postgresql.connect import Session, quoted
+from .place import holds
 from .stage import Staged
 
 _PLACE, _VERSION = quoted("header__place"), quoted("header__version")
@@ -49,11 +50,11 @@ class Looked:
 
     def differs(self, on: Session) -> bool:
         """Whether a row is another one by now, gone or new."""
-        row = on.execute(
+        return holds(
+            on,
             f"SELECT EXISTS (SELECT FROM {self.table} l LEFT JOIN {self.target} t ON {self._same('l')}"
-            f" WHERE t.ctid IS DISTINCT FROM l.{_PLACE} OR t.xmin IS DISTINCT FROM l.{_VERSION})".encode()
-        ).fetchone()
-        return bool(row and row[0])
+            f" WHERE t.ctid IS DISTINCT FROM l.{_PLACE} OR t.xmin IS DISTINCT FROM l.{_VERSION})",
+        )
 
     def _same(self, of: str) -> str:
         return " AND ".join(f"t.{quoted(k)} = {of}.c{i}" for i, k in enumerate(self.relation.key))

@@ -37,7 +37,7 @@ def rows_under(
     try:
         staged = staging.keys(on, place, name, keys, wanted, target)
         same = " AND ".join(f"t.{quoted(k)} = s.c{i}" for i, k in enumerate(wanted.key))
-        shown = cells(wanted.columns, have=have)
+        shown = cells(wanted.columns, have)
         query = f"SELECT {shown} FROM {target} t JOIN {staged.source} ON {same} WHERE {only}"
         return staging.rows_of_query(spark, place, query, wanted).localCheckpoint(eager=True)
     finally:

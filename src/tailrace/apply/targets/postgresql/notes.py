@@ -10,7 +10,7 @@ from __future__ import annotations
 import psycopg
 
 from ....sources.postgresql.connect import Session, literal
-from .place import Place
+from .place import Place, exists
 from .progress import one_at_a_time
 
 TABLE = "tailrace_notes"
@@ -31,8 +31,7 @@ class Notes:
 
     def prepare(self, session: Session) -> None:
         """Makes the table when it is not there."""
-        found = session.execute("SELECT to_regclass(%s) IS NOT NULL", (self._table,)).fetchone()
-        if not (found and found[0]):
+        if not exists(session, self._table):
             with session.transaction():
                 one_at_a_time(session)
                 session.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({_COLUMNS})".encode())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import unquote
@@ -77,7 +77,7 @@ class Place:
     control: str = CONTROL
 
     @staticmethod
-    def of(url: str, control: str = CONTROL) -> Place:
+    def of(url: str) -> Place:
         """The place that an address names; `?schema=name` puts all tables into that schema.
 
         >>> place = Place.of("postgresql://me@db/shop?schema=lake&sslmode=require")
@@ -89,7 +89,7 @@ class Place:
         given = [one for one in options.split("&") if one.startswith("schema=")]
         schema = unquote(given[-1].removeprefix("schema=")) if given else None
         url = "?".join([plain, "&".join(kept)]) if kept else plain
-        return Place(url, schema or None, control)
+        return Place(url, schema or None)
 
     @property
     def label(self) -> str:
@@ -138,6 +138,17 @@ def number_of(*words: str) -> int:
     """A signed 64-bit number for a lock of that name."""
     digest = hashlib.sha256("\0".join(words).encode()).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def holds(on: Session, query: str, values: Sequence[object] | None = None) -> bool:
+    """Whether the one value that a query gives is true."""
+    row = on.execute(query.encode(), values).fetchone()
+    return bool(row and row[0])
+
+
+def exists(on: Session, table: str) -> bool:
+    """Whether there is a relation of a name, which is quoted SQL."""
+    return holds(on, "SELECT to_regclass(%s) IS NOT NULL", (table,))
 
 
 @contextmanager
@@ -203,5 +214,5 @@ def locked(place: Place, task: str, table: str) -> Iterator[Session]:
 def locked_or_none(place: Place, task: str, table: str) -> Iterator[Session | None]:
     """The same without waiting: None while somebody applies to the table."""
     with session(place, f"{place.label}, {table}") as made:
-        row = made.execute("SELECT pg_try_advisory_lock(%s)", (number_of("table", task, table),)).fetchone()
-        yield made if row and row[0] else None
+        free = holds(made, "SELECT pg_try_advisory_lock(%s)", (number_of("table", task, table),))
+        yield made if free else None

@@ -18,7 +18,7 @@ from ....sources.postgresql.connect import Session, literal, quoted
 from ...mapping import shared_rows as shared
 from . import relid_column
 from .other_table import noted, number_now, other_table, two_places
-from .place import Place, number_of
+from .place import Place, holds, number_of
 
 TABLE = "tailrace_progress"
 _COLUMNS = """
@@ -235,10 +235,7 @@ class Progress:
 
     def adopted(self, session: Session, table: str) -> bool:
         """Whether somebody made the table's target, for any of those that feed it to fill."""
-        if not self._has(session, "adopted"):
-            return False
-        row = session.execute(self._adopted(table).encode()).fetchone()
-        return bool(row and row[0])
+        return self._has(session, "adopted") and holds(session, self._adopted(table))
 
     def _adopted(self, table: str) -> str:
         where = f"target = {literal(self.target(table))}"
@@ -259,11 +256,8 @@ class Progress:
             return False
 
     def _has(self, session: Session, column: str) -> bool:
-        found = session.execute(
-            "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = %s)",
-            (self._table, column),
-        ).fetchone()
-        return bool(found and found[0])
+        query = "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = %s)"
+        return holds(session, query, (self._table, column))
 
     def forget_all(self, session: Session, table: str) -> None:
         """Takes away the rows of a target that is gone, whoever left them behind."""
@@ -289,6 +283,5 @@ def one_at_a_time(session: Session) -> None:
 
 def make_schema(session: Session, name: str) -> None:
     """Makes a schema; asks first: IF NOT EXISTS wants the privilege even when there is nothing to do."""
-    found = session.execute("SELECT to_regnamespace(%s) IS NOT NULL", (quoted(name),)).fetchone()
-    if not (found and found[0]):
+    if not holds(session, "SELECT to_regnamespace(%s) IS NOT NULL", (quoted(name),)):
         session.execute(f"CREATE SCHEMA {quoted(name)}".encode())

@@ -26,7 +26,7 @@ from ...images import col, images
 from ...plan import TableBatch
 from .block import BAG, BLOCK, CHANGE, COPY, TRY
 from .constraint_notes import ours
-from .place import Place
+from .place import Place, holds
 from .progress import Progress
 from .relax import relax
 from .stage import CARRIED, Staged
@@ -94,8 +94,7 @@ def refuses(session: Session, place: Place, target: str, layout: Relation) -> bo
         for c in layout.columns
     }
     given = (target, target, json.dumps(kinds), *ours(session, place, target))
-    row = session.execute(_OTHERS, given).fetchone()
-    return bool(row and row[0])
+    return holds(session, _OTHERS, given)
 
 
 def tried(batch: TableBatch, letter: str | None = None) -> tuple[DataFrame, tuple[str, ...]]:

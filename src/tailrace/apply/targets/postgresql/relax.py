@@ -8,7 +8,7 @@ from ....engine.columns import ADD, KEPT, OP, OPER
 from ....model.change import Relation
 from ....sources.postgresql.connect import Session, quoted
 from .constraint_notes import CHECK, NOT_NULL, TYPE, enum_labels, forget, grow, labelled, note, read
-from .place import Place, session
+from .place import Place, holds, session
 from .stage import CARRIED, Staged
 
 
@@ -57,8 +57,7 @@ def _new(on: Session, staged: Staged, place: int, known: Sequence[str]) -> list[
 
 def _some(on: Session, staged: Staged, condition: str) -> bool:
     query = f"SELECT EXISTS (SELECT FROM {staged.texts} WHERE {_written(staged)} AND {condition})"
-    row = on.execute(query.encode()).fetchone()
-    return bool(row and row[0])
+    return holds(on, query)
 
 
 def _written(staged: Staged) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....errors import NameTakenError
 from ....sources.postgresql.connect import Session, literal, quoted
 from ...mapping.shared_rows import TargetPlace
-from .place import Place, number_of
+from .place import Place, exists, number_of
 from .progress import TABLE, Progress, make_schema, one_at_a_time
 
 
@@ -29,8 +29,7 @@ def rename(session: Session, place: Place, task: str, table: str, now: str, to: 
             where=place.label,
             hint=f"name it in the mapping: `tables: {{{table}: {{target: {now}}}}}`",
         )
-    found = session.execute("SELECT to_regclass(%s) IS NOT NULL", (after,)).fetchone()
-    if found and found[0]:
+    if exists(session, after):
         raise NameTakenError(
             f"the target of {table} is to be renamed, and there are both {before} and {after}",
             where=place.label,
@@ -53,6 +52,5 @@ def rename(session: Session, place: Place, task: str, table: str, now: str, to: 
 
 def _there(session: Session, place: Place, task: str, table: str, name: str) -> bool:
     """Whether the task's table has its target under a name."""
-    noted = session.execute("SELECT to_regclass(%s) IS NOT NULL", (place.own(TABLE),)).fetchone()
     progress = Progress(place, task, lambda _: TargetPlace(name))
-    return noted == (True,) and progress.read(session, table, lock=True) is not None
+    return exists(session, place.own(TABLE)) and progress.read(session, table, lock=True) is not None

@@ -4,12 +4,10 @@ leave where it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from ....sources.postgresql.connect import Session, literal
-from ...mapping import shared_rows as shared
-from .place import Place
+from .place import exists
 from .progress import TRANSACTION, Progress, Reached, make_schema, one_at_a_time
 
 TABLE = "tailrace_repairs"
@@ -28,18 +26,10 @@ class Repairs(Progress):
     A row changes in the transaction that changes its table.
     """
 
-    def __init__(
-        self, place: Place, task: str, places: Callable[[str], shared.TargetPlace] = shared.TargetPlace
-    ) -> None:
-        super().__init__(place, task, places)
-        self._schema, self._own = place.control, place.own(TABLE)
-        self._at = f"{literal(task)}, "
-
     def read(self, session: Session, table: str, *, lock: bool = False) -> Reached | None:
         """The number of the table's last repair (-1: it had none), and its layout."""
         found = super().read(session, table, lock=lock)
-        there = session.execute("SELECT to_regclass(%s) IS NOT NULL", (self._own,)).fetchone()
-        if found is None or not (there and there[0]):
+        if found is None or not exists(session, self._own):
             return found and replace(found, upto=-1)
         query = f"SELECT upto FROM {self._own} WHERE {self._of(table)}"
         row = session.execute(query.encode()).fetchone()
@@ -48,11 +38,16 @@ class Repairs(Progress):
     def advance(self, session: Session, table: str, upto: int) -> int:
         """Sets the number of the last repair; gives the transaction's number."""
         one_at_a_time(session)
-        make_schema(session, self._schema)
+        make_schema(session, self._place.control)
         session.execute(f"CREATE TABLE IF NOT EXISTS {self._own} ({_COLUMNS})".encode())
+        values = f"{literal(self._task)}, {literal(table)}, {upto}"
         session.execute(
-            f'INSERT INTO {self._own} (task, "table", upto) VALUES ({self._at}{literal(table)}, {upto})'
+            f'INSERT INTO {self._own} (task, "table", upto) VALUES ({values})'
             ' ON CONFLICT (task, "table") DO UPDATE SET upto = EXCLUDED.upto, applied_at = now()'.encode()
         )
         row = session.execute(f"SELECT {TRANSACTION}".encode()).fetchone()
         return int(row[0]) if row else -1
+
+    @property
+    def _own(self) -> str:
+        return self._place.own(TABLE)

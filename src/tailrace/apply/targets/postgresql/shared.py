@@ -57,3 +57,15 @@ def delete_own(session: Session, progress: Progress, table: str) -> int:
     """Deletes a source's rows; gives how many."""
     where = progress.own_rows(table)
     return session.execute(f"DELETE FROM {progress.target(table)} WHERE {where}".encode()).rowcount
+
+
+def empty(session: Session, progress: Progress, table: str) -> int:
+    """Empties a target of a source's rows, as the source did; gives how many they were."""
+    if progress.own(table):
+        return delete_own(session, progress, table)
+    # As at the source, TRUNCATE locks readers out, and an older snapshot then sees an empty table;
+    # a DELETE of every row would honour it, and leave all of them behind for vacuum.
+    target = progress.target(table)
+    row = session.execute(f"SELECT count(*) FROM {target}".encode()).fetchone()
+    session.execute(f"TRUNCATE {target}".encode())
+    return int(row[0]) if row else 0

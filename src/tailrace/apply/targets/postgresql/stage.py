@@ -26,7 +26,7 @@ from ....sources.postgresql.connect import Session, quoted
 from ....wire import pgbinary
 from ...images import col
 from ...tasks import Parts, run
-from .place import Place, asking, number_of, session
+from .place import Place, number_of, session
 from .types import casts, sql_type
 from .values import batch
 
@@ -165,20 +165,22 @@ class StageTask:
         mark, sent = secrets.randbits(62), 0
         if first is not None:
             with session(self.place, f"{self.place.label}, {self.name}") as mine:
-                sent = self._copy(mine, mark, first, rows)
+                marked = (_marked(one, mark, self.schema) for one in chain([first], rows))
+                sent = copy_rows(mine, self.table, marked, self.name)
         yield pa.record_batch([pa.array([mark], pa.int64()), pa.array([sent], pa.int64())], ["mark", "rows"])
 
-    def _copy(self, mine: Session, mark: int, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> int:
-        sent = 0
-        statement = f"COPY {self.table} FROM STDIN (FORMAT binary)".encode()
-        with mine.cursor() as cursor, cursor.copy(statement) as out:
-            out.write(pgbinary.HEADER)
-            for batch in chain([first], rest):
-                sent += batch.num_rows
-                for data in pgbinary_rows(_marked(batch, mark, self.schema), self.name):
-                    out.write(data)
-            out.write(pgbinary.TRAILER)
-        return sent
+
+def copy_rows(on: Session, into: str, batches: Iterable[pa.RecordBatch], table: str) -> int:
+    """Sends rows to a table (quoted SQL) by COPY; gives how many. `table`: whose they are, for errors."""
+    sent, statement = 0, f"COPY {into} FROM STDIN (FORMAT binary)".encode()
+    with on.cursor() as cursor, cursor.copy(statement) as out:
+        out.write(pgbinary.HEADER)
+        for batch in batches:
+            sent += batch.num_rows
+            for data in pgbinary_rows(batch, table):
+                out.write(data)
+        out.write(pgbinary.TRAILER)
+    return sent
 
 
 def pgbinary_rows(batch: pa.RecordBatch, table: str) -> Iterator[memoryview]:
@@ -238,9 +240,8 @@ class _ReadTask:
             return
         where = f"{self.place.label}, {self.relation.table}"
         statement = f"COPY ({self.query}) TO STDOUT (FORMAT csv)".encode()
-        with session(self.place, where) as mine, mine.cursor() as cursor:  # noqa: SIM117
-            with asking(where), cursor.copy(statement) as out:
-                data = b"".join(out)
+        with session(self.place, where) as mine, mine.cursor() as cursor, cursor.copy(statement) as out:
+            data = b"".join(out)
         rows = batch(self.relation.columns, data, where)
         yield rows.rename_columns([f"c{i}" for i in range(rows.num_columns)])
 

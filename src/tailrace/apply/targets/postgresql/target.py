@@ -12,8 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
-
 from ....config.lanes import lanes
 from ....engine.rules import Rules
 from ....errors import (
@@ -22,16 +20,15 @@ from ....errors import (
     TailraceError,
     TargetLostError,
     UnsupportedError,
-    from_spark,
 )
 from ....lake import delta as lake
 from ....model.change import Relation
 from ....sources.postgresql.connect import Session, quoted
 from ...data_errors import Demands
 from ...gone import gone
-from ...images import refused
+from ...images import explaining
 from ...mapping import shared_rows as shared
-from ...plan import Size, TableBatch
+from ...plan import TableBatch
 from ...rule_columns import RULE
 from ...tasks import TOO_LARGE, Parts
 from ..audit import Audit, Audited
@@ -46,7 +43,7 @@ from .batch import PostgresBatch
 from .foreign_writes import Looked
 from .load import Load
 from .notes import Notes
-from .place import CONTROL, Place, locked, locked_or_none, session
+from .place import Place, locked, locked_or_none, session
 from .progress import Progress, Reached
 from .refused import refuses
 from .repairs import Repairs
@@ -65,7 +62,6 @@ class PostgresTarget:
         url: `postgresql://user@host:port/database`; `?schema=name` puts all tables into one schema, else they
             go into schemas named as the source's.
         task: under which name the progress stands.
-        control: the schema of the progress table and of staging tables; made when it is not there.
         memory_bytes: what one audited merge may hold in memory; batches that need more take more jobs.
             None: no limit.
         repairs: what is applied is no change of the source: its progress stays, and repairs have their own.
@@ -78,13 +74,12 @@ class PostgresTarget:
         url: str,
         *,
         task: str,
-        control: str = CONTROL,
         memory_bytes: int | None = 1 << 30,
         repairs: bool = False,
         places: Callable[[str], shared.TargetPlace] | None = None,
     ) -> None:
         self._spark, self._task = spark, task
-        self._place = Place.of(url, control)
+        self._place = Place.of(url)
         kind = Repairs if repairs else Progress
         self._progress = kind(self._place, task, places or shared.TargetPlace)
         self._notes = Notes(self._place, task)
@@ -142,13 +137,6 @@ class PostgresTarget:
             found = self._progress.read(mine, table)
         return {c.name for c in found.layout.columns if c.kind == RULE} if found else set()
 
-    def size(self, table: str) -> Size:
-        """Bytes of the table with its indexes; its files are the server's own affair and count as one."""
-        with session(self._place, self._where(table)) as mine:
-            query = "SELECT pg_total_relation_size(%s::regclass)"
-            row = mine.execute(query, (self.path(table),)).fetchone()
-        return Size(int(row[0]) if row else 0, 1)
-
     def alter(self, table: str, before: Relation, after: Relation, *, dry_run: bool = False) -> None:
         """Changes the layout; makes the table when it does not exist.
 
@@ -179,7 +167,7 @@ class PostgresTarget:
         """Makes rows all that the target has of a table, in one transaction."""
         table = relation.table
         stage = f"{staging.prefix(self._task, table)}load"
-        with self._writing(table, relation) as mine:
+        with self._writing(table) as mine:
             try:
                 return Load(mine, self._place, self._progress, stage, rule_columns).run(relation, rows, after)
             finally:
@@ -207,7 +195,7 @@ class PostgresTarget:
             raise UnsupportedError("a database has no versions", where=self._where(relation.table))
         if not relation.key:
             have = self.columns(relation.table)
-            query = f"SELECT {cells(relation.columns, have=have)} FROM {self.path(relation.table)} t"
+            query = f"SELECT {cells(relation.columns, have)} FROM {self.path(relation.table)} t"
             return staging.rows_of_query(self._spark, self._place, query, relation)
         return self._there(relation, keys, None)
 
@@ -238,7 +226,7 @@ class PostgresTarget:
     def audited(self, batch: TableBatch, audit: Audit, extras: Mapping[str, Column]) -> Audited | str | None:
         """See `Audits`."""
         began, table = time.monotonic(), batch.table
-        with self._writing(table, batch.relation) as mine:
+        with self._writing(table) as mine:
             reached = self._progress.to_go_on(mine, table)
             if reached is None or not layout.same(reached.layout, batch.relation):
                 return None
@@ -272,25 +260,22 @@ class PostgresTarget:
 
     def _merged(self, one: TaskBatch) -> Audited | None:
         with lake.opened(one.changes) as changes:
-            return self._merged_here(one, changes)
-
-    def _merged_here(self, one: TaskBatch, changes: DeltaTable) -> Audited | None:
-        began = time.monotonic()
-        if (audit := audit_of(one, changes)) is None:
-            return None
-        with self._writing(one.table, one.relation) as mine:
-            reached = self._progress.to_go_on(mine, one.table)
-            if reached is None or not layout.same(reached.layout, one.layout or one.relation):
+            began = time.monotonic()
+            if (audit := audit_of(one, changes)) is None:
                 return None
-            if one.after < reached.upto < one.upto:
-                return None  # the key log is to be made good first
-            if refuses(mine, self._place, self.path(one.table), reached.layout):
-                return None
-            if audit.keylog is not None:
-                self._notes.prepare(mine)
-            done = merged_here(
-                self._place, self._task, self._progress, reached, one, changes, audit, self._memory
-            )
+            with self._writing(one.table) as mine:
+                reached = self._progress.to_go_on(mine, one.table)
+                if reached is None or not layout.same(reached.layout, one.layout or one.relation):
+                    return None
+                if one.after < reached.upto < one.upto:
+                    return None  # the key log is to be made good first
+                if refuses(mine, self._place, self.path(one.table), reached.layout):
+                    return None
+                if audit.keylog is not None:
+                    self._notes.prepare(mine)
+                done = merged_here(
+                    self._place, self._task, self._progress, reached, one, changes, audit, self._memory
+                )
         return done and replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
 
     def apply(self, batch: TableBatch) -> ApplyOutcome:
@@ -308,23 +293,17 @@ class PostgresTarget:
 
     def _applied(self, batch: TableBatch, note: tuple[str, int] | None) -> ApplyOutcome:
         began = time.monotonic()
-        with self._writing(batch.table, batch.relation) as mine:
+        with self._writing(batch.table) as mine:
             if note is not None:
                 self._notes.prepare(mine)
             done = self._apply(mine, batch, note)
         return replace(done, seconds=time.monotonic() - began)
 
     @contextmanager
-    def _writing(self, table: str, relation: Relation) -> Iterator[Session]:
+    def _writing(self, table: str) -> Iterator[Session]:
         """A connection that has the table for itself; what fails comes out as an error of ours."""
-        try:
-            with locked(self._place, self._task, table) as mine:
-                yield mine
-        except TailraceError:
-            raise
-        except Exception as error:
-            known = refused(error, table)
-            raise known or from_spark(error, where=self._where(table)) from error
+        with explaining(table, self._where(table)), locked(self._place, self._task, table) as mine:
+            yield mine
 
     def _apply(self, mine: Session, batch: TableBatch, note: tuple[str, int] | None) -> ApplyOutcome:
         """Begins anew when somebody else changes the batch's rows; who looked at them has to look anew."""

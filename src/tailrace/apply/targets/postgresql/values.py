@@ -37,8 +37,9 @@ _NUMBERS = {
 the first and the last moment that the lake takes from a source."""
 
 
-def cells(columns: Sequence[Column], alias: str = "t", have: Collection[str] | None = None) -> str:
-    """SQL of a target's columns as `batch` reads them; NULL for those that it lacks (that are not in `have`).
+def cells(columns: Sequence[Column], have: Collection[str] | None = None) -> str:
+    """SQL of a target's columns (alias t) as `batch` reads them; NULL for those that it lacks (that are not
+    in `have`).
 
     >>> print(cells([Column("n", 1, "integer", "int4", "int"), Column("d", 2, "date", "date", "date")]))
     t."n", CASE t."d" WHEN '-infinity' THEN -719162 WHEN 'infinity' THEN 2932896 \
@@ -46,7 +47,7 @@ ELSE t."d"::date - DATE '1970-01-01' END
     """
     made = []
     for c in columns:
-        name = f"{alias}.{quoted(c.name)}" if have is None or c.name in have else "NULL"
+        name = f"t.{quoted(c.name)}" if have is None or c.name in have else "NULL"
         if c.type in _NUMBERS and name != "NULL":
             _, number, low, high = _NUMBERS[c.type]
             ends = f"WHEN '-infinity' THEN {low} WHEN 'infinity' THEN {high}"

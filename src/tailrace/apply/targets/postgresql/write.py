@@ -28,18 +28,6 @@ GIVEN = "OVERRIDING SYSTEM VALUE"
 """Values come from the source also where somebody gave the target an identity column."""
 
 
-def truncate(session: Session, target: str, own: str | None = None) -> int:
-    """Empties a target, as the source did; gives how many rows it had. `own`: SQL of the condition on rows of
-    the one source that did, when others feed the target, too."""
-    if own is not None:
-        return session.execute(f"DELETE FROM {target} WHERE {own}".encode()).rowcount
-    # As at the source, TRUNCATE locks readers out, and an older snapshot then sees an empty table;
-    # a DELETE of every row would honour it, and leave all of them behind for vacuum.
-    row = session.execute(f"SELECT count(*) FROM {target}".encode()).fetchone()
-    session.execute(f"TRUNCATE {target}".encode())
-    return int(row[0]) if row else 0
-
-
 class StagedWriter:
     """Writes one batch's staged rows into one target; every method gives exact counts of rows."""
 
