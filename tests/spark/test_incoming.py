@@ -28,10 +28,6 @@ def rows(spark, target):
     return [(r["id"], r["name"], r["note"]) for r in found]
 
 
-def applied(target, changes):
-    return incoming.apply_one(target, changes, incoming.look(changes))
-
-
 HISTORY = [
     Image(1, "I", full(1)),
     Image(2, "I", full(2)),
@@ -45,23 +41,31 @@ HISTORY = [
 
 @pytest.mark.slow
 def test_applied_once(spark, target):
-    done = applied(target, change_table(spark, HISTORY))
+    done = incoming.apply(target, {NAME: change_table(spark, HISTORY)})
     assert rows(spark, target) == [(2, "a", "n"), (9, "moved", None)]
     assert target.progress(NAME) == 6
-    assert done.inserted == 2
-    again = applied(target, change_table(spark, HISTORY))
-    assert again.plan == "none"
-    applied(target, change_table(spark, [*HISTORY, Image(7, "D", {"id": 2})]))
+    assert done[NAME].inserted == 2
+    again = incoming.apply(target, {NAME: change_table(spark, HISTORY)})
+    assert again[NAME].plan == "none"
+    incoming.apply(target, {NAME: change_table(spark, [*HISTORY, Image(7, "D", {"id": 2})])})
     assert rows(spark, target) == [(9, "moved", None)]
 
 
 def test_a_column_more(spark, target):
-    applied(target, change_table(spark, HISTORY))
+    incoming.apply(target, {NAME: change_table(spark, HISTORY)})
     wide = COLUMNS | {"extra": "decimal(5,1)"}
     more = [Image(8, "I", full(8) | {"extra": Decimal("1.5")})]
-    applied(target, change_table(spark, more, columns=wide))
+    incoming.apply(target, {NAME: change_table(spark, more, columns=wide)})
     found = rows_at(spark, target.path(NAME)).orderBy("id").collect()
     assert [(r["id"], r["extra"]) for r in found] == [(2, None), (8, Decimal("1.5")), (9, None)]
+
+
+def test_story(spark):
+    told = incoming.story(change_table(spark, HISTORY), {"id": 2}).collect()
+    assert [(r["change_oper"], r["changed"], r["note"]) for r in told] == [
+        ("I", list(COLUMNS), None),
+        ("U", ["note"], "n"),
+    ]
 
 
 def test_a_sequence_that_is_none(spark, target):
@@ -69,4 +73,4 @@ def test_a_sequence_that_is_none(spark, target):
 
     ct = change_table(spark, HISTORY)
     with pytest.raises(FormatError, match="'12' is no change sequence of 35 digits"):
-        applied(target, ct.with_df(ct.df.withColumn("header__change_seq", F.lit("12"))))
+        incoming.apply(target, {NAME: ct.with_df(ct.df.withColumn("header__change_seq", F.lit("12")))})

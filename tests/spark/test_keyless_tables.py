@@ -17,7 +17,6 @@ from tailrace.apply.data_errors import Demands
 from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.apply.rules_apply import RulesApply
 from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.targets.outcome import ApplyOutcome
 from tailrace.apply.task_rules import TableRules
 from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.engine.columns import OPER, SEQ, WHY
@@ -121,12 +120,8 @@ def test_changes_that_do_not_say_which_row_they_mean(spark: SparkSession, tmp_pa
     """With rules and without: nothing of the batch is applied; what an insert leaves out is NULL."""
     target = DeltaTarget(spark, f"{tmp_path}/lake", app_id="t")
     rules = RulesApply(spark, target, Rules.of("upsert"), root=str(tmp_path), task="t", app_id="t")
-
-    def without(ct: ChangeTable) -> ApplyOutcome:
-        return plain.apply_one(target, ct, plain.look(ct))
-
-    without(notes(spark, (1, "I", {"id": 1})))
-    ways = [rules.apply, rules.preview, without, rules.apply]
+    plain.apply(target, {KEYLESS.table: notes(spark, (1, "I", {"id": 1}))})
+    ways = [rules.apply, rules.preview, lambda ct: plain.apply(target, {KEYLESS.table: ct}), rules.apply]
     for apply, (what, number, images) in zip(ways, UNCLEAR, strict=True):
         with pytest.raises(ApplyError, match=what) as said:
             apply(notes(spark, (1, "I", {"id": 1}), *images))

@@ -8,7 +8,9 @@ change nothing, and newer files of the same vendor go on where the last call end
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError
 from ..model.change import ChangeTable, Column, Relation
@@ -17,6 +19,9 @@ from . import whole_rows
 from .plan import SPECIAL, TableBatch
 from .targets.base import Target
 from .targets.outcome import ApplyOutcome
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,19 @@ def look(changes: ChangeTable) -> Incoming:
     return Incoming(relation_of(changes), upto, counts, least, unclear)
 
 
+def apply(target: Target, changes: Mapping[str, ChangeTable]) -> dict[str, ApplyOutcome]:
+    """Applies change tables, one batch each, and gives what was done by table.
+
+    Raises:
+        FormatError: see `look`.
+        ApplyError: changes that cannot be applied; tables before it in alphabetical order are applied.
+    """
+    done = {}
+    for name, table in sorted(changes.items()):
+        done[name] = apply_one(target, table, look(table))
+    return done
+
+
 def apply_one(target: Target, changes: ChangeTable, found: Incoming) -> ApplyOutcome:
     """Applies one change table that `look` has counted.
 
@@ -143,3 +161,22 @@ def newer(changes: ChangeTable, after: int, upto: int | None = None) -> ChangeTa
         wanted = wanted & (number <= f"{upto:019d}")
     odd = seq.isNull() | (F.length(seq) != WIDTH)
     return changes.with_df(changes.df.where(odd | wanted))
+
+
+def story(changes: ChangeTable, key: Mapping[str, Any]) -> DataFrame:
+    """One row's life: its images in order, with what the masks say.
+
+    Columns: `change_seq`, `change_oper` (string), `changed` (array<string>: names in the change mask), then
+    the data columns.
+    """
+    from pyspark.sql import functions as F
+
+    from ..model import mask
+
+    rows = changes.df
+    for name, value in key.items():
+        rows = rows.where(F.col(name) == F.lit(value))
+    places = {changes.ordinal(c): c for c in changes.columns}
+    headers = [F.col(changes.header(h)).alias(h) for h in ("change_seq", "change_oper")]
+    changed = mask.names(F.col(changes.header("change_mask")), places).alias("changed")
+    return rows.select(*headers, changed, *changes.columns).orderBy("change_seq", "change_oper")
