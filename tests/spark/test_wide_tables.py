@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tailrace import formats
+from tailrace.apply import incoming
+from tailrace.apply.expect import added, expect
+from tailrace.engine.rules import Rules
 from tailrace.formats import convert
 from tailrace.formats.base import RAW, WHY
 from tailrace.formats.openedge.split import join_halves
@@ -15,15 +20,15 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 WIDE = 1000
 
 
-def wide(spark) -> ChangeTable:
-    names = ["id", *(f"c{n}" for n in range(WIDE - 1))]
+def wide(spark, many: int = WIDE) -> ChangeTable:
+    names = ["id", *(f"c{n}" for n in range(many - 1))]
     kinds = dict(zip(names, ["int", *("string", "timestamp", "decimal(12,2)") * WIDE], strict=False))
     kinds = {n: k if k != "timestamp" else "int" for n, k in kinds.items()}
     values = {n: 1 if kinds[n] == "int" else "x" if kinds[n] == "string" else None for n in names}
     changed = values | {
         "c0": "y",
         "c63": None,
-        f"c{WIDE - 3}": "z" if kinds[f"c{WIDE - 3}"] == "string" else 2,
+        f"c{many - 3}": "z" if kinds[f"c{many - 3}"] == "string" else 2,
     }
     images = [Image(1, "I", values), Image(2, "B", values), Image(2, "U", changed), Image(3, "D", changed)]
     return change_table(spark, images, columns=kinds)
@@ -44,6 +49,18 @@ def test_there_and_back(spark, name):
     found = literal(back, headers=["operation"])
     assert [(r[1], r[-1]) for r in found] == [(r[1], r[-1]) for r in literal(want, headers=["operation"])]
     assert back.columns == ct.columns
+
+
+def test_a_table_without_key(spark):
+    """Its rows are known by all of their columns, whose comparisons are no chain."""
+    ct = replace(wide(spark, 500), key=[])
+    found = incoming.look(ct)
+    assert found.counts["U"] == 1
+    there = ct.df.where("header__change_oper = 'I'").select(*ct.columns)
+    later = ct.with_df(ct.df.where("header__change_oper != 'I'"))
+    met = expect(later, found.relation, Rules.of("strict"), found.counts | {"I": 0}, there)
+    assert met.tally == {} and met.counts["D"] == 1
+    assert added(later, []).many == 1
 
 
 def test_split_records(spark):

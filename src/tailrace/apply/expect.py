@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..engine.columns import ADD, HAVE, KEPT, MOVED, OP, OPER, SEQ, SITUATION, TAKE, WHY
 from ..engine.rules import ENDING, PLAIN, SITUATIONS, Outcome, Rules
+from ..model import mask
 from ..model.change import BEFORE, DELETE, TRUNCATE, UPDATE, ChangeTable, Relation
 from .images import col, images, masked, ordinals
 from .plan import SPECIAL, Folded
@@ -181,7 +182,7 @@ def _moved(changes: ChangeTable, key: Sequence[str]) -> DataFrame:
     own = [v.alias(n) for n, v in new.items()]
     updates = changes.df.where(oper == UPDATE).select(seq.alias(SEQ), why.alias(WHY), *own)
     before = changes.df.where(oper == BEFORE).select(seq.alias(SEQ), *map(col, key))
-    same = reduce(and_, [col(k).eqNullSafe(col(n)) for n, k in zip(new, key, strict=True)])
+    same = mask.balanced([col(k).eqNullSafe(col(n)) for n, k in zip(new, key, strict=True)], and_)
     situation = F.when(col(WHY).isNull(), F.lit("U1")).otherwise(F.lit("U!"))
     told = [F.lit(UPDATE).alias(OPER), situation.alias(SITUATION), col(WHY), F.lit(True).alias(MOVED)]
     return updates.join(before, SEQ).where(~same).select(SEQ, *told, *map(col, key))
@@ -245,6 +246,6 @@ def _copies(rows: DataFrame, there: DataFrame, columns: list[str]) -> DataFrame:
     from pyspark.sql import functions as F
 
     named = rows.select(*[col(n).alias(f"header__c{i}") for i, n in enumerate(columns)]).distinct()
-    same = reduce(and_, [col(n).eqNullSafe(col(f"header__c{i}")) for i, n in enumerate(columns)])
+    same = mask.balanced([col(n).eqNullSafe(col(f"header__c{i}")) for i, n in enumerate(columns)], and_)
     mine = there.join(named, same, "left_semi").groupBy(*map(col, columns))
     return theirs(mine.agg(F.count(F.lit(1)).alias(HAVE)))

@@ -6,6 +6,7 @@ columns out, does not say which row it is about: the batch is refused before any
 
 from __future__ import annotations
 
+from operator import and_
 from typing import TYPE_CHECKING
 
 from ..engine.rules import Rules
@@ -47,12 +48,9 @@ def aggregates(changes: ChangeTable) -> list[Column]:
 
 def _lacks(changes: ChangeTable) -> Column:
     """Whether an image leaves a data column out."""
-    from pyspark.sql import functions as F
-
-    given, lacks = col(changes.header("column_mask")), F.lit(False)
-    for there in mask.bits(given, [changes.ordinal(c) for c in changes.columns]):
-        lacks |= ~there
-    return given.isNotNull() & lacks
+    given = col(changes.header("column_mask"))
+    bits = mask.bits(given, [changes.ordinal(c) for c in changes.columns])
+    return given.isNotNull() & ~mask.balanced(bits, and_)
 
 
 def first_wrong(changes: ChangeTable, found: Row) -> tuple[str, str] | None:

@@ -102,7 +102,8 @@ def _match(changes: ChangeTable, where: Expression) -> Column:
     if masks not in changes.df.columns or not where.needs:
         return found
     there = col(masks).isNull()
-    known = reduce(and_, mask.bits(col(masks), [changes.ordinal(n) for n in where.needs]))
+    bits = mask.bits(col(masks), [changes.ordinal(n) for n in where.needs])
+    known = reduce(and_, bits, F.lit(True))
     refused = F.raise_error(F.concat(F.lit(UNKNOWN_MATCH), seq)).cast("boolean")
     return F.when(there | known, found).when(oper.isin(UPDATE, INSERT), refused)
 
