@@ -198,7 +198,7 @@ def test_validation_without_a_running_task_says_so(
         check(task, spark, timeout_s=0.5)
     orders.give(task.orders_path, orders.REMOVE, ["m.t"], why="not needed", who="me")
     drain(task, spark)
-    with pytest.raises(ConfigError, match=r"m\.t is removed from the task.*\n.*\n.*tailrace add"):
+    with pytest.raises(ConfigError, match=r"m\.t was removed from the task.*\n.*\n.*tailrace add"):
         check(task, spark, tables=["m.t"])
 
 

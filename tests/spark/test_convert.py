@@ -116,8 +116,11 @@ def test_another_vendors_tables_in_the_folder_are_said(spark, csv, tmp_path):
 
 
 def test_bad_rows_can_stop_it(spark, csv, tmp_path):
-    with pytest.raises(FormatError, match=r"bad row in shop.item: unknown operation Q \(file:.*csv\)"):
+    with pytest.raises(
+        FormatError, match=r"bad row in shop.item: unknown operation Q \(file:.*csv\)"
+    ) as error:
         convert.convert(spark, *sides(csv, tmp_path / "out"), on_bad="fail")
+    assert error.value.hint == "`--on-bad reject` sets bad rows aside, with their reasons"
 
 
 def test_losses_are_counted(spark, csv, tmp_path, no_truncates):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -14,11 +13,12 @@ import pyarrow as pa
 import pytest
 
 from tailrace.capture import baseline
+from tailrace.capture.part_readers import PartReaders
 from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.errors import SourceError, TableMovedError
 from tailrace.lake import delta as lake
 from tailrace.model.types import schema_of
-from tailrace.sources.base import BaselineBatch, Snapshot
+from tailrace.sources.base import BaselineBatch, BaselinePart, Snapshot
 
 from .test_log_and_store import ITEM
 
@@ -35,11 +35,11 @@ class Tables:
         return replace(ITEM, name=table.partition(".")[2])
 
     def parts(self, relation: Any, _: int) -> Sequence[Any]:
-        return [relation.table]
+        return [BaselinePart(relation.table, 0, None, 1)]
 
     def part_reader(self) -> Any:
-        def read(_: Snapshot, __: object, table: str) -> Iterator[BaselineBatch]:
-            self._reads(table)
+        def read(_: Snapshot, __: object, part: BaselinePart) -> Iterator[BaselineBatch]:
+            self._reads(part.leaf)
             yield BaselineBatch(
                 pa.RecordBatch.from_pylist([{"id": 1, "n": Decimal("2.0")}], schema_of(ITEM.columns)), []
             )
@@ -64,14 +64,14 @@ def take(
     reading = baseline.Reading(
         lambda table: DeltaLanding(str(at / table), "t"), str(at / "quarantine"), 10, landing=landing
     )
-    with ThreadPoolExecutor(2) as pool:
+    with PartReaders(2) as readers:
         moved = baseline.take(
             Tables(reads),  # type: ignore[arg-type]
             Snapshot("s", b"1"),
             {f"shop.{n}": baseline.Attempt() for n in names},
             reading,
             lambda done: record([one.table for one in done]),
-            pool,  # type: ignore[arg-type]
+            readers,
         )
     return list(moved)
 

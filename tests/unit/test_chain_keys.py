@@ -86,6 +86,6 @@ def test_a_key_is_read_as_its_column(kind: pa.DataType, there: Any, given: Any) 
     ],
 )
 def test_a_key_that_is_no_value_of_its_column_is_refused(kind: pa.DataType, there: Any, given: Any) -> None:
-    with pytest.raises(ConfigError, match="no value of the key's column k") as error:
+    with pytest.raises(ConfigError, match="not a valid value for the key column k") as error:
         asked(kind, there, given)
     assert error.value.hint

@@ -105,7 +105,7 @@ def test_sql(home: TaskHome) -> None:
     assert rows(home, "sql", file, typed=typed) == [{"one": 1}, {"id": 1}]
     with pytest.raises(ConfigError, match="cannot be run"):
         run(home, "sql", file, "select * from nope")
-    with pytest.raises(ConfigError, match="gives no rows"):
+    with pytest.raises(ConfigError, match="returns no rows"):
         run(home, "sql", file, "create table x (n int)")
 
 
@@ -159,7 +159,7 @@ def test_a_key_of_bytes_may_be_empty_or_not_there_and_in_sql(octets: TaskHome) -
 def test_a_key_of_bytes_in_another_form_is_an_error_that_says_which_are_taken(
     octets: TaskHome, said: str
 ) -> None:
-    with pytest.raises(ConfigError, match="no value of the key's column k") as error:
+    with pytest.raises(ConfigError, match="not a valid value for the key column k") as error:
         run(octets, "query", "chain", str(octets.file), ITEM, "--key", f"k={said}")
     assert r"as the key log does (&#xFF01), or as PostgreSQL does (\xff01)" in str(error.value)
 

@@ -61,12 +61,12 @@ def test_a_subquery_of_other_rows_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "statement, why",
     [
-        ("COPY (SELECT 1) TO '{}'", "gives no rows, or does more"),
-        ("CREATE TABLE t (id INT)", "gives no rows, or does more"),
-        ("/* nothing */", "gives no rows, or does more"),
-        ("CHECKPOINT", "gives no rows, or does more"),
-        ("EXPLAIN ANALYZE COPY (SELECT 1) TO '{}'", "gives no rows, or does more"),
-        ("EXPLAIN (ANALYZE, FORMAT json) COPY (SELECT 1) TO '{}'", "gives no rows, or does more"),
+        ("COPY (SELECT 1) TO '{}'", "returns no rows, or changes something"),
+        ("CREATE TABLE t (id INT)", "returns no rows, or changes something"),
+        ("/* nothing */", "returns no rows, or changes something"),
+        ("CHECKPOINT", "returns no rows, or changes something"),
+        ("EXPLAIN ANALYZE COPY (SELECT 1) TO '{}'", "returns no rows, or changes something"),
+        ("EXPLAIN (ANALYZE, FORMAT json) COPY (SELECT 1) TO '{}'", "returns no rows, or changes something"),
         ("SELECT 1; SELECT 2", "several statements"),
         ("SELECT 1 AS a$b$; COPY (SELECT 1 AS b$b$) TO '{}'", "several statements"),
     ],

@@ -11,16 +11,20 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.markup import escape
 from typer.testing import CliRunner
 
 from tailrace.cli import formats as cli_formats
 from tailrace.cli import keylog, screen
+from tailrace.cli import out as cli_out
+from tailrace.cli.main import app
 from tailrace.cli.screen_fit import Col, Fit
 from tailrace.config.task import Task
 from tailrace.demo import show
 from tailrace.demo.played import Played, TableLine
 from tailrace.demo.questions import Answer
 from tailrace.demo.story import StoryEvent
+from tailrace.errors import ConfigError
 from tailrace.operate.status import Status
 from tailrace.validate.compare import TableResult
 from tailrace.validate.tables import ValidationReport
@@ -197,3 +201,23 @@ def test_in_a_pipe_a_table_is_as_wide_as_it_has_to_be(monkeypatch: pytest.Monkey
     there = console()
     there.print(Fit([Col("a", fold=True), Col("b", spare=1)], [["x" * 300, "y" * 300]]))
     assert f"│ {'x' * 300} │ {'y' * 300} │" in sys.stdout.getvalue()  # type: ignore[attr-defined]
+
+
+def test_names_are_shown_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither markup nor emoji are read in them."""
+    said = shown(Fit([Col("[/a]"), Col("[red]b[/red]"), Col(":x:")], [["[/c]", "[red]d[/red]", ":x:"]]))
+    assert cells(said) == {"[/c]", "[red]d[/red]", ":x:"}
+    assert {"[/a]", "[red]b[/red]", ":x:"} <= {part.strip() for part in said.splitlines()[1].split("┃")}
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    cli_out.console().print(f"add {escape('we[b]:x:')}")
+    assert sys.stdout.getvalue() == "add we[b]:x:\n"  # type: ignore[attr-defined]
+
+
+def test_an_answer_without_rows_says_so() -> None:
+    assert shown(Fit([Col("id")], empty="no rows")) == "no rows\n"
+
+
+def test_a_task_file_that_is_not_there_is_no_folder_of_tables(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["purge", str(tmp_path / "no.yaml")])
+    assert (done.exit_code, type(done.exception)) == (1, ConfigError)
+    assert "the task file cannot be read" in str(done.exception)

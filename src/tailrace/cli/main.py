@@ -227,7 +227,8 @@ def init(
 
 
 def _show_draft(made: Draft) -> None:
-    out.print(f"wrote {made.path} for {len(made.tables)} tables", soft_wrap=True)
+    many = len(made.tables)
+    out.print(f"wrote {made.path} for {many} {'table' if many == 1 else 'tables'}", soft_wrap=True)
     check.show(made.findings)
     if made.variables:
         each = "the password is" if len(made.variables) == 1 else "the passwords, in their order, are"

@@ -27,7 +27,7 @@ def console(*, stderr: bool = False, quiet: bool = False) -> Console:
     _forget_unknown()
     stream = sys.stderr if stderr else sys.stdout
     piped = not stream.isatty() and "COLUMNS" not in os.environ
-    return Console(stderr=stderr, quiet=quiet, highlight=False, width=_WIDE if piped else None)
+    return Console(stderr=stderr, quiet=quiet, highlight=False, emoji=False, width=_WIDE if piped else None)
 
 
 out, err = console(), console(stderr=True)
@@ -39,7 +39,7 @@ def print_json(value: Any) -> None:
 
 
 def json_of(value: Any, *, indent: int | None = None, default: Callable[[Any], str] = str) -> str:
-    """A value as JSON. Numbers that JSON has not got are texts, as Spark writes them; `default`: the
+    """A value as JSON. Numbers that JSON does not have are texts, as Spark writes them; `default`: the
     text of what else it does not know.
 
     >>> json_of({"a": [1.5, float("-inf")], "b": float("nan")})
@@ -52,7 +52,7 @@ def json_of(value: Any, *, indent: int | None = None, default: Callable[[Any], s
 
 
 def _named(value: Any) -> Any:
-    """The same with names in place of numbers that JSON has not got."""
+    """The same with names in place of numbers that JSON does not have."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):

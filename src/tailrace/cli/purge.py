@@ -76,7 +76,7 @@ def purge(
     Of a folder of OpenEdge tables: consumed changes of one source table, as the vendor allows it. Of one of
     Qlik's change tables: partitions that are over, whole.
     """
-    if not Path(place).is_file():
+    if not Path(place).is_file() and Path(place).suffix not in (".yaml", ".yml"):
         _folder(place, tables or [], consumer or [], (from_, to), (older_than, upto), dry_run, as_json)
         return
     if consumer or from_ or to is not None:
@@ -105,7 +105,7 @@ def purge(
         for need in one.held:
             out.print(f"{'':12} [yellow]held[/] by {escape(need.who)}: after {max(need.after, 0):,}")
     if not lines:
-        out.print("no changes are old enough")
+        out.print("nothing to remove: no changes are old enough")
 
 
 def _folder(

@@ -152,7 +152,7 @@ def history(
     ] = False,
     where: Where = None, columns: Columns = None, output: Output = "table", limit: Limit = 100,
 ) -> None:  # fmt: skip
-    """Every version of every row, with the time it was in force."""
+    """Every version of every row that changed in the range, with the time it was in force."""
     found = _table(task, table).history(
         start, end,
         track_history_column_list=_names(track),
@@ -237,7 +237,7 @@ def _shown(found: Result, limit: int) -> None:
         rows += batch.slice(0, limit + 1 - len(rows)).to_pylist()
         if len(rows) > limit:
             break
-    shown = Fit([Col(n, fold=True) for n in found.schema.names])
+    shown = Fit([Col(n, fold=True) for n in found.schema.names], empty="no rows")
     for row in islice(rows, limit):
         shown.add(*map(cell, row.values()))
     if limit or not rows:

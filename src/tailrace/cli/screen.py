@@ -118,7 +118,7 @@ def _pipeline(found: Status) -> str:
     if waiting > 0:
         does.append(f"{waiting:,} records wait for the store, {span(found.seconds_unstored)}")
     if rows:
-        does.append(f"{rows:,} rows wait to be applied")
+        does.append("1 row waits to be applied" if rows == 1 else f"{rows:,} rows wait to be applied")
     if not does and said is not None and said["running"]:
         does.append("everything captured is applied")
     if said is not None and said["running"] and said.get("state") == RECONNECTING:

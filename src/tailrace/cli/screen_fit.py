@@ -61,6 +61,7 @@ class Fit:
     rows: list[list[Cell]] = field(default_factory=list)
     title: Cell = ""
     below: Sequence[Cell] = ()
+    empty: str = ""
 
     def add(self, *cells: Cell) -> None:
         """Adds a row."""
@@ -71,8 +72,7 @@ class Fit:
             yield _text(self.title)
         shown = self._shown(options.max_width)
         if not self.rows:
-            first = self.columns[0].name
-            yield Text("no rows" if first.startswith(("_", "header__")) else f"no {first}s")
+            yield Text(self.empty or f"no {self.columns[0].name}s")
         elif shown:
             yield self._table(shown)
         else:
@@ -102,7 +102,7 @@ class Fit:
         made = Table()
         for n in shown:
             one = self.columns[n]
-            made.add_column(one.name, justify="right" if one.right else "left", no_wrap=not one.fold)
+            made.add_column(Text(one.name), justify="right" if one.right else "left", no_wrap=not one.fold)
             made.columns[-1].overflow = "fold"
         for row in self.rows:
             made.add_row(*(_text(row[n]) for n in shown))

@@ -86,5 +86,5 @@ def _value(name: str, given: Any, kind: pa.DataType) -> pa.Scalar:
     else:
         value, why = given_value(given, kind)
     if why is not None:
-        raise ConfigError(f"{given!r} is no value of the key's column {name} ({kind})", hint=why)
+        raise ConfigError(f"{given!r} is not a valid value for the key column {name} ({kind})", hint=why)
     return value

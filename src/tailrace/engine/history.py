@@ -1,4 +1,4 @@
-"""Every version of every row, and when it was in force: a dimension of type 2."""
+"""Every version of every row that changed, and when it was in force: a dimension of type 2."""
 
 from __future__ import annotations
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 REJECTS, PENDING = "_rejects", "_pending"
 """Folders next to the written tables: bad rows; rows that change nothing (signals) or wait for more input."""
 ON_BAD = ("reject", "fail")
+_ASIDE = "\n  hint: `--on-bad reject` sets bad rows aside, with their reasons"
 FRACTION = "fraction finer than microseconds"
 """The loss of time fractions that no lake type can hold; the same for every output format."""
 
@@ -203,7 +204,10 @@ def observed(
     df = ct.df.withColumns(marks) if marks else ct.df
     if fail:
         df = df.filter(
-            _stop(checks.is_bad(), F.concat(F.lit(f"bad row in {ct.name}: "), F.col(WHY), _at(df)))
+            _stop(
+                checks.is_bad(),
+                F.concat(F.lit(f"bad row in {ct.name}: "), F.col(WHY), _at(df), F.lit(_ASIDE)),
+            )
         )
     none = F.lit(False)
     bad, copy = (checks.is_bad(), checks.is_copy()) if WHY in df.columns else (none, none)

@@ -48,7 +48,7 @@ def asked(
             failed = ConfigError(f"the statement cannot be run: {error}", where=statement)
             raise why(error) or failed from None
         raise ConfigError(
-            "the statement is no question: it gives no rows, or does more",
+            "the statement is not a query: it returns no rows, or changes something",
             where=statement,
             hint="write a SELECT",
         )

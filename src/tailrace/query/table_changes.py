@@ -155,7 +155,7 @@ class TableChanges:
         base: pa.Table | None = None,
         columns: Sequence[str] | None = None,
     ) -> Result:
-        """Every version of every row; see `engine.history.history`."""
+        """Every version of every row that changed in the range; see `engine.history.history`."""
         return self._asked(
             lambda c, base: versions.history(
                 c,

@@ -141,7 +141,8 @@ def _task(name: str, url: str, patterns: Sequence[str], path: Path) -> Task:
         return Task.model_validate(given, context={"folder": path.resolve().parent})
     except ValidationError as error:
         # The values themselves are left out of the message: the address may contain a password.
-        words = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
+        found = error.errors(include_url=False)
+        words = (f"{'.'.join(map(str, e['loc']))}: {e['msg'].removeprefix('Value error, ')}" for e in found)
         raise ConfigError("\n  ".join(words), where="tailrace init") from None
 
 

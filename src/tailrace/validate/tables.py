@@ -106,14 +106,17 @@ def validate(
     chosen = list(tables) or sorted(baselines.keys() - removed)
     if gone := sorted(removed.intersection(tables)):
         raise ConfigError(
-            f"{', '.join(gone)} is removed from the task: nothing follows it",
+            f"{', '.join(gone)} was removed from the task: its changes are no longer captured",
             where=task.name,
             hint="`tailrace add` brings it back",
         )
     wanted = comparable(task, chosen, named=bool(tables))
     if missing := [t for t in wanted if t not in baselines]:
+        none = [t for t in missing if t not in states and not task.source.selects(t)]
         raise ConfigError(
-            f"no baseline of {', '.join(missing)} yet",
+            f"the task has no table {', '.join(none)}"
+            if none
+            else f"no baseline of {', '.join(missing)} yet",
             where=task.name,
             hint=meant(missing[0], baselines)
             or "`tailrace status` lists the tables; `tailrace run` takes their baselines",

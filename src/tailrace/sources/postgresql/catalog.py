@@ -141,7 +141,7 @@ def columns(session: Session, tables: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _unknown(name: str, found: Iterable[str]) -> ConfigError:
-    hint = meant(name, found) or "write schema.table; check the role's database"
+    hint = meant(name, found) or "write schema.table; check that the address names the right database"
     return ConfigError(f"there is no table {name}", where="source.tables", hint=hint)
 
 

@@ -32,7 +32,9 @@ def kept(
         found.append(SourceObject(f"slot {slot}", "; ".join(said), ours, sql, size))
     if (tables := pg_slot.published(session, publication)) is not None:
         ours = pg_slot.owned(session, publication)
-        detail = f"of {len(tables)} tables" + ("" if ours else "; the role does not own it")
+        detail = ("of 1 table" if len(tables) == 1 else f"of {len(tables)} tables") + (
+            "" if ours else "; the role does not own it"
+        )
         name = quoted(publication)
         found.append(SourceObject(f"publication {publication}", detail, ours, f"DROP PUBLICATION {name}"))
     return found
