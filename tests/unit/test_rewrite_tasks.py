@@ -128,6 +128,14 @@ def test_a_file_without_rows(tmp_path: Path, way: str) -> None:
     assert held(path) == [(1, "a")]
 
 
+def test_a_table_without_files_is_left_alone(tmp_path: Path) -> None:
+    """As a purge of deletion vectors may leave one."""
+    path = str(tmp_path / "t")
+    lake.create(path, SCHEMA)
+    assert merged(path, [("I", (1, "a"))]) is None
+    assert lake.version(path) == 0
+
+
 def test_too_many_touched_bytes_are_left_alone(tmp_path: Path) -> None:
     path = filled(str(tmp_path / "t"), [(1, "a")], [(11, "k")])
     version = lake.version(path)

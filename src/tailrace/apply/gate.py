@@ -66,7 +66,7 @@ class Ordered:
 
     Args:
         orders: the task's orders table.
-        errors: where errors in a row are kept (`control.retries`), so that a restart counts on.
+        errors: where errors in a row are kept (`state.retries`), so that a restart counts on.
         groups: the task's groups.
         patient: False for a task that ends once everything is applied: intervals do not count then, and an
             error that would be tried again for ever ends it.

@@ -109,7 +109,7 @@ def small(df: DataFrame, rows: int) -> DataFrame:
 @dataclass(frozen=True)
 class ShardTask:
     """Decides a shard: gives the changes that did not meet what they expect, or change their key, and what is
-    left of all changes, see `Shard.odd` and `Shard.images`; their columns side by side, as in `names`.
+    left of all changes, see `Shard.odd` and `Shard.images`; their columns side by side.
 
     Attributes:
         relation: the target's layout.

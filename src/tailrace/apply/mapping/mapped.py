@@ -30,7 +30,7 @@ def mapped(changes: ChangeTable, made: Prepared, counts: Mapping[str, int] = UNK
     in an image when all that it needs is, and has changed when any of that has.
 
     The job that reads them fails with `UNKNOWN_MATCH` or `UNKNOWN_VALUE` and the change sequence at an image
-    that leaves out what criteria or expressions need (see `fold.refused`).
+    that leaves out what criteria or expressions need (see `images.refused`).
     """
     if made.where is not None:
         small = counts is not UNKNOWN and sum(counts.values()) <= _SMALL

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PLACEHOLDERS = ("@SCHEMA", "@TABLE", "@TASK")
 STAGED_FOR = "tailrace.mapping"
-"""Commit info of a staging table (`loading.py`): the digest of the mapping that its rows are for."""
+"""Commit info of a staging table (`mapped_snapshots`): the digest of the mapping that its rows are for."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def constants_of(given: Mapping[str, str], table: str, task: str) -> dict[str, s
 
 def place_of(one: TableMap, named: Mapping[str, str] | None = None) -> TargetPlace:
     """Where a table's rows are; with a constant in the key others may be there, too. `named`: the names of
-    targets that are called otherwise (`control.tables.target_names`).
+    targets that are called otherwise (`state.orders.target_names`).
 
     >>> place_of(TableMap("us.t", "all.t", constants={"site": "us"}))
     TargetPlace(target='all.t', partition={'site': 'us'})

@@ -69,7 +69,7 @@ class RewriteTasks:
             for part in range(pieces_of(f["size_bytes"]))
         ]
         looked = self._find(spans)
-        if any(r["piece"] is None for r in looked):
+        if not looked or any(r["piece"] is None for r in looked):
             return None
         touched = {spans[r["piece"]].file for r in looked if r["met"]}
         gone = [f for f in files if f["path"] in touched]

@@ -62,7 +62,7 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class DatabaseAudit:
-    """The function of the one task that gets all changes; see `delta_audit.AuditTask`.
+    """The function of the one task that gets all changes; see `AuditTask` of Delta targets.
 
     Attributes:
         place, task, repairs, at: what its progress is made of, see `PostgresTarget`.
@@ -221,7 +221,7 @@ class _Merge:
         return Copies(self.on, self.order.place, self.order.target, self.order.relation, self.source)
 
     def _rows_of(self, wanted: Places) -> tuple[Places, pa.Table]:
-        """See `delta_changes.RowsOf`."""
+        """See `engine.source.RowsOf`."""
         relation = self.order.relation
         which = ",".join(map(str, wanted.tolist()))
         query = (

@@ -283,7 +283,7 @@ class PostgresTarget:
         return self._applied(batch, None)
 
     def apply_noted(self, batch: TableBatch, note: str, done: int) -> ApplyOutcome:
-        """The same, leaving a note in that transaction; see `apply.noted`."""
+        """The same, leaving a note in that transaction; see `keylog.outbox`."""
         return self._applied(batch, (note, done))
 
     def notes(self) -> list[tuple[str, int, str]]:
