@@ -128,6 +128,7 @@ def test_each_password_of_an_address_becomes_a_variable_of_its_own(
     ("given", "says"),
     [
         ({"url": URL, "patterns": ["nobody.*"]}, "no table matches nobody"),
+        ({"url": URL, "patterns": ["Sales.*"]}, r"did you mean sales\.\*"),
         ({"url": URL, "name": "My Task"}, "name"),
         ({"url": "postgresql://me:geheim@db/x", "patterns": ["noschema"]}, "has no schema"),
     ],

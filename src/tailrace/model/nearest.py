@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 def meant(word: str, there: Iterable[str], *, many: int = 3, cutoff: float = 0.5) -> str | None:
@@ -22,3 +22,12 @@ def meant(word: str, there: Iterable[str], *, many: int = 3, cutoff: float = 0.5
     near = difflib.get_close_matches(word.lower(), list(spelled), n=many, cutoff=cutoff)
     near = [name for low in near for name in spelled[low]][:many]
     return f"did you mean {' or '.join(near)}?" if near else None
+
+
+def meant_tables(pattern: str, there: Collection[str]) -> str | None:
+    """The same of a pattern of tables: whole schemas are near, too.
+
+    >>> meant_tables("Shop.*", ["shop.item", "hr.pay"])
+    'did you mean shop.*?'
+    """
+    return meant(pattern, [*sorted({f"{t.partition('.')[0]}.*" for t in there}), *there])

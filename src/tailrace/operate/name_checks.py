@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from ..config.task import Task
 from ..lake import log
-from ..model.nearest import meant
+from ..model.nearest import meant, meant_tables
 from ..sources.base import Finding, LogSource
 from ..state.layouts import policy
 
@@ -62,8 +62,7 @@ def _table(
         yield Finding("warning", what, where, "remove it from there, or from the other place")
     elif pattern:
         if not (fitting if excluding else _fits(name, captured)):
-            schemas = {f"{t.partition('.')[0]}.*" for t in captured}
-            cure = meant(name, [*schemas, *captured]) or "this is fine if its tables are still to be created"
+            cure = meant_tables(name, captured) or "this is fine if its tables are still to be created"
             tables, _, column = name.rpartition(".")
             columns = where == "types" or (where == "policies" and column != "*" and _fits(tables, captured))
             if columns:  # nothing would be said of values that are to be left out

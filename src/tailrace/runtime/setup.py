@@ -19,6 +19,7 @@ from ..config import addresses, secrets, task_schema
 from ..config.task import Task
 from ..config.task_text import dump
 from ..errors import ConfigError
+from ..model.nearest import meant_tables
 from ..model.steps import Steps
 from ..sources import open_source
 from ..sources.base import Finding
@@ -86,15 +87,13 @@ def draft(
     source = open_source(task)
     try:
         tables = source.tables(task.source.tables)
-        findings = source.check(tables, None) if tables else []
+        if not tables:
+            near = meant_tables(task.source.tables[0], source.tables(["*.*"]))
+            what = f"no table matches {', '.join(task.source.tables)}"
+            raise ConfigError(what, where="the database", hint=near or "--table schema.table")
+        findings = source.check(tables, None)
     finally:
         source.close()
-    if not tables:
-        raise ConfigError(
-            f"no table matches {', '.join(task.source.tables)}",
-            where="the database",
-            hint="--table schema.table",
-        )
     path.parent.mkdir(parents=True, exist_ok=True)
     kept, variables = without_passwords(url, name)
     path.write_text(dump(_task(name, url, patterns or tables, path), url=kept))
