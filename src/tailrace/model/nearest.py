@@ -27,7 +27,7 @@ def meant(word: str, there: Iterable[str], *, many: int = 3, cutoff: float = 0.5
 def meant_tables(pattern: str, there: Collection[str]) -> str | None:
     """The same of a pattern of tables: whole schemas are near, too.
 
-    >>> meant_tables("Shop.*", ["shop.item", "hr.pay"])
-    'did you mean shop.*?'
+    >>> meant_tables("Shop.*", ["shop.item", "crm_2.pay"])
+    'did you mean shop.* or shop.item?'
     """
     return meant(pattern, [*sorted({f"{t.partition('.')[0]}.*" for t in there}), *there])
