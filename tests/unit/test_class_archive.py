@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,13 @@ def test_java_starts_with_the_file_that_was_made_for_it(tmp_path: Path) -> None:
 def test_another_java_has_another_file(tmp_path: Path) -> None:
     homes = [home(tmp_path / "a"), home(tmp_path / "a", "17.0.2"), home(tmp_path / "b")]
     assert len({class_archive.place(one) for one in homes}) == 3
+
+
+def test_a_java_has_one_file_by_all_of_its_names(tmp_path: Path) -> None:
+    """`run` and the process that it starts, which finds the launcher in JAVA_HOME."""
+    java = home(tmp_path / "java-17.0.1")
+    (tmp_path / "java").symlink_to(java.path)
+    assert class_archive.place(java) == class_archive.place(replace(java, path=tmp_path / "java"))
 
 
 def test_a_java_without_classes_of_its_own_in_a_file_cannot_keep_others(tmp_path: Path) -> None:

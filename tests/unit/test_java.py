@@ -72,7 +72,7 @@ def test_a_java_of_the_system_is_started_by_the_launcher_too(
     assert launcher.is_relative_to(machine / "cache")
     assert f"exec {home}/bin/java" in (launcher / "bin" / "java").read_text()
     again = java.ensure_java()  # a child process finds the launcher in JAVA_HOME, and makes no other
-    assert (again.path, again.major, os.environ["JAVA_HOME"]) == (launcher, 21, str(launcher))
+    assert (again.path, again.major, os.environ["JAVA_HOME"]) == (home, 21, str(launcher))
 
 
 def test_where_no_launcher_can_be_made_java_is_started_as_it_is(

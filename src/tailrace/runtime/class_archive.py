@@ -38,7 +38,7 @@ def place(home: JavaHome) -> Path:
     """Where the file for that Java and the installed Spark is: another version of either has another one."""
     import pyspark
 
-    said = [str(home.path), home.version]
+    said = [str(home.path.resolve()), home.version]
     for jar in sorted((Path(pyspark.__file__).parent / "jars").iterdir()):
         at = jar.stat()
         said.append(f"{jar} {at.st_size} {at.st_mtime_ns}")

