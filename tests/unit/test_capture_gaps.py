@@ -385,26 +385,3 @@ def test_records_of_gaps_are_kept(tmp_path: Path) -> None:
     assert len(ledger.all_baselines(home.task.control_path("baselines"))) < 10
     with pytest.raises(GapError, match="between change number 13 and change number 19"):
         table(home).net()
-
-
-@pytest.mark.parametrize("then", [(), (orders.REMOVE, orders.ADD), (orders.ANEW,), (orders.REMOVE,)], ids=str)
-def test_rows_of_a_partition_are_missing_however_its_baseline_comes(
-    tmp_path: Path, then: tuple[str, ...]
-) -> None:
-    home = begun(tmp_path)
-    order(home, 1, orders.SUSPEND, 14, orders.CAPTURE, ATTACHED.format("shop.item_1"))
-    home.store((16, "U", item(1, "d")))
-    for number, action in enumerate(then, 2):
-        order(home, number, action, 15 + number)
-    if then and then != (orders.REMOVE,):
-        baseline(home, [item(1, "d"), item(2, "of the partition")])
-    with pytest.raises(GapError, match="partitions with rows"):
-        table(home).net(12, 16)
-
-
-def test_a_table_that_is_resumed_has_no_gap(tmp_path: Path) -> None:
-    home = begun(tmp_path)
-    order(home, 1, orders.SUSPEND, 14, orders.CAPTURE, ATTACHED.format("shop.item_1"))
-    order(home, 2, orders.RESUME, 15)
-    home.store((16, "U", item(1, "d")))
-    assert [r["name"] for r in table(home).net(12, 16).rows()][-1] == "d"

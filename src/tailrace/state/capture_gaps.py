@@ -121,26 +121,22 @@ def _of_orders(
 
 def _begun(given: Iterable[Order]) -> list[tuple[Order, Order | None]]:
     """The orders of a table that begin a gap, each with the one that asks for the baseline that ends it;
-    None: the table was removed, and nobody has added it again, or is suspended."""
+    None: nobody has asked for one yet."""
     found, removed, unsent = list[tuple[Order, Order | None]](), None, None
     for one in given:
         if one.action == orders.REMOVE:
             removed = removed or one
-        elif one.action == orders.ADD and removed is not None:
-            found.append((unsent or removed, one))
-            removed = unsent = None
         elif one.action == orders.SUSPEND and one.why.startswith(UNSENT_ROWS):
             unsent = unsent or one
-        elif one.action == orders.RESYNC and (unsent is not None or one.who == orders.CAPTURE):
-            found.append((unsent or one, one))
-            unsent = None
-        elif one.action == orders.ANEW and unsent is not None:
-            found.append((unsent, one))
-            unsent = None
         elif one.action == orders.RESUME:
             unsent = None  # somebody has looked: there were none
-    still = unsent or removed
-    return found if still is None else [*found, (still, None)]
+        elif one.action in orders.BASELINES:
+            again = removed if one.action == orders.ADD else None
+            made_again = one if (one.action, one.who) == (orders.RESYNC, orders.CAPTURE) else None
+            if (begun := unsent or again or made_again) is not None:
+                found.append((begun, one))
+            unsent, removed = None, removed if again is None else None
+    return [*found, *((one, None) for one in (unsent, removed) if one is not None)]
 
 
 def _closing(asked: Order, taken: Iterable[Baseline]) -> Baseline | None:
