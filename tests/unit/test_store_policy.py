@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.apply.filled_checks import refuse_lowered
-from tailrace.capture.part_readers import load_part
+from tailrace.capture.part_readers import PartLoad
 from tailrace.config.policies import Policy, policy_of
 from tailrace.config.task import Task, read
 from tailrace.errors import ConfigError, ValueRangeError
@@ -216,7 +216,7 @@ def test_baselines_leave_hidden_columns_null(tmp_path: Path) -> None:
     def reader(*_: object) -> Iterator[tuple[pa.RecordBatch, list[BadImageValue]]]:
         yield batch, bad
 
-    loaded = load_part(reader, None, ITEM, None, path, False, frozenset({"n"}))  # type: ignore[arg-type]
+    loaded = PartLoad(reader, None, ITEM, path, False, frozenset({"n"}))(None)  # type: ignore[arg-type]
     assert loaded.added is not None and loaded.bad == []
     lake.commit(path, [loaded.added], progress={})
     assert lake.read(path).to_pylist() == [{"id": 1, "n": None}, {"id": 2, "n": None}]
@@ -234,7 +234,7 @@ def test_a_bad_value_of_a_row_key_stops_a_baseline_in_any_case(tmp_path: Path) -
         yield batch, [BadImageValue(0, "n", "NaN"), BadImageValue(1, "id", "infinity")]
 
     with pytest.raises(ValueRangeError, match="'infinity'") as said:
-        load_part(reader, None, ITEM, None, path, True)  # type: ignore[arg-type]
+        PartLoad(reader, None, ITEM, path, True)(None)  # type: ignore[arg-type]
     assert said.value.hint == (
         'keep the column as text with `types: {"shop.item.id": string}`; a row key cannot be NULL'
     )

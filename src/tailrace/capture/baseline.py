@@ -26,7 +26,7 @@ from ..model.change import Relation
 from ..sources.base import LogSource, Snapshot
 from ..state.ledger import Baseline
 from ..store.task import QUARANTINE_SCHEMA, set_aside
-from .part_readers import Loaded, PartReaders, why_unfit
+from .part_readers import Loaded, PartLoad, PartReaders, why_unfit
 from .snapshot_sink import Landing
 
 WHOLE = 1 << 62
@@ -171,11 +171,9 @@ def _begun(
     # Without a snapshot, only what one statement reads is consistent: a row that moves might be read twice.
     parts = source.parts(relation, reading.rows_per_part if snapshot.name else WHOLE)
     landing = reading.target(table).begin(relation, attempt.number)
-    reader, hidden = source.part_reader(), reading.hidden(relation)
-    waiting: set[Future[Loaded]] = {
-        readers.load(reader, snapshot, relation, part, landing, keep_bad=reading.keep_bad, hidden=hidden)
-        for part in parts
-    }
+    hidden = reading.hidden(relation)
+    load = PartLoad(source.part_reader(), snapshot, relation, landing, reading.keep_bad, hidden)
+    waiting = {readers.load(load, part) for part in parts}
     reading.progress(BaselineProgress(table, 0, len(parts), 0))
     return _Coming(table, relation, attempt, landing, len(parts), waiting, began)
 

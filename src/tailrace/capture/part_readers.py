@@ -42,6 +42,41 @@ class Loaded:
     bad: list[tuple[str, str]]
 
 
+@dataclass(frozen=True)
+class PartLoad:
+    """Reads a part of a table, and writes it to the landing; called in a thread or another process.
+
+    Values no lake type can hold are NULL there; without `keep_bad` the first raises ValueRangeError, and one
+    of the row key in any case.
+
+    Attributes:
+        reader, snapshot: how and as of when parts are read; relation: the table.
+        to: the landing (a string: a Delta folder).
+        hidden: columns that are NULL by their policy.
+    """
+
+    reader: PartReader
+    snapshot: Snapshot
+    relation: Relation
+    to: Landing | str
+    keep_bad: bool
+    hidden: frozenset[str] = frozenset()
+
+    def __call__(self, part: BaselinePart) -> Loaded:
+        out = (DeltaLanding(self.to) if isinstance(self.to, str) else self.to).part(self.relation)
+        found: list[tuple[str, str]] = []
+        key = frozenset(self.relation.key)
+        for batch, bad in self.reader(self.snapshot, self.relation, part):
+            new = [(one.column, one.text) for one in bad if one.column not in self.hidden]
+            found += new
+            if refused := [one for one in new if not self.keep_bad or one[0] in key]:
+                out.discard()
+                raise _refused(self.relation, *refused[0])
+            out.write(_without(batch, self.hidden))
+        reach("baseline.part")
+        return Loaded(out.close(), out.rows, found)
+
+
 class PartReaders:
     """Reads up to `workers` parts at once, each with a connection of its own, until its block ends."""
 
@@ -58,20 +93,9 @@ class PartReaders:
     def __exit__(self, *error: object) -> None:
         self._open.close()
 
-    def load(
-        self,
-        reader: PartReader,
-        snapshot: Snapshot,
-        relation: Relation,
-        part: BaselinePart,
-        to: Landing | str,
-        *,
-        keep_bad: bool,
-        hidden: frozenset[str] = frozenset(),
-    ) -> Future[Loaded]:
-        """Has a part read, see `load_part`."""
-        by = self._for(part)
-        return by.submit(load_part, reader, snapshot, relation, part, to, keep_bad, hidden)
+    def load(self, load: PartLoad, part: BaselinePart) -> Future[Loaded]:
+        """Has a part read."""
+        return self._for(part).submit(load, part)
 
     def _for(self, part: BaselinePart) -> Executor:
         """Who reads a part; processes do once the rows have been more than a few."""
@@ -83,13 +107,13 @@ class PartReaders:
             # spawn: a forked child would share the parent's replication connection and Arrow threads
             context = multiprocessing.get_context("spawn")
             made = ProcessPoolExecutor(
-                self._workers, mp_context=context, initializer=end_with, initargs=(os.getpid(),)
+                self._workers, mp_context=context, initializer=_end_with, initargs=(os.getpid(),)
             )
             self._processes = self._open.enter_context(made)
         return self._processes
 
 
-def end_with(parent: int) -> None:
+def _end_with(parent: int) -> None:
     """Ends this worker process when its parent is gone, for whatever reason: nothing else would notify it."""
 
     def watch() -> None:
@@ -121,31 +145,3 @@ def _refused(relation: Relation, column: str, text: str) -> ValueRangeError:
         hint=f'keep the column as text with `types: {{"{relation.table}.{column}": string}}`'
         + ("; a row key cannot be NULL" if column in relation.key else else_null),
     )
-
-
-def load_part(
-    reader: PartReader,
-    snapshot: Snapshot,
-    relation: Relation,
-    part: BaselinePart,
-    to: Landing | str,
-    keep_bad: bool,
-    hidden: frozenset[str] = frozenset(),
-) -> Loaded:
-    """Reads one part and writes it to the landing (a string: a Delta folder); runs in a worker process.
-
-    Values no lake type can hold are NULL there; without `keep_bad` the first raises ValueRangeError, and one
-    of the row key in any case.
-    """
-    out = (DeltaLanding(to) if isinstance(to, str) else to).part(relation)
-    found: list[tuple[str, str]] = []
-    key = frozenset(relation.key)
-    for batch, bad in reader(snapshot, relation, part):
-        new = [(one.column, one.text) for one in bad if one.column not in hidden]
-        found += new
-        if refused := [one for one in new if not keep_bad or one[0] in key]:
-            out.discard()
-            raise _refused(relation, *refused[0])
-        out.write(_without(batch, hidden))
-    reach("baseline.part")
-    return Loaded(out.close(), out.rows, found)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ..apply.mapping.table_map import place_of, task_map
 from ..apply.targets.postgresql.place import Place, session
 from ..apply.targets.postgresql.progress import TABLE, Progress
-from ..capture.part_readers import PartReaders
+from ..capture.part_readers import PartLoad, PartReaders
 from ..config.task import Task
 from ..errors import ConfigError, OtherTableError, TailraceError
 from ..model.change import Relation
@@ -66,10 +66,8 @@ class HeldTarget:
         """
         held = self.table(table)
         reader = PgPartReader(self.place.url, held.only, numbered=False)
-        loads = [
-            readers.load(reader, self.snapshot, held.layout, part, folder, keep_bad=False)
-            for part in held.parts
-        ]
+        load = PartLoad(reader, self.snapshot, held.layout, folder, keep_bad=False)
+        loads = [readers.load(load, part) for part in held.parts]
         return [f"{folder}/{done.added.path}" for done in (one.result() for one in loads) if done.added]
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..capture.ddl_watch import moved_of
-from ..capture.part_readers import PartReaders
+from ..capture.part_readers import PartLoad, PartReaders
 from ..config.task import Task
 from ..errors import ConfigError, PositionError, TableMovedError
 from ..lake import delta as lake
@@ -270,11 +270,10 @@ def _source_rows(
     readers: PartReaders,
     steps: Steps,
 ) -> Landed:
-    path, reader = str(scratch), source.part_reader()
+    path = str(scratch)
     hidden = policy(task, relation.table, relation).hidden(relation)  # their values exist only in the source
-    loads = [
-        readers.load(reader, snapshot, relation, part, path, keep_bad=True, hidden=hidden) for part in parts
-    ]
+    load = PartLoad(source.part_reader(), snapshot, relation, path, keep_bad=True, hidden=hidden)
+    loads = [readers.load(load, part) for part in parts]
     steps.now(f"reading {relation.table}")
     files, bad = [], Counter[str]()
     for one in loads:
