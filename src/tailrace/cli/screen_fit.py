@@ -29,7 +29,8 @@ class Col:
 
 @dataclass
 class Fit:
-    """Rows under columns, with a line above and lines below.
+    """Rows under columns, with a line above and lines below. `empty`: what is said if there are no rows;
+    otherwise that there is none of the first column.
 
     >>> from io import StringIO
     >>> rows = Fit([Col("table"), Col("rows", right=True, spare=1)], [["shop.item", "7"]], title="shop")

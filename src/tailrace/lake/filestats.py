@@ -27,7 +27,6 @@ _LONG_TEXT = 4000
 """Arrow writes no statistics of text of more than 4,096 bytes."""
 _GREATEST = {pa.float32(): 3.4028234663852886e38, pa.float64(): sys.float_info.max}
 """The greatest number of a type; JSON has none for NaN."""
-_NOTHING: Mapping[str, tuple[Any, Any]] = {}
 _DECIMAL = "\x01decimal:"
 _AS_NUMBER = re.compile(r'"\\u0001decimal:(-?[0-9.]+)"')
 
@@ -56,7 +55,7 @@ class MoreRanges:
         self.found[name] = min(low, least), max(high, most)
 
 
-def stats_json(metadata: pq.FileMetaData, more: Mapping[str, tuple[Any, Any]] = _NOTHING) -> str:
+def stats_json(metadata: pq.FileMetaData, more: Mapping[str, tuple[Any, Any]]) -> str:
     """`numRecords`, `minValues`, `maxValues`, `nullCount` of a file, as Delta's JSON text. `more`: least and
     greatest values of rows that the metadata may not cover (`MoreRanges`)."""
     low = {name: least for name, (least, _) in more.items()}

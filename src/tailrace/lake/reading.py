@@ -20,9 +20,12 @@ _FEATURES = {"timestampNtz", "typeWidening"}
 def unread(delta: DeltaTable) -> list[str]:
     """The features of a Delta table that are not read here."""
     more = set(delta.protocol().reader_features or []) - _FEATURES
-    if delta.metadata().configuration.get("delta.columnMapping.mode") not in (None, "none"):
-        more.add("columnMapping")
-    return sorted(more)
+    return sorted(more | ({"columnMapping"} if maps_columns(delta) else set()))
+
+
+def maps_columns(delta: DeltaTable) -> bool:
+    """Whether a table's files call its columns by other names, which delta-rs neither reads nor writes."""
+    return delta.metadata().configuration.get("delta.columnMapping.mode") not in (None, "none")
 
 
 def dataset(delta: DeltaTable) -> ds.Dataset:

@@ -8,6 +8,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from ....errors import UnsupportedError
+from ....lake.reading import maps_columns
 from ...plan import Size
 from . import distributed
 
@@ -31,7 +32,7 @@ def is_plain(table: DeltaTable, *, purged: bool = False) -> bool:
 
 def refuse(table: DeltaTable, path: str) -> None:
     """Raises UnsupportedError for a target with column mapping, which delta-rs does not write."""
-    if table.metadata().configuration.get("delta.columnMapping.mode") not in (None, "none"):
+    if maps_columns(table):
         raise UnsupportedError(
             "the target has column mapping, which tailrace does not write",
             where=path,
