@@ -12,6 +12,8 @@ from hypothesis import settings
 
 from tailrace.runtime.local_settings import NO_CODE, QUICK
 
+from .shared_spark import shared
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -63,21 +65,26 @@ def _commands_made_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with pytest.MonkeyPatch.context() as patch:
+        _remember_names(patch)
+        with shared(folder, _started) as made:
+            yield made
+
+
+def _started() -> SparkSession:
     from tailrace.runtime.session import session
 
     # Java made from each plan and compiled would be another quarter. It is made where a task is a process of its
     # own (demo, cluster, kill -9), in `make bench`, and in all tests with TAILRACE_CODEGEN=1.
     plans = {} if os.environ.get("TAILRACE_CODEGEN") else NO_CODE
-    given = os.environ["SPARK_SUBMIT_OPTS"]
     with pytest.MonkeyPatch.context() as patch:
-        if given == QUICK:
+        if os.environ["SPARK_SUBMIT_OPTS"] == QUICK:
             patch.setenv("SPARK_SUBMIT_OPTS", LASTING)
-        _remember_names(patch)
-        made = session("tests", master="local[2]", conf={"spark.driver.memory": "5g", **plans})
-        patch.setenv("SPARK_SUBMIT_OPTS", given)
-        yield made
-        made.stop()
+        return session("tests", master="local[2]", conf={"spark.driver.memory": "5g", **plans})
 
 
 def _remember_names(patch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -22,10 +23,11 @@ pytestmark = pytest.mark.spark
 
 
 def endless(spark: SparkSession, started: Path) -> DataFrame:
-    """A table whose job goes on until it is ended; there is the file `started` then."""
+    """A table whose job goes on until it is ended; the file `started` names its process then."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        started.touch()
+        started.with_suffix(".new").write_text(str(os.getpid()))
+        started.with_suffix(".new").rename(started)
         for _ in range(200):
             time.sleep(0.5)
         yield from batches
@@ -33,11 +35,11 @@ def endless(spark: SparkSession, started: Path) -> DataFrame:
     return spark.range(0, 1, 1, 1).mapInArrow(work, "id bigint")
 
 
-def ended(spark: SparkSession) -> bool:
-    """Whether no job runs any more, some time later."""
-    tracker = spark.sparkContext.statusTracker()
+def ended(started: Path) -> bool:
+    """Whether the process of that job is gone, some time later."""
+    process = Path("/proc", started.read_text())
     for _ in range(200):
-        if not tracker.getActiveJobsIds():
+        if not process.exists():
             return True
         time.sleep(0.1)
     return False
@@ -79,7 +81,7 @@ def test_a_table_that_fails_ends_the_others(spark: SparkSession, tmp_path: Path)
     tables = {"a": endless(spark, started), "b": spark.range(0, 1, 1, 1).mapInArrow(fails, "id bigint")}
     with pytest.raises(Exception, match="no such value"):
         saving.save(tables, str(tmp_path / "out"), "parquet")
-    assert ended(spark)
+    assert ended(started)
 
 
 def test_ctrl_c_ends_all(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,4 +96,4 @@ def test_ctrl_c_ends_all(spark: SparkSession, tmp_path: Path, monkeypatch: pytes
     tables = {"a": endless(spark, started), "b": spark.range(1)}
     with pytest.raises(KeyboardInterrupt):
         saving.save(tables, str(tmp_path / "out"), "parquet")
-    assert ended(spark)
+    assert ended(started)
