@@ -24,7 +24,7 @@ from ..lake.failpoints import reach
 from ..sources import open_source
 from ..sources.base import Finding, LogSource, PassingFinding
 from ..state import live, orders
-from ..state.capture_state import RUNNING, STOPPED, CaptureState, pause_s
+from ..state.capture_state import RUNNING, STATE_EVERY_S, STOPPED, CaptureState, pause_s
 from . import same_history
 from .constraints import ConstraintWatch
 from .followed_tables import FollowedTables
@@ -35,7 +35,6 @@ from .stream import Streams
 logger = logging.getLogger("tailrace.capture")
 LOOK_EVERY_S = 1.0
 """Seconds between two checks of orders and the task file."""
-STATE_EVERY_S = 1.0
 READ_S, READ_ONCE_S = 0.5, 0.1
 """Maximum seconds that one read may collect records; less if a caller waits for the end."""
 CALM_S = 60.0
