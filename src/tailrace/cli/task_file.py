@@ -14,6 +14,15 @@ def _file(given: str | Path) -> Path:
     return file_of(Path(given))
 
 
+def names_a_task_file(text: str) -> bool:
+    """Whether a place is a task file, there or not, and not a folder.
+
+    >>> names_a_task_file("none.yaml"), names_a_task_file("lake/ir_keylog")
+    (True, False)
+    """
+    return Path(text).is_file() or Path(text).suffix in (".yaml", ".yml")
+
+
 TaskFile = Annotated[
     Path,
     typer.Argument(help="The task file (YAML), or the folder that has one.", metavar="TASK", parser=_file),
