@@ -62,7 +62,7 @@ def test_what_goes_with_a_name_of_two_meanings_is_there(tmp_path: Path) -> None:
     assert task.sql("SELECT columns_changed('a.x', '\\x01'::BLOB) AS c").rows() == [
         {"c": [header_schema().names[0]]}
     ]
-    with pytest.raises(ConfigError, match="Table with name nothing does not exist"):
+    with pytest.raises(ConfigError, match="there is no table nothing"):
         task.sql("SELECT * FROM a.nothing")
 
 
