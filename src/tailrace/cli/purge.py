@@ -83,10 +83,10 @@ def purge(
             "--consumer, --from and --to are for folders; a task's consumers are registered with `tailrace "
             "consumer TASK`, and --upto and --older-than say what to remove"
         )
-    from ..operate import ordering, purging
-
     age = None if older_than is None else seconds_of(older_than)
     task = _load(place)
+    from ..operate import ordering, purging
+
     if tables:  # a pattern that matches nothing is an error
         ordering.matching(ordering.tables_of(task), tables, task.name)
     with given():

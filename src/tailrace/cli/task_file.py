@@ -9,9 +9,12 @@ import typer
 
 
 def _file(given: str | Path) -> Path:
-    from ..config.task import file_of
+    from ..config.task import file_of, load
 
-    return file_of(Path(given))
+    found = file_of(Path(given))
+    if not found.exists():
+        load(found)  # is refused before a command loads all that it needs
+    return found
 
 
 def names_a_task_file(text: str) -> bool:

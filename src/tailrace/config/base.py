@@ -17,7 +17,6 @@ from pydantic import (
 )
 
 from ..errors import TailraceError
-from ..model.types import arrow_type
 from . import addresses, secrets
 
 _NAME = "[a-z0-9_-]{1,40}"
@@ -119,6 +118,8 @@ def _folder(value: str, info: ValidationInfo) -> str:
 
 
 def _lake_type(value: str) -> str:
+    from ..model.types import arrow_type  # Arrow takes longer to load than all of `config`
+
     try:
         arrow_type(value)
     except TailraceError as error:

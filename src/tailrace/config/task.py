@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from ..errors import ConfigError
-from ..lake.delta import file_name
+from ..lake.file_names import file_name
 from . import logs, state_version, yaml_lines
 from .base import ColumnName, ConfText, Folder, LakeType, Level, Name, Pattern, Settings, Text, plain
 from .groups import GroupSettings, group_of
