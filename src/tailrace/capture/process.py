@@ -27,6 +27,7 @@ from ..state import live, orders
 from ..state.capture_state import RUNNING, STATE_EVERY_S, STOPPED, CaptureState, pause_s
 from . import same_history
 from .constraints import ConstraintWatch
+from .first_start import first_start
 from .followed_tables import FollowedTables
 from .incremental_snapshot import Windows
 from .initial_load import Baselines, Stopped
@@ -74,7 +75,8 @@ class Capture:
         it tries again; any other error ends it, and so does a server that was never reached."""
         attempt = 0
         held = live.lock(self._task.run_path, "capture")
-        with held, live.ending(self._ended), self._constraints.watched(self.stop, once=self._once):
+        watched = self._constraints.watched(self.stop, once=self._once)
+        with held, live.ending(self._ended), first_start(self._task), watched:
             state_version.begin(self._task.home)
             # What an earlier process has said is over, but for the tables that it knew.
             self._state.tables = (json_files.read(self._task.run_path, "capture") or {}).get("tables") or []
