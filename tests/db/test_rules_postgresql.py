@@ -230,7 +230,7 @@ def test_the_command_takes_a_database(spark: SparkSession, tmp_path: Path, datab
 def test_sources_of_one_target_under_soft_delete(spark: SparkSession, tmp_path: Path, database: str) -> None:
     """They come one after the other to the column that rules add; a truncate is about its own source."""
     target = PostgresTarget(spark, database, task="t", places=places)
-    rules = RulesApply(spark, target, Rules.of("soft_delete"), root=str(tmp_path), task="t", app_id="t")
+    rules = RulesApply(target, Rules.of("soft_delete"), root=str(tmp_path), task="t")
 
     def apply(of: Relation, *images: Image) -> None:
         placed = [(n, oper, {"site": of.schema, **values} if values else {}) for n, oper, values in images]

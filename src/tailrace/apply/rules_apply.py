@@ -37,7 +37,7 @@ from .targets.task_batch import TaskBatch
 from .window import WAYS_OUT, lies
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 _T = TypeVar("_T")
 Later = Callable[[Callable[[], None]], None]
@@ -48,7 +48,6 @@ class RulesApply:
     """Applies change tables to a target under rules.
 
     Args:
-        spark: the session.
         target: where to.
         rules: for all tables.
         root: folder of exceptions and suspensions.
@@ -60,20 +59,18 @@ class RulesApply:
 
     def __init__(
         self,
-        spark: SparkSession,
         target: Target,
         rules: Rules,
         *,
         root: str,
         task: str,
-        app_id: str,
         keylog: KeyLog | None = None,
         suspensions: Holds | None = None,
         later: Later | None = None,
         window: bool = False,
     ) -> None:
         self._window = window
-        self._spark, self._target, self._rules, self._app = spark, target, rules, app_id
+        self._target, self._rules = target, rules
         self._later: Later = later or (lambda work: work())
         self._log = keylog if keylog is None or keylog.mode != "off" else None
         able = target.capabilities
