@@ -96,7 +96,7 @@ class Table:
             reached = self.progress.read(on, table)
         assert reached is not None
         return DatabaseAudit(
-            self.place, self.name, False, self.at, reached, upto, self.relation, EXTRA, None, audit
+            self.place, self.name, False, self.at, reached, upto, self.relation, audit, EXTRA, None
         )
 
     def rows(self) -> list[tuple[Any, ...]]:

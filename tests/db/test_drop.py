@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from tailrace.capture.process import Capture
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, TailraceError
 from tailrace.lake import delta as lake
 from tailrace.operate import dropping
 from tailrace.sources.postgresql.source import PostgresSource
@@ -59,6 +59,19 @@ def test_a_dry_run_touches_nothing_and_says_what_goes(task: Task, db: psycopg.Co
         assert what in done.output
     assert "stays: 1 targets in" in done.output
     assert there(db) == ["tailrace_shop", "tailrace_shop"] and Path(task.log_path).is_dir()
+
+
+def test_a_first_start_that_ends_with_an_error_says_what_stays_and_drop_removes_it(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    db.execute("create schema s; create table s.t (id int primary key, n numeric(8,2))")
+    db.execute("insert into s.t values (1, 'NaN')")
+    (tmp_path / "shop.yaml").write_text(FILE.format(name="shop", url=database))
+    made = load(tmp_path / "shop.yaml")
+    with pytest.raises(TailraceError, match=r"slot tailrace_shop was made.*`tailrace drop TASK --yes`"):
+        Capture(made, once=True).run()
+    assert there(db) == ["tailrace_shop", "tailrace_shop"]
+    assert tailrace(made, "--yes") and there(db) == []
 
 
 @pytest.mark.slow

@@ -119,9 +119,7 @@ def test_row_counts_are_a_databases(spark: SparkSession, database: str, tmp_path
         rows = sorted(db.execute("select lane, id, a, b from t").fetchall())
     target = DeltaTarget(spark, str(tmp_path / "lake"), app_id="t")
     log = KeyLog(str(tmp_path / "keylog"), app_id="t", run_id="1")
-    applier = RulesApply(
-        spark, target, Rules.of(mode), root=str(tmp_path / "lake"), task="t", app_id="t", keylog=log
-    )
+    applier = RulesApply(target, Rules.of(mode), root=str(tmp_path / "lake"), task="t", keylog=log)
     for part in (changes[: len(changes) // 3], changes):
         images = [i for c in part for i in c.images]
         applier.apply(replace(change_table(spark, RELATION, images), name=RELATION.table))
@@ -152,9 +150,7 @@ def test_bad_changes_are_set_aside_as_among_single_statements(
     for target in (to_delta, PostgresTarget(spark, database, task="t")):
         name = f"{type(target).__name__}"
         log = KeyLog(f"{tmp_path}/{name}", app_id="t", run_id="1")
-        applier = RulesApply(
-            spark, target, rules, root=f"{tmp_path}/control/{name}", task="t", app_id="t", keylog=log
-        )
+        applier = RulesApply(target, rules, root=f"{tmp_path}/control/{name}", task="t", keylog=log)
         narrow(spark, applier, target, database)
         for part in (changes[: len(changes) // 3], changes)[mode != "soft_delete" :]:
             images = [i for c in part for i in c.images]

@@ -15,6 +15,7 @@ import pytest
 from tailrace.apply.keylog.exceptions import EXCEPTIONS
 from tailrace.apply.rules_apply import RulesApply
 from tailrace.apply.targets.postgresql.audit import DatabaseAudit
+from tailrace.apply.targets.postgresql.merges import Merges
 from tailrace.apply.targets.postgresql.refused import Trial
 from tailrace.apply.targets.postgresql.target import PostgresTarget
 from tailrace.apply.task_rules import TableRules
@@ -161,9 +162,10 @@ def test_a_crash_before_or_after_the_transaction_is_made_good(
     task.store({"s.t": [change(1, "I", "a")]})
     task.catch_up()
     commit, crashes = lake.commit, []
+    owners: dict[str, Any] = {"_merged": Merges, "apply_noted": PostgresTarget, "commit": lake}
 
     def dies(name: str, before: bool) -> Callable[..., Any]:
-        real = getattr(PostgresTarget, name)
+        real = getattr(owners[name], name)
 
         def call(*args: Any) -> Any:
             if not before:
@@ -193,7 +195,7 @@ def test_a_crash_before_or_after_the_transaction_is_made_good(
         first = [Change(number - 1, "T", None, {})] if place % 2 else []
         task.store({"s.t": [*first, change(number, "D", "x"), change(number + 1, "I", f"k{number}")]})
         with monkeypatch.context() as patch:
-            patch.setattr(lake if name == "commit" else PostgresTarget, name, broken)
+            patch.setattr(owners[name], name, broken)
             with suppress(CrashError):
                 task.catch_up()
         assert len(crashes) == place
@@ -230,7 +232,7 @@ def test_the_command_takes_a_database(spark: SparkSession, tmp_path: Path, datab
 def test_sources_of_one_target_under_soft_delete(spark: SparkSession, tmp_path: Path, database: str) -> None:
     """They come one after the other to the column that rules add; a truncate is about its own source."""
     target = PostgresTarget(spark, database, task="t", places=places)
-    rules = RulesApply(spark, target, Rules.of("soft_delete"), root=str(tmp_path), task="t", app_id="t")
+    rules = RulesApply(target, Rules.of("soft_delete"), root=str(tmp_path), task="t")
 
     def apply(of: Relation, *images: Image) -> None:
         placed = [(n, oper, {"site": of.schema, **values} if values else {}) for n, oper, values in images]

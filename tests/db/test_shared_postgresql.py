@@ -16,8 +16,8 @@ import pytest
 
 from tailrace.apply.mapping import shared_rows as shared
 from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.postgresql import audit as postgresql_audit
 from tailrace.apply.targets.postgresql import layout as postgresql_layout
+from tailrace.apply.targets.postgresql.audited_merge import Merge
 from tailrace.apply.targets.postgresql.load import Load
 from tailrace.apply.targets.postgresql.place import locked
 from tailrace.apply.targets.postgresql.snapshot_sink import PostgresLanding
@@ -78,7 +78,7 @@ def test_a_column_that_another_task_widens_meanwhile_hides_no_rows(
     """After the snapshot, and before the look at the keys: the other task has to wait."""
     mine, other = (part(tmp_path, database, lane) for lane in (0, 1))
     until_done(mine, in_lane([change(1, "I", "p"), change(2, "I", "q")], 0))
-    real, widening = postgresql_audit._Merge._there, list[Future[None]]()
+    real, widening = Merge._there, list[Future[None]]()
 
     def raced(merge: Any) -> np.ndarray[Any, Any]:
         widening.append(pool.submit(widen, other))
@@ -86,7 +86,7 @@ def test_a_column_that_another_task_widens_meanwhile_hides_no_rows(
         return real(merge)
 
     with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patch:
-        patch.setattr(postgresql_audit._Merge, "_there", raced)
+        patch.setattr(Merge, "_there", raced)
         done = mine.apply([change(3, "D", "p"), change(4, "U", "q")])
         widening[0].result(30)
     assert isinstance(done, Audited) and dict(done.tally) == {}

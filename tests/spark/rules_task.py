@@ -108,12 +108,10 @@ class Staged:
             lambda t: f"{root}/{t}__ct",
         )
         rules = TaskRules(
-            self.spark,
             self.target,
             self.rules.__getitem__,
             root=self.control,
             task="t",
-            app_id="t",
             keylog=KeyLog(self.log, app_id="t", run_id=run, mode=self.keylog, at_once=False),
             suspensions=Orders(self.orders),
         )

@@ -56,9 +56,7 @@ class Place:
 
     @property
     def applier(self) -> RulesApply:
-        return RulesApply(
-            self.spark, self.target, self.rules, root=self.root, task="task", app_id="t", keylog=self.log
-        )
+        return RulesApply(self.target, self.rules, root=self.root, task="task", keylog=self.log)
 
     def table(self, changes: Sequence[Change]) -> ChangeTable:
         images = [i for c in changes for i in c.images]

@@ -21,12 +21,10 @@ def test_of_a_suspended_table_nothing_is_looked_at(tmp_path: Path) -> None:
     target: Any = SimpleNamespace(capabilities=Capabilities())
     held: Any = SimpleNamespace(reason=lambda table: f"{table} is held")
     applier = RulesApply(
-        cast(Any, None),
         target,
         Rules.of("strict"),
         root=str(tmp_path),
         task="t",
-        app_id="t",
         suspensions=held,
     )
     changes = ChangeTable(cast(Any, None), ["id"], ["id"], name="s.t")

@@ -45,9 +45,22 @@ def test_an_error_of_ours_ends_with_1(
     assert ended.value.code == 1 and "cannot be read" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["status"], ["status", "x", "--nothing"], ["nothing"], ["resync", "x"]])
-def test_wrong_usage_ends_with_2(words: list[str]) -> None:
-    assert code(*words) == 2
+def test_a_missing_task_file_is_refused_before_anything_is_loaded_that_reads_tables(tmp_path: Path) -> None:
+    """These take seconds of a slow machine."""
+    heavy = ("pyarrow", "deltalake", "pandas", "psycopg", "pyspark")
+    code = (
+        "import sys\nfrom tailrace.cli.main import main\n"
+        "try:\n    main()\nfinally:\n    print([m for m in " + repr(heavy) + " if m in sys.modules])"
+    )
+    words = [sys.executable, "-c", code, "status", str(tmp_path / "none.yaml")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert "cannot be read" in done.stderr
+    assert (done.stdout.splitlines()[-1], done.returncode) == ("[]", 1)
+
+
+@pytest.mark.parametrize("words", ["status", "status x --nothing", "nothing", "resync TASK"])
+def test_wrong_usage_ends_with_2(words: str, file: str) -> None:
+    assert code(*words.replace("TASK", file).split()) == 2
 
 
 @pytest.mark.parametrize(

@@ -63,12 +63,10 @@ def test_another_mode(tmp_path: Path, rules: Rules, settings: str, found: list[t
     nobody: Any = None
     none: Any = type("Log", (), {"mode": "off"})
     task = TaskRules(
-        nobody,
         target,
         lambda _: TableRules(now),
         root="",
         task="",
-        app_id="",
         keylog=none,
         suspensions=nobody,
     )

@@ -47,6 +47,22 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.Mo
     assert said(task(tmp_path)) == []
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="Linux has it")
+def test_a_folder_that_cannot_be_made_whatever_the_rights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _: True)  # as for root
+    one = task(tmp_path, more="home: /proc/nope\n")
+    assert said(one) == ["error: home: no folder can be made in /proc: No such file or directory"]
+
+
+def test_a_check_leaves_nothing_behind(tmp_path: Path) -> None:
+    one = task(tmp_path, more="home: home\ntarget: target\n")
+    (tmp_path / "target").mkdir()
+    assert said(one) == []
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["target"]
+
+
 def test_a_target_that_another_task_writes_to(tmp_path: Path) -> None:
     mine, theirs = task(tmp_path), task(tmp_path, "crm")
     path = mine.target_path(T)

@@ -292,6 +292,12 @@ def test_what_will_be_no_key_log_is_an_error(tmp_path: Path, words: str) -> None
         assert isinstance(done.exception, ConfigError) and "there is no key log" in str(done.exception)
 
 
+@pytest.mark.parametrize("name", ["none.yaml", "none.yml"])
+def test_a_task_file_that_is_not_there_is_no_key_log(tmp_path: Path, name: str) -> None:
+    done = CliRunner().invoke(app, ["keylog", str(tmp_path / name), "tables"])
+    assert "the task file cannot be read: No such file" in str(done.exception)
+
+
 def test_following_waits_for_a_tasks_key_log(tmp_path: Path) -> None:
     task = task_file(tmp_path)
     command = [sys.executable, "-m", "tailrace", "keylog", task, "tail", "-f", "--every", "0.05", "--json"]

@@ -15,9 +15,12 @@ from tailrace.operate import control_tables, retention
 from tailrace.operate.consumers import Consumers
 from tailrace.operate.retention import add_consumer, of_keylog, prune
 from tailrace.operate.runs import REPAIR, Group, Runs, Subscription
+from tailrace.operate.task_runs import TaskRuns
+from tailrace.state import orders
 from tailrace.wire.keylog_values import IGNORED
 
 from .keylog_rows import SCHEMA, missed, row, write
+from .task_home import ITEM, TaskHome
 
 pytestmark = pytest.mark.unit
 SHOP = Group("shop", "shop", "postgresql://db/shop", "lake")
@@ -85,6 +88,25 @@ def test_a_run_that_is_old_makes_way_for_the_next(tmp_path: Path) -> None:
     runs = Runs(log, SHOP, every=0.0)
     one, two = (runs.run_ids([Subscription("s.a")])["s.a"] for _ in range(2))
     assert {r: v["state"] for r, v in table(log, "statistic").items()} == {one: "ended", two: "running"}
+
+
+def test_a_table_that_was_removed_is_said_to_be_removed(tmp_path: Path) -> None:
+    home = TaskHome(tmp_path, "keylog: {mode: all}")
+    home.baseline([], after=1)
+    log = home.task.keylog_path
+    runs = TaskRuns(home.task)
+
+    def told() -> tuple[object, object]:
+        with runs.until_end():
+            runs.begin([ITEM])
+        (row,) = table(log, "ir_subscription").values()
+        return row["state"], row["state_reason"]
+
+    assert told() == ("active", None)
+    orders.give(home.task.orders_path, orders.PAUSE, [ITEM], why="moving", who="me")
+    assert told() == ("suspended", "moving")
+    orders.give(home.task.orders_path, orders.REMOVE, [ITEM], why="no longer needed", who="me")
+    assert told() == ("removed", "no longer needed")
 
 
 def test_a_repair_leaves_the_subscription_as_it_is(tmp_path: Path) -> None:

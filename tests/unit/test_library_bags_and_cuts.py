@@ -66,6 +66,30 @@ def test_net_changes_and_pairs_of_a_table_without_key(bag: TaskHome) -> None:
         table.history()
 
 
+def test_what_a_table_without_key_cannot_answer_names_what_can(bag: TaskHome) -> None:
+    task = tailrace.open(bag.file)
+    table = task.table(ITEM)
+    for asked in (table.history, table.rebuild, lambda: table.chain({"id": 1})):
+        with pytest.raises(UnsupportedError) as caught:
+            asked()
+        assert caught.value.hint is not None
+        assert "pairs, net changes, changes or transactions" in caught.value.hint
+        assert "tailrace.read(CHANGE_TABLE, key=[...])" in caught.value.hint
+    for answer in (table.pairs(), table.net(), table.changes(), task.transactions()):
+        assert answer.rows()
+    named = tailrace.read(bag.task.changes_path(ITEM), key=["id"])
+    assert [r["_change_type"] for r in named.chain({"id": 2}).rows()] == ["update"]
+
+
+def test_updates_without_before_images_are_answered_for_columns_named_as_the_key(tmp_path: Path) -> None:
+    home = TaskHome(tmp_path, columns=KEYLESS)
+    home.store((11, "U", item(2, "b")))
+    with pytest.raises(UnsupportedError, match=r"`tailrace\.read\(CHANGE_TABLE, key="):
+        tailrace.open(home.file).table(ITEM).pairs()
+    named = tailrace.read(home.task.changes_path(ITEM), key=["id"])
+    assert [r["after"]["name"] for r in named.pairs().rows()] == ["b"]
+
+
 def test_a_cut_shows_all_tables_at_one_place(bag: TaskHome) -> None:
     task = tailrace.open(bag.file)
     end = task.finalized_until

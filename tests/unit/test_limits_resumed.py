@@ -27,10 +27,7 @@ class Limited:
         self.orders, self.kept = f"{at}/orders", Exceptions(str(at), "t")
         rules = Rules.of("strict", {KIND: "log then suspend after 2"})
         target: Any = SimpleNamespace(capabilities=SimpleNamespace(notes=None, versions=True))
-        nobody: Any = None
-        self.rules = RulesApply(
-            nobody, target, rules, root=str(at), task="t", app_id="t", suspensions=Orders(self.orders)
-        )
+        self.rules = RulesApply(target, rules, root=str(at), task="t", suspensions=Orders(self.orders))
 
     def met(self, after: int, upto: int, conflicts: int) -> None:
         """A batch that met so many conflicts."""

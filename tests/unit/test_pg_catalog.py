@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from tailrace.errors import ConfigError
 from tailrace.model.change import Column, Relation
 from tailrace.sources.postgresql import layout as pg_layout
 from tailrace.sources.postgresql import slot
+from tailrace.sources.postgresql.catalog import tables
 from tailrace.sources.postgresql.evidence import LiveColumn, LiveTable, Moment
 from tailrace.sources.postgresql.identity import identify
 from tailrace.sources.postgresql.layout import Bracket, TypeInfo, Types
@@ -159,3 +161,18 @@ def test_a_type_that_is_gone_is_remembered() -> None:
 )
 def test_names_of_slot_and_publication(task: str, name: str) -> None:
     assert slot.name_of(task) == name
+
+
+def test_a_name_that_is_not_there_is_answered_with_tables_that_can_be_captured() -> None:
+    class Session:
+        """Tells of a table, its partition and a view over it."""
+
+        def execute(self, sql: str) -> Session:
+            return self
+
+        def fetchall(self) -> list[tuple[str, bool]]:
+            return [("shop.orders", True), ("shop.orders_1", False), ("shop.orders_v", False)]
+
+    with pytest.raises(ConfigError) as caught:
+        tables(Session(), ["shop.order_1"])  # type: ignore[arg-type]
+    assert caught.value.hint == "did you mean shop.orders?"

@@ -58,6 +58,46 @@ def test_a_subquery_of_other_rows_is_one(tmp_path: Path) -> None:
     assert ITEMS.where(f"id IN (SELECT id FROM '{tmp_path}/wanted.csv')").rows() == [{"id": 2}]
 
 
+NUMBERS = Result.of(
+    pa.table(
+        {
+            "id": [1, 2, 3, 4],
+            "f": [7.0, float("nan"), 1.0, None],
+            "of": [{"F": 7.0}, {"F": float("nan")}, None, None],
+        }
+    )
+)
+
+
+@pytest.mark.parametrize(
+    "condition, ids",
+    [
+        ("f > 5", [1, 2]),
+        ("f >= 7 AND id > 1", [2]),
+        ("f < 5", [3]),
+        ("f <> 1", [1, 2]),
+        ("NOT f <= 5", [1, 2]),
+        ("f = 'nan'", [2]),
+        ("f IS NULL", [4]),
+        ('"of".F > 5', [1, 2]),
+    ],
+)
+def test_nan_is_above_all_numbers(condition: str, ids: list[int]) -> None:
+    """As it is without Arrow, which finds it by no comparison."""
+    assert [r["id"] for r in NUMBERS.where(condition).rows()] == ids
+    given = asked(connected(), f"SELECT id FROM numbers WHERE {condition}", {"numbers": NUMBERS})
+    for _ in range(2):
+        assert [r["id"] for r in given.rows()] == ids
+    assert [n for n, *_ in NUMBERS.duckdb().filter(condition).fetchall()] == ids
+
+
+def test_numbers_come_as_they_are() -> None:
+    halves = pa.table({"F": pa.array([1.5, None], pa.float32()), "f": pa.array([2.5, -0.0])})
+    found = asked(connected(), "FROM given", {"given": Result.of(halves)}).table()
+    assert found.schema.types == halves.schema.types
+    assert [c.to_pylist() for c in found.columns] == [c.to_pylist() for c in halves.columns]
+
+
 @pytest.mark.parametrize(
     "statement, why",
     [

@@ -131,6 +131,10 @@ def test_each_password_of_an_address_becomes_a_variable_of_its_own(
         ({"url": URL, "patterns": ["Sales.*"]}, r"did you mean sales\.\*"),
         ({"url": URL, "name": "My Task"}, "name"),
         ({"url": "postgresql://me:geheim@db/x", "patterns": ["noschema"]}, "has no schema"),
+        (
+            {"url": URL, "name": "Bad Name"},
+            "^name: 'Bad Name' is no name of a task: write 1 to 40 lower-case",
+        ),
     ],
 )
 def test_what_cannot_work_is_said_without_the_password(

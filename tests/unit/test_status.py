@@ -309,6 +309,19 @@ def test_what_is_too_far_behind(more: dict[str, Any], said: list[str]) -> None:
     assert late(behind(**more), 300.0, AT) == said
 
 
+@pytest.mark.parametrize(
+    ("capture", "is_late"),
+    [
+        ({"at": ago(seconds=1.9)}, False), ({"at": ago(seconds=3.1)}, True),
+        ({"lag_seconds": 1.9}, False), ({"lag_seconds": 3.1}, True),
+    ],
+)  # fmt: skip
+def test_a_capture_that_reports_each_second_is_not_behind_between_two_reports(
+    capture: dict[str, Any], is_late: bool
+) -> None:
+    assert bool(late(behind(capture={"running": True, "state": "running", **capture}), 1.0, AT)) == is_late
+
+
 def test_what_is_captured_and_not_stored_waits_since_its_commit(task: Task) -> None:
     assert status(task).seconds_unstored == 0.0
     (three,) = (pa.table({"RECID": [7]}),)

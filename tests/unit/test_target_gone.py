@@ -164,9 +164,7 @@ def test_a_batch_says_whether_its_target_has_a_baseline(baseline: int) -> None:
 
 def test_columns_of_rules_are_not_given_to_one_that_is_gone(tmp_path: Path) -> None:
     target = DeltaTarget(None, str(tmp_path / "lake"), app_id="x")  # type: ignore[arg-type]
-    ruled = RulesApply(
-        cast("Any", None), target, Rules.of("soft_delete", {}), root=str(tmp_path), task="t", app_id="x"
-    )
+    ruled = RulesApply(target, Rules.of("soft_delete", {}), root=str(tmp_path), task="t")
     batch = TaskBatch(ITEM, str(tmp_path / "ct"), target.path(ITEM), LAYOUT, 0, 5)
     with pytest.raises(BaselineNeededError, match="lacks the baseline"):
         ruled.prepared(batch, 2)

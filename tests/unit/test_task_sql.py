@@ -11,7 +11,7 @@ import tailrace
 from tailrace.errors import ConfigError
 from tailrace.library.task_sql import words
 from tailrace.model.change import Column
-from tailrace.query.calls import calls, replaced
+from tailrace.query.calls import QUESTIONS, calls, replaced
 
 from .task_home import ITEM, TaskHome
 
@@ -108,6 +108,46 @@ def test_an_answer_is_read_as_often_as_a_statement_scans_it(
 def test_a_question_that_cannot_be_asked_says_why(task: tailrace.OpenTask, statement: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         task.sql(statement)
+
+
+@pytest.mark.parametrize(
+    "said", ["SHOW TABLES", "show all tables;", "DESCRIBE -- what?", "PRAGMA show_tables"]
+)
+def test_the_tables_are_shown_by_the_names_that_sql_knows(task: tailrace.OpenTask, said: str) -> None:
+    assert task.sql(said).rows() == [
+        {"name": "shop.item", "is": "the target shop.item"},
+        {"name": "shop.item__ct", "is": "the change table of shop.item"},
+    ]
+    assert [r["column_name"] for r in task.sql("DESCRIBE shop.item").rows()] == ["id", "name", "price"]
+
+
+def test_the_questions_are_shown_with_what_they_take(task: tailrace.OpenTask) -> None:
+    found = {r["question"]: (r["takes"], r["gives"]) for r in task.sql("SHOW FUNCTIONS").rows()}
+    assert found.keys() == set(QUESTIONS)
+    assert found["as_of"] == ("table, at", "the rows as they stood at a place")
+    assert found["chain"][0] == "table, key, start, end, columns"
+    assert found["transactions"][0] == "tables, start, end"
+
+
+@pytest.mark.parametrize(
+    ("statement", "hint"),
+    [
+        ("FROM cut(5)", "ask as_of of each table, at one place"),
+        ("FROM nett('shop.item')", "did you mean net"),
+        ("FROM report('shop.item')", "the questions are as_of, current, diff"),
+        ("FROM shop.net('shop.item')", r"without a schema: FROM net\('schema.table'\)"),
+        ("SELECT net('shop.item')", r"where a table stands"),
+        ("FROM itm", r"did you mean shop.item\? SHOW TABLES"),
+        ("FROM ITEM", "did you mean shop.item or shop.item__ct"),
+        ("FROM nothing", "SHOW TABLES lists the task's tables"),
+    ],
+)
+def test_a_name_that_nothing_has_is_answered_with_those_of_the_task(
+    task: tailrace.OpenTask, statement: str, hint: str
+) -> None:
+    with pytest.raises(ConfigError, match=hint) as caught:
+        task.sql(statement)
+    assert "json_execute" not in str(caught.value) and "pg_" not in str(caught.value)
 
 
 def test_literals() -> None:

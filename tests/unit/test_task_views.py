@@ -9,9 +9,10 @@ import pytest
 import tailrace
 from tailrace.errors import ConfigError, TailraceError, UnsupportedError
 from tailrace.lake import delta as lake
+from tailrace.model.change import Column
 from tailrace.model.types import header_schema
 
-from .task_home import with_tables
+from .task_home import COLUMNS, TaskHome, with_tables
 
 pytestmark = pytest.mark.unit
 
@@ -62,8 +63,20 @@ def test_what_goes_with_a_name_of_two_meanings_is_there(tmp_path: Path) -> None:
     assert task.sql("SELECT columns_changed('a.x', '\\x01'::BLOB) AS c").rows() == [
         {"c": [header_schema().names[0]]}
     ]
-    with pytest.raises(ConfigError, match="Table with name nothing does not exist"):
+    with pytest.raises(ConfigError, match="there is no table nothing"):
         task.sql("SELECT * FROM a.nothing")
+
+
+def test_nan_is_above_all_numbers_in_targets_and_change_tables(tmp_path: Path) -> None:
+    number = Column("f", 2, "double precision", "float8", "double")
+    home = TaskHome(tmp_path, columns=[COLUMNS[0], number])
+    values = {1: 7.0, 2: float("nan"), 3: 1.0}
+    home.baseline([{"id": n, "f": f} for n, f in values.items()], after=10)
+    home.store(*((10 + n, "U", {"id": n, "f": f}) for n, f in values.items()))
+    task = tailrace.open(home.file)
+    for table in ("shop.item", "shop.item__ct", "current('shop.item')", "changes('shop.item')"):
+        found = task.sql(f"SELECT id FROM {table} WHERE f > 5 ORDER BY id").rows()
+        assert found == [{"id": 1}, {"id": 2}], table
 
 
 def test_names_with_dots_other_letters_and_names_of_catalogs(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ..config.task import Task
 from ..lake.applications import applications
@@ -33,6 +34,19 @@ def _unwritable(setting: str, path: str) -> Iterator[Finding]:
     elif not os.access(there, os.W_OK | os.X_OK):
         cure = f"give this user the right to write there, or set `{setting}` to another folder"
         yield Finding("error", f"{there} is a folder that this user may not write to", setting, cure)
+    elif (why := _refuses(there)) is not None:
+        what = f"no folder can be made in {there}: {why}"
+        yield Finding("error", what, setting, f"set `{setting}` to another folder")
+
+
+def _refuses(folder: Path) -> str | None:
+    """Why no folder can be made in a folder, in the system's words; None: one can. Rights say nothing to
+    root, and nothing of file systems that are none of files (/proc), or full."""
+    try:
+        with TemporaryDirectory(prefix=".tailrace-check-", dir=folder):
+            return None
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def _there(path: Path) -> bool:

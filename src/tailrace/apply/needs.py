@@ -158,8 +158,7 @@ class Needs:
         def in_folder(table: str) -> int | None:
             at = self._place(table)
             path = task.target_path(at.target)
-            app = f"{task.apply_app}/{table}" if at.partition else task.apply_app
-            return lake.progress(path, app) if lake.exists(path) else None
+            return lake.progress(path, at.app(table, task.apply_app)) if lake.exists(path) else None
 
         if not task.target.database:
             yield in_folder

@@ -10,12 +10,12 @@ store has counted them, and positions say where a range of them begins and ends)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from ..engine.rules import CONFLICTS, Rules
-from ..errors import ApplyError, ConfigError, LimitReachedError
+from ..engine.rules import Rules
+from ..errors import ApplyError, ConfigError
 from ..model.change import ChangeTable, Relation
 from . import effects, incoming, one_task
 from .apply_result import ApplyResult, result_of
@@ -24,31 +24,26 @@ from .expect import Ends, Expected, added, expect
 from .gone import gone
 from .images import col, explaining
 from .keylog.change_range import ChangeRange
-from .keylog.exceptions import AT_CHANGE, Exceptions, Holds, Suspensions
+from .keylog.exceptions import Exceptions, Holds, Suspensions
 from .keylog.key_log import KeyLog
 from .keylog.outbox import recover
 from .plan import TableBatch
 from .rules_batch import Cut, RulesBatch, of_table, of_task
+from .rules_ends import Later, RulesEnds
 from .rules_write import RulesWriter
 from .targets.audit import LOST, Audited
 from .targets.base import Target
 from .targets.outcome import ApplyOutcome
 from .targets.task_batch import TaskBatch
-from .window import WAYS_OUT, lies
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-_T = TypeVar("_T")
-Later = Callable[[Callable[[], None]], None]
-"""Has work done once the key log is visible."""
+    from pyspark.sql import DataFrame
 
 
 class RulesApply:
     """Applies change tables to a target under rules.
 
     Args:
-        spark: the session.
         target: where to.
         rules: for all tables.
         root: folder of exceptions and suspensions.
@@ -60,21 +55,17 @@ class RulesApply:
 
     def __init__(
         self,
-        spark: SparkSession,
         target: Target,
         rules: Rules,
         *,
         root: str,
         task: str,
-        app_id: str,
         keylog: KeyLog | None = None,
         suspensions: Holds | None = None,
         later: Later | None = None,
         window: bool = False,
     ) -> None:
-        self._window = window
-        self._spark, self._target, self._rules, self._app = spark, target, rules, app_id
-        self._later: Later = later or (lambda work: work())
+        self._target, self._rules = target, rules
         self._log = keylog if keylog is None or keylog.mode != "off" else None
         able = target.capabilities
         if self._log is not None and able.notes is None and not able.versions:
@@ -84,6 +75,7 @@ class RulesApply:
             )
         self._exceptions = Exceptions(root, task)
         self.suspensions: Holds = suspensions or Suspensions(root, task)
+        self._ends = RulesEnds(rules, self._exceptions, self.suspensions, later, window=window)
         self._writer = RulesWriter(target, rules, self._exceptions, self._log)
 
     def apply(self, changes: ChangeTable) -> ApplyResult:
@@ -144,7 +136,7 @@ class RulesApply:
             ApplyError: the rules stop at a change; those before it are applied.
         """
         done_range = ChangeRange(batch.table, batch.after, batch.upto, 0)
-        return self._ended(batch.table, *one_task.finished(done, done_range, self._rules, self._log))
+        return self._ends.ended(batch.table, *one_task.finished(done, done_range, self._rules, self._log))
 
     def alter(self, table: str, before: Relation, after: Relation) -> None:
         """Gives the target a task's new layout, and the columns that the mode adds; rows that are there have
@@ -163,13 +155,7 @@ class RulesApply:
     def _begin(self, table: str, reached: int, baseline: int) -> None:
         if self._log is not None:
             self._log.begin(table, reached, baseline=baseline)
-        # All kinds when one has a limit: an open window's rules have fewer limits than the table's.
-        self._exceptions.begin(table, CONFLICTS if self._rules.limits else (), baseline=baseline)
-        limits = self._rules.limits
-        counted = self._exceptions.counted(table, reached, limits) if limits else {}
-        at_limit = any(counted.get(kind, 0) >= most for kind, (most, _) in limits.items())
-        if at_limit and (suspension := self.suspensions.newest(table)):
-            self._anew(table, suspension)  # a kill came between the two
+        self._ends.begin(table, reached, baseline)
 
     def _apply(self, name: str, own: Collection[str], cut: Cut, end: int | None = None) -> ApplyResult:
         rules, reached = self._rules, self._reached(name, own)
@@ -190,52 +176,18 @@ class RulesApply:
                 recover(self._target, self._log)
             return self._apply(name, own, cut, end)
         if isinstance(attempt, tuple):
-            return self._ended(name, *attempt)
+            return self._ends.ended(name, *attempt)
         if rules.mode != "archive":  # which looks at no row
             keys = batch.changes.df.select(*map(col, batch.found.relation.key))
             batch = replace(batch, looked=self._target.look(batch.found.relation, keys))
         there = self._there(batch, layout)
         batch, ends, why = self._decided(self._judged(batch), layout, there)
         done = ApplyResult() if batch.empty else self._writer.both(batch, layout)
-        return self._ended(name, done, ends, why)
-
-    def _ended(self, name: str, done: ApplyResult, ends: Ends | None, why: str | None) -> ApplyResult:
-        """What was done; when the batch has ended before a change, its table is suspended, or it raises."""
-        if ends is None:
-            return done
-        seq, kind, policy = ends
-        why = why or CONFLICTS[kind]
-        hint = (
-            "the changes before it are applied; correct the target or that change, or give another "
-            f"policy (`--on {kind}=log`, in a task file `on: {{{kind}: log}}`)"
-        )
-        if self._window:
-            why, hint = f"{why}{lies(name)}", f"the changes before it are applied; {WAYS_OUT}"
-        said = f"{kind}{AT_CHANGE}{seq}: {why}"
-        if policy == "suspend":
-            self._later(lambda: self._suspend(name, said))
-            return replace(done, suspended=said)
-        self._exceptions.begin(name, self._rules.limits)  # started again, it counts anew
-        failed = LimitReachedError if kind in self._rules.limits else ApplyError
-        raise failed(
-            f"{kind}: {why}",
-            where=f"{name}, change_seq {seq}",
-            hint=hint,
-        )
-
-    def _suspend(self, name: str, why: str) -> None:
-        self.suspensions.suspend(name, why)
-        self._anew(name, self.suspensions.newest(name))
-
-    def _anew(self, name: str, suspension: int | None) -> None:
-        """Has a table that is suspended, or was, count anew: once for each suspension that has a number."""
-        self._exceptions.begin(name, CONFLICTS if self._rules.limits else (), suspension=suspension)
+        return self._ends.ended(name, done, ends, why)
 
     def _cut(self, changes: ChangeTable) -> Cut:
-        there: Mapping[str, str] = {}
-        if self._rules.on["data_error"] != "stop" and self._target.exists(changes.name):
-            there = self._target.columns(changes.name)
-        return of_table(changes, self._rules, there)
+        looks = self._rules.on["data_error"] != "stop" and self._target.exists(changes.name)
+        return of_table(changes, self._rules, self._target.columns(changes.name) if looks else {})
 
     def _preview(self, changes: ChangeTable) -> ApplyResult:
         if held := self.suspensions.reason(changes.name):
@@ -342,6 +294,6 @@ class RulesApply:
         effects.check_mode(self._target, name, own, self._rules)
         return self._target.progress(name)
 
-    def _guarded(self, changes: ChangeTable, work: Callable[[], _T]) -> _T:
+    def _guarded(self, changes: ChangeTable, work: Callable[[], ApplyResult]) -> ApplyResult:
         with explaining(changes.name, f"apply {changes.name}"):
             return anew(work)

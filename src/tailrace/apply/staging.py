@@ -12,7 +12,7 @@ from pyarrow.fs import FileSelector, FileType
 
 from ..lake import delta as lake
 from ..lake import guards
-from ..lake.delta import file_name
+from ..lake.file_names import file_name
 
 
 @dataclass(frozen=True)

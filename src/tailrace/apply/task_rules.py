@@ -20,8 +20,6 @@ from .rules_apply import RulesApply
 from .whole_rows import refuse_marks
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from .targets.base import Target
 
 logger = logging.getLogger("tailrace.apply")
@@ -39,12 +37,10 @@ class TaskRules:
     """The rules of a task's tables; any thread may call it.
 
     Args:
-        spark: the session.
         target: the task's target.
         of_table: the rules of `schema.table`.
         root: folder of the exceptions.
         task: the task's name: `TASK_NAME` in exceptions, `group_id` in the key log.
-        app_id: under which name targets keep their progress.
         keylog: the key log, made with `at_once=False`.
         suspensions: where tables are suspended.
         runs: gives the runs of tables (subscription -> `run_id`), begun when they have none.
@@ -53,21 +49,18 @@ class TaskRules:
 
     def __init__(
         self,
-        spark: SparkSession,
         target: Target,
         of_table: Callable[[str], TableRules],
         *,
         root: str,
         task: str,
-        app_id: str,
         keylog: KeyLog,
         suspensions: Holds,
         runs: Callable[[Collection[str]], Mapping[str, str]] | None = None,
         tokens: Callable[[], Sequence[Token]] | None = None,
     ) -> None:
         self._runs, self._tokens = runs, tokens
-        self._spark, self._target, self._of_table = spark, target, of_table
-        self._root, self._task, self._app = root, task, app_id
+        self._target, self._of_table, self._root, self._task = target, of_table, root, task
         self._log, self._suspensions = keylog, suspensions
         self._lock = threading.Lock()
         self._looked: set[str] = set()
@@ -94,12 +87,10 @@ class TaskRules:
         if rules.plain and keylog is None:
             return None
         return RulesApply(
-            self._spark,
             self._target,
             rules,
             root=self._root,
             task=self._task,
-            app_id=self._app,
             keylog=keylog,
             suspensions=self._suspensions,
             later=self._suspends.append,

@@ -24,9 +24,10 @@ from ..lake.failpoints import reach
 from ..sources import open_source
 from ..sources.base import Finding, LogSource, PassingFinding
 from ..state import live, orders
-from ..state.capture_state import RUNNING, STOPPED, CaptureState, pause_s
+from ..state.capture_state import RUNNING, STATE_EVERY_S, STOPPED, CaptureState, pause_s
 from . import same_history
 from .constraints import ConstraintWatch
+from .first_start import first_start
 from .followed_tables import FollowedTables
 from .incremental_snapshot import Windows
 from .initial_load import Baselines, Stopped
@@ -35,7 +36,6 @@ from .stream import Streams
 logger = logging.getLogger("tailrace.capture")
 LOOK_EVERY_S = 1.0
 """Seconds between two checks of orders and the task file."""
-STATE_EVERY_S = 1.0
 READ_S, READ_ONCE_S = 0.5, 0.1
 """Maximum seconds that one read may collect records; less if a caller waits for the end."""
 CALM_S = 60.0
@@ -75,7 +75,8 @@ class Capture:
         it tries again; any other error ends it, and so does a server that was never reached."""
         attempt = 0
         held = live.lock(self._task.run_path, "capture")
-        with held, live.ending(self._ended), self._constraints.watched(self.stop, once=self._once):
+        watched = self._constraints.watched(self.stop, once=self._once)
+        with held, live.ending(self._ended), first_start(self._task), watched:
             state_version.begin(self._task.home)
             # What an earlier process has said is over, but for the tables that it knew.
             self._state.tables = (json_files.read(self._task.run_path, "capture") or {}).get("tables") or []

@@ -24,7 +24,7 @@ def check(
 ) -> None:
     """List what would keep a task from working, and how to fix it; exit code 3 if there is an error.
 
-    Nothing is written, and no data is read.
+    Nothing is changed, and no data is read.
     """
     from ..config.task import load
     from ..operate.checks import check as findings_of

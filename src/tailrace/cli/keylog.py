@@ -6,7 +6,6 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +14,7 @@ from rich.markup import escape
 from .out import json_of, out, print_json
 from .process import given
 from .screen_fit import Col, Fit
+from .task_file import names_a_task_file
 
 if TYPE_CHECKING:
     from ..operate.ask import Filter
@@ -74,7 +74,7 @@ def keylog(
 
 def _log(text: str) -> _Log:
     """A key log: at a path, or a task's."""
-    if not Path(text).is_file():
+    if not names_a_task_file(text):
         return _Log(text)
     from ..config.task import load
 

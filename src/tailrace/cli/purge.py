@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +13,7 @@ from rich.markup import escape
 from .formats import Json
 from .out import err, out, print_json
 from .process import given, pair, seconds_of, told_once
-from .task_file import TaskFile
+from .task_file import TaskFile, names_a_task_file
 
 if TYPE_CHECKING:
     from ..config.task import Task
@@ -76,7 +75,7 @@ def purge(
     Of a folder of OpenEdge tables: consumed changes of one source table, as the vendor allows it. Of one of
     Qlik's change tables: partitions that are over, whole.
     """
-    if not Path(place).is_file() and Path(place).suffix not in (".yaml", ".yml"):
+    if not names_a_task_file(place):
         _folder(place, tables or [], consumer or [], (from_, to), (older_than, upto), dry_run, as_json)
         return
     if consumer or from_ or to is not None:
@@ -84,10 +83,10 @@ def purge(
             "--consumer, --from and --to are for folders; a task's consumers are registered with `tailrace "
             "consumer TASK`, and --upto and --older-than say what to remove"
         )
-    from ..operate import ordering, purging
-
     age = None if older_than is None else seconds_of(older_than)
     task = _load(place)
+    from ..operate import ordering, purging
+
     if tables:  # a pattern that matches nothing is an error
         ordering.matching(ordering.tables_of(task), tables, task.name)
     with given():

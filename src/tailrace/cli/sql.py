@@ -45,6 +45,7 @@ def sql(
 
     schema.table is a target, schema.table__ct its change table; tracking and keylog are there, too.
     The questions of `tailrace query` are functions: FROM net('schema.table', start => '2026-11-22').
+    SHOW TABLES lists the tables, SHOW FUNCTIONS the questions, DESCRIBE schema.table a table's columns.
     """
     from ..library.open_task import OpenTask
     from ..library.task_sql import words

@@ -9,9 +9,21 @@ import typer
 
 
 def _file(given: str | Path) -> Path:
-    from ..config.task import file_of
+    from ..config.task import file_of, load
 
-    return file_of(Path(given))
+    found = file_of(Path(given))
+    if not found.exists():
+        load(found)  # is refused before a command loads all that it needs
+    return found
+
+
+def names_a_task_file(text: str) -> bool:
+    """Whether a place is a task file, there or not, and not a folder.
+
+    >>> names_a_task_file("none.yaml"), names_a_task_file("lake/ir_keylog")
+    (True, False)
+    """
+    return Path(text).is_file() or Path(text).suffix in (".yaml", ".yml")
 
 
 TaskFile = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,14 +17,24 @@ from pydantic import (
 )
 
 from ..errors import TailraceError
-from ..model.types import arrow_type
 from . import addresses, secrets
+
+_NAME = "[a-z0-9_-]{1,40}"
+"""What publication, slot and folders can be named after."""
 
 
 def _text(value: Any) -> Any:
     # YAML reads `name: 2024` as a number and `no` as false; this message is clearer than pydantic's.
     if isinstance(value, (bool, int, float)):
         raise ValueError(f"{value!r} is not text: put it in quotes")
+    return value
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(_NAME, value):
+        raise ValueError(
+            f"{value!r} is no name of a task: write 1 to 40 lower-case letters (a to z), digits, _ and -"
+        )
     return value
 
 
@@ -107,6 +118,8 @@ def _folder(value: str, info: ValidationInfo) -> str:
 
 
 def _lake_type(value: str) -> str:
+    from ..model.types import arrow_type  # Arrow takes longer to load than all of `config`
+
     try:
         arrow_type(value)
     except TailraceError as error:
@@ -119,6 +132,7 @@ def _conf_text(value: Any) -> Any:
 
 
 Text = Annotated[str, BeforeValidator(_text)]
+Name = Annotated[Text, AfterValidator(_name), Field(json_schema_extra={"pattern": f"^{_NAME}$"})]
 Pattern = Annotated[str, BeforeValidator(_text), AfterValidator(_pattern)]
 ColumnName = Annotated[str, BeforeValidator(_text), AfterValidator(_column)]
 Url = Annotated[str, BeforeValidator(_text), AfterValidator(_address), AfterValidator(_known_scheme)]
@@ -129,6 +143,18 @@ Level = Annotated[int, Field(ge=0, le=3)]
 ConfText = Annotated[
     str, BeforeValidator(_conf_text), WithJsonSchema({"type": ["string", "number", "boolean"]})
 ]
+
+
+def plain(said: str) -> str:
+    """What pydantic says of a value, in the words of this project.
+
+    >>> plain("Value error, must be more than 0"), plain("Input should be a valid list")
+    ('must be more than 0', 'must be a valid list')
+    >>> plain("List should have at least 1 item after validation, not 0")
+    'must have at least 1 item'
+    """
+    said = re.sub(r"^(Input|List) should", "must", said.removeprefix("Value error, "))
+    return re.sub(r" after validation, not \d+$", "", said)
 
 
 class Settings(BaseModel):

@@ -11,9 +11,9 @@ from pydantic import Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from ..errors import ConfigError
-from ..lake.delta import file_name
+from ..lake.file_names import file_name
 from . import logs, state_version, yaml_lines
-from .base import ColumnName, ConfText, Folder, LakeType, Level, Pattern, Settings, Text
+from .base import ColumnName, ConfText, Folder, LakeType, Level, Name, Pattern, Settings, Text, plain
 from .groups import GroupSettings, group_of
 from .policies import Policy, policy_of
 from .settings import (
@@ -41,7 +41,7 @@ HOME_FOLDERS = (
 class Task(Settings):
     """One task: a source, a target, and everything in between."""
 
-    name: Text = Field(pattern=r"^[a-z0-9_-]{1,40}$")
+    name: Name
     """Name of the task: lower-case letters, digits, `_`, `-`, at most 40. The publication and the
     replication slot are named after it."""
     home: Folder = Field(default="", json_schema_extra={"shown": "`name`"})
@@ -323,7 +323,7 @@ def explained(
             what = f"{name} is a section: put its settings below it, or in {{ }}"
         else:
             # The value itself is left out of the message: it may be an address with a password.
-            what = f"{name}: {one['msg'].removeprefix('Value error, ').replace('Input should be', 'must be')}"
+            what = f"{name}: {plain(one['msg'])}"
         yield Mistake(document.line(path), what)
 
 

@@ -12,7 +12,7 @@ from .change_arrays import B, ChangeArrays, Codes, D, I, Ints, T, U
 from .columns import one
 from .commits import CHANGE_TYPE, DELETED, INSERTED, POSTIMAGE, PREIMAGE, TRUNCATED, commit_columns, words
 from .keys import Keys, nth
-from .lines import ABSENT
+from .lines import ABSENT, NAMED_KEY
 from .net import OWN, refuse_unknown
 from .own_names import refuse_taken
 
@@ -34,7 +34,7 @@ def refuse(changes: ChangeArrays) -> None:
         what = "an update has no before image" if alone else "images lack columns"
         raise UnsupportedError(
             f"the table has no key, and {what}: nothing tells which row is meant",
-            hint="name the key's columns; at the source: REPLICA IDENTITY FULL",
+            hint=f"at the source: REPLICA IDENTITY FULL; for the changes that are there, {NAMED_KEY}",
         )
 
 

@@ -26,6 +26,8 @@ from .picked import Picked
 
 L = ord("L")
 """Operation of an image of before the changes, as it stands in arrays."""
+NAMED_KEY = "name columns that tell rows apart, in Python: `tailrace.read(CHANGE_TABLE, key=[...])`"
+"""A hint for a table without a key."""
 ABSENT = "_absent"
 """Column of results: names of the columns whose values are not known (list of strings; NULL: all are)."""
 ABSENT_THERE = "header__absent"
@@ -78,7 +80,8 @@ class Lines:
         if not changes.key:
             raise UnsupportedError(
                 "the table has no key: nothing tells which images are of one row",
-                hint="name the key's columns, or ask for its changes or transactions",
+                hint="ask for its pairs, net changes, changes or transactions, which need no key; "
+                f"or {NAMED_KEY}",
             )
         data = changes.rows.select(list(changes.columns))
         before = 0 if base is None else base.num_rows

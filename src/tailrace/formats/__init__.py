@@ -12,6 +12,7 @@ from importlib.metadata import entry_points
 
 from pydantic import ValidationError
 
+from ..config.base import plain
 from ..errors import ConfigError
 from .base import Format, Options
 
@@ -75,7 +76,7 @@ def options(form: Format, given: dict[str, str]) -> Options:
     try:
         return form.options.model_validate(given)
     except ValidationError as error:
-        said = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        said = "; ".join(f"{'.'.join(map(str, e['loc']))}: {plain(e['msg'])}" for e in error.errors())
         raise ConfigError(f"options of format {form.name}: {said}") from error
 
 

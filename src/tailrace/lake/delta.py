@@ -7,7 +7,6 @@ each app id has a version that only grows, and a commit that would not move it f
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -22,6 +21,7 @@ from ..errors import ConcurrentCommitError, OvertakenError, UnsupportedError, ro
 from ..model.types import plain_schema
 from . import guards, removed, retrying
 from .failpoints import reach
+from .file_names import file_name
 from .opened import opened, reached
 from .parts import ROW_GROUP, AddedFile, Part, filesystem
 from .reading import dataset, fitted, unread
@@ -67,16 +67,6 @@ PROPERTIES = {"delta.checkpointInterval": "10"}
 """Of every table that is created: who opens a table reads all commits after its newest checkpoint. By itself
 delta-rs makes one every 100 commits."""
 _T = TypeVar("_T")
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
-
-
-def file_name(table: str) -> str:
-    """A table's name as a folder's: letters, digits, `_`, `.`, `-` stay, others become codes between `~`.
-
-    >>> file_name("public.orders"), file_name('sales.Größe 1/2')
-    ('public.orders', 'sales.Gr~f6~~df~e~20~1~2f~2')
-    """
-    return _UNSAFE.sub(lambda found: f"~{ord(found[0]):x}~", table)
 
 
 def exists(table: str) -> bool:

@@ -34,7 +34,7 @@ def write(folder: str | Path, name: str, state: Mapping[str, Any]) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(home / f"{name}.json")
-            _sync_folder(home)
+            sync_folder(home)
     except StorageFullError:
         draft.unlink(missing_ok=True)
         raise
@@ -50,9 +50,9 @@ def read(folder: str | Path, name: str) -> dict[str, Any] | None:
     return state
 
 
-def _sync_folder(home: Path) -> None:
-    """Makes the rename itself survive a power failure."""
-    handle = os.open(home, os.O_RDONLY)
+def sync_folder(folder: Path) -> None:
+    """Makes renames in a folder survive a power failure."""
+    handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

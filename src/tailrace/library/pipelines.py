@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, UnsupportedError
-from ..lake.delta import exists, file_name
+from ..lake.delta import exists
+from ..lake.file_names import file_name
 from ..query.history_flow import HistoryFlow
 from ..query.history_snapshots import GONE, VERSION, changed
 from ..query.history_table import HistoryTable

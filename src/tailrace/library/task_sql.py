@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..config.task import Task
 from ..errors import ConfigError, TailraceError, UnsupportedError
-from ..query.calls import QUESTIONS, Call, replaced
+from ..query.calls import QUESTIONS, Call, bare, replaced
 from ..query.result import Result
 from ..query.spark_rows import failed, streamed
 from ..query.sql import asked
+from .sql_names import SHOW_FUNCTIONS, SHOW_TABLES, parameters, questions, tables, unknown
 from .task_table import TaskTable
 from .task_views import LeftOut, TaskViews, View, folded, told_apart, views
 
@@ -47,9 +48,30 @@ class AskedTask(Protocol):
 
 def in_duckdb(task: AskedTask, statement: str) -> Result:
     """The rows of a statement of DuckDB's; see `OpenTask.sql`."""
+    if (listed := _listed(task, bare(statement))) is not None:
+        return listed
     given, plain = _questions(task, statement)
     shown = TaskViews(task.task, task.tables)
-    return asked(shown.connection, plain, given, shown.why)
+
+    def why(error: Exception) -> TailraceError | None:
+        return shown.why(error) or unknown(error, statement, lambda: [v.name for v in _views(task)])
+
+    return asked(shown.connection, plain, given, why)
+
+
+def _listed(task: AskedTask, said: str) -> Result | None:
+    """What a statement lists: tables, or questions; None: it is another one."""
+    if said in SHOW_TABLES:
+        return tables(_views(task))
+    if said in SHOW_FUNCTIONS:
+        return questions(
+            lambda name: task.transactions if name == "transactions" else getattr(TaskTable, name)
+        )
+    return None
+
+
+def _views(task: AskedTask) -> list[View]:
+    return views(task.task, task.tables)
 
 
 def in_spark(task: AskedTask, statement: str, spark: SparkSession) -> Result:
@@ -67,7 +89,7 @@ def in_spark(task: AskedTask, statement: str, spark: SparkSession) -> Result:
             hint="read the tables by path (docs/readers.md)",
         )
     given, plain = _questions(task, statement)
-    shown, left_out = told_apart(task.task, views(task.task, task.tables), _DEFAULT)
+    shown, left_out = told_apart(task.task, _views(task), _DEFAULT)
     for one in shown:
         if (why := _unnamed(one)) is None:
             _made(spark, one)
@@ -152,18 +174,22 @@ def _answer(task: AskedTask, call: Call) -> Result:
         if not first or not isinstance(first[0], str):
             raise _refused(call, "its first argument is the table: 'schema.table'")
         question, named = getattr(task.table(first[0]), call.question), call.named
-    made: Result = question(**_arguments(call, inspect.signature(question), rest, named))
+    made: Result = question(**_arguments(call, question, rest, named))
     return made
 
 
 def _arguments(
-    call: Call, taken: inspect.Signature, given: Sequence[Any], named: Mapping[str, Any]
+    call: Call, question: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Literals as the arguments of a method, whose names are taken in any case; a text is a list of one."""
-    kinds = {n: str(p.annotation) for n, p in taken.parameters.items() if "pa.Table" not in str(p.annotation)}
+    kinds = parameters(question)
     names = {n.lower(): n for n in kinds}
     try:
-        bound = taken.bind(*given, **{names.get(n.lower(), n.lower()): v for n, v in named.items()}).arguments
+        bound = (
+            inspect.signature(question)
+            .bind(*given, **{names.get(n.lower(), n.lower()): v for n, v in named.items()})
+            .arguments
+        )
     except TypeError as error:
         raise _refused(call, f"{error}; it takes {', '.join(kinds)}") from None
     for name, value in bound.items():
@@ -189,6 +215,6 @@ def _ticked(name: str) -> str:
 
 def words(task: AskedTask) -> list[str]:
     """What a prompt completes: tables, their columns, and questions."""
-    found: Mapping[str, None] = dict.fromkeys(v.name for v in views(task.task, task.tables))
+    found: Mapping[str, None] = dict.fromkeys(v.name for v in _views(task))
     columns = {c for t in task.tables for c in task.table(t).columns}
     return sorted({*found, *columns, *(f"{q}(" for q in QUESTIONS)})

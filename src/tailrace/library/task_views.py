@@ -17,6 +17,7 @@ from ..errors import ConfigError, TailraceError
 from ..lake import delta as lake
 from ..model.change import split
 from ..query.duck import connected as opened
+from ..query.duck import every_column
 from ..state.orders import of_task, target_names
 from .target_rows import refuse_features
 
@@ -135,8 +136,9 @@ class TaskViews:
     def _show(self, one: View, rows: str) -> None:
         delta = DeltaTable(one.path)
         refuse_features(delta, one.path, one.means)
-        self.connection.register(rows, lake.dataset(delta))
-        self._view(one, rows)
+        dataset = lake.dataset(delta)
+        self.connection.register(rows, dataset)
+        self._view(one, rows, every_column(dataset.schema))
 
     def _stand_in(self) -> None:
         """Views of rows that are not there, in place of those left out: DuckDB's error names the rows."""
@@ -146,11 +148,13 @@ class TaskViews:
             self._view(left.view, rows)
             self.connection.unregister(rows)
 
-    def _view(self, one: View, rows: str) -> None:
+    def _view(self, one: View, rows: str, listed: str = "*") -> None:
         schema, table = (_quoted(part) for part in (one.place[0] or "main", one.place[1]))
         # With the catalog's name: a schema may be called like a catalog (`temp`).
         self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS memory.{schema}")
-        self.connection.execute(f"CREATE VIEW IF NOT EXISTS memory.{schema}.{table} AS SELECT * FROM {rows}")
+        self.connection.execute(
+            f"CREATE VIEW IF NOT EXISTS memory.{schema}.{table} AS SELECT {listed} FROM {rows}"
+        )
 
 
 def _named(task: Task, tables: Sequence[str]) -> Iterator[View]:

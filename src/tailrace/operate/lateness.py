@@ -6,10 +6,12 @@ import datetime as dt
 from collections.abc import Iterator
 
 from ..config.quantities import span
-from ..state.capture_state import RECONNECTING
+from ..state.capture_state import RECONNECTING, STATE_EVERY_S
 from .status import Status, age_s
 
 _HELD_BACK = ("removed", "tracked only")
+_REPORT_S = 2 * STATE_EVERY_S
+"""The age that a report of capture's may have: what is in it is not known more exactly."""
 
 
 def late(found: Status, limit_s: float, now: dt.datetime | None = None) -> list[str]:
@@ -34,13 +36,13 @@ def _processes(found: Status, limit_s: float, now: dt.datetime) -> Iterator[str]
             )
             yield f"{name} {what} for {span(seconds)}"
         silent = name == "capture" and said["running"] and not away and said.get("at")
-        if silent and (seconds := age_s(silent, now)) > limit_s:
+        if silent and (seconds := age_s(silent, now)) > limit_s + _REPORT_S:
             yield f"capture has said nothing for {span(seconds)}"
 
 
 def _stages(found: Status, limit_s: float) -> Iterator[str]:
     lag = (found.capture or {}).get("lag_seconds") or 0.0
-    if lag > limit_s:
+    if lag > limit_s + _REPORT_S:
         yield f"capture is {span(lag)} behind the source"
     if found.seconds_unstored > limit_s:
         yield f"captured changes have waited {span(found.seconds_unstored)} for the store"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -106,16 +106,23 @@ class Runs:
         """Whether any run is open."""
         return bool(self._open)
 
-    def note(self, held: Mapping[str, str | None] | None = None) -> None:
-        """Updates the figures of open runs. `held`: why tables take no changes; None: they do."""
+    def note(self, held: Mapping[str, str | None] | None = None, removed: Collection[str] = ()) -> None:
+        """Updates the figures of open runs. `held`: why tables take no changes; None: they do. `removed`:
+        those of them that take none any more."""
         with self._lock:
-            self._tell_held(held or {})
+            self._tell_held(held or {}, removed)
             self._write({run: {} for run, _ in self._open.values()})
 
-    def end(self, held: Mapping[str, str | None] | None = None, *, error: str | None = None) -> None:
-        """Ends all open runs; `error`: what they failed with; `held` as in `note`."""
+    def end(
+        self,
+        held: Mapping[str, str | None] | None = None,
+        removed: Collection[str] = (),
+        *,
+        error: str | None = None,
+    ) -> None:
+        """Ends all open runs; `error`: what they failed with; `held` and `removed` as in `note`."""
         with self._lock:
-            self._tell_held(held or {})
+            self._tell_held(held or {}, removed)
             self._close(list(self._open), ENDED if error is None else FAILED, error)
 
     def _begin(self, tables: Sequence[Subscription], now: float) -> None:
@@ -212,9 +219,12 @@ class Runs:
         if rows:
             control_tables.put(self._keylog, STATISTIC, rows)
 
-    def _tell_held(self, held: Mapping[str, str | None]) -> None:
+    def _tell_held(self, held: Mapping[str, str | None], removed: Collection[str]) -> None:
         said = {
-            table: {"state": "active" if why is None else "suspended", "state_reason": why}
+            table: {
+                "state": "removed" if table in removed else "active" if why is None else "suspended",
+                "state_reason": why,
+            }
             for table, why in held.items()
         }
         self._tell(said if self._kind == APPLY else {})

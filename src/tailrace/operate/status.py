@@ -272,8 +272,7 @@ def _reached(task: Task, totals: Totals, baselines: Baselines, states: States) -
         # Most are at the version of their record: checking that there is no later one is fast.
         if one is not None and not _has_version(path, one.version + 1):
             continue
-        app = f"{task.apply_app}/{name}" if place.partition else task.apply_app
-        found[name] = max(found.get(name, -1), lake.progress(path, app))
+        found[name] = max(found.get(name, -1), lake.progress(path, place.app(name, task.apply_app)))
     return found
 
 

@@ -36,7 +36,7 @@ class TaskRuns:
     def note(self) -> None:
         """Updates the figures, once a minute."""
         if self._on and time.monotonic() - self._noted >= NOTE_S:
-            self._runs.note(self._held())
+            self._runs.note(*self._held())
             self._noted = time.monotonic()
 
     @contextmanager
@@ -51,13 +51,14 @@ class TaskRuns:
 
     def _end(self, error: str | None) -> None:
         if self._on and self._runs.some:
-            self._runs.end(self._held(), error=error)
+            self._runs.end(*self._held(), error=error)
 
-    def _held(self) -> dict[str, str | None]:
-        """Why tables take no changes; None: they do."""
+    def _held(self) -> tuple[dict[str, str | None], set[str]]:
+        """Why tables take no changes (None: they do), and those that were removed."""
         taken = ledger.read_baselines(self._task.control_path("baselines"))
         waiting = orders.paused(self._task.orders_path, taken)
-        return {t: (waiting[t].why or waiting[t].held) if t in waiting else None for t in taken}
+        held = {t: (waiting[t].why or waiting[t].held) if t in waiting else None for t in taken}
+        return held, {t for t, one in waiting.items() if one.member == "removed"}
 
 
 def subscriptions(task: Task, wanted: Iterable[str] = (), *, others: bool = True) -> list[Subscription]:

@@ -140,7 +140,11 @@ def run(
         held = _suspensions(root, app_id, good if resume else (), dry_run=dry_run)
         applied: list[dict[str, Any]] = []
         with _running(ruling, app_id, changes, place, target, root, good, dry_run=dry_run) as log:
-            applier = None if ruling is None else _applier(spark, place, root, app_id, ruling, log, held)
+            applier = (
+                None
+                if ruling is None
+                else RulesApply(place, ruling.rules, root=root, task=app_id, keylog=log, suspensions=held)
+            )
             try:
                 applied.extend(_each(applier, place, held, good, ruling, dry_run=dry_run))
             finally:
@@ -263,20 +267,6 @@ def _cut(target: Target, changes: ChangeTable) -> Iterator[ChangeTable]:
             yield incoming.newer(kept, -1, one.last)
     finally:
         kept.df.unpersist()
-
-
-def _applier(
-    spark: SparkSession,
-    place: Target,
-    root: str,
-    app_id: str,
-    ruling: Ruling,
-    log: KeyLog | None,
-    held: Holds,
-) -> RulesApply:
-    return RulesApply(
-        spark, place, ruling.rules, root=root, task=app_id, app_id=app_id, keylog=log, suspensions=held
-    )
 
 
 @contextmanager

@@ -10,11 +10,20 @@ from typing import Any
 
 from ..errors import ConfigError
 
-QUESTIONS = (
-    "as_of", "current", "diff", "changes", "net", "net_changes", "history", "pairs", "chain", "rebuild",
-    "transactions",
-)  # fmt: skip
-"""What can be asked of a table, by the names of the library's methods."""
+QUESTIONS = {
+    "as_of": "the rows as they stood at a place",
+    "current": "the target's rows, with the changes that are not applied to it yet",
+    "diff": "the rows that differ between two places",
+    "changes": "the rows of the change table, in order",
+    "net": "at most one change for each key",
+    "net_changes": "the same in a style of SQL Server's",
+    "history": "every version of every row that changed, with the time it was in force",
+    "pairs": "each change in one row, before and after",
+    "chain": "what happened to the rows that ever had a key",
+    "rebuild": "the rows of the change table, with whole images",
+    "transactions": "who changed what together, over all tables or those that are named",
+}
+"""What can be asked of a table, by the names of the library's methods, and what it gives."""
 
 _TOKEN = re.compile(
     r"(?P<skip>\s+|--[^\n]*|/\*.*?\*/)|(?P<text>'(?:[^']|'')*')"
@@ -63,6 +72,16 @@ def statements(text: str) -> tuple[list[str], str]:
         elif token.lastgroup != "skip":
             blank = False
     return found, "" if blank else text[begin:].strip()
+
+
+def bare(statement: str) -> str:
+    """A statement in lower case without comments and what ends it, one blank between its words.
+
+    >>> bare("SHOW  Tables -- all of them\\n;")
+    'show tables'
+    """
+    tokens = (m[0].lower() for m in _TOKEN.finditer(statement) if m.lastgroup != "skip")
+    return " ".join(tokens).removesuffix(";").strip()
 
 
 def calls(statement: str) -> list[Call]:

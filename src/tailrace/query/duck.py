@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,27 @@ def connected() -> duckdb.DuckDBPyConnection:
     return made
 
 
+def every_column(schema: pa.Schema) -> str:
+    """What a SELECT of rows lists so that DuckDB itself compares floating-point numbers: then NaN is above
+    all others. Arrow, to which DuckDB leaves comparisons of plain columns, takes NaN for above none.
+
+    >>> every_column(pa.schema([("id", pa.int64()), ("f", pa.float64())]))
+    '* REPLACE (CASE WHEN "f" IS NULL THEN NULL ELSE "f" END AS "f")'
+    """
+    spelled = Counter(name.lower() for name in schema.names)  # for DuckDB, case makes no other name
+    floats = [f.name for f in schema if _floats(f.type) and spelled[f.name.lower()] == 1]
+    quoted = ['"' + name.replace('"', '""') + '"' for name in floats]
+    kept = ", ".join(f"CASE WHEN {q} IS NULL THEN NULL ELSE {q} END AS {q}" for q in quoted)
+    return f"* REPLACE ({kept})" if kept else "*"
+
+
+def _floats(kind: pa.DataType) -> bool:
+    """Whether values are floating-point numbers, or have some as fields."""
+    if pa.types.is_struct(kind):
+        return any(_floats(field.type) for field in kind)
+    return bool(pa.types.is_floating(kind))
+
+
 def filtered(
     schema: pa.Schema, rows: Callable[[], pa.RecordBatchReader], condition: str
 ) -> Callable[[], Iterator[pa.RecordBatch]]:
@@ -55,7 +77,7 @@ def filtered(
     db = optional("duckdb")
     # Nobody else's name: the rows come once, so a subquery of the condition must not read them.
     name = f"rows_{uuid.uuid4().hex}"
-    asked = f'SELECT * FROM {name} AS "rows" WHERE ({condition}\n)'
+    asked = f'SELECT * FROM (SELECT {every_column(schema)} FROM {name}) AS "rows" WHERE ({condition}\n)'
     try:
         connection = connected()
         connection.register(name, schema.empty_table())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from .duck import BATCH_ROWS, connected, filtered, optional
+from .duck import BATCH_ROWS, connected, every_column, filtered, optional
 
 if TYPE_CHECKING:
     import duckdb
@@ -77,7 +77,7 @@ class Result:
         """As a DuckDB relation, of a connection if one is given; UnsupportedError where DuckDB is not
         installed."""
         found: duckdb.DuckDBPyRelation = (connection or connected()).from_arrow(self.table())
-        return found
+        return found.project(every_column(self.schema))
 
     def spark(self, session: SparkSession | None = None) -> DataFrame:
         """As a Spark DataFrame; the rows go through this process. Times without a zone have none there

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ..errors import ConfigError, TailraceError
 from .calls import statements
-from .duck import optional, reader_of
+from .duck import every_column, optional, reader_of
 from .result import Result, named_apart
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ def asked(
 
     def run() -> pa.RecordBatchReader:
         for name, rows in (given or {}).items():
-            connection.register(name, _Scanned(rows))
+            connection.register(f"{name}_rows", _Scanned(rows))
+            listed = every_column(rows.schema)
+            connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT {listed} FROM {name}_rows")
         try:
             if _is_question(db, statement):
                 return reader_of(connection.sql(statement))

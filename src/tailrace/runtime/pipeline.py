@@ -95,7 +95,7 @@ class Pipeline:
             parallel=task.apply.parallel_tables,
             need_baseline=task.baseline.enabled,
             gate=self._gate,
-            rules=task_rules(task, spark, self._target, self._runs),
+            rules=task_rules(task, self._target, self._runs),
             routes=routes,
             loads=MappedSnapshotLoader.of(task, spark, self._target, routes),
         )
@@ -276,7 +276,7 @@ def target_of(task: Task, spark: SparkSession, named: Mapping[str, str]) -> Targ
     )
 
 
-def task_rules(task: Task, spark: SparkSession, target: Target, runs: TaskRuns) -> TaskRules:
+def task_rules(task: Task, target: Target, runs: TaskRuns) -> TaskRules:
     """The rules of the task's tables, and its key log with their runs."""
     keylog = KeyLog(task.keylog_path, app_id=task.name, run_id="", mode=task.keylog.mode, at_once=False)
 
@@ -284,12 +284,10 @@ def task_rules(task: Task, spark: SparkSession, target: Target, runs: TaskRuns) 
         return TableRules(rules_of(task, table), bool(task.table(table).transactional))
 
     return TaskRules(
-        spark,
         target,
         of_table,
         root=f"{task.home}/control",
         task=task.name,
-        app_id=task.apply_app,
         keylog=keylog,
         suspensions=Orders(task.orders_path),
         runs=runs.begin,

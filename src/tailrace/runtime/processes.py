@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..capture.ddl_watch import Watch
+from ..capture.first_start import first_start
 from ..config import logs
 from ..config.task import Task, load
 from ..errors import TailraceError
@@ -121,9 +122,9 @@ def run(
     live.refuse(task.run_path, "capture", within=ORPHAN_S)
     before_run(task, lambda: session(f"tailrace {task.name}", conf=task.spark))
     child = CaptureChild(task_file, task, once=once)
-    child.start()
     over = threading.Event()
-    with ThreadPoolExecutor(3, thread_name_prefix="tailrace") as pool:
+    with first_start(task), ThreadPoolExecutor(3, thread_name_prefix="tailrace") as pool:
+        child.start()
         watching = pool.submit(_watch, child, stop, once)
         drawing = pool.submit(screen, task, over) if screen else None
         try:

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import ValidationError
 
 from ..config import addresses, secrets, task_schema
+from ..config.base import plain
 from ..config.task import Task
 from ..config.task_text import dump
 from ..errors import ConfigError
@@ -141,7 +142,7 @@ def _task(name: str, url: str, patterns: Sequence[str], path: Path) -> Task:
     except ValidationError as error:
         # The values themselves are left out of the message: the address may contain a password.
         found = error.errors(include_url=False)
-        words = (f"{'.'.join(map(str, e['loc']))}: {e['msg'].removeprefix('Value error, ')}" for e in found)
+        words = (f"{'.'.join(map(str, e['loc']))}: {plain(e['msg'])}" for e in found)
         raise ConfigError("\n  ".join(words), where="tailrace init") from None
 
 

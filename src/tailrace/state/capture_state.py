@@ -15,6 +15,8 @@ GONE = "gone"
 """Of a baseline whose table was dropped or renamed before it was read."""
 AWAY = "target unreachable"
 """State of a table whose changes, or baseline, wait for the target."""
+STATE_EVERY_S = 1.0
+"""Seconds between two reports of a capture that runs; one that reads or commits meanwhile is later."""
 RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds to wait before each attempt to reconnect; the last value is repeated."""
 

@@ -65,9 +65,7 @@ class TargetCapabilities(TargetCase):
             to: Any = Declares(target, declared)
             relation = replace(self.relation, name=name)
             log = KeyLog(str(tmp_path / name / "log"), app_id="t", run_id="1")
-            applier = RulesApply(
-                spark, to, Rules.of("strict"), root=str(tmp_path / name), task="t", app_id="t", keylog=log
-            )
+            applier = RulesApply(to, Rules.of("strict"), root=str(tmp_path / name), task="t", keylog=log)
             for some, flagged, rows in (
                 (images, 0, [(1, "a", 1.5), (2, "b", 1.5), (3, "c", 1.5)]),
                 (odd, 3, [(1, "a", 1.5), (30, "C", 1.5)]),

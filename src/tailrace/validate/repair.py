@@ -232,7 +232,8 @@ class Repair:
 
     @staticmethod
     def _together(target: DeltaTarget | PostgresTarget, batch: TaskBatch) -> Audited | None:
-        (done,) = target.merge_many([batch])
+        shares = target.capabilities.shares
+        (done,) = [None] if shares is None else shares.merge_many([batch])
         if isinstance(done, TailraceError):
             raise done
         return done

@@ -129,8 +129,8 @@ def there(task: Task, table: str, scratch: str) -> TargetRows:
                 files = held.files(table, scratch, readers)
             return TargetRows(task, table, Landed(found.layout, files), found.upto, mark)
     place = place_of(task_map(task, table), target_names(of_task(task.orders_path, {})))
-    path, app = task.target_path(place.target), task.apply_app
-    reached = lake.progress(path, f"{app}/{table}" if place.partition else app)
+    path = task.target_path(place.target)
+    reached = lake.progress(path, place.app(table, task.apply_app))
     reached = max(reached, taken_of(task, table).after)
     now = Version(path, lake.version(path), place.partition, reached)
     return TargetRows(task, table, now, reached, mark)

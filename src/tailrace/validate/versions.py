@@ -100,7 +100,7 @@ class Versions:
         """Those of a table with its baseline."""
         names = target_names(of_task(task.orders_path, {}))
         place = place_of(task_map(task, taken.table), names)
-        path, app = task.target_path(place.target), task.apply_app
+        path, app = task.target_path(place.target), place.app(taken.table, task.apply_app)
         newest, version = lake.version(path), taken.version
         if version < 0:
             from ..apply.mapped_snapshots import loaded
@@ -110,7 +110,6 @@ class Versions:
         found = ((str(r["position"]), int(str(r["version"]))) for r in records)
         # Apply continued while a new baseline was read: what it did then is gone.
         batches = sorted(one for one in found if one[0] >= taken.position and version < one[1] <= newest)
-        app = f"{app}/{taken.table}" if place.partition else app
         base = Version(path, version, place.partition, taken.after)
         return Versions(path, app, mark_of(task, taken.table), base, batches, newest)
 

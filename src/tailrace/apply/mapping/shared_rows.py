@@ -25,6 +25,15 @@ class TargetPlace:
     target: str
     partition: Mapping[str, str] = field(default_factory=dict)
 
+    def app(self, table: str, app: str) -> str:
+        """Under which name the progress of the source table stands in the commits of a Delta table: each of
+        several sources has its own.
+
+        >>> TargetPlace("s.all", {"site": "a"}).app("s.t", "tailrace/shop")
+        'tailrace/shop/s.t'
+        """
+        return f"{app}/{table}" if self.partition else app
+
 
 def own_rows(df: DataFrame, partition: Mapping[str, str]) -> DataFrame:
     """The rows that come from the source with these constants in the key."""

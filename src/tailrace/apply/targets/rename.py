@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...errors import ApplyError, NameTakenError
 from ...lake import guards
+from ...lake.json_files import sync_folder
 
 if TYPE_CHECKING:
     from ...config.task import Task
@@ -69,16 +69,7 @@ class FolderMover:
                 where=table,
                 hint="it will be tried again",
             ) from error
-        _on_disk(after.parent)
-
-
-def _on_disk(folder: Path) -> None:
-    """Makes renames in a folder durable after a power failure."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        sync_folder(after.parent)
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ TABLES = {
             ("apply_rules", "string", "strict, upsert, archive or soft_delete"),
             ("keylog_mode", "string", "which rows are logged: all, keys or errors"),
             ("flagged_count", "bigint", "flagged rows since the last baseline"),
-            ("state", "string", "active, or suspended: its changes wait; as the last run left it"),
+            ("state", "string", "active, suspended: its changes wait, or removed; as the last run left it"),
             ("state_reason", "string", "why it is not active"),
             ("since", "timestamp", "when it first wrote to this key log"),
         ),

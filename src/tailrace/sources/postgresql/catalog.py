@@ -97,7 +97,7 @@ def tables(session: Session, patterns: Sequence[str], exclude: Sequence[str] = (
         exclude: names or patterns to leave out.
 
     Raises:
-        ConfigError: an exact name that is not there, with the nearest names.
+        ConfigError: an exact name that is not there, with the nearest names of tables that can be captured.
     """
     found: dict[str, bool] = dict(session.execute(_TABLES).fetchall())
     chosen: set[str] = set()
@@ -107,7 +107,7 @@ def tables(session: Session, patterns: Sequence[str], exclude: Sequence[str] = (
         elif any(sign in pattern for sign in "*?["):
             chosen |= {name for name, fit in found.items() if fit and fnmatchcase(name, pattern)}
         else:
-            raise _unknown(pattern, found)
+            raise _unknown(pattern, [name for name, fit in found.items() if fit])
     return sorted(name for name in chosen if not any(fnmatchcase(name, out) for out in exclude))
 
 

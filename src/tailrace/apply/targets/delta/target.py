@@ -99,8 +99,8 @@ class DeltaTarget:
         return f"{self._root}/{lake.file_name(self.place(table).target)}"
 
     def app(self, table: str) -> str:
-        """Under which name the table's progress stands in the commits; several sources have one each."""
-        return f"{self._app}/{table}" if self.place(table).partition else self._app
+        """Under which name the table's progress stands in the commits."""
+        return self.place(table).app(table, self._app)
 
     def exists(self, table: str) -> bool:
         """Whether the target has that table."""

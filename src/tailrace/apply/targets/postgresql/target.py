@@ -7,41 +7,30 @@ Data goes from Spark's tasks to the server in bulk and columnar; this process se
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ....config.lanes import lanes
 from ....engine.rules import Rules
-from ....errors import (
-    ApplyError,
-    ConcurrentCommitError,
-    TailraceError,
-    TargetLostError,
-    UnsupportedError,
-)
-from ....lake import delta as lake
+from ....errors import ApplyError, ConcurrentCommitError, UnsupportedError
 from ....model.change import Relation
 from ....sources.postgresql.connect import Session, quoted
 from ...data_errors import Demands
 from ...gone import gone
-from ...images import explaining
 from ...mapping import shared_rows as shared
 from ...plan import TableBatch
 from ...rule_columns import RULE
-from ...tasks import TOO_LARGE, Parts
-from ..audit import Audit, Audited
+from ...tasks import Parts
 from ..capabilities import Capabilities
 from ..outcome import ApplyOutcome
-from ..task_batch import TaskBatch, audit_of
 from . import layout
 from . import lookups as asked
 from . import stage as staging
-from .audit import merged, merged_here
 from .batch import PostgresBatch
 from .foreign_writes import Looked
 from .load import Load
+from .merges import Merges, writing
 from .notes import Notes
 from .place import Place, locked, locked_or_none, session
 from .progress import Progress, Reached
@@ -51,7 +40,7 @@ from .shared import columns
 from .values import VALUES, cells
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class PostgresTarget:
@@ -84,11 +73,13 @@ class PostgresTarget:
         self._progress = kind(self._place, task, places or shared.TargetPlace)
         self._notes = Notes(self._place, task)
         self._memory = memory_bytes
+        self._merges = Merges(self._place, task, self._progress, self._notes, memory_bytes)
 
     @property
     def capabilities(self) -> Capabilities:
         """Audited merges, notes, changes that the database refuses, batches that need no session."""
-        return Capabilities(memory_bytes=self._memory, audits=self, notes=self, tests=self, shares=self)
+        able, memory = self._merges, self._memory
+        return Capabilities(memory_bytes=memory, audits=able, notes=self, tests=self, shares=able)
 
     def path(self, table: str) -> str:
         """The target's name in the database, as quoted SQL."""
@@ -167,7 +158,7 @@ class PostgresTarget:
         """Makes rows all that the target has of a table, in one transaction."""
         table = relation.table
         stage = f"{staging.prefix(self._task, table)}load"
-        with self._writing(table) as mine:
+        with writing(self._place, self._task, table) as mine:
             try:
                 return Load(mine, self._place, self._progress, stage, rule_columns).run(relation, rows, after)
             finally:
@@ -223,61 +214,6 @@ class PostgresTarget:
             name = f"{staging.prefix(self._task, batch.table)}try"
             return asked.refused(self._spark, mine, self._place, self._progress, name, batch, rules, letter)
 
-    def audited(self, batch: TableBatch, audit: Audit, extras: Mapping[str, Column]) -> Audited | str | None:
-        """See `Audits`."""
-        began, table = time.monotonic(), batch.table
-        with self._writing(table) as mine:
-            reached = self._progress.to_go_on(mine, table)
-            if reached is None or not layout.same(reached.layout, batch.relation):
-                return None
-            if refuses(mine, self._place, self.path(table), reached.layout):
-                return None
-            self._notes.prepare(mine)
-            done = merged(
-                self._place, self._task, self._progress, mine, reached, batch, audit, extras, self._memory
-            )
-        if isinstance(done, Audited):
-            return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
-        return None if done == TOO_LARGE else done
-
-    def loads(self, table: str) -> bool:
-        """See `Shares`."""
-        return True
-
-    def merge_many(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError | None]:
-        """Applies batches in this process, side by side; None: one needs Spark."""
-        with lanes("apply", worth=len(batches) > 1) as pool:
-            return list(pool.map(self._tried, batches))
-
-    def _tried(self, one: TaskBatch) -> Audited | TailraceError | None:
-        """What was done; None also for an error: the batch's own job meets it again, and can explain it."""
-        try:
-            return self._merged(one)
-        except TargetLostError as error:
-            return error
-        except Exception:  # noqa: BLE001 - see above
-            return None
-
-    def _merged(self, one: TaskBatch) -> Audited | None:
-        with lake.opened(one.changes) as changes:
-            began = time.monotonic()
-            if (audit := audit_of(one, changes)) is None:
-                return None
-            with self._writing(one.table) as mine:
-                reached = self._progress.to_go_on(mine, one.table)
-                if reached is None or not layout.same(reached.layout, one.layout or one.relation):
-                    return None
-                if one.after < reached.upto < one.upto:
-                    return None  # the key log is to be made good first
-                if refuses(mine, self._place, self.path(one.table), reached.layout):
-                    return None
-                if audit.keylog is not None:
-                    self._notes.prepare(mine)
-                done = merged_here(
-                    self._place, self._task, self._progress, reached, one, changes, audit, self._memory
-                )
-        return done and replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
-
     def apply(self, batch: TableBatch) -> ApplyOutcome:
         """Applies one batch in one transaction."""
         return self._applied(batch, None)
@@ -293,17 +229,11 @@ class PostgresTarget:
 
     def _applied(self, batch: TableBatch, note: tuple[str, int] | None) -> ApplyOutcome:
         began = time.monotonic()
-        with self._writing(batch.table) as mine:
+        with writing(self._place, self._task, batch.table) as mine:
             if note is not None:
                 self._notes.prepare(mine)
             done = self._apply(mine, batch, note)
         return replace(done, seconds=time.monotonic() - began)
-
-    @contextmanager
-    def _writing(self, table: str) -> Iterator[Session]:
-        """A connection that has the table for itself; what fails comes out as an error of ours."""
-        with explaining(table, self._where(table)), locked(self._place, self._task, table) as mine:
-            yield mine
 
     def _apply(self, mine: Session, batch: TableBatch, note: tuple[str, int] | None) -> ApplyOutcome:
         """Begins anew when somebody else changes the batch's rows; who looked at them has to look anew."""

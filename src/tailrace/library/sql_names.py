@@ -1,0 +1,72 @@
+"""What SQL over a task tells of itself: its tables, the questions to them, and what is near a name that
+neither has."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Collection, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import pyarrow as pa
+
+from ..errors import ConfigError
+from ..model.nearest import meant
+from ..query.calls import QUESTIONS
+from ..query.result import Result
+from .task_views import View
+
+SHOW_TABLES = ("show tables", "show all tables", "show", "describe", "desc", "pragma show_tables")
+"""Statements, as `query.calls.bare` gives them, for which DuckDB lists what is behind the task's views."""
+SHOW_FUNCTIONS = ("show functions",)
+_UNKNOWN = re.compile(r"(Table|Table Function|Scalar Function) with name (.+?) does not exist!")
+
+
+def tables(found: Sequence[View]) -> Result:
+    """The tables, and what each of them is."""
+    return Result.of(pa.table({"name": [v.name for v in found], "is": [v.means for v in found]}))
+
+
+def questions(asked: Callable[[str], Callable[..., Any]]) -> Result:
+    """The questions, what each of them takes and gives; `asked`: the method that answers one."""
+    names = list(QUESTIONS)
+    takes = [", ".join(_takes(name, asked(name))) for name in names]
+    return Result.of(pa.table({"question": names, "takes": takes, "gives": [QUESTIONS[n] for n in names]}))
+
+
+def _takes(name: str, method: Callable[..., Any]) -> list[str]:
+    rest = [n for n in parameters(method) if n not in ("self", "tables")]
+    return ["tables" if name == "transactions" else "table", *rest]
+
+
+def parameters(question: Callable[..., Any]) -> dict[str, str]:
+    """What a question takes in SQL: name and type. Rows in memory are for Python alone."""
+    taken = inspect.signature(question).parameters
+    return {n: str(p.annotation) for n, p in taken.items() if "pa.Table" not in str(p.annotation)}
+
+
+def unknown(error: Exception, statement: str, there: Callable[[], Collection[str]]) -> ConfigError | None:
+    """An error of DuckDB's about a name that nothing has, with the names of the task in place of those of its
+    own (None: it is about something else); `there`: the tables."""
+    found = _UNKNOWN.search(str(error))
+    if found is None or (found[1] == "Scalar Function" and found[2] not in QUESTIONS):
+        return None
+    hint = _table_hint(found[2], there()) if found[1] == "Table" else _question_hint(found[2])
+    said = f"the statement cannot be run: there is no {found[1].lower()} {found[2]}"
+    return ConfigError(said, where=statement, hint=hint)
+
+
+def _table_hint(name: str, there: Collection[str]) -> str:
+    near = [t for t in there if get_close_matches(name.lower(), [t.rpartition(".")[2].lower()])]
+    did = f"did you mean {' or '.join(near[:3])}? " if near else ""
+    return f"{did}SHOW TABLES lists the task's tables"
+
+
+def _question_hint(name: str) -> str:
+    if name in QUESTIONS:
+        return f"write it where a table stands, without a schema: FROM {name}('schema.table')"
+    if name == "cut":
+        return "ask as_of of each table, at one place: FROM as_of('schema.table', at => 5)"
+    did = meant(name, QUESTIONS) or ""
+    return f"{did} the questions are {', '.join(QUESTIONS)}; SHOW FUNCTIONS says what they take".strip()
