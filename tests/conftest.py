@@ -35,6 +35,7 @@ LASTING = (
 
 LONG = {"test_names_like_those_that_are_added", "test_outcomes_are_the_same_without_what_it_declares"}
 """Tests of the conformance kits, which know no marks, that are slow ones here."""
+KEEPS_CLASSES = "test_spark_starts_with_the_classes_that_were_kept"
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -47,10 +48,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
 
 
 def _place(item: pytest.Item) -> int:
-    """Each process begins with a run of tests of its own, and the one that is done first takes half of what the other
-    has left, from its end. So the session of Spark is mostly one, and warm; and the longest tests are not the last."""
+    """Each process begins with a run of tests of its own, and the one that is done first takes half of what another
+    has left, from its end. The longest tests are not the last; the first one keeps Spark's classes for those that
+    start a Spark of their own."""
     if "spark" in getattr(item, "fixturenames", ()):
         return 1
+    if item.name == KEEPS_CLASSES:
+        return -1
     return 0 if item.get_closest_marker("slow") else 2
 
 

@@ -24,7 +24,7 @@ print(session(conf={"spark.driver.extraJavaOptions": said + " -Xshare:on"}).rang
 
 
 def test_spark_starts_with_the_classes_that_were_kept() -> None:
-    """`make test-all` has made the file; otherwise the command does."""
+    """Made once on a machine, for this test and for those that start a Spark of their own."""
     if not class_archive.able(home := ensure_java()):
         pytest.skip("this Java keeps no classes of others")
     if not class_archive.options(home):
