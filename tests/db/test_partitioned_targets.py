@@ -31,6 +31,8 @@ HASHES = f"{ONE} partition by hash (id)" + "".join(
     ("made", "may"),
     [
         (ONE, False),
+        ("create table lake.t (id int, v text, primary key (id) include (v))", False),
+        ("create table lake.t (id int, v text not null, primary key (id) include (v))", True),
         (RANGES, True),
         (DEFAULT, False),
         (f"{ONE} partition by range (id)", True),

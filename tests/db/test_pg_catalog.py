@@ -212,6 +212,22 @@ def test_column_lists_of_the_publication(db: psycopg.Connection, make: Make) -> 
     assert relation == source.relation("public.c")
 
 
+@pytest.mark.parametrize("identity", ["default", "using index a_covers", "full"])
+def test_columns_that_an_index_only_includes_are_no_part_of_the_key(
+    db: psycopg.Connection, make: Make, identity: str
+) -> None:
+    db.execute("create table a (v text, id int not null, n int not null, primary key (id) include (v))")
+    db.execute("create unique index a_covers on a (n) include (id)")
+    db.execute(f"alter table a replica identity {identity}")
+    source = make()
+    source.prepare(["public.a"])
+    first = source.relation("public.a")
+    source.start(None, [first])
+    db.execute("insert into a (id, n) values (1, 2)")
+    told = [relation for chunk in read_all(source) for _, relation in chunk.relations]
+    assert [r.key for r in (first, *told)] == [["n" if "index" in identity else "id"]] * 2
+
+
 def test_tables_by_pattern(db: psycopg.Connection, make: Make) -> None:
     db.execute(
         """

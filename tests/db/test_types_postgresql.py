@@ -213,6 +213,20 @@ def test_the_mark_of_deleted_rows_may_be_made_by_hand(
     ).fetchone() == (2,)
 
 
+def test_a_table_made_by_hand_may_include_columns_in_its_key(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    db.execute("create schema s; create table s.up (id int, v text, primary key (id) include (v))")
+    db.execute("insert into s.up values (1, null); create schema lake")
+    db.execute("create table lake.up (like s.up including all)")
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        f"name: shop\nhome: home\nsource: {{url: '{database}', tables: [s.*]}}\ntarget: '{database}&schema=lake'\n"
+    )
+    Capture(load(file), once=True).run()
+    assert db.execute("table lake.up").fetchall() == [(1, None)]
+
+
 @pytest.mark.parametrize(
     ("table", "why"),
     [

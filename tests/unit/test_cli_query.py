@@ -118,6 +118,39 @@ def test_numbers_that_json_has_not_got_are_texts(home: TaskHome) -> None:
     assert run(home, *words).stdout == '{"a": "Infinity"}\n'
 
 
+INTERVAL = "interval 14 month + interval 3 day + interval '01:02:03.5'"
+LATE = "timestamp '9999-12-31 12:00:00' + interval 1 day"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (INTERVAL, "1 year 2 months 3 days 01:02:03.5"),
+        ("-(interval 1 month + interval 2 day + interval '00:00:00.5')", "-1 month -2 days -00:00:00.5"),
+        ("interval 0 day", "00:00:00"),
+        (LATE, "10000-01-01 12:00:00.000000"),
+        (f"({LATE})::date", "10000-01-01"),
+        (f"({LATE})::timestamptz", "10000-01-01 12:00:00.000000Z"),
+    ],
+)
+def test_values_that_a_form_does_not_have_are_texts(home: TaskHome, value: str, said: str) -> None:
+    """Intervals, and dates and times after the year 9999."""
+    words = ("sql", str(home.file), f"select id, {value} as v from shop.item")
+    assert rows(home, *words) == [{"id": 1, "v": said}]
+    assert said in run(home, *words).stdout
+    assert list(csv.DictReader(io.StringIO(run(home, *words, "-o", "csv").stdout))) == [
+        {"id": "1", "v": said}
+    ]
+
+
+def test_intervals_are_texts_in_parquet_and_within_others(home: TaskHome) -> None:
+    words = ("sql", str(home.file), f"select {INTERVAL} as v, [{{'i': {INTERVAL}}}] as w")
+    said = "1 year 2 months 3 days 01:02:03.5"
+    table = pq.read_table(io.BytesIO(run(home, *words, "-o", "parquet").stdout_bytes))
+    assert table.to_pylist() == [{"v": said, "w": f"i={said}"}]
+    assert rows(home, *words) == [{"v": said, "w": [{"i": said}]}]
+
+
 def test_mistakes(home: TaskHome) -> None:
     with pytest.raises(PositionError, match="before the baseline"):
         run(home, "query", "as-of", str(home.file), ITEM, "--at", "3")

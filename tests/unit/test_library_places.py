@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 
 import pytest
 
 import tailrace
 from tailrace.errors import PositionError
+from tailrace.query.points import Place, Point
 
 from .task_home import ITEM, TaskHome, at, item, partly_applied, position, rows, seq
 
@@ -66,3 +68,24 @@ def test_a_place_before_a_change_that_the_baseline_has_is_refused_whatever_the_h
     for place in (at(11), 11, seq(11)):
         assert rows(table.as_of(place)) == [(1, "d")]
     assert rows(table.as_of(at(12))) == [(1, "e")]
+
+
+@pytest.mark.parametrize(
+    "end", [dt.datetime.max, "9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-01:00"], ids=str
+)
+def test_the_end_of_time_is_behind_all_changes(home: TaskHome, end: Place) -> None:
+    table = tailrace.open(home.file).table(ITEM)
+    assert rows(table.as_of(end)) == rows(table.current())
+    assert table.changes(None, end).rows() == table.changes().rows()
+    assert table.changes(end).rows() == []
+
+
+def test_the_beginning_of_time_is_before_all_changes(home: TaskHome) -> None:
+    table = tailrace.open(home.file).table(ITEM)
+    assert table.changes("0001-01-01T00:00:00+02:00").rows() == table.changes().rows()
+
+
+def test_a_time_is_exact_in_any_year() -> None:
+    """As numbers of floating point, seconds since 1970 are not from 2038 on."""
+    times = [dt.datetime(2039, 11, 22, 10, 0, 0, 10_000 * n) for n in range(100)]
+    assert [Point.of(at).low[14:16] for at in times] == [f"{n:02d}" for n in range(100)]

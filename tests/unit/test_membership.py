@@ -165,6 +165,14 @@ def test_an_added_table_whose_name_another_one_has_now_is_that_one(tmp_path: Pat
     assert members(source, one, states(one), now) == ["s.a"]
 
 
+@pytest.mark.parametrize("name", ["s.wow!", "s.a[1]", "s.why?", "s.]", "s.*", "s.^-"])
+def test_an_added_table_may_have_any_name(tmp_path: Path, name: str) -> None:
+    one = task(tmp_path, exclude="s.*")
+    orders.give(one.orders_path, orders.ADD, [name], why="", who="me")
+    source: Any = Selected(r1=name, r2="s.wow", r3="s.a1")
+    assert members(source, one, states(one)) == [name]
+
+
 def test_stop_waits_until_what_came_before_is_applied(tmp_path: Path) -> None:
     one = task(tmp_path, "tables: {s.a: {ddl: {drop_table: stop}}}\n")
     event = ddl.CatalogEvent("s.a", 7, "drop_table", sequence.make(0, 3))

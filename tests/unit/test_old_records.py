@@ -19,6 +19,7 @@ from tailrace.model.sequence import make, time_part
 from tailrace.model.types import arrow_type
 from tailrace.operate.old_records import forget_old
 from tailrace.state.ddl import CatalogEvent
+from tailrace.state.upkeep import in_force, shorten
 from tailrace.store.task import QUARANTINE_SCHEMA, set_aside
 
 pytestmark = pytest.mark.unit
@@ -100,4 +101,15 @@ def test_nothing_goes_unless_the_task_file_says_so(tmp_path: Path) -> None:
         set_aside([{"table": "s.t", "column": "c", "value": "v", "reason": "r"}]),
     )
     forget_old(one, NOW + dt.timedelta(days=1000))
+    assert lake.read(one.control_path("quarantine")).num_rows == 1
+
+
+def test_nothing_is_older_than_all_time(tmp_path: Path) -> None:
+    """Some write a million days where they mean for ever."""
+    one = task(tmp_path, "{keep: 1000000d}\nmaintenance: {keep_ledger: 1000000d}")
+    value = {"table": "s.t", "column": "c", "value": "v", "reason": ""}
+    lake.append(one.control_path("quarantine"), set_aside([value]))
+    forget_old(one)
+    shorten(one, {})
+    in_force(one)
     assert lake.read(one.control_path("quarantine")).num_rows == 1

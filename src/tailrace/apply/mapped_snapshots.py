@@ -223,7 +223,7 @@ class StagedRows:
 
     def parts(self) -> Parts:
         """Its files, each read by the task that needs it."""
-        return Parts(tuple(DeltaTable(self.path).file_uris()), self.read)
+        return Parts(tuple(lake.paths(DeltaTable(self.path))), self.read)
 
     def read(self, file: str) -> Iterator[pa.RecordBatch]:
         """The rows of a file."""

@@ -156,7 +156,7 @@ def _removed(state: TableControl | None) -> bool:
 
 def _if_there(table: str) -> str:
     """A pattern for exactly this name: unlike a name, a pattern need not match anything."""
-    return "".join(f"[{c}]" if c in "*?[" else c for c in table[:-1]) + f"[{table[-1]}]"
+    return "".join(f"[{c}]" if c in "*?[." else c for c in table)  # its dot alone makes it one
 
 
 def drop_targets(

@@ -229,12 +229,12 @@ def print_result(
 
 
 def _shown(found: Result, limit: int) -> None:
-    from ..query.shown import cell
+    from ..query.shown import cell, listed
     from .screen_fit import Col, Fit
 
     rows: list[dict[str, Any]] = []
     for batch in found.batches():
-        rows += batch.slice(0, limit + 1 - len(rows)).to_pylist()
+        rows += listed(batch.slice(0, limit + 1 - len(rows)))
         if len(rows) > limit:
             break
     shown = Fit([Col(n, fold=True) for n in found.schema.names], empty="no rows")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import re
 from typing import Annotated, Any
@@ -105,6 +106,19 @@ def about(size: float) -> str:
         if size >= length:
             return f"{size / length:.1f} {unit}"
     return f"{size:.0f} B"
+
+
+def ago(seconds: float, now: dt.datetime | None = None) -> dt.datetime:
+    """The time that was so many seconds before now; the first one there is if that is before the year 1.
+
+    >>> noon = dt.datetime(2026, 3, 1, 12, tzinfo=dt.timezone.utc)
+    >>> print(ago(3600, noon), ago(1e12, noon))
+    2026-03-01 11:00:00+00:00 0001-01-01 00:00:00+00:00
+    """
+    try:
+        return (now or dt.datetime.now(dt.timezone.utc)) - dt.timedelta(seconds=seconds)
+    except OverflowError:
+        return dt.datetime.min.replace(tzinfo=dt.timezone.utc)
 
 
 FOREVER = math.inf

@@ -24,7 +24,7 @@ from .failpoints import reach
 from .file_names import file_name
 from .opened import opened, reached
 from .parts import ROW_GROUP, AddedFile, Part, filesystem
-from .reading import dataset, fitted, unread
+from .reading import dataset, fitted, paths, unread
 from .vacuum import hours, vacuum
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "on_newest",
     "opened",
     "overwrite",
+    "paths",
     "progress",
     "progresses",
     "reached",

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.fs
@@ -20,6 +21,7 @@ from .filestats import MoreRanges, stats_json
 
 COMPRESSION = "snappy"
 ROW_GROUP = 256 * 1024
+_LOCAL = "file://"
 _WORDS = frozenset(
     [
         "RECNAME", "header__change_oper", "header__operation", "operation", "change_row_type", "action_taken",
@@ -51,7 +53,13 @@ class AddedFile:
 
 
 def filesystem(table: str) -> tuple[pa.fs.FileSystem, str]:
-    """Arrow's file system for a table path or URI, and the path in it."""
+    """Arrow's file system for a table path or URI, and the path in it.
+
+    >>> filesystem("file:///lake%5B1%5D/shop.item/")[1], filesystem("file:///lake[1]/shop.item/")[1]
+    ('/lake[1]/shop.item', '/lake[1]/shop.item')
+    """
+    if table.startswith(_LOCAL):  # Arrow refuses signs that delta-rs leaves as they are
+        return pa.fs.LocalFileSystem(), str(Path(unquote(table.removeprefix(_LOCAL))))
     if "://" in table:
         fs, path = pa.fs.FileSystem.from_uri(table)
         return fs, path

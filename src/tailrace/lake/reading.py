@@ -54,6 +54,14 @@ def dataset(delta: DeltaTable) -> ds.Dataset:
     return ds.FileSystemDataset(fragments, schema, parquet, fs)
 
 
+def paths(delta: DeltaTable) -> list[str]:
+    """The files of the version that `delta` has loaded. delta-rs has the table's folder as an address there
+    (`my%20lake`), even without a scheme, and what is below it as it is."""
+    _, folder = filesystem(delta.table_uri)
+    root = delta.table_uri.removeprefix("file://").rstrip("/")
+    return [folder + one.removeprefix("file://").removeprefix(root) for one in delta.file_uris()]
+
+
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """A file's rows in a schema's columns and types; columns that are younger than the file are NULL.
 

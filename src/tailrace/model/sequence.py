@@ -23,8 +23,9 @@ WIDTH = 35
 TIME_DIGITS = 16
 NUMBER_DIGITS = 19
 FIRST = "0" * WIDTH
-_SEQ = f"[0-9]{{{WIDTH}}}"
 """Smaller than every real change sequence."""
+_EPOCH, _END = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc), 9999_12_31_23_59_59_99
+_SEQ = f"[0-9]{{{WIDTH}}}"
 
 _THOUSANDS = np.frombuffer("".join(f"{i:03d}" for i in range(1000)).encode(), np.uint8).reshape(1000, 3)
 
@@ -47,12 +48,15 @@ def time_parts(commit_us: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def time_part(at: dt.datetime) -> int:
-    """The 16 digits of a time.
+    """The 16 digits of a time; one whose UTC is after the year 9999 counts as its end.
 
     >>> time_part(dt.datetime(2023, 11, 14, 22, 13, 20, 123456, dt.timezone.utc))
     2023111422132012
+    >>> time_part(dt.datetime.max.replace(tzinfo=dt.timezone(dt.timedelta(hours=-1))))
+    9999123123595999
     """
-    return int(time_parts(np.array([int(at.timestamp() * 1e6)]))[0])
+    commit_us = (at - _EPOCH) // dt.timedelta(microseconds=1)  # exact, as a float's seconds are not
+    return min(int(time_parts(np.array([commit_us]))[0]), _END)
 
 
 def make(time: int, number: int) -> str:

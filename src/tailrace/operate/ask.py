@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ..config.quantities import seconds
+from ..config.quantities import ago, seconds
 from ..errors import ConfigError
 from ..formats.sqdr.control import IR_SUBSCRIPTION, STATISTIC
 from ..wire.keylog_values import HEX, NAMED, UNICODE_DIGITS, escape_name
@@ -67,7 +67,7 @@ def moment(text: str, now: dt.datetime | None = None) -> dt.datetime:
     2026-03-01 10:30:00+00:00 2026-03-01 09:00:00+00:00
     """
     try:
-        return (now or dt.datetime.now(dt.timezone.utc)) - dt.timedelta(seconds=seconds(text))
+        return ago(seconds(text), now)
     except ValueError:
         pass
     try:

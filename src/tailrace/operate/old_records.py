@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from ..apply.keylog.exceptions import EXCEPTIONS
 from ..capture.ddl_history import BEGINS
-from ..config.quantities import FOREVER
+from ..config.quantities import FOREVER, ago
 from ..config.task import Task
 from ..lake import delta as lake
 from ..model.sequence import TIME_DIGITS, time_part
@@ -28,7 +28,7 @@ def forget_old(task: Task, now: dt.datetime | None = None) -> None:
     """Deletes a task's records that are older than its `retention` allows; the task may be running."""
     if (keep := task.retention.of_records) == FOREVER:
         return
-    limit = (now or dt.datetime.now(dt.timezone.utc)) - dt.timedelta(seconds=keep)
+    limit = ago(keep, now)
     seq = time_part(limit)
     at = f"arrow_cast('{limit.isoformat()}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
     _delete(task.control_path(EXCEPTIONS), f"TASK_NAME = '{task.name}' AND ERROR_TIME < {at}")

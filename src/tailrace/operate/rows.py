@@ -7,6 +7,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -141,9 +142,9 @@ def _files(table: DeltaTable) -> list[_File]:
         actions[f"{side}.keylog_sort"].to_pylist() if f"{side}.keylog_sort" in names else nothing
         for side in ("min", "max")
     )
-    root = str(table.table_uri).removeprefix("file://").rstrip("/")
+    _, root = lake.filesystem(table.table_uri)
     return [
-        _File(f"{root}/{p}", _LEAST if lo is None else lo, _MOST if hi is None else hi)
+        _File(f"{root}/{unquote(p)}", _LEAST if lo is None else lo, _MOST if hi is None else hi)
         for p, lo, hi in zip(actions["path"].to_pylist(), low, high, strict=True)
     ]
 

@@ -51,13 +51,13 @@ class Result:
 
     def show(self, *columns: str, limit: int = 20) -> None:
         """Prints the first rows, of some columns or of all."""
-        from .shown import lines
+        from .shown import lines, listed
 
         found = self.select(list(columns)) if columns else self
         rows: list[list[Any]] = []
         more = False
         for batch in found.batches():
-            part = batch.slice(0, limit + 1 - len(rows)).to_pylist()
+            part = listed(batch.slice(0, limit + 1 - len(rows)))
             rows += [list(row.values()) for row in part]
             if more := len(rows) > limit:
                 break

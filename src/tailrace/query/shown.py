@@ -6,6 +6,60 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
+
+_UNITS = (("year", "years"), ("month", "months"), ("day", "days"))
+
+
+def listed(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Rows as Python has them; what it has not are texts: intervals, and dates and times after the year 9999.
+
+    >>> listed(pa.record_batch({"d": pa.array([2_932_897], pa.date32())}))
+    [{'d': '10000-01-01'}]
+    """
+    try:
+        rows: list[dict[str, Any]] = batch.to_pylist()
+    except OverflowError:
+        late = [pa.types.is_date(c.type) or pa.types.is_timestamp(c.type) for c in batch.columns]
+        columns = [c.cast(pa.string()) if is_ else c for c, is_ in zip(batch.columns, late, strict=True)]
+        rows = pa.record_batch(columns, batch.schema.names).to_pylist()
+    if any(map(has_intervals, batch.schema.types)):
+        rows = [{name: _worded(value) for name, value in row.items()} for row in rows]
+    return rows
+
+
+def has_intervals(kind: pa.DataType) -> bool:
+    """Whether values of a type are intervals, or have some in them.
+
+    >>> has_intervals(pa.list_(pa.month_day_nano_interval())), has_intervals(pa.date32())
+    (True, False)
+    """
+    if pa.types.is_nested(kind):
+        return any(has_intervals(kind.field(k).type) for k in range(kind.num_fields))
+    return bool(pa.types.is_interval(kind))
+
+
+def _worded(value: Any) -> Any:
+    """A value with its intervals as texts."""
+    if isinstance(value, pa.MonthDayNano):
+        return cell(value)
+    if isinstance(value, dict):
+        return {k: _worded(v) for k, v in value.items()}
+    return [_worded(v) for v in value] if isinstance(value, list) else value
+
+
+def _interval(value: pa.MonthDayNano) -> str:
+    """As DuckDB writes it."""
+    sign = -1 if value.months < 0 else 1
+    counts = (sign * (abs(value.months) // 12), sign * (abs(value.months) % 12), value.days)
+    said = [f"{n} {one if abs(n) == 1 else many}" for n, (one, many) in zip(counts, _UNITS, strict=True) if n]
+    seconds, rest = divmod(abs(value.nanoseconds) // 1000, 1_000_000)
+    if seconds or rest or not said:
+        point = f".{rest:06d}".rstrip("0") if rest else ""
+        clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{point}"
+        said.append("-" * (value.nanoseconds < 0) + clock)
+    return " ".join(said)
+
 
 def cell(value: Any) -> str:
     """One value.
@@ -13,17 +67,17 @@ def cell(value: Any) -> str:
     >>> cell(["a", "b"]), cell({"id": 1, "name": None}), cell(None), cell(b"\\x01")
     ('a, b', 'id=1 name=NULL', '', '01')
     """
-    if value is None:
-        return ""
     if isinstance(value, dict):
         return " ".join(f"{k}={'NULL' if v is None else cell(v)}" for k, v in value.items())
     if isinstance(value, list):
         return ", ".join(map(cell, value))
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, pa.MonthDayNano):
+        return _interval(value)
     if isinstance(value, dt.datetime):
         return value.replace(tzinfo=None).isoformat(" ")
-    return str(value)
+    return "" if value is None else str(value)
 
 
 def lines(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

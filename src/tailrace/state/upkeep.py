@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from ..config.policies import MEDIUM
+from ..config.quantities import ago
 from ..config.task import Task
 from ..lake import delta as lake
 from ..lake import log_retention
@@ -35,7 +36,7 @@ Keep = Callable[[pa.Table], pa.ChunkedArray]
 def shorten(task: Task, loads: Mapping[str, tuple[int, str, int]], now: dt.datetime | None = None) -> None:
     """Removes what is old and not needed; `loads`: see `Totals.reached`."""
     stored, applied = task.control_path("stored"), task.control_path("applied")
-    limit = (now or dt.datetime.now(dt.timezone.utc)) - dt.timedelta(seconds=task.maintenance.keep_ledger)
+    limit = ago(task.maintenance.keep_ledger, now)
     totals = Totals(stored, applied)
     newest = {table: one.upto for table, one in totals.stored.items()}
     keep = parts_to_keep(passed(task, totals, loads), newest, limit)
@@ -56,7 +57,7 @@ def in_force(task: Task, *, logged: int | None = None, now: dt.datetime | None =
     Args:
         logged: the change number up to which the key log has its tokens; None: there is no key log.
     """
-    limit = (now or dt.datetime.now(dt.timezone.utc)) - dt.timedelta(seconds=task.maintenance.keep_ledger)
+    limit = ago(task.maintenance.keep_ledger, now)
     record = task.control_path("baselines")
     gaps, ends = needed(read_orders(task.orders_path), all_baselines(record))
     for name in ("errors", "mapped", "baselines"):

@@ -45,10 +45,12 @@ end
 """
 """A partitioned table has no rows of its own: the value that all leaves have to which the column was added.
 In one that was made with it, by the transaction that wrote its system columns, every row has its own."""
+_KEY = "(indkey::int2[])[:indnkeyatts - 1]"
+"""The columns of an index that tell its rows apart, without those that it only includes (INCLUDE)."""
 _LIVE = f"""
 select c.oid::bigint, n.nspname, c.relname, c.relreplident,
-  (select indkey::int2[] from pg_index where indrelid = c.oid and indisprimary and indisvalid),
-  (select indkey::int2[] from pg_index where indexrelid = pg_get_replica_identity_index(c.oid)),
+  (select {_KEY} from pg_index where indrelid = c.oid and indisprimary and indisvalid),
+  (select {_KEY} from pg_index where indexrelid = pg_get_replica_identity_index(c.oid)),
   exists (select from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
     where r.prrelid = c.oid and p.pubname = %s and to_jsonb(r) ->> 'prattrs' is not null),
   {_FILE}, pg_current_snapshot()::text, (pg_current_wal_insert_lsn() - '0/0')::bigint,

@@ -233,7 +233,7 @@ def rows_of(spark: SparkSession, path: str, table: DeltaTable) -> DataFrame:
     if has_vectors(table) or table.metadata().partition_columns:
         return spark.read.format("delta").option("versionAsOf", table.version()).load(path)
     shape = StructType.fromJson(json.loads(table.schema().to_json()))
-    files = table.file_uris()
+    files = lake.paths(table)
     return spark.read.schema(shape).parquet(*files) if files else spark.createDataFrame([], shape)
 
 

@@ -103,8 +103,8 @@ class ReshapeTask:
         added = part.close()
         yield result(file=added.to_json() if added else None)
 
-    def _rows(self, uri: str) -> Iterator[pa.RecordBatch]:
-        fs, place = lake.filesystem(uri)
+    def _rows(self, path: str) -> Iterator[pa.RecordBatch]:
+        fs, place = lake.filesystem(path)
         with pq.ParquetFile(place, filesystem=fs, buffer_size=1 << 20) as file:
             have = set(file.schema_arrow.names)
             there = [n for n in self.schema.names if n in have]
@@ -120,7 +120,7 @@ def parts(
     started for deletion vectors alone."""
     names, schema = {c.name for c in before.columns}, lake.arrow_schema(table)
     mine = pa.schema([f.with_nullable(True) for f in schema if f.name in names])
-    task = ReshapeTask(path, Reshape(before, after), tuple(table.file_uris()), mine)
+    task = ReshapeTask(path, Reshape(before, after), tuple(lake.paths(table)), mine)
     if has_vectors(table):
         found = [row["file"] for row in run(rows_of(spark, path, table), task)]
     else:

@@ -21,7 +21,7 @@ _UNIQUE = """
 SELECT coalesce(bool_or(indisprimary), false), coalesce(bool_or(
     indisunique AND indimmediate AND indisvalid AND indpred IS NULL AND indexprs IS NULL AND (
         SELECT array_agg(attname::text ORDER BY attname::text) FROM pg_attribute
-        WHERE attrelid = indrelid AND attnum = ANY (indkey::int2[])) = %s::text[]), false)
+        WHERE attrelid = indrelid AND attnum = ANY ((indkey::int2[])[:indnkeyatts - 1])) = %s::text[]), false)
 FROM pg_index WHERE indrelid = to_regclass(%s)
 """
 

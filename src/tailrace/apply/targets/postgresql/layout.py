@@ -198,10 +198,25 @@ def _added(column: Column, kind: str) -> list[str]:
 
 def _constant(column: Column, missing: str) -> str:
     """The value that rows older than a column have, as the lake holds it, in PostgreSQL's words."""
-    values = value_of(column, missing)
+    return _text(value_of(column, missing))
+
+
+def _text(values: pa.Array) -> str:
+    """The first of some values, none of which is NULL but in arrays."""
+    if pa.types.is_list(values.type):
+        elements = values.flatten()
+        return f"{{{','.join(_element(elements.slice(i, 1)) for i in range(len(elements)))}}}"
     if pa.types.is_binary(values.type):
         return "\\x" + str(values[0].as_py().hex())
     return str(values.cast(pa.string())[0].as_py())
+
+
+def _element(values: pa.Array) -> str:
+    """The first of some elements, as the text of an array has it."""
+    if values.null_count:
+        return "NULL"
+    escaped = _text(values).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _key(relation: Relation) -> list[int]:

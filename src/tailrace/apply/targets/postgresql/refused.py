@@ -49,8 +49,8 @@ SELECT bool_or(EXISTS (SELECT FROM pg_constraint c WHERE conrelid = t.id AND con
     OR EXISTS (SELECT FROM pg_trigger WHERE tgrelid = t.id AND NOT tgisinternal)
     OR EXISTS (
         SELECT FROM pg_attribute a WHERE a.attrelid = t.id AND a.attnum > 0 AND NOT a.attisdropped AND (
-            a.attnotnull AND a.attname <> ALL (t.filled) AND NOT EXISTS (
-                SELECT FROM pg_index WHERE indrelid = t.id AND indisprimary AND a.attnum = ANY (indkey))
+            a.attnotnull AND a.attname <> ALL (t.filled) AND NOT EXISTS (SELECT FROM pg_index
+                WHERE indrelid = t.id AND indisprimary AND a.attnum = ANY ((indkey::int2[])[:indnkeyatts-1]))
             OR a.attname <> ALL (t.enums)
                 AND NOT coalesce(t.kinds -> a.attname ? format_type(a.atttypid, a.atttypmod), false)))
     OR EXISTS (SELECT FROM pg_constraint c WHERE confrelid = t.id)
