@@ -146,6 +146,22 @@ def test_a_second_subscription_gets_a_target_of_its_own(spark: SparkSession, tmp
 
 
 @pytest.mark.slow
+def test_a_call_that_was_killed_has_given_its_names(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one has other rows, whose table has the same name."""
+
+    def dies(*_: Any) -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="killed"):
+        patch.setattr(vendor_apply, "_note", dies)  # the first thing that is done after the targets' commits
+        apply(spark, tmp_path, [insert("31", 1, 1, "a")])
+    apply(spark, tmp_path, [insert("32", 2, 1, "s")])
+    assert rows(tmp_path) == {"SHOP.ITEM": [("1", "a")], "SHOP.ITEM@32": [("1", "s")]}
+
+
+@pytest.mark.slow
 def test_what_a_dry_run_sees_is_not_kept(spark: SparkSession, tmp_path: Path) -> None:
     apply(spark, tmp_path, [insert("31", 1, 1, "a"), insert("32", 2, 1, "s")], dry_run=True)
     apply(spark, tmp_path, [insert("31", 1, 1, "a")])

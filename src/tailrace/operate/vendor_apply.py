@@ -136,7 +136,7 @@ def run(
         good = {n: vendor_progress.followed(ct, mine[n], reached[n]) for n, ct in good.items()}
         late = progress.check(changes, skip_late=skip_late)
         if not dry_run:
-            progress.begins()
+            _begins(progress, names, found, good)
         held = _suspensions(root, app_id, good if resume else (), dry_run=dry_run)
         applied: list[dict[str, Any]] = []
         with _running(ruling, app_id, changes, place, target, root, good, dry_run=dry_run) as log:
@@ -225,6 +225,14 @@ def _suspensions(root: str, app_id: str, resumed: Iterable[str], *, dry_run: boo
     for table in resumed:
         held.resume(table)
     return held
+
+
+def _begins(
+    progress: VendorProgress, names: TableNames, found: Read, good: Mapping[str, ChangeTable]
+) -> None:
+    """Writes down what targets are going to get, and whose they are: a call that is killed has said it."""
+    progress.begins()
+    names.note({n: i for n, i in found.ids.items() if n in good and n not in found.unnamed})
 
 
 def _note(
