@@ -119,7 +119,13 @@ def run(
     files.again()
     watched = {n: (ct, *convert.observed(ct, [], fail=fail)) for n, ct in found.changes.items()}
     good = {n: ct.with_df(df) for n, (ct, df, _) in watched.items() if n not in found.apart}
-    good, places = map_vendor_tables(spark, good, tables.table if tables else None, app_id)
+    good, places = map_vendor_tables(
+        spark,
+        good,
+        tables.table if tables else None,
+        app_id,
+        {n for n in found.partial if passed.upto(n) >= 0},
+    )
     archive = ruling is not None and ruling.rules.mode == "archive"
     _refuse_types(good)
     place, target, root = apply_place.opened(spark, target, app_id, control, places, good)
