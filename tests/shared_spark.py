@@ -62,6 +62,8 @@ def _connected(port: str, secret: str) -> SparkSession:
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
+    from tailrace.runtime import session
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_GATEWAY_PORT", port)
         patch.setenv("PYSPARK_GATEWAY_SECRET", secret)
@@ -74,6 +76,7 @@ def _connected(port: str, secret: str) -> SparkSession:
     made = SparkSession(ours, first.newSession())
     jvm.SparkSession.setDefaultSession(first)
     database = f"process_{os.getpid()}"
+    session._said_once()
     made.sql(f"CREATE DATABASE {database}")
     made.catalog.setCurrentDatabase(database)
     return made

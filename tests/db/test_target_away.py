@@ -216,3 +216,24 @@ def test_a_target_that_goes_away_during_the_first_baseline_is_waited_for(
             wait_for(lambda: status(task).tables[0].behind == 0, 30)
         with psycopg.connect(server.tcp_url()) as target:
             assert target.execute("select id from copies.t order by 1").fetchall() == [(1,), (2,)]
+
+
+@pytest.mark.slow
+def test_what_a_target_has_outlives_its_crash(
+    tmp_path: Path, database: str, db: psycopg.Connection, own_server: OwnServer
+) -> None:
+    """The server is set to say that a commit is there before it is on its disk: the pipeline, which is not told
+    of a crash between two batches, would go on behind changes that are gone."""
+    db.execute("create table t (id int primary key)")
+    with own_server(settings={"synchronous_commit": "off", "wal_writer_delay": "10s"}) as server:
+        task = shop(tmp_path, database, server.tcp_url())
+        Capture(task, once=True).run()
+        made = Pipeline(task, LateSession(never).as_session)  # type: ignore[arg-type]
+        for number in (1, 2, 3):
+            db.execute("insert into t values (%s)", (number,))
+            Capture(task, once=True).run()
+            made.drain()
+            server.stop("immediate")
+            server.start()
+        with psycopg.connect(server.tcp_url()) as target:
+            assert target.execute("select id from copies.t order by 1").fetchall() == [(1,), (2,), (3,)]

@@ -15,7 +15,7 @@ from tailrace.apply.targets.audit import Audited
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.task_rules import TableRules
 from tailrace.engine.rules import Rules
-from tailrace.errors import ApplyError
+from tailrace.errors import ApplyError, LimitReachedError
 from tailrace.lake import delta as lake
 
 from .rules_model import Change, history
@@ -132,3 +132,24 @@ def test_a_table_that_stops_does_so_alone_and_a_lost_key_log_is_made_good(
         found = task.logged(table)
         assert [(r[2], r[3]) for r in found] == [("I", 1), *(actions[:1] if k == 2 else actions)], table
         assert task.target.progress(table) == (22 if k == 2 else 45)
+
+
+def test_two_tables_that_stop_at_their_limits_do_so_one_after_the_other(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Only one of them can be told: the other stops again, before it counts anew."""
+    limited, both = Rules.of("strict", {"delete_missing": "log then stop after 1"}), TABLES[:2]
+    task, _ = staged(spark, tmp_path, [limited] * len(TABLES))
+    row = {"lane": 0, "id": "k", "a": 1, "b": "x"}
+    task.store({t: [Change(10 + k, "I", None, row)] for k, t in enumerate(TABLES)})
+    task.catch_up()
+    gone, too = ({"lane": 0, "id": name} for name in ("gone", "too"))
+    task.put(
+        {t: [Change(20 + k, "D", None, gone), Change(30 + k, "D", None, too)] for k, t in enumerate(both)}
+    )
+    for table in both:
+        with pytest.raises(LimitReachedError, match="delete_missing") as caught:
+            task.catch_up()
+        assert table in str(caught.value)
+    task.catch_up()
+    assert [task.target.progress(t) for t in both] == [31, 31]

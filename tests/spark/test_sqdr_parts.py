@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.errors import ApplyError, FormatError
+from tailrace.config.tables_file import load
+from tailrace.errors import ApplyError, ConfigError, FormatError
 from tailrace.formats import convert
 from tailrace.lake import delta as lake
 from tailrace.operate import vendor_apply
@@ -74,6 +75,24 @@ def test_columns_that_no_row_of_a_part_has_stay(spark: SparkSession, tmp_path: P
     assert sorted((r["ID"], r["V"], r["W"]) for r in found(tmp_path, "SHOP.ITEM")) == [
         ("1", "a", "x"), ("3", None, "z"), ("9", "b", "y"),
     ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_column_that_no_row_of_a_part_has_may_be_dropped(spark: SparkSession, tmp_path: Path) -> None:
+    """Whether there is such a column, the first part tells."""
+    file = tmp_path / "tables.yaml"
+    file.write_text("tables: {SHOP.ITEM: {drop: [V]}}\n")
+    tables = load(file)
+    with pytest.raises(ConfigError, match=r"drop: SHOP\.ITEM has no column 'V'"):
+        apply(
+            spark,
+            tmp_path,
+            [("31", 1, "I", None, '<Dest>"SHOP"."ITEM"</Dest><row>ID="1"</row>')],
+            tables=tables,
+        )
+    apply(spark, tmp_path, [insert("31", 1, 1, "a"), insert("31", 2, 2, "b")], tables=tables)
+    apply(spark, tmp_path, [delete("31", 3, 1)], tables=tables)
+    assert found(tmp_path, "SHOP.ITEM") == [{"ID": "2"}]
 
 
 @pytest.mark.slow
@@ -143,6 +162,22 @@ def test_a_second_subscription_gets_a_target_of_its_own(spark: SparkSession, tmp
     done = apply(spark, tmp_path, [insert("31", 3, 2, "b"), delete("32", 4, 1)])
     assert rows(tmp_path) == {"SHOP.ITEM": [("1", "a"), ("2", "b")], "SHOP.ITEM@32": []}
     assert not [n for n in done["notes"] if "its id" in n]
+
+
+@pytest.mark.slow
+def test_a_call_that_was_killed_has_given_its_names(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one has other rows, whose table has the same name."""
+
+    def dies(*_: Any) -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="killed"):
+        patch.setattr(vendor_apply, "_note", dies)  # the first thing that is done after the targets' commits
+        apply(spark, tmp_path, [insert("31", 1, 1, "a")])
+    apply(spark, tmp_path, [insert("32", 2, 1, "s")])
+    assert rows(tmp_path) == {"SHOP.ITEM": [("1", "a")], "SHOP.ITEM@32": [("1", "s")]}
 
 
 @pytest.mark.slow

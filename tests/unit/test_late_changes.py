@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -97,3 +98,12 @@ def test_nothing_is_told_where_nothing_is_late() -> None:
             world.files[f"f{number}"] = {10 * number, 10 * number + 5}
             assert world.call(ends, 10 * number) == {}
         assert world.lost() == set() and world.reached == 45
+
+
+def test_a_call_that_was_killed_may_have_made_targets_of_other_names(tmp_path: Path) -> None:
+    """Which table an id means was not written down any more: it is asked for."""
+    killed = LateChanges(str(tmp_path), "task")
+    assert killed.strange({"17": "no row names it"}) == {}
+    killed.plan({"s.t": Passed(4, {"1.csv": FilePart(2, 9, "4")})}, {"s.t": -1})
+    later = LateChanges(str(tmp_path), "task")
+    assert later.strange({"17": "no row names it", "s.t": ""}) == {"17": "no row names it"}

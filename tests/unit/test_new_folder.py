@@ -10,7 +10,8 @@ from typing import get_args
 import pytest
 
 from tailrace.errors import ConfigError
-from tailrace.formats import new_folder
+from tailrace.formats import convert, new_folder
+from tailrace.formats.glance import glance
 from tailrace.formats.new_folder import filled, refuse_used
 
 pytestmark = pytest.mark.unit
@@ -113,3 +114,26 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     for out, why in (("file", "is a file"), ("file/out", "cannot be written: Not a directory")):
         with pytest.raises(ConfigError, match=why), filled(str(tmp_path / out)):
             raise AssertionError
+
+
+def test_half_a_folder_is_not_read(tmp_path: Path) -> None:
+    """After a kill there are whole tables, and others are missing; those that are there say nothing of it."""
+    out = tmp_path / "out"
+    for start in ("new", "over", "more"):
+        with filled(str(out), start):  # type: ignore[arg-type]
+            (out / "t").mkdir(exist_ok=True)
+            (out / "t" / "1.csv").write_text("id\n1\n")
+            for path in (out, out / "t", out / "t" / "1.csv"):
+                if start == "more":  # what is added is no part of a table before it is whole
+                    read(path)
+                    continue
+                with pytest.raises(ConfigError, match=f"{out} is not whole: a command writes it"):
+                    read(path)
+                with pytest.raises(ConfigError, match=f"{out} is not whole: a command writes it"):
+                    glance(str(path))
+    read(out)
+
+
+def read(path: Path) -> None:
+    """What `apply` and `convert` look at before they read."""
+    convert.refuse_nothing(convert.side("sqdr", str(path), {}))

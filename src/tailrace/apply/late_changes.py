@@ -118,8 +118,10 @@ class LateChanges:
         return self._planned.get(table, self._noted.get(table, _Known())).upto
 
     def strange(self, tables: Mapping[str, str]) -> dict[str, str]:
-        """Those of `tables` that had no changes when others had; none if nothing was applied so far."""
-        return {t: said for t, said in tables.items() if self._known and t not in self._known}
+        """Those of `tables` that had no changes when others had; none if nothing was applied so far. What a
+        call that ended early was going to apply may be there."""
+        had = self._known.keys() | self._planned.keys()
+        return {t: said for t, said in tables.items() if had and t not in had}
 
     def late(
         self, found: Mapping[str, Files], reached: Mapping[str, int], look: Callable[[str, int], Files]

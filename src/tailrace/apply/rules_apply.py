@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..engine.rules import Rules
-from ..errors import ApplyError, ConfigError
+from ..errors import ApplyError, ConfigError, LimitReachedError
 from ..model.change import ChangeTable, Relation
 from . import effects, incoming, one_task
 from .apply_result import ApplyResult, result_of
@@ -92,11 +92,17 @@ class RulesApply:
                 return ApplyResult(suspended=held)
             return self._apply(changes.name, changes.columns, self._cut(changes))
 
-        return self._guarded(changes, work)
+        try:
+            return self._guarded(changes, work)
+        except LimitReachedError:
+            self.count_anew(changes.name)
+            raise
 
     def follow(self, batch: TableBatch, after: int, *, exact: bool, baseline: int = 0) -> ApplyResult:
         """Applies a range of a task's changes, those with numbers in (`after`, `batch.upto`], as far as the
         target lacks them, and logs what the key log lacks of them.
+
+        Who tells of a limit that was reached has it `count_anew`.
 
         The target has their layout (`alter`). `exact`: the batch's counts are those of its changes, and no
         bounds. `baseline` grows with each new one of the table: conflicts and flags are counted anew then.
@@ -137,6 +143,10 @@ class RulesApply:
         """
         done_range = ChangeRange(batch.table, batch.after, batch.upto, 0)
         return self._ends.ended(batch.table, *one_task.finished(done, done_range, self._rules, self._log))
+
+    def count_anew(self, table: str) -> None:
+        """Has a table that reached a limit, and of which somebody is told, meet as many conflicts again."""
+        self._exceptions.begin(table, self._rules.limits)
 
     def alter(self, table: str, before: Relation, after: Relation) -> None:
         """Gives the target a task's new layout, and the columns that the mode adds; rows that are there have

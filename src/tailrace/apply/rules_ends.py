@@ -61,7 +61,6 @@ class RulesEnds:
         if policy == "suspend":
             self._later(lambda: self._suspend(name, said))
             return replace(done, suspended=said)
-        self._exceptions.begin(name, self._rules.limits)  # started again, it counts anew
         failed = LimitReachedError if kind in self._rules.limits else ApplyError
         raise failed(f"{kind}: {why}", where=f"{name}, change_seq {seq}", hint=hint)
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from ..errors import TailraceError
+from ..errors import LimitReachedError, TailraceError
 from ..state.ledger import AppliedTable, Stored
 from .plan import SPECIAL
 from .record import Record
@@ -157,6 +157,10 @@ class SliceApply:
             try:
                 self.tables.gate.failed(table, error)
             except TailraceError as raised:
-                ends = ends or raised
+                if ends is not None:  # nobody is told of it: it comes again
+                    continue
+                ends = raised
+            if isinstance(error, LimitReachedError) and self.tables.rules:
+                self.tables.rules.count_anew(table)
         if ends is not None:
             raise ends

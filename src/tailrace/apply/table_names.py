@@ -33,9 +33,10 @@ class TableNames:
         return {**{i: table for i, table in self._known.items() if table not in taken}, **given}
 
     def note(self, ids: Mapping[str, str]) -> None:
-        """Writes down the vendor's ids of tables that have a target now."""
+        """Writes down the vendor's ids of tables that have a target, or are about to get one."""
         new = {table: i for table, i in ids.items() if self._known.get(i) != table}
         self._notes.add((table, {"id": i}) for table, i in sorted(new.items()))
+        self._known |= {i: table for table, i in new.items()}
 
 
 def refuse_unnamed(unnamed: Mapping[str, str], option: str | None, where: str) -> None:

@@ -12,7 +12,7 @@ from ..engine.rules import Rules
 from ..model.change import Relation
 from .effects import refuse_other_mode
 from .keylog.change_range import ChangeRange
-from .keylog.exceptions import Holds
+from .keylog.exceptions import Exceptions, Holds
 from .keylog.key_log import KeyLog
 from .keylog.outbox import recover
 from .keylog.tokens import Token, log_tokens
@@ -159,6 +159,10 @@ class TaskRules:
             )
         if logged is not None and logged < reached:
             self.passed(table, reached)
+
+    def count_anew(self, table: str) -> None:
+        """Has a table that reached a limit, and of which somebody is told, meet as many conflicts again."""
+        Exceptions(self._root, self._task).begin(table, self._of_table(table).rules.limits)
 
     def again(self) -> None:
         """Looks at targets anew for what the key log lacks; a table that was to be suspended meets its change

@@ -54,7 +54,13 @@ def load(spark: SparkSession, side: Side) -> dict[str, DataFrame]:
 
 
 def read(spark: SparkSession, side: Side, *, check: bool = True) -> Read:
-    """The canonical change tables of a side, every bad row with its reason in `WHY`."""
+    """The canonical change tables of a side, every bad row with its reason in `WHY`; ConfigError where a
+    command has not ended writing them."""
+    new_folder.refuse_half(side.path)
+    return _read(spark, side, check=check)
+
+
+def _read(spark: SparkSession, side: Side, *, check: bool = True) -> Read:
     tables = load(spark, side)
     found = side.form.read(tables, side.options)
     found = replace(found, notes=tuple(dict.fromkeys([*found.notes, *files.notes_of(tables)])))
@@ -124,6 +130,7 @@ def refuse_treatment(on_bad: str) -> None:
 def refuse_nothing(source: Side) -> None:
     """Raises ConfigError or FormatError when there is nothing to read."""
     folders.there(source.path)
+    new_folder.refuse_half(source.path)
     if source.form.refuse is None:
         files.refuse_nothing(source.path)
     else:
@@ -140,7 +147,7 @@ def _start(target: Side) -> new_folder.Start:
 def _convert(
     spark: SparkSession, source: Side, target: Side, *, fail: bool, strict: bool
 ) -> ConversionReport:
-    found = read(spark, source)
+    found = _read(spark, source)  # it may lie in the folder that is written, and was looked at before
     if target.form.by_number is not None and target.form.by_number(target.options):
         found = replace(found, changes={n: checks.in_order(ct) for n, ct in found.changes.items()})
     odd = [*key_notes(found, source.form), *odd_files(spark, source), *_strangers(found, source)]

@@ -14,6 +14,7 @@ from .base import Format
 from .first_rows import Glance, TableSample
 from .folders import not_read, places
 from .inspect import SHOWN, Found, Table, known_by
+from .new_folder import refuse_half
 from .samples import samples
 
 
@@ -24,11 +25,12 @@ def glance(
     a format that says nothing without Spark.
 
     Raises:
-        ConfigError: there is nothing; an option that the format has not.
+        ConfigError: there is nothing, or not all of it yet; an option that the format has not.
         FormatError: no format recognises the tables; a file cannot be read.
     """
     if "://" not in path and not Path(path).exists():
         places(path)  # says so
+    refuse_half(path)
     known = (formats.get(form), 1.0) if form is not None else _whose(path)
     if known is None or known[0].glance is None:
         return None

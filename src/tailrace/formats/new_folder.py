@@ -17,6 +17,8 @@ Start = Literal["new", "more", "over"]
 """What a command may find: nothing; tables to which it adds; tables that it begins anew."""
 WRITING = "_tailrace_writing"
 """A file that is in the folder until everything else is; whoever writes there has it locked."""
+_ADDS = " adds\n"
+"""How the file ends while a command adds to tables."""
 _HINT = "write into a new folder"
 
 
@@ -32,6 +34,20 @@ def refuse_used(path: str, start: Start = "new") -> None:
         raise _not_whole(out, start)
     if start == "new" and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty", hint=_HINT)
+
+
+def refuse_half(path: str) -> None:
+    """Raises ConfigError for tables that a command has begun to write and not ended. Tables that it adds to
+    can be read: what it has not ended is no part of them yet."""
+    place = Path(path)
+    for folder in (place, *place.absolute().parents[:2]):  # a folder of tables, a table, or a file of one
+        claim = folder / WRITING
+        if claim.exists() and not claim.read_text().endswith(_ADDS):
+            raise ConfigError(
+                f"{folder} is not whole: a command writes it, or one did not end",
+                where=path,
+                hint="wait for its end; if none is running, have it written anew",
+            )
 
 
 def _not_whole(out: Path, start: Start) -> ConfigError:
@@ -92,7 +108,7 @@ def _take(claim: int, out: Path, start: Start) -> None:
     if start == "new" and _files(out):  # it was filled between the look and the claim
         (out / WRITING).unlink()
         raise ConfigError(f"{out} is not empty", hint=_HINT)
-    os.write(claim, f"{os.getpid()}\n".encode())
+    os.write(claim, f"{os.getpid()}{_ADDS if start == 'more' else ''}".encode())
 
 
 def _files(out: Path) -> set[tuple[Path, int]]:

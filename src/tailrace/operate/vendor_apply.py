@@ -119,7 +119,13 @@ def run(
     files.again()
     watched = {n: (ct, *convert.observed(ct, [], fail=fail)) for n, ct in found.changes.items()}
     good = {n: ct.with_df(df) for n, (ct, df, _) in watched.items() if n not in found.apart}
-    good, places = map_vendor_tables(spark, good, tables.table if tables else None, app_id)
+    good, places = map_vendor_tables(
+        spark,
+        good,
+        tables.table if tables else None,
+        app_id,
+        {n for n in found.partial if passed.upto(n) >= 0},
+    )
     archive = ruling is not None and ruling.rules.mode == "archive"
     _refuse_types(good)
     place, target, root = apply_place.opened(spark, target, app_id, control, places, good)
@@ -136,7 +142,7 @@ def run(
         good = {n: vendor_progress.followed(ct, mine[n], reached[n]) for n, ct in good.items()}
         late = progress.check(changes, skip_late=skip_late)
         if not dry_run:
-            progress.begins()
+            _begins(progress, names, found, good)
         held = _suspensions(root, app_id, good if resume else (), dry_run=dry_run)
         applied: list[dict[str, Any]] = []
         with _running(ruling, app_id, changes, place, target, root, good, dry_run=dry_run) as log:
@@ -229,6 +235,14 @@ def _suspensions(root: str, app_id: str, resumed: Iterable[str], *, dry_run: boo
     for table in resumed:
         held.resume(table)
     return held
+
+
+def _begins(
+    progress: VendorProgress, names: TableNames, found: Read, good: Mapping[str, ChangeTable]
+) -> None:
+    """Writes down what targets are going to get, and whose they are: a call that is killed has said it."""
+    progress.begins()
+    names.note({n: i for n, i in found.ids.items() if n in good and n not in found.unnamed})
 
 
 def _note(

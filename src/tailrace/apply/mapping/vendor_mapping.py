@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from ...config.table_settings import TableSettings
@@ -25,6 +25,7 @@ def map_vendor_tables(
     changes: Mapping[str, ChangeTable],
     said: Callable[[str], TableSettings] | None,
     task: str,
+    some: Collection[str] = (),
 ) -> tuple[dict[str, ChangeTable], Callable[[str], TargetPlace] | None]:
     """The changes as their targets', and where the rows of each table are (None: in
     targets of their own names).
@@ -34,6 +35,7 @@ def map_vendor_tables(
         changes: by name of the source table.
         said: the settings of each; None: there are none.
         task: what `@TASK` stands for.
+        some: tables that had changes before, and now perhaps not all of their columns.
 
     Raises:
         ConfigError: everything that is wrong with the mappings.
@@ -45,7 +47,10 @@ def map_vendor_tables(
     wrong = [
         f"{n}: {w}"
         for n, m in maps.items()
-        for w in (*unknown_drops(m, changes[n].columns), *mistakes(lambda: spark, m, layouts[n]))
+        for w in (
+            *(() if n in some else unknown_drops(m, changes[n].columns)),
+            *mistakes(lambda: spark, m, layouts[n]),
+        )
     ]
     if not wrong:
         made = {n: prepare(lambda: spark, m, layouts[n]) for n, m in maps.items()}

@@ -32,6 +32,11 @@ NAME_BYTES = 63
 WORK_MEM = "64MB"
 """Joins of a batch with its target: the server's default of 4 MB would put them on disk."""
 
+_DURABLE = b"""
+SELECT set_config('synchronous_commit', 'local', false) WHERE current_setting('synchronous_commit') = 'off'
+"""
+"""A commit that the server confirms outlives its crash, whatever the database or role is set to: the task's
+record goes by that."""
 _LOCK_WAIT_S = 60
 _answered = set[str]()
 """Labels of the places where a server has answered this process."""
@@ -180,6 +185,7 @@ def session(place: Place, where: str) -> Iterator[Session]:
     _answered.add(place.label)
     try:
         with asking(where):
+            made.execute(_DURABLE)
             yield made
     finally:
         made.close()
