@@ -24,6 +24,7 @@ from tailrace.apply.targets.auditor import wanted
 from tailrace.apply.targets.postgresql import constraint_notes
 from tailrace.apply.targets.postgresql import layout as postgresql_layout
 from tailrace.apply.targets.postgresql.audit import DatabaseAudit
+from tailrace.apply.targets.postgresql.audited_merge import MergeOrder
 from tailrace.apply.targets.postgresql.notes import Notes
 from tailrace.apply.targets.postgresql.place import Place, locked, session
 from tailrace.apply.targets.postgresql.progress import Progress
@@ -95,9 +96,8 @@ class Table:
         with locked(self.place, self.name, table) as on:
             reached = self.progress.read(on, table)
         assert reached is not None
-        return DatabaseAudit(
-            self.place, self.name, False, self.at, reached, upto, self.relation, audit, EXTRA, None
-        )
+        order = MergeOrder(self.place, self.name, False, self.at, reached, upto, self.relation, audit)
+        return DatabaseAudit(order, EXTRA, None)
 
     def rows(self) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.url) as session:
@@ -243,7 +243,7 @@ def test_a_task_that_runs_again_changes_nothing_and_its_note_is_there(tmp_path: 
     words = json.loads(note)
     assert (words["after"], words["upto"], words["flagged"], words["sort"]) == (0, 3, 0, 3)
     assert len(words["files"]) == 1
-    late = replace(task, upto=9)
+    late = replace(task, order=replace(task.order, upto=9))
     with pytest.raises(ApplyError, match="another process applied to this table meanwhile"):
         list(late([pa.RecordBatch.from_pylist(rows, columns)]))
 

@@ -29,7 +29,7 @@ from ..audit import LOST, Audit, Audited, merge_audited, outcome_of, row_of
 from ..auditor import BatchAuditor, added_rows, held, render, source_of, wanted
 from ..outcome import ApplyOutcome
 from ..task_batch import TaskBatch
-from .audited_merge import Merge, Order
+from .audited_merge import Merge, MergeOrder
 from .place import Place, session
 from .progress import Progress, Reached
 from .repairs import Repairs
@@ -42,31 +42,35 @@ _ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
-class DatabaseAudit(Order):
+class DatabaseAudit:
     """The function of the one task that gets all changes; see `AuditTask` of Delta targets.
 
     Attributes:
+        order: what is to be merged where.
         extra: columns that the changes bring besides those of the target.
         memory_bytes: what it may hold in memory; None: no limit.
     """
 
+    order: MergeOrder
     extra: pa.Schema
     memory_bytes: int | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        columns = wanted(self.extra, schema_of(self.relation.columns))
+        relation, audit = self.order.relation, self.order.audit
+        schema, key = schema_of(relation.columns), tuple(relation.key)
+        columns = wanted(self.extra, schema)
         rows = held(batches, columns, self.memory_bytes)
         if rows is None or beyond(rows):  # values that are to be set aside take the long way, too
             yield result(file=TOO_LARGE)
             return
-        schema, key = schema_of(self.relation.columns), tuple(self.relation.key)
-        made = added_rows(rows, key, schema, self.audit)
-        yield self._result(*made or (source_of(rows, key, schema, self.audit.rules), None))
+        made = added_rows(rows, key, schema, audit)
+        yield self._result(*made or (source_of(rows, key, schema, audit.rules), None))
 
     def _result(self, source: Source, added: pa.Table | None) -> pa.RecordBatch:
+        order = self.order
         with ThreadPoolExecutor(cores(), thread_name_prefix="audit") as pool:
-            auditor = BatchAuditor(self.audit, self.upto, source, render(self.audit, source.rows, pool))
-            with session(self.place, self.where) as on:
+            auditor = BatchAuditor(order.audit, order.upto, source, render(order.audit, source.rows, pool))
+            with session(order.place, order.where) as on:
                 done = self._done(on, source, auditor, added, pool)
         return row_of(done, auditor.audited(done))
 
@@ -75,14 +79,14 @@ class DatabaseAudit(Order):
     ) -> ApplyOutcome:
         def once() -> ApplyOutcome:
             with on.transaction():
-                return Merge(on, self, source, auditor, added, pool).run()
+                return Merge(on, self.order, source, auditor, added, pool).run()
 
         try:
             return retried(once, psycopg.errors.SerializationFailure, tries=_ATTEMPTS)
         except psycopg.errors.SerializationFailure as error:
             raise ApplyError(
                 "others change the batch's rows in the target faster than it is applied",
-                where=self.where,
+                where=self.order.where,
                 hint="let nobody else write to it while changes are applied",
             ) from error
 
@@ -103,12 +107,12 @@ def merged(
     made = images(batch.changes, columns, after=reached.upto, extras=extras)
     kinds = {n: arrow_type(made.schema[n].dataType.simpleString()) for n in extras}
     repairs, at, extra = isinstance(progress, Repairs), progress.at(table), pa.schema(list(kinds.items()))
-    order = DatabaseAudit(place, task, repairs, at, reached, batch.upto, columns, audit, extra, memory)
+    order = MergeOrder(place, task, repairs, at, reached, batch.upto, columns, audit)
 
     def nothing() -> ApplyOutcome:
         return ApplyOutcome(version=progress.advance(on, table, batch.upto))
 
-    return merge_audited(made, order, batch.upto, nothing)
+    return merge_audited(made, DatabaseAudit(order, extra, memory), batch.upto, nothing)
 
 
 def merged_here(
@@ -125,8 +129,10 @@ def merged_here(
     before this one committed it, and what that found is not known."""
     table, columns = one.table, one.layout or one.relation
     repairs, at = isinstance(progress, Repairs), progress.at(table)
-    order = DatabaseAudit(place, task, repairs, at, reached, one.upto, columns, audit, one.extra, memory)
-    (found,) = order(one.read(wanted(one.extra, schema_of(columns.columns)), changes))
+    order = MergeOrder(place, task, repairs, at, reached, one.upto, columns, audit)
+    (found,) = DatabaseAudit(order, one.extra, memory)(
+        one.read(wanted(one.extra, schema_of(columns.columns)), changes)
+    )
     (row,) = found.to_pylist()
     done = outcome_of(row)
     if done == LOST and one.audit is None:

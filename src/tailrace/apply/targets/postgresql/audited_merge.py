@@ -42,7 +42,7 @@ _NUMBER = Column("header__number", 0, "bigint", "int8", "bigint")
 
 
 @dataclass(frozen=True)
-class Order:
+class MergeOrder:
     """What is to be merged where.
 
     Attributes:
@@ -50,6 +50,7 @@ class Order:
         reached: what the table had reached when the batch was cut.
         upto: the change number that the batch reaches.
         relation: the target's layout.
+        audit: how the changes are judged.
     """
 
     place: Place
@@ -83,7 +84,7 @@ class Merge:
     """One attempt, in its transaction; `added`: rows, all that is written then, whatever the table has."""
 
     on: Session
-    order: Order
+    order: MergeOrder
     source: Source
     auditor: BatchAuditor
     added: pa.Table | None
