@@ -57,6 +57,20 @@ def test_a_table_with_partitions_has_its_files_below_its_folder(tmp_path: Path) 
     assert (len(found), [one for one in found if not Path(one).is_file()]) == (4, [])
 
 
+class Elsewhere:
+    """What delta-rs says of a table in a store of objects, which no test has."""
+
+    table_uri = "s3://lake/my%20shop/"
+
+    def file_uris(self) -> list[str]:
+        return ["s3://lake/my%20shop/a.parquet", "s3://lake/my%20shop/p=1/b.parquet"]
+
+
+def test_files_elsewhere_keep_their_addresses() -> None:
+    assert lake.folder_of(Elsewhere()) == "s3://lake/my%20shop"  # type: ignore[arg-type]
+    assert lake.paths(Elsewhere()) == Elsewhere().file_uris()  # type: ignore[arg-type]
+
+
 def test_a_target_gets_another_layout(target: str) -> None:
     after = ITEM.with_columns([ID, replace(NAME, name="title")])
     made = parts(LateSession(refused), target, DeltaTable(target), ITEM, after)

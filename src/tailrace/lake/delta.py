@@ -24,7 +24,7 @@ from .failpoints import reach
 from .file_names import file_name
 from .opened import opened, reached
 from .parts import ROW_GROUP, AddedFile, Part, filesystem
-from .reading import dataset, fitted, paths, unread
+from .reading import dataset, fitted, folder_of, paths, unread
 from .vacuum import hours, vacuum
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "file_name",
     "filesystem",
     "fitted",
+    "folder_of",
     "hours",
     "on_newest",
     "opened",

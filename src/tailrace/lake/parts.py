@@ -19,9 +19,10 @@ import pyarrow.parquet as pq
 from ..errors import StorageFullError, room
 from .filestats import MoreRanges, stats_json
 
+LOCAL = "file://"
+"""How an address on this machine begins."""
 COMPRESSION = "snappy"
 ROW_GROUP = 256 * 1024
-_LOCAL = "file://"
 _WORDS = frozenset(
     [
         "RECNAME", "header__change_oper", "header__operation", "operation", "change_row_type", "action_taken",
@@ -58,8 +59,8 @@ def filesystem(table: str) -> tuple[pa.fs.FileSystem, str]:
     >>> filesystem("file:///lake%5B1%5D/shop.item/")[1], filesystem("file:///lake[1]/shop.item/")[1]
     ('/lake[1]/shop.item', '/lake[1]/shop.item')
     """
-    if table.startswith(_LOCAL):  # Arrow refuses signs that delta-rs leaves as they are
-        return pa.fs.LocalFileSystem(), str(Path(unquote(table.removeprefix(_LOCAL))))
+    if table.startswith(LOCAL):  # Arrow refuses signs that delta-rs leaves as they are
+        return pa.fs.LocalFileSystem(), str(Path(unquote(table.removeprefix(LOCAL))))
     if "://" in table:
         fs, path = pa.fs.FileSystem.from_uri(table)
         return fs, path

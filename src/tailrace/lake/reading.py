@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from ..errors import UnsupportedError
 from .file_ranges import known
-from .parts import filesystem
+from .parts import LOCAL, filesystem
 
 _FEATURES = {"timestampNtz", "typeWidening"}
 """Features of Delta tables that delta-rs and Arrow can read."""
@@ -54,12 +54,17 @@ def dataset(delta: DeltaTable) -> ds.Dataset:
     return ds.FileSystemDataset(fragments, schema, parquet, fs)
 
 
+def folder_of(delta: DeltaTable) -> str:
+    """A table's folder as `filesystem` takes it: a path on this machine, an address elsewhere."""
+    address = str(delta.table_uri).rstrip("/")
+    return filesystem(address)[1] if address.startswith(LOCAL) else address
+
+
 def paths(delta: DeltaTable) -> list[str]:
-    """The files of the version that `delta` has loaded. delta-rs has the table's folder as an address there
-    (`my%20lake`), even without a scheme, and what is below it as it is."""
-    _, folder = filesystem(delta.table_uri)
-    root = delta.table_uri.removeprefix("file://").rstrip("/")
-    return [folder + one.removeprefix("file://").removeprefix(root) for one in delta.file_uris()]
+    """The files of the version that `delta` has loaded, each as `filesystem` takes it. delta-rs has the
+    table's folder as an address there (`my%20lake`), even without a scheme, and what is below it as it is."""
+    folder, address = folder_of(delta), str(delta.table_uri).removeprefix(LOCAL).rstrip("/")
+    return [folder + one.removeprefix(LOCAL).removeprefix(address) for one in delta.file_uris()]
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

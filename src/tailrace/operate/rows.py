@@ -142,7 +142,7 @@ def _files(table: DeltaTable) -> list[_File]:
         actions[f"{side}.keylog_sort"].to_pylist() if f"{side}.keylog_sort" in names else nothing
         for side in ("min", "max")
     )
-    _, root = lake.filesystem(table.table_uri)
+    root = lake.folder_of(table)
     return [
         _File(f"{root}/{unquote(p)}", _LEAST if lo is None else lo, _MOST if hi is None else hi)
         for p, lo, hi in zip(actions["path"].to_pylist(), low, high, strict=True)

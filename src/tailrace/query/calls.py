@@ -16,7 +16,7 @@ QUESTIONS = {
     "diff": "the rows that differ between two places",
     "changes": "the rows of the change table, in order",
     "net": "at most one change for each key",
-    "net_changes": "the same in a style of SQL Server's",
+    "net_changes": "the same, in the style of SQL Server",
     "history": "every version of every row that changed, with the time it was in force",
     "pairs": "each change in one row, before and after",
     "chain": "what happened to the rows that ever had a key",
