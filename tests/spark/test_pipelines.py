@@ -222,3 +222,11 @@ def test_tasks_make_the_history_that_one_process_makes(
             assert mine.forget(90) > 0 and tasks.forget(90) > 0
     told = [sorted(map(repr, h.aside().rows())) for h in (mine, tasks)]
     assert told[0] == told[1]
+
+
+def test_columns_are_known_by_any_name(spark: SparkSession, tmp_path: Path) -> None:
+    df = table(spark, [(1, "a", 10), (1, "b", 20)], "`i.d` bigint, `na``me` string, seq bigint")
+    flow = HistoryFlow(["i.d"], "seq", except_column_list=["seq"], stored_as_scd_type=2)
+    history = flow.history(df, str(tmp_path))
+    history.apply(flow.rows(history, df), batch=0)
+    assert rows(history) == [(1, "a", 10, 20), (1, "b", 20, None)]

@@ -77,6 +77,7 @@ def test_wrong_usage_ends_with_2(words: str, file: str) -> None:
         ("purge .", "no source table is named"),
         ("purge . --table t --consumer a", "'a' has no value"),
         ("purge . --table t --consumer a=b", "'b' is not a _Change-Sequence"),
+        ("purge TASK --upto ٣", "'٣' is not a place in the history"),
         ("purge TASK --upto soon", "'soon' is not a place in the history"),
         ("purge TASK --upto 9", "9 is beyond what is stored"),
         ("consumer TASK ack a soon", "'soon' is not a place in the history"),

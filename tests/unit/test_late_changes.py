@@ -107,3 +107,20 @@ def test_a_call_that_was_killed_may_have_made_targets_of_other_names(tmp_path: P
     killed.plan({"s.t": Passed(4, {"1.csv": FilePart(2, 9, "4")})}, {"s.t": -1})
     later = LateChanges(str(tmp_path), "task")
     assert later.strange({"17": "no row names it", "s.t": ""}) == {"17": "no row names it"}
+
+
+def test_changes_below_the_progress_of_another_tables_target_came_late(tmp_path: Path) -> None:
+    """A mapping without constants led both to one target, in calls of their own."""
+    first, stood = LateChanges(str(tmp_path), "task"), {"s.b": -1}
+    first.plan({"s.b": Passed(9, {"b.csv": FilePart(4, 9, "9")})}, stood)
+    first.note({"s.b": Passed(9, {"b.csv": FilePart(4, 9, "9")})}, stood)
+    mine = {"s.a": {5: FilePart(1, 5, "5"), 12: FilePart(2, 17, "12")}}
+
+    def look(table: str, upto: int) -> Files:
+        return {f"{n}.csv": part for n, part in mine[table].items() if n <= upto}
+
+    found: dict[str, Files] = {"s.a": {}}
+    assert LateChanges(str(tmp_path), "task").late(found, {"s.a": 9}, look) == {"s.a": 1}
+    assert LateChanges(str(tmp_path), "task").late(found, {"s.a": -1}, look) == {}
+    # Nothing at all was noted by versions that did not write it down.
+    assert LateChanges(str(tmp_path / "old"), "task").late(found, {"s.a": 9}, look) == {}

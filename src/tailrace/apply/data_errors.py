@@ -15,7 +15,8 @@ from ..engine.columns import OPER, SEQ, WHY
 from ..engine.null_keys import null_in_key
 from ..model.change import BEFORE, INSERT, TRUNCATE, UPDATE, ChangeTable, Relation
 from ..model.mask import is_set
-from .images import col, quote
+from ..model.quoting import quoted
+from .images import col
 from .shards import small
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def reason(changes: ChangeTable, relation: Relation, demands: Demands) -> SparkC
                 lost = _lost(col(c.name), kind, c.type)
                 found.append(F.when(held & lost, F.lit(f"{c.name} is no {c.type}")))
         if c.name in have and c.type in demands.values:
-            beyond = ~F.expr(demands.values[c.type].format(quote(c.name)))
+            beyond = ~F.expr(demands.values[c.type].format(quoted(c.name)))
             found.append(F.when(held & beyond, F.lit(f"{c.name} is beyond the target's {c.type}")))
         if c.name in demands.not_null and not c.key:
             written = oper.isin(INSERT, UPDATE) if bag else _set(changes, c.name, oper)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..engine.columns import MASK, OPER, SEQ, WHY
 from ..errors import ApplyError, TailraceError, from_spark
 from ..model.change import TRUNCATE, ChangeTable, Relation
+from ..model.quoting import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -27,19 +28,10 @@ LEFT_OUT = {
 
 
 def col(name: str, of: str | None = None) -> Column:
-    """A column by its exact name, whatever characters it has.
-
-    >>> quote("a`b.c")
-    '`a``b.c`'
-    """
+    """A column by its exact name, whatever characters it has."""
     from pyspark.sql import functions as F
 
-    return F.col(f"{of}.{quote(name)}" if of else quote(name))
-
-
-def quote(name: str) -> str:
-    """A name in Spark's back quotes."""
-    return "`" + name.replace("`", "``") + "`"
+    return F.col(f"{of}.{quoted(name)}" if of else quoted(name))
 
 
 def images(

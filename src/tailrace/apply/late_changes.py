@@ -138,12 +138,20 @@ class LateChanges:
             plan, known, stands = self._planned.get(table), self._known.get(table), reached.get(table, -1)
             if plan is not None and plan.stood is not None and stands > plan.stood:
                 known = self._known[table] = plan
+            elif known is None and plan is None and self._others_filled(stands):
+                known = _Known(stands)
             elif known is None or known.upto > stands:
                 continue
-            passed = now if plan is None or known is plan else look(table, known.upto)
+            seen = known is plan or (plan is None and table in self._noted)
+            passed = now if seen else look(table, known.upto)
             if many := known.late(passed):
                 counts[table] = many
         return counts
+
+    def _others_filled(self, stands: int) -> bool:
+        """Whether the progress of a target is that of other tables, for one of which nothing was noted:
+        its mapping leads to their target."""
+        return stands >= 0 and bool(self._noted or self._planned)
 
     def plan(self, ends: Mapping[str, Passed], reached: Mapping[str, int]) -> None:
         """Writes down what targets are going to pass, before they do. Where an earlier call has not noted

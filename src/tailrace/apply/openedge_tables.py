@@ -17,10 +17,10 @@ from ..formats.openedge.made import change_table, made_metadata, policy_id, tabl
 from ..formats.openedge.options import OpenEdgeOptions
 from ..formats.openedge.tables import TRACKING
 from ..formats.openedge.writing import Plan, image_rows, metadata_tables, numbered
-from ..formats.shape import quoted
 from ..lake import delta as lake
 from ..lake import guards, log
 from ..model.change import PREFIX, ChangeTable, Relation
+from ..model.quoting import quoted
 from ..state.ledger import STORE_APP
 from ..state.totals import stored_since
 from ..store import kept

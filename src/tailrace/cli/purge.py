@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from ..model.patterns import is_pattern
 from .formats import Json
 from .out import err, out, print_json
 from .process import given, pair, seconds_of, told_once
@@ -227,7 +228,7 @@ def add_consumer(
 
     task = _load(ctx.obj)
     # Patterns may match future tables; one with a comma is more likely to be two.
-    named = [t for t in tables or () if not set(t) & set("*?[") or "," in t]
+    named = [t for t in tables or () if not is_pattern(t) or "," in t]
     ordering.matching(ordering.tables_of(task), named, task.name)
     registered = consumers_of(task)
     registered.add(name, tables=tables or None, log=log)

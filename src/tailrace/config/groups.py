@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 
 from pydantic import Field
 
+from ..model.patterns import fits
 from .base import Pattern, Settings
 from .quantities import Seconds
 
@@ -36,6 +36,6 @@ def group_of(groups: Mapping[str, GroupSettings], table: str) -> str | None:
     ['small', 'rest', None]
     """
     for name, group in groups.items():
-        if any(fnmatchcase(table, pattern) for pattern in group.tables):
+        if fits(table, *group.tables):
             return name
     return None

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 
 from ..model.change import Relation
 from ..model.named_columns import NamedColumns
+from ..model.patterns import fits
 
 BIT_MAP, MEDIUM, MAXIMUM = 1, 2, 3
 
@@ -66,7 +66,7 @@ def policy_of(levels: Mapping[str, int], table: str) -> Policy:
     """
     level = MAXIMUM
     for name, one in levels.items():
-        if fnmatchcase(table, name):
+        if fits(table, name):
             level = one
     start = table + "."
     columns = {n.removeprefix(start): one for n, one in levels.items() if n.startswith(start)}

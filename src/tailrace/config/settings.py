@@ -7,11 +7,11 @@ writes come from it.
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from ..model.patterns import fits
 from .base import Folder, Pattern, Settings, TargetUrl, Text, Url, arguments_expanded
 from .machine import cores
 from .quantities import FOREVER, Bytes, HowLong, Seconds, SomeBytes, SomeSeconds
@@ -62,8 +62,7 @@ class SourceSettings(Settings):
         >>> [said.selects(t) for t in ("shop.item", "shop.log", "crm.item")]
         [True, False, False]
         """
-        fits = any(fnmatchcase(table, pattern) for pattern in self.tables)
-        return fits and not any(fnmatchcase(table, out) for out in self.exclude)
+        return fits(table, *self.tables) and not fits(table, *self.exclude)
 
 
 class TargetSettings(Settings):

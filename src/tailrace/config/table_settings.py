@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
+from ..model.patterns import fits, is_pattern
 from .base import Settings, Text
 
 Mode = Literal["strict", "upsert", "archive", "soft_delete"]
@@ -95,7 +95,7 @@ def mode_of(mode: str | None, soft_delete: str | None) -> str:
 
 
 def _target(value: str) -> str:
-    if "." not in value or any(sign in value for sign in "*?["):
+    if "." not in value or is_pattern(value):
         raise ValueError(f"{value!r} is not a table name: write schema.table")
     return value
 
@@ -162,7 +162,7 @@ def fitting(patterns: Iterable[str], table: str) -> list[str]:
     >>> fitting(["shop.item", "log.*", "*.*", "shop.*"], "shop.item")
     ['*.*', 'shop.*', 'shop.item']
     """
-    mine = (p for p in patterns if fnmatchcase(table, p))
+    mine = (p for p in patterns if fits(table, p))
     return sorted(mine, key=lambda p: len(re.sub(r"[*?]", "", p)))
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from ..model import sequence
 from ..model.change import BEFORE, UPDATE, ChangeTable
+from ..model.quoting import quoted
 from .base import AGAIN, ASIDE, FILE, OWN, WHY
-from .shape import also, quoted
+from .shape import also
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 
 from ..errors import FormatError
+from ..model.quoting import quoted
 from ..wire.delimited import Dialect
 from . import json_lines, parquet, text
 from .base import FILE, OWN, RAW, ROW, WHY, Options
 from .folders import below, data_files, firsts, is_empty, kind_of, not_read, places, unglobbed
-from .shape import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -11,11 +11,11 @@ from .. import formats
 from ..errors import FormatError, TailraceError
 from ..model import mask
 from ..model.change import ChangeTable
+from ..model.quoting import quoted
 from . import convert, vendors
 from .base import ASIDE, FINER, WHY, Format, Read
 from .own_columns import shown
 from .samples import samples
-from .shape import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

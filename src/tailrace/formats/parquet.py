@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import FormatError
+from ..model.quoting import quoted
 from .base import FILE, ROW
 from .folders import unglobbed
-from .shape import finer_too, quoted
+from .shape import finer_too
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from ..config.lanes import lanes
 from ..errors import ConfigError
+from ..model.quoting import quoted
 from .delta_tables import laid_out
 from .files import CSV
-from .shape import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

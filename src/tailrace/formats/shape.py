@@ -12,6 +12,7 @@ import pyarrow as pa
 from ..errors import FormatError
 from ..model.change import EXTRA_HEADERS, HEADERS, NATIVE, PREFIX, ChangeTable
 from ..model.mask import balanced
+from ..model.quoting import quoted
 from ..model.sequence import WIDTH
 from ..model.types import arrow_type
 from .arrow_functions import AnyColumn, AnyRows, Functions
@@ -114,15 +115,6 @@ def also(df: AnyRows, *found: tuple[Column, str | Column], f: Functions | None =
     f = _spark(f)
     why: AnyColumn = reasons([(f.col(WHY).isNotNull(), f.col(WHY)), *found], f)
     return df.withColumn(WHY, why)
-
-
-def quoted(name: str) -> str:
-    """A column name as `F.col` and SQL need it.
-
-    >>> quoted("a.b`c")
-    '`a.b``c`'
-    """
-    return "`" + name.replace("`", "``") + "`"
 
 
 def canonical(

@@ -14,12 +14,13 @@ from pydantic import Field
 from ..errors import FormatError
 from ..model import mask
 from ..model.change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, PREFIX, ChangeTable
+from ..model.quoting import quoted
 from .base import ASIDE, FINER, WHY, Format, Options, Read, Tables, VendorColumn, VendorTable
 from .first_rows import Glance, TableSample
 from .given import key_of, keys_of_none, refuse_columns
 from .glances import headed
 from .json_lines import is_of_lines
-from .shape import canonical, conform, data_start, finer_too, is_finer, quoted, reasons
+from .shape import canonical, conform, data_start, finer_too, is_finer, reasons
 from .typed import as_type
 
 if TYPE_CHECKING:

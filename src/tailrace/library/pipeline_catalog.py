@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from ..errors import ConfigError
 from ..lake import delta as lake
+from ..model.quoting import quoted
 from ..query.history_table import HistoryTable
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def _is_target(found: dict[str, str]) -> bool:
 
 
 def _quoted(name: str) -> str:
-    return ".".join(f"`{part}`" for part in name.split("."))
+    return ".".join(map(quoted, name.split(".")))
 
 
 def _escaped(text: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..config.task import Task
 from ..errors import ConfigError, TailraceError, UnsupportedError
+from ..model.quoting import quoted
 from ..query.calls import QUESTIONS, Call, bare, replaced
 from ..query.result import Result
 from ..query.spark_rows import failed, streamed
@@ -110,7 +111,7 @@ def _unnamed(one: View) -> UnsupportedError | None:
     return UnsupportedError(
         f"Spark's catalog takes letters of ASCII, digits and _ in names, which {one.name} does not keep to",
         where=one.path,
-        hint=f"ask without --spark, or write delta.{_ticked(one.path)} in place of the name",
+        hint=f"ask without --spark, or write delta.{quoted(one.path)} in place of the name",
     )
 
 
@@ -131,7 +132,7 @@ def _made(spark: SparkSession, one: View) -> None:
         UnsupportedError: the session has another table of that name.
     """
     schema, table = one.place
-    place = f"{_ticked(schema or _DEFAULT)}.{_ticked(table)}"
+    place = f"{quoted(schema or _DEFAULT)}.{quoted(table)}"
     if spark.catalog.tableExists(place):
         row = spark.sql(f"DESCRIBE DETAIL {place}").first()
         if row is None or row["location"].removeprefix("file:").rstrip("/") != one.path.rstrip("/"):
@@ -140,7 +141,7 @@ def _made(spark: SparkSession, one: View) -> None:
             )
         return
     if schema:
-        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {_ticked(schema)}")
+        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
     location = one.path.replace("\\", "\\\\").replace("'", "\\'")
     spark.sql(f"CREATE TABLE {place} USING delta LOCATION '{location}'")
 
@@ -207,10 +208,6 @@ def _refused(call: Call, why: str) -> ConfigError:
     return ConfigError(
         f"{call.question}(...): {why}", hint=f"write {call.question}('schema.table', name => value)"
     )
-
-
-def _ticked(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def words(task: AskedTask) -> list[str]:

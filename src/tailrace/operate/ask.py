@@ -19,6 +19,7 @@ import pyarrow.dataset as ds
 from ..config.quantities import ago, seconds
 from ..errors import ConfigError
 from ..formats.sqdr.control import IR_SUBSCRIPTION, STATISTIC
+from ..model.patterns import fits, is_pattern
 from ..wire.keylog_values import HEX, NAMED, UNICODE_DIGITS, escape_name
 from ..wire.octets_given import octets
 from . import control_tables, rows
@@ -45,8 +46,8 @@ def where(table: str | None = None, since: str | None = None, key: Sequence[str]
     parts = []
     if table:
         mine = pc.field("subscription_id")
-        wild = set(table) & set("*?[")
-        parts.append(pc.match_substring_regex(mine, "^" + _pattern(table) + "$") if wild else mine == table)
+        like = pc.match_substring_regex(mine, "^" + _pattern(table) + "$")
+        parts.append((mine == table) | like if is_pattern(table) else mine == table)
     if since:
         parts.append(pc.field("keylog_ts") >= pa.scalar(moment(since), pa.timestamp("us", "UTC")))
     if key:
@@ -140,7 +141,7 @@ def runs(keylog: str, limit: int, table: str | None = None, *, promised: bool = 
     """The newest runs, oldest first: rows of `statistic`. `promised`: as in `rows.there`."""
     rows.there(keylog, promised=promised)
     have = control_tables.rows(keylog, STATISTIC)
-    mine = [r for r in have if table is None or re.match(translate(table), r["subscription_id"])]
+    mine = [r for r in have if table is None or fits(r["subscription_id"], table)]
     found = sorted(mine, key=lambda r: (r["start_ts"], r["run_id"]))[-limit:] if limit else []
     names = ("run_id", "subscription_id", "kind", "state", "start_ts", "end_ts", "error")
     return [{n: r[n] for n in (*names, *(f"{c}_count" for c in COUNTS), "latency_avg_ms")} for r in found]

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 
 import pyarrow.compute as pc
 
 from ..errors import ConfigError
 from ..formats.sqdr.control import IR_SUBSCRIPTION
 from ..model.nearest import meant
+from ..model.patterns import fitting
 from ..wire.keylog_values import HEX, escape_name
 from ..wire.octets_given import FORMS, octets
 from . import ask, control_tables, rows
@@ -30,7 +30,7 @@ def check(keylog: str, table: str | None, key: Sequence[str] = ()) -> None:
             column's values are octets, and the given one is not written as such.
     """
     there = _tables(keylog)
-    if table and there and not any(fnmatchcase(t, table) for t in there):
+    if table and there and not fitting(there, table):
         hint = meant(table, there) or f"it has {_some(there)}"
         raise ConfigError(f"the key log has no table {table}", where=keylog, hint=hint)
     texts = _texts(keylog, table) if key else []

@@ -30,6 +30,7 @@ from ..config.task import Task
 from ..errors import ApplyError, ConfigError, ConnectionLostError, SourceError
 from ..lake.log import state
 from ..model.change import Relation
+from ..model.patterns import is_pattern
 from ..sources import open_source
 from ..sources.base import Finding, LogSource
 from ..state import ledger, live
@@ -100,7 +101,7 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
 def _there(task: Task, source: LogSource) -> list[str]:
     """The tables that a task's file selects, those left out that the source does not have."""
     there = set(source.tables(["*.*"]))
-    return source.tables([t for t in task.source.tables if t in there or any(sign in t for sign in "*?[")])
+    return source.tables([t for t in task.source.tables if t in there or is_pattern(t)])
 
 
 def before_run(task: Task, spark: Callable[[], SparkSession]) -> None:

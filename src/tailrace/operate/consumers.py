@@ -29,7 +29,6 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from fnmatch import fnmatchcase
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -39,6 +38,7 @@ from ..config.task import Task
 from ..errors import ConfigError, TailraceError
 from ..lake import delta as lake
 from ..lake.failpoints import reach
+from ..model.patterns import fits
 
 logger = logging.getLogger("tailrace.retention")
 SCHEMA = pa.schema(
@@ -77,7 +77,7 @@ class Consumer:
         >>> one.reads("shop.item"), one.reads("log.a"), one.reads("shop.items")
         (True, True, False)
         """
-        return self.tables is None or any(table == p or fnmatchcase(table, p) for p in self.tables)
+        return self.tables is None or fits(table, *self.tables)
 
 
 def as_text(names: Sequence[str]) -> str:

@@ -3,12 +3,12 @@ Names must exist; patterns may match future tables."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ..config.task import Task
 from ..lake import log
 from ..model.nearest import meant, meant_tables
+from ..model.patterns import fits, fitting, is_pattern
 from ..sources.base import Finding, LogSource
 from ..state.layouts import policy
 
@@ -54,17 +54,17 @@ def _table(
     task: Task, where: str, name: str, captured: Collection[str], there: Collection[str]
 ) -> Iterator[Finding]:
     excluding = where == "source.exclude"
-    pattern = any(sign in name for sign in "*?[")
-    fitting = [t for t in there if fnmatchcase(t, name)] if pattern else [name] * (name in there)
-    left_out = [t for t in fitting if t not in captured and _excluded(task, t)]
-    if not excluding and left_out and left_out == fitting:
+    found = fitting(there, name)
+    left_out = [t for t in found if t not in captured and fits(t, *task.source.exclude)]
+    if not excluding and left_out and left_out == found:
         what = f"`source.exclude` leaves out {name if name in there else f'all tables that match {name}'}"
         yield Finding("warning", what, where, "remove it from there, or from the other place")
-    elif pattern:
-        if not (fitting if excluding else _fits(name, captured)):
+    elif is_pattern(name):
+        if not (found if excluding else fitting(captured, name)):
             cure = meant_tables(name, captured) or "this is fine if its tables are still to be created"
             tables, _, column = name.rpartition(".")
-            columns = where == "types" or (where == "policies" and column != "*" and _fits(tables, captured))
+            of_table = column != "*" and bool(fitting(captured, tables))
+            columns = where == "types" or (where == "policies" and of_table)
             if columns:  # nothing would be said of values that are to be left out
                 cure = "name each column in full, schema.table.column"
             yield Finding("error" if columns else "warning", f"no table matches {name}", where, cure)
@@ -73,14 +73,6 @@ def _table(
     elif name not in captured and not excluding:
         cure = "add it to `source.tables`, or use `tailrace add`; otherwise remove it from the task file"
         yield Finding("warning", f"{name} is not captured by this task", where, cure)
-
-
-def _excluded(task: Task, table: str) -> bool:
-    return any(fnmatchcase(table, out) for out in task.source.exclude)
-
-
-def _fits(pattern: str, tables: Iterable[str]) -> bool:
-    return any(fnmatchcase(t, pattern) for t in tables)
 
 
 class _Columns:

@@ -11,7 +11,6 @@ import getpass
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any
 
 from ..apply.needs import Needs
@@ -23,6 +22,7 @@ from ..config.task import Task
 from ..errors import ConfigError
 from ..lake import json_files, log
 from ..model.nearest import meant
+from ..model.patterns import fitting
 from ..sources import open_source
 from ..state import ledger, live, orders, streams
 from ..state.orders import ADD, DROP, PAUSE, REMOVE, RESUME, RESYNC, TableControl
@@ -186,7 +186,7 @@ def matching(there: Sequence[str], patterns: Iterable[str], task: str) -> list[s
     """
     found: set[str] = set()
     for pattern in patterns:
-        mine = [t for t in there if fnmatchcase(t, pattern)]
+        mine = fitting(there, pattern)
         if not mine:
             hint = meant(pattern, there) or "`tailrace status` lists its tables"
             raise ConfigError(f"no table of the task matches {pattern!r}", where=task, hint=hint)

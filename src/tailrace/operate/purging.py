@@ -15,7 +15,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from ..formats.openedge.made import change_table
 from ..lake import delta as lake
 from ..lake import log
 from ..model import sequence
+from ..model.patterns import fits
 from ..query.points import Point
 from ..state import ledger
 from ..state.ledger import STORE_APP
@@ -62,7 +62,7 @@ class PurgeOrder:
 
     def of(self, table: str) -> bool:
         """Whether it is about a table."""
-        return not self.tables or any(table == p or fnmatchcase(table, p) for p in self.tables)
+        return not self.tables or fits(table, *self.tables)
 
     @property
     def given(self) -> bool:

@@ -21,6 +21,7 @@ from ..engine.event_rows import (
 )  # fmt: skip
 from ..engine.kept_history import HistoryRules
 from ..errors import ConfigError, UnsupportedError
+from ..model.quoting import quoted
 from ..model.types import arrow_type
 from .history_checks import exact, names_of
 from .history_table import HistoryTable
@@ -113,7 +114,7 @@ class HistoryFlow:
         oper = F.when(holds(self.apply_as_truncates), EMPTIED).when(holds(self.apply_as_deletes), GONE)
         when = F.lit(None) if self.time_by is None else _expression(self.time_by)
         return df.select(
-            *[F.col(f"`{n}`") for n in self.columns(df)],
+            *[F.col(quoted(n)) for n in self.columns(df)],
             _expression(self.sequence_by).alias(SEQUENCE),
             oper.otherwise(UPSERT).alias(OPERATION),
             when.cast("timestamp").alias(TIME),

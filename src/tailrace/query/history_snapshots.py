@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..engine.history import END_AT
 from ..engine.kept_history import SYSTEM_TO
+from ..model.quoting import quoted
 from .history_table import HistoryTable
 
 if TYPE_CHECKING:
@@ -24,12 +25,12 @@ def changed(history: HistoryTable, rows: DataFrame, version: int) -> DataFrame:
     from pyspark.sql import functions as F
 
     rules = history.rules
-    names = [F.col(f"`{n}`") for n in rules.columns]
+    names = [F.col(quoted(n)) for n in rules.columns]
     versions = rows.sparkSession.read.format("delta").load(history.path).where(F.col(END_AT).isNull())
     if rules.bitemporal:
         versions = versions.where(F.col(SYSTEM_TO).isNull())
     now, before = _one_a_key(rows.select(*names), rules), versions.select(*names)
-    gone = before.join(now.select(*[F.col(f"`{k}`") for k in rules.key]), list(rules.key), "left_anti")
+    gone = before.join(now.select(*[F.col(quoted(k)) for k in rules.key]), list(rules.key), "left_anti")
     at = F.lit(version).cast("bigint")
     new, old = (
         part.withColumns({VERSION: at, GONE: F.lit(flag)})
@@ -44,8 +45,8 @@ def _one_a_key(rows: DataFrame, rules: HistoryRules) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    key = [F.col(f"`{n}`") for n in rules.key]
-    rest = [F.col(f"`{n}`").desc() for n in rules.columns if n not in rules.key]
+    key = [F.col(quoted(n)) for n in rules.key]
+    rest = [F.col(quoted(n)).desc() for n in rules.columns if n not in rules.key]
     place = F.row_number().over(Window.partitionBy(*key).orderBy(*(rest or key)))
     keyless = F.greatest(F.lit(False), *[k.isNull() for k in key])
     return rows.withColumn(_PLACE, place).where((F.col(_PLACE) == 1) | keyless).drop(_PLACE)

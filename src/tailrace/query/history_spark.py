@@ -20,6 +20,7 @@ from ..engine.event_rows import EMPTIED, OPERATION, SEQUENCE, cleaned, event_sch
 from ..engine.history import END_AT, START_AT
 from ..engine.kept_history import SYSTEM_FROM, SYSTEM_TO, HistoryRules, from_horizon, settle
 from ..lake import delta as lake
+from ..model.quoting import quoted
 from ..model.types import spark_type
 from .history_events import APP, BATCH, flow_app
 from .history_flow import HistoryFlow, with_masks
@@ -104,7 +105,7 @@ def _changed(spark: SparkSession, history: HistoryTable, done: int) -> DataFrame
     made = rules.schema(history.data, history.sequence)
     made = pa.schema([f for f in made if f.name not in (SYSTEM_FROM, SYSTEM_TO)])
     work = _Work(rules, fields, made, truncates, history.events().horizon)
-    shards = both.repartition(*[F.col(f"`{k}`") for k in rules.key])
+    shards = both.repartition(*[F.col(quoted(k)) for k in rules.key])
     return shards.mapInArrow(work.run, _ddl(pa.schema([*made, (_IS_GONE, pa.bool_())])))
 
 
@@ -149,7 +150,8 @@ def _merge(spark: SparkSession, history: HistoryTable, changed: DataFrame, at: d
     if rules.bitemporal:
         now = F.lit(at).cast("timestamp")
         changed = changed.withColumn(SYSTEM_FROM, now).withColumn(SYSTEM_TO, F.lit(None).cast("timestamp"))
-    same = [f"t.`{k}` = s.`{k}`" for k in rules.key] + [f"t.{START_AT} = s.{START_AT}", f"s.{_IS_GONE}"]
+    same = [f"t.{quoted(k)} = s.{quoted(k)}" for k in rules.key]
+    same += [f"t.{START_AT} = s.{START_AT}", f"s.{_IS_GONE}"]
     same += [f"t.{SYSTEM_TO} is null"] if rules.bitemporal else []
     kept = changed.persist()
     merge = SparkTable.forPath(spark, history.path).alias("t").merge(kept.alias("s"), " and ".join(same))
@@ -158,7 +160,7 @@ def _merge(spark: SparkSession, history: HistoryTable, changed: DataFrame, at: d
     else:
         merge = merge.whenMatchedDelete()
     names = lake.arrow_schema(history.path).names
-    merge = merge.whenNotMatchedInsert(f"not s.{_IS_GONE}", {f"`{n}`": f"s.`{n}`" for n in names})
+    merge = merge.whenNotMatchedInsert(f"not s.{_IS_GONE}", {quoted(n): f"s.{quoted(n)}" for n in names})
     try:
         merge.execute()
     finally:
@@ -166,4 +168,4 @@ def _merge(spark: SparkSession, history: HistoryTable, changed: DataFrame, at: d
 
 
 def _ddl(schema: pa.Schema) -> str:
-    return ", ".join(f"`{f.name}` {spark_type(f.type)}" for f in schema)
+    return ", ".join(f"{quoted(f.name)} {spark_type(f.type)}" for f in schema)

@@ -41,13 +41,14 @@ class Point:
             ConfigError: it is none.
         """
         text = str(place).strip()
+        digits = text.isascii() and text.isdecimal()
         if isinstance(place, dt.datetime):
             return _time(place, text)
-        if len(text) == sequence.WIDTH and text.isdecimal():
+        if len(text) == sequence.WIDTH and digits:
             return Point("change_seq", text, text, text)
         if len(text) == POSITION_DIGITS and set(text.upper()) <= set("0123456789ABCDEF"):
             return Point("stream_position", text.upper(), text.upper(), text)
-        if text.isdecimal() and len(text) < _NUMBER:
+        if digits and len(text) < _NUMBER:
             return Point("number", text.zfill(_NUMBER), text.zfill(_NUMBER), text)
         try:
             return _time(dt.datetime.fromisoformat(text.replace("Z", "+00:00")), text)

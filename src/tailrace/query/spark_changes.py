@@ -13,6 +13,7 @@ from ..formats.base import ASIDE
 from ..formats.base import WHY as BAD
 from ..model import sequence
 from ..model.change import PREFIX, ChangeTable
+from ..model.quoting import quoted
 from ..model.types import arrow_type
 from .points import Point
 
@@ -40,7 +41,7 @@ class SparkChanges:
         names = self.schema.names if columns is None else list(columns)
         df = self._good(start, end)
         wanted = pa.schema([self.schema.field(n) for n in names])
-        return df.select(*[F.col(f"`{n}`") for n in names]).toArrow().cast(wanted)
+        return df.select(*[F.col(quoted(n)) for n in names]).toArrow().cast(wanted)
 
     @property
     def reached(self) -> int:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..formats.base import ASIDE, WHY
-from ..formats.shape import arrow_rows, quoted
+from ..formats.shape import arrow_rows
 from ..model import mask, sequence
 from ..model.change import HEADERS, OPERATIONS, PREFIX, ChangeTable
+from ..model.quoting import quoted
 from ..model.types import arrow_type, header_schema
 
 if TYPE_CHECKING:

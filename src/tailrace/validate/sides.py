@@ -29,6 +29,7 @@ from ..lake import delta as lake
 from ..lake import log
 from ..lake.past import at_version
 from ..model.change import PREFIX, Relation
+from ..model.quoting import quoted
 from ..model.types import schema_of
 from ..query.state import state_at
 from ..state.ledger import Baseline
@@ -80,7 +81,7 @@ class Held:
 
 def rows_of_files(spark: SparkSession, relation: Relation, files: list[str]) -> DataFrame:
     """The rows that `readers` left in parquet files."""
-    ddl = ", ".join(f"`{c.name.replace('`', '``')}` {c.type}" for c in relation.columns)
+    ddl = ", ".join(f"{quoted(c.name)} {c.type}" for c in relation.columns)
     if not files:
         return spark.createDataFrame([], ddl)
     return spark.read.schema(ddl).parquet(*files)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...model.change import Relation
-from ..images import quote
+from ...model.quoting import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +39,7 @@ class Expression:
 
 def empty_of(spark: SparkSession, relation: Relation) -> DataFrame:
     """A table of a layout's columns, without rows; key columns are not NULL."""
-    kinds = [f"{quote(c.name)} {c.type}{' NOT NULL' if c.key else ''}" for c in relation.columns]
+    kinds = [f"{quoted(c.name)} {c.type}{' NOT NULL' if c.key else ''}" for c in relation.columns]
     return spark.createDataFrame([], ", ".join(kinds))
 
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from ...model import mask
 from ...model.change import NATIVE, ChangeTable
+from ...model.quoting import quoted
 from ..base import Format, Gap
-from ..shape import any_of, quoted
+from ..shape import any_of
 from . import tables as tables_
 from .files import load, refuse, save
 from .functions import cdc_get_changed_columns, cdc_is_column_changed, register

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...model.quoting import quoted
 from ..base import OWN, RAW, WHY
-from ..shape import quoted
 from .policy import CapturedTable
 from .split import SPLIT
 from .tables import CHANGE

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...model.quoting import quoted
 from ..base import ASIDE, FILE, RAW, ROW, WHY, Tables
 from ..parquet import LoadedTables
 from ..row_groups import NUMBER, PLACE, ranges
-from ..shape import quoted
 from .both_rows import THERE
 from .policy import CapturedTable
 from .ranges import RangeJoin, side_of

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from ...errors import FormatError
 from ...model import mask
 from ...model.change import PREFIX, ChangeTable
+from ...model.quoting import quoted
 from ..base import ASIDE, FINER
-from ..shape import also, finer_too, is_finer, quoted
+from ..shape import also, finer_too, is_finer
 from ..typed import as_type
 from .arrays import join_array, split_array
 from .masks import set_bits

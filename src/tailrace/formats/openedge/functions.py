@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from ...errors import FormatError
 from ...model import mask
 from ...model.change import PREFIX, ChangeTable
+from ...model.quoting import quoted
 from ..base import ASIDE
-from ..shape import find_columns, quoted
+from ..shape import find_columns
 from .kept import KEPT, Kept
 from .tables import CHANGE, TRACKING
 

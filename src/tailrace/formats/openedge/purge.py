@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError, FormatError, PositionError
+from ...model.quoting import quoted
 from ..base import Tables, VendorTable
-from ..shape import find_columns, quoted
+from ..shape import find_columns
 from .options import OpenEdgeOptions
 from .reading import locate
 from .shares import share_of

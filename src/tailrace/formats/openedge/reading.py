@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import FormatError
 from ...model.change import ChangeTable
+from ...model.quoting import quoted
 from ...wire import cd_dump
 from ..base import ASIDE, WHY, Read, Tables
 from ..given import lists_in
 from ..json_lines import is_of_lines
-from ..shape import any_of, conform, few_rows, find_columns, quoted, reasons
+from ..shape import any_of, conform, few_rows, find_columns, reasons
 from .both_rows import TrackedTable
 from .by_range import joined
 from .flat import spread

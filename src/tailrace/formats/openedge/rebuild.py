@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 from ...errors import ConfigError
 from ...model import mask
 from ...model.change import ChangeTable
+from ...model.quoting import quoted
 from ..base import OWN, WHY
-from ..shape import quoted
 from .masks import no_words, with_bits
 
 if TYPE_CHECKING:

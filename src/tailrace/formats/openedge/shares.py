@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import FormatError
-from ..shape import find_columns, quoted
+from ...model.quoting import quoted
+from ..shape import find_columns
 from .options import OpenEdgeOptions
 from .policy import POLICIES, CapturedTable
 from .tables import TRACKING

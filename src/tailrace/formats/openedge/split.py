@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ...model.quoting import quoted
 from ..base import ASIDE, FILE, OWN, RAW, ROW, WHY
-from ..shape import any_of, quoted, reasons
+from ..shape import any_of, reasons
 from .arrays import join_array, split_array
 
 if TYPE_CHECKING:

@@ -16,9 +16,10 @@ import pyarrow as pa
 from ...errors import UnsupportedError
 from ...model import mask
 from ...model.change import NATIVE, PREFIX, ChangeTable
+from ...model.quoting import quoted
 from ...model.sequence import NUMBER_DIGITS, TIME_DIGITS
 from ..base import OWN, VendorTable
-from ..shape import is_sequence, quoted
+from ..shape import is_sequence
 from .arrays import join_array
 from .flat import gathered
 from .images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, OFFSETS, ZONE

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from ...errors import FormatError
 from ...model import mask
 from ...model.change import PREFIX
+from ...model.quoting import quoted
 from ..base import ASIDE, FILE, FINER, RAW, ROW, WHY
-from ..shape import quoted, reasons
+from ..shape import reasons
 from ..typed import bytes_as_text, exactly
 from .options import HEADERS
 

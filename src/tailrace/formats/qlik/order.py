@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...model import mask
-from ..shape import quoted
+from ...model.quoting import quoted
 from .layout import columns_of, headers_of
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
-from fnmatch import fnmatchcase
 from typing import Any
 
 import pyarrow.fs
 
 from ...errors import ConfigError, FormatError
 from ...lake.delta import filesystem
+from ...model.patterns import fits
 from ...model.sequence import WIDTH
 from .partitions import of_folder
 
@@ -84,7 +84,7 @@ def drop_partitions(
     for path in _found(fs, root):
         parent, _, last = path.rpartition("/")
         name = parent.rpartition("/")[2]
-        if tables and not any(fnmatchcase(name, table) for table in tables):
+        if tables and not fits(name, *tables):
             continue
         one = made.setdefault(name, DroppedPartitions(name))
         if last.startswith(_GONE):

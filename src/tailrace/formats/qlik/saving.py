@@ -18,9 +18,9 @@ import pyarrow.fs
 from ...errors import ConfigError
 from ...lake import delta as lake
 from ...lake.delta import filesystem
+from ...model.quoting import quoted
 from ..base import Tables
 from ..delta_tables import laid_out, table_schema
-from ..shape import quoted
 from . import dfm
 from . import layout as lay
 from .files import listing

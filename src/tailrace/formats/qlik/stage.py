@@ -12,9 +12,9 @@ import pyarrow.fs
 
 from ...errors import FormatError
 from ...lake.delta import filesystem
+from ...model.quoting import quoted
 from ..base import OWN
 from ..folders import unglobbed
-from ..shape import quoted
 from ..typed import bytes_as_text
 from . import layout as lay
 from .delta_tables import is_hidden

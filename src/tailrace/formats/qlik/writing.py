@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...model import mask, sequence
 from ...model.change import BEFORE, DELETE, INSERT, NATIVE, TRUNCATE, ChangeTable
-from ..shape import quoted
+from ...model.quoting import quoted
 from . import control
 from . import layout as lay
 from . import partitions as parts

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ...model.change import NATIVE, ChangeTable
+from ...model.quoting import quoted
 from ...wire.soliddb_rows import row_layout
 from .. import saving
 from ..base import Format, Gap, Tables
-from ..shape import any_of, quoted
+from ..shape import any_of
 from .changes import KEPT
 from .glance import glance, samples
 from .log import RECNAMES, SYS_LOG

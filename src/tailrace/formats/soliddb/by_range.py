@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
+from ...model.quoting import quoted
 from ...model.types import spark_type
 from ..base import AGAIN, ASIDE, FILE, RAW, ROW, WHY, Tables
 from ..parquet import LoadedTables
 from ..row_groups import NUMBER, PLACE, GroupReader, Range, fits, groups_of, ranges
-from ..shape import find_columns, quoted
+from ..shape import find_columns
 from .log import SYS_LOG
 from .others import WAITS, OtherRecords
 from .pairs import Pairs

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
+from ...model.patterns import fits, fitting
 from ...wire.soliddb import Style
 from ..base import Options
 from ..given import columns_in, lists_in, names_in, no_table
@@ -82,7 +82,7 @@ class SolidOptions(Options):
     def wants(self, table: str) -> bool:
         """Whether a table's changes are wanted."""
         patterns = columns_in(self.tables)
-        return not patterns or any(fnmatchcase(table, p) for p in patterns)
+        return not patterns or fits(table, *patterns)
 
     def unknown_tables(self, there: Collection[str]) -> list[str]:
         """A note for each table that the options name and that is not one of these.
@@ -96,4 +96,4 @@ class SolidOptions(Options):
 
     def unfit(self, there: Collection[str]) -> list[str]:
         """The patterns of `tables` that fit none of these tables."""
-        return [p for p in columns_in(self.tables) if not any(fnmatchcase(t, p) for t in there)]
+        return [p for p in columns_in(self.tables) if not fitting(there, p)]

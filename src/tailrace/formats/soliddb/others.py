@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...model.quoting import quoted
 from ...wire.soliddb_address import RANKS, sequences
 from ...wire.soliddb_rows import Bools
 from ..base import AGAIN, WHY
-from ..shape import quoted
 from .copies import Once, equal
 from .log import COMMIT, DATA, DDL, RECNAMES, ROWS, SEQ, SQL, START
 from .marks import Marks, Of, addresses, marks_of, needed, transactions_of

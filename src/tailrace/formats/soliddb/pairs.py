@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...model.change import BEFORE, UPDATE
+from ...model.quoting import quoted
 from ...wire.soliddb_address import sequences
 from ...wire.soliddb_rows import Bools, Ints
 from ..base import AGAIN, FINER, WHY
-from ..shape import quoted
 from .codec import Decoding
 from .copies import Once
 from .log import (

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from ...errors import FormatError
 from ...model.change import INSERT, OPERATIONS, ChangeTable
+from ...model.quoting import quoted
 from ...model.sequence import WIDTH
 from ..base import ASIDE, FILE, RAW, ROW, WHY, Read, Tables, VendorTable
-from ..shape import canonical, conform, quoted
+from ..shape import canonical, conform
 from .by_range import in_ranges
 from .changes import table_changes
 from .log import COLUMNS, SEQ, SYS_LOG, address_length

@@ -7,9 +7,10 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from ...model.change import NATIVE, ChangeTable
+from ...model.quoting import quoted
 from ...wire.soliddb_address import LENGTHS
 from ..base import VendorTable
-from ..shape import few_rows, neighbours, quoted
+from ..shape import few_rows, neighbours
 from .changes import KEPT
 from .codec import Encoding
 from .log import COLUMNS, SYS_LOG

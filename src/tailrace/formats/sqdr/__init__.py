@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from ...model import mask
 from ...model.change import BEFORE, NATIVE, ChangeTable
+from ...model.quoting import quoted
 from ..base import OWN, Format, Gap
-from ..shape import quoted
 from . import control
 from .glance import glance, samples
 from .reading import is_keylog, read

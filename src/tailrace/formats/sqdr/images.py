@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from ...model import mask
 from ...model.change import BEFORE, DELETE, INSERT, UPDATE
+from ...model.quoting import quoted
 from ...model.types import arrow_type
 from ...wire import keylog_render
 from ...wire.keylog_values import KeyLogField
@@ -47,7 +48,7 @@ class ImageTexts:
 
     def schema(self) -> str:
         """The Spark schema of the rows that come out."""
-        return ", ".join([*(f"`{n}` {t}" for n, t in self.others), *(f"{t} string" for t in _TEXTS)])
+        return ", ".join([*(f"{quoted(n)} {t}" for n, t in self.others), *(f"{t} string" for t in _TEXTS)])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of a task; what the last B of a batch says is known to the next."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...model import mask
+from ...model.quoting import quoted
 from ...model.types import arrow_type
 from ...wire import keylog_text
 from ...wire.keylog_values import HEX, NAMED, KeyLogField, escape_name
@@ -81,7 +82,7 @@ def names(df: DataFrame, by: str, texts: Mapping[str, bool]) -> DataFrame:
     """The item names in text columns (`texts`: column -> whether its items are in `<row>`), for each value
     of the column `by`: rows of (`by`, text column, place in its text, name); few rows, with some duplicates.
     """
-    found = f"`{by}` string, text string, place int, name string"
+    found = f"{quoted(by)} string, text string, place int, name string"
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -12,10 +12,11 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from ...model.change import BEFORE, DELETE, NATIVE, UPDATE, ChangeTable
+from ...model.quoting import quoted
 from ...wire.keylog_values import KeyLogField
 from ..base import WHY
 from ..given import columns_in
-from ..shape import few_rows, is_sequence, neighbours, quoted
+from ..shape import few_rows, is_sequence, neighbours
 from . import text as sqdr_text
 from .detail import written
 from .images import CARRIED, IMAGE, KEY, OLD_KEY, OPER, SEQ, ImageTexts

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 from ...errors import ConfigError, TableMovedError
 from ...model.change import Relation
 from ...model.nearest import meant
+from ...model.patterns import fits, is_pattern
 from ...wire.pgmessages import RelationColumn, RelationMessage
 from .connect import Session, oid_of, quoted_table
 from .evidence import LiveColumn, LiveTable, Look, Moment, XidSnapshot
@@ -106,11 +106,11 @@ def tables(session: Session, patterns: Sequence[str], exclude: Sequence[str] = (
     for pattern in patterns:
         if pattern in found:
             chosen.add(pattern)
-        elif any(sign in pattern for sign in "*?["):
-            chosen |= {name for name, fit in found.items() if fit and fnmatchcase(name, pattern)}
+        elif is_pattern(pattern):
+            chosen |= {name for name, fit in found.items() if fit and fits(name, pattern)}
         else:
             raise _unknown(pattern, [name for name, fit in found.items() if fit])
-    return sorted(name for name in chosen if not any(fnmatchcase(name, out) for out in exclude))
+    return sorted(name for name in chosen if not fits(name, *exclude))
 
 
 def names(session: Session, relids: Sequence[int]) -> dict[int, str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 from ...errors import ConfigError
 from ...formats.soliddb.tables import SYS_COLUMNS, SYS_TABLES, SYSTEM, field
 from ...model.change import Column, Relation
 from ...model.nearest import meant
+from ...model.patterns import fits, fitting, is_pattern
 from ...wire.soliddb import RowField
 from .connect import Connection, rows
 
@@ -41,12 +41,11 @@ def names(connection: Connection) -> dict[str, int]:
 def chosen(there: Sequence[str], patterns: Sequence[str], exclude: Sequence[str]) -> list[str]:
     """The tables selected by the patterns; ConfigError for a plain name that does not exist."""
     for one in patterns:
-        if not set(one) & set("*?[") and one not in there:
+        if not is_pattern(one) and one not in there:
             raise ConfigError(
                 f"there is no table {one}", where="source.tables", hint="names are case-sensitive here"
             )
-    found = {t for t in there for p in patterns if fnmatchcase(t, p)}
-    return sorted(t for t in found if not any(fnmatchcase(t, p) for p in exclude))
+    return sorted({t for t in fitting(there, *patterns) if not fits(t, *exclude)})
 
 
 def relation(

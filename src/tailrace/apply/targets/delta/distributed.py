@@ -25,7 +25,8 @@ from ....errors import ApplyError, ConcurrentCommitError, from_spark
 from ....lake import delta as lake
 from ....lake import guards
 from ....model.change import Relation
-from ...images import col, quote
+from ....model.quoting import quoted
+from ...images import col
 from ...plan import Folded
 from ..outcome import ApplyOutcome
 
@@ -72,7 +73,7 @@ def enable_vectors(spark: SparkSession, path: str, version: int) -> None:
     guards.check()
     with naming_conflicts(path, version):
         spark.sql(
-            f"ALTER TABLE delta.{quote(path)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+            f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
         )
 
 
@@ -81,7 +82,7 @@ def purge(spark: SparkSession, path: str, version: int) -> None:
     when no file has any."""
     guards.check()
     with naming_conflicts(path, version):
-        spark.sql(f"REORG TABLE delta.{quote(path)} APPLY (PURGE)").collect()
+        spark.sql(f"REORG TABLE delta.{quoted(path)} APPLY (PURGE)").collect()
 
 
 @dataclass(frozen=True)
@@ -169,12 +170,12 @@ def merge(
     from delta.tables import DeltaTable as SparkTable
 
     names = [c.name for c in relation.columns]
-    same = " AND ".join([f"t.{quote(k)} = s.{quote(k)}" for k in relation.key])
+    same = " AND ".join([f"t.{quoted(k)} = s.{quoted(k)}" for k in relation.key])
     if pruned and folded.keys is not None:
         same = " AND ".join([same, *key_range(folded.keys, relation)])
-    new: dict[str, str | Column] = {quote(n): f"s.{quote(n)}" for n in names}
+    new: dict[str, str | Column] = {quoted(n): f"s.{quoted(n)}" for n in names}
     changed: dict[str, str | Column] = {
-        quote(n): _update(i, n, folded.partial) for i, n in enumerate(names) if n not in relation.key
+        quoted(n): _update(i, n, folded.partial) for i, n in enumerate(names) if n not in relation.key
     }
     for name, value in zip(_TXN, (app_id, str(upto)), strict=True):
         spark.conf.set(name, value)
@@ -183,7 +184,7 @@ def merge(
         merging = SparkTable.forPath(spark, path).alias("t").merge(source, same)
         merging = merging.whenMatchedDelete(f"s.{OP} = 'D'")
         merging = merging.whenMatchedUpdate(
-            set=changed or {quote(relation.key[0]): f"s.{quote(relation.key[0])}"}
+            set=changed or {quoted(relation.key[0]): f"s.{quoted(relation.key[0])}"}
         )
         with naming_conflicts(path, version):
             rows = merging.whenNotMatchedInsert(condition=f"s.{OP} <> 'D'", values=new).execute().collect()
@@ -201,10 +202,10 @@ def merge(
 
 
 def _update(index: int, name: str, partial: bool) -> str:
-    value = f"s.{quote(name)}"
+    value = f"s.{quoted(name)}"
     if not partial:
         return value
-    return f"CASE WHEN substring(s.{KEPT}, {index + 1}, 1) = '1' THEN t.{quote(name)} ELSE {value} END"
+    return f"CASE WHEN substring(s.{KEPT}, {index + 1}, 1) = '1' THEN t.{quoted(name)} ELSE {value} END"
 
 
 def key_range(keys: DataFrame, relation: Relation) -> list[str]:
@@ -219,7 +220,7 @@ def key_range(keys: DataFrame, relation: Relation) -> list[str]:
     if found is None or found[0] is None:
         return []
     low, high = (f"DATE'{v}'" if isinstance(v, dt.date) else str(v) for v in found)
-    return [f"t.{quote(first)} >= {low}", f"t.{quote(first)} <= {high}"]
+    return [f"t.{quoted(first)} >= {low}", f"t.{quoted(first)} <= {high}"]
 
 
 def rows_of(spark: SparkSession, path: str, table: DeltaTable) -> DataFrame:

@@ -20,9 +20,9 @@ from ....lake import guards
 from ....lake.failpoints import reach
 from ....lake.vacuum import remembered
 from ....model.change import Column, Relation
+from ....model.quoting import quoted
 from ....model.types import arrow_type, plain_schema, schema_of, spark_type
 from ...data_errors import Demands
-from ...images import quote
 from ...mapping.shared_rows import beside_others, refuse_less
 from ...rule_columns import RULE
 from ..retype import refuse_new_key, refuse_retype
@@ -162,14 +162,14 @@ def maintain_distributed(spark: SparkSession, path: str, small_files: int, vacuu
     sizes = actions(DeltaTable(path))["size_bytes"].to_pylist()
     mine = distributed.merge_session(spark)
     if sum(size < lake.SMALL_FILE for size in sizes) >= max(small_files, 2):
-        mine.sql(f"OPTIMIZE delta.{quote(path)}").collect()
+        mine.sql(f"OPTIMIZE delta.{quoted(path)}").collect()
     if properties := remembered(DeltaTable(path), vacuum_after):
         listed = ", ".join(f"'{name}' = '{text}'" for name, text in properties.items())
-        mine.sql(f"ALTER TABLE delta.{quote(path)} SET TBLPROPERTIES ({listed})")
+        mine.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({listed})")
     mine.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     # VACUUM cuts its listing into that many tasks; the default of 10,000 takes a minute for one folder.
     mine.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "8")
-    mine.sql(f"VACUUM delta.{quote(path)} RETAIN {lake.hours(vacuum_after)} HOURS")
+    mine.sql(f"VACUUM delta.{quoted(path)} RETAIN {lake.hours(vacuum_after)} HOURS")
 
 
 def takes_parts(table: DeltaTable) -> bool:
@@ -186,5 +186,5 @@ def demands(table: DeltaTable) -> Demands:
         if invariant := one.metadata.get(INVARIANT):
             checks[f"of {one.name}"] = str(json.loads(str(invariant))["expression"]["expression"])
         if made := one.metadata.get(_GENERATED):
-            checks[f"of {one.name}"] = f"{quote(one.name)} <=> ({made})"
+            checks[f"of {one.name}"] = f"{quoted(one.name)} <=> ({made})"
     return Demands(frozenset(f.name for f in table.schema().fields if not f.nullable), checks)

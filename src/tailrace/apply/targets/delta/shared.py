@@ -17,8 +17,9 @@ from ....errors import ConcurrentCommitError
 from ....lake import delta as lake
 from ....lake.failpoints import reach
 from ....model.change import Relation
+from ....model.quoting import quoted
 from ....model.types import schema_of, spark_type
-from ...images import col, quote
+from ...images import col
 from ...mapping.shared_rows import refuse_columns
 from ...tasks import Parts
 from ..task_batch import TaskBatch
@@ -149,7 +150,7 @@ def _load_by_spark(
     from pyspark.sql import functions as F
 
     have = set(rows.columns)
-    where = " AND ".join(f"{quote(n)} = '{_text(v)}'" for n, v in own.items())
+    where = " AND ".join(f"{quoted(n)} = '{_text(v)}'" for n, v in own.items())
 
     def once(now: DeltaTable) -> bool | None:
         kinds = {f.name: spark_type(f.type) for f in takes(now)}
