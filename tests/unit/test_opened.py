@@ -45,15 +45,28 @@ def test_a_table_is_opened_once_and_has_what_others_commit(
     assert rows(path) == [2, 3]
 
 
+def test_rows_that_were_read_stay_with_their_version(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = lake.read(path)
+    assert lake.read(path) is read and sorted(read["n"].to_pylist()) == [1, 2]
+    assert lake.read(path, ["n"]) is not read  # which columns there were is known, too
+    table_of(path, 3)
+    assert sorted(lake.read(path)["n"].to_pylist()) == [1, 2, 3]
+    monkeypatch.setattr(module, "KEPT_BYTES", 3)
+    table_of(path, 4)
+    assert lake.read(path) is not lake.read(path)
+
+
 @pytest.mark.parametrize("many", [1, 2, 5])
 def test_a_table_that_is_made_again_is_another_one(path: str, many: int) -> None:
     """Whether it has fewer, as many or more versions by then."""
-    assert rows(path) == [1, 2]
+    assert rows(path) == [1, 2] == sorted(lake.read(path)["n"].to_pylist())
+    assert lake.exists(path)
     shutil.rmtree(path)
+    assert not lake.exists(path)
     with pytest.raises(TableNotFoundError), opened(path):
         pass
     table_of(path, *range(10, 10 + many))
-    assert rows(path) == list(range(10, 10 + many))
+    assert rows(path) == list(range(10, 10 + many)) == sorted(lake.read(path)["n"].to_pylist())
 
 
 def test_a_table_whose_old_log_is_gone_is_opened_anew(path: str) -> None:

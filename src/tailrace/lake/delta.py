@@ -22,7 +22,7 @@ from ..model.types import plain_schema
 from . import guards, removed, retrying
 from .failpoints import reach
 from .file_names import file_name
-from .opened import opened, reached
+from .opened import is_kept, opened, reached, whole
 from .parts import ROW_GROUP, AddedFile, Part, filesystem
 from .reading import dataset, fitted, folder_of, paths, unread
 from .vacuum import hours, vacuum
@@ -73,7 +73,7 @@ _T = TypeVar("_T")
 
 def exists(table: str) -> bool:
     """Whether there is a Delta table at this path."""
-    return DeltaTable.is_deltatable(table)
+    return is_kept(table) or DeltaTable.is_deltatable(table)
 
 
 def create(table: str, schema: pa.Schema, properties: Mapping[str, str] | None = None) -> None:
@@ -327,8 +327,8 @@ def read(table: str, columns: Sequence[str] | None = None) -> pa.Table:
     Raises:
         TailraceError: files of it have been removed meanwhile.
     """
-    with removed.told(table), opened(table) as delta:
-        return dataset(delta).to_table(columns=list(columns) if columns else None)
+    with removed.told(table):
+        return whole(table, columns)
 
 
 def _need_features(delta: DeltaTable, schema: pa.Schema, *, exactly: bool = False) -> int:

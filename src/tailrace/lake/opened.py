@@ -1,5 +1,5 @@
 """Delta tables that stay open: to read new commits costs half of reading a table's log again, and to see that
-there are none is a look for one file.
+there are none is a look for one file. Of a small one that was read as a whole, the rows stay, too.
 
 A table is lent to one user at a time; another one meanwhile opens it for itself. What is kept is only used
 again if the commit file of its version is the very one that was read: a table that was removed and made again
@@ -11,20 +11,47 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 from deltalake import DeltaTable
+
+from .reading import dataset
 
 MOST, ACTIONS = 600, 100_000
 """So many tables are kept, those last used, with so many files in all: a table takes 0.1 to 0.3 MB, and
 0.6 MB for each 1,000 files."""
+KEPT_BYTES = 64 << 10
+"""More rows than these are read each time."""
 Commit = tuple[int, int, int]
 """A commit's file: inode, time of its last change (ns), bytes."""
 
+
+@dataclass
+class _Open:
+    """A table that is open. `commit`, `actions`: its version's, as they were told when it was given back;
+    `read`: a version, columns (None: all), and their rows."""
+
+    table: DeltaTable
+    commit: Commit | None = None
+    actions: int = 0
+    read: tuple[int, tuple[str, ...] | None, pa.Table] | None = None
+
+    def rows(self, columns: tuple[str, ...] | None) -> pa.Table:
+        """All rows of its version."""
+        asked = self.table.version(), columns
+        if self.read is None or self.read[:2] != asked:
+            made = dataset(self.table, ranges=False).to_table(columns and list(columns))
+            self.read = (*asked, made) if made.nbytes <= KEPT_BYTES else None
+            return made
+        return self.read[2]
+
+
 _lock = threading.Lock()
-_kept: OrderedDict[str, tuple[DeltaTable, Commit, int]] = OrderedDict()
+_kept: OrderedDict[str, _Open] = OrderedDict()
 
 
 @contextmanager
@@ -34,14 +61,33 @@ def opened(path: str) -> Iterator[DeltaTable]:
     Raises:
         TableNotFoundError: there is none.
     """
-    table = _taken(path) or DeltaTable(path)
-    yield table  # after an error it is not kept
-    if (commit := _commit(path, table)) is not None:
-        actions = _actions(path)
+    with _lent(path) as one:
+        yield one.table
+
+
+def whole(path: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """All rows of a small table; errors as `opened`."""
+    with _lent(path) as one:
+        return one.rows(tuple(columns) if columns else None)
+
+
+def is_kept(path: str) -> bool:
+    """Whether a table is open that is there still: a look for one file."""
+    with _lock:
+        one = _kept.get(path)
+        return one is not None and _commit(path, one.table) == one.commit
+
+
+@contextmanager
+def _lent(path: str) -> Iterator[_Open]:
+    one = _taken(path) or _Open(DeltaTable(path))
+    yield one  # after an error it is not kept
+    if (commit := _commit(path, one.table)) is not None:
+        one.commit, one.actions = commit, _actions(path)
         with _lock:
-            _kept[path] = table, commit, actions
+            _kept[path] = one
             _kept.move_to_end(path)
-            while len(_kept) > MOST or sum(n for _, _, n in _kept.values()) > ACTIONS:
+            while len(_kept) > MOST or sum(k.actions for k in _kept.values()) > ACTIONS:
                 _kept.popitem(last=False)
 
 
@@ -51,18 +97,18 @@ def reached(table: DeltaTable, app_id: str) -> int:
     return -1 if found is None else int(found)
 
 
-def _taken(path: str) -> DeltaTable | None:
+def _taken(path: str) -> _Open | None:
     """A table that was kept, brought up to date; None: it was not, or is another one now."""
     with _lock:
-        table, commit, _ = _kept.pop(path, (None, None, 0))
-    if table is None or _commit(path, table) != commit:
+        one = _kept.pop(path, None)
+    if one is None or _commit(path, one.table) != one.commit:
         return None
     try:
-        if _commit_file(path, table.version() + 1).exists():
-            table.update_incremental()
+        if _commit_file(path, one.table.version() + 1).exists():
+            one.table.update_incremental()
     except Exception:  # noqa: BLE001 - opening it tells what is wrong, if anything is
         return None
-    return table
+    return one
 
 
 def _commit(path: str, table: DeltaTable) -> Commit | None:

@@ -28,8 +28,8 @@ def maps_columns(delta: DeltaTable) -> bool:
     return delta.metadata().configuration.get("delta.columnMapping.mode") not in (None, "none")
 
 
-def dataset(delta: DeltaTable) -> ds.Dataset:
-    """The rows of the version that `delta` has loaded.
+def dataset(delta: DeltaTable, *, ranges: bool = True) -> ds.Dataset:
+    """The rows of the version that `delta` has loaded; without `ranges` a filter opens all files.
 
     Arrow opens the files through its own file system. The one that delta-rs would give it is written in
     Python, which Arrow's threads then call: if the interpreter ends at that moment, the process aborts.
@@ -46,10 +46,12 @@ def dataset(delta: DeltaTable) -> ds.Dataset:
     fs, folder = filesystem(delta.table_uri)
     fs = pyarrow.fs.SubTreeFileSystem(folder, fs)
     schema, files = pa.schema(delta.schema().to_arrow()), pa.table(delta.get_add_actions(flatten=True))
+    partitions = delta.metadata().partition_columns
+    fields = schema if ranges else pa.schema([schema.field(name) for name in partitions])
     parquet = ds.ParquetFileFormat()
     fragments = [
         parquet.make_fragment(unquote(path), fs, told)
-        for path, told in zip(files["path"].to_pylist(), known(schema, files), strict=True)
+        for path, told in zip(files["path"].to_pylist(), known(fields, files), strict=True)
     ]
     return ds.FileSystemDataset(fragments, schema, parquet, fs)
 
