@@ -327,6 +327,11 @@ def read(table: str, columns: Sequence[str] | None = None) -> pa.Table:
     Raises:
         TailraceError: files of it have been removed meanwhile.
     """
+    return read_at(table, columns)[1]
+
+
+def read_at(table: str, columns: Sequence[str] | None = None) -> tuple[int, pa.Table]:
+    """As `read`, behind the version that has these rows."""
     with removed.told(table):
         return whole(table, columns)
 

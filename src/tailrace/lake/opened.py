@@ -65,10 +65,10 @@ def opened(path: str) -> Iterator[DeltaTable]:
         yield one.table
 
 
-def whole(path: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """All rows of a small table; errors as `opened`."""
+def whole(path: str, columns: Sequence[str] | None = None) -> tuple[int, pa.Table]:
+    """The newest version of a small table, and all of its rows; errors as `opened`."""
     with _lent(path) as one:
-        return one.rows(tuple(columns) if columns else None)
+        return one.table.version(), one.rows(tuple(columns) if columns else None)
 
 
 def is_kept(path: str) -> bool:

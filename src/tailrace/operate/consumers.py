@@ -31,7 +31,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from ..config.task import Task
@@ -114,12 +113,12 @@ class Consumers:
         """The table's version (-1: there is none) and its consumers, by name."""
         if not lake.exists(self.path):
             return -1, []
-        table, now = DeltaTable(self.path), dt.datetime.now(dt.timezone.utc)
-        rows = lake.dataset(table).to_table().to_pylist()
-        given = [{k: r[k] for k in SCHEMA.names if r.get(k) is not None} for r in rows]
+        version, rows = lake.read_at(self.path)
+        now = dt.datetime.now(dt.timezone.utc)
+        given = [{k: r[k] for k in SCHEMA.names if r.get(k) is not None} for r in rows.to_pylist()]
         found = [Consumer(**one | _named(one.get("tables"))) for one in given]
         live = [c for c in found if c.until is None or c.until > now]
-        return int(table.version()), sorted(live, key=lambda c: c.name)
+        return version, sorted(live, key=lambda c: c.name)
 
     def all(self) -> list[Consumer]:
         """The consumers."""

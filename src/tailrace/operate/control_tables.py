@@ -87,6 +87,5 @@ def change(keylog: str, name: str, work: Callable[[list[Row]], list[Row]]) -> No
 def _read(place: str) -> tuple[int, list[Row]]:
     if not lake.exists(place):
         return -1, []
-    with lake.opened(place) as table:
-        found: list[Row] = lake.dataset(table).to_table().to_pylist()
-        return int(table.version()), found
+    version, found = lake.read_at(place)
+    return version, found.to_pylist()
