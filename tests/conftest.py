@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
-from tailrace.runtime.local_settings import NO_CODE, QUICK
+from tailrace.runtime.local_settings import PLAIN_PLANS, QUICK
 
 from .shared_spark import shared
 
@@ -82,9 +82,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def _started() -> SparkSession:
     from tailrace.runtime.session import session
 
-    # Java made from each plan and compiled would be another quarter. It is made where a task is a process of its
-    # own (demo, cluster, kill -9), in `make bench`, and in all tests with TAILRACE_CODEGEN=1.
-    plans = {} if os.environ.get("TAILRACE_CODEGEN") else NO_CODE
+    # As for a command that reads little: Java made from each plan and compiled would be another quarter, plans made
+    # again between their stages a tenth. Both are so where a task is a process of its own (demo, cluster, kill -9), in
+    # `make bench`, and in all tests with TAILRACE_CODEGEN=1.
+    plans = {} if os.environ.get("TAILRACE_CODEGEN") else PLAIN_PLANS
     with pytest.MonkeyPatch.context() as patch:
         if os.environ["SPARK_SUBMIT_OPTS"] == QUICK:
             patch.setenv("SPARK_SUBMIT_OPTS", LASTING)

@@ -21,8 +21,12 @@ generated methods of more than 8,000 bytes of bytecode, which Java by default ne
 (docs/decisions/2026-11-24-huge-methods.md)."""
 QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """One compiler, which is quick; with it Java would keep room for 48 MB of code only."""
-NO_CODE = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""No Java is made of a plan that runs once over few rows."""
+PLAIN_PLANS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Of a plan that runs once over few rows no Java is made, and it is not made again between its stages."""
 _POOL = "ARROW_DEFAULT_MEMORY_POOL"
 _STATUS = Path("/proc/self/status")
 """Where Linux tells a process about itself."""
@@ -74,7 +78,7 @@ def local_settings(master: str, *, little: bool = False, classes: str = "") -> d
         "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
     }
     if little:
-        settings |= {**NO_CODE, "spark.sql.adaptive.enabled": "false"}
+        settings |= PLAIN_PLANS
     if not master.startswith("local"):
         return settings
     return settings | {
