@@ -212,8 +212,9 @@ def test_updates_are_completed_each_with_the_row_that_it_meets() -> None:
 
 
 @pytest.mark.slow
-def test_a_million_changes_end_as_row_by_row() -> None:
-    for _ in range(rounds(20)):
+def test_many_changes_end_as_row_by_row() -> None:
+    """200,000 changes; `EXAMPLES=20`: four million."""
+    for _ in range(rounds(4)):
         seed = random.randrange(10**9)
         run(seed, some_rules(random.Random(seed)), lanes=5_000, steps=10)
 
