@@ -125,6 +125,26 @@ def test_a_truncate_of_one_source_under_rules_leaves_the_other_alone(
 
 
 @pytest.mark.slow
+def test_a_mapping_that_was_edited_does_not_fit_the_rows_that_are_there(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    changes, lake = tmp_path / "changes", tmp_path / "lake"
+    write(changes, "eu", [(1, "I", image(1, "a")), (2, "I", image(2, "b"))])
+
+    def apply(where: str | None, **more: Any) -> list[int]:
+        tables = settings(tmp_path, f'tables: {{eu.item: {{where: "{where}"}}}}') if where else None
+        given = (str(changes), "tailrace", {"key": "id"}, str(lake))
+        incoming.run(spark, *given, tables=tables, **more)
+        return sorted(r["id"] for r in delta.read(f"{lake}/eu.item").to_pylist())
+
+    assert apply("id = 1") == [1]
+    for other in ("id = 2", None):
+        with pytest.raises(ApplyError, match="the mapping has changed"):
+            apply(other, dry_run=other is None)
+    assert apply("id = 2", app_id="since") == [1, 2]
+
+
+@pytest.mark.slow
 def test_a_row_that_left_is_b_in_the_key_log(spark: SparkSession, tmp_path: Path) -> None:
     changes, lake, log = tmp_path / "changes", tmp_path / "lake", tmp_path / "keylog"
     text = "tables: {eu.item: {where: \"v = 'in'\", target: all.item, columns: {word: v}, constants: {site: eu}}}"

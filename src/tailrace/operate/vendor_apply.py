@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..apply import effects, incoming
 from ..apply.apply_result import summed
-from ..apply.full_loads import FullLoads
 from ..apply.images import refused
 from ..apply.keylog.exceptions import Holds, Suspensions
 from ..apply.keylog.key_log import KeyLog
@@ -119,7 +118,7 @@ def run(
     files.again()
     watched = {n: (ct, *convert.observed(ct, [], fail=fail)) for n, ct in found.changes.items()}
     good = {n: ct.with_df(df) for n, (ct, df, _) in watched.items() if n not in found.apart}
-    good, places = map_vendor_tables(
+    through = map_vendor_tables(
         spark,
         good,
         tables.table if tables else None,
@@ -127,8 +126,8 @@ def run(
         {n for n in found.partial if passed.upto(n) >= 0},
     )
     archive = ruling is not None and ruling.rules.mode == "archive"
-    _refuse_types(good)
-    place, target, root = apply_place.opened(spark, target, app_id, control, places, good)
+    _refuse_types(good := through.changes)
+    place, target, root = apply_place.opened(spark, target, app_id, control, through.places, good)
     try:
         good = vendor_reading.with_kept(place, good, found, ruling.rules if ruling else Rules())
         reached = {n: incoming.reached(place, n) for n in good}
@@ -138,7 +137,7 @@ def run(
         for name in reversed(list(found.apart)):  # those first that tell how others are to be read
             watched[name][2].figures()  # their bad rows stop the call before anything is written
         mine = {n: numbers[n] for n in good}
-        progress = VendorProgress(passed, FullLoads(root, app_id), read.changes, mine, reached)
+        progress = VendorProgress.of(root, app_id, passed, read.changes, mine, through.digests, reached)
         good = {n: vendor_progress.followed(ct, mine[n], reached[n]) for n, ct in good.items()}
         late = progress.check(changes, skip_late=skip_late)
         if not dry_run:

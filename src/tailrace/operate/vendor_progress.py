@@ -9,6 +9,8 @@ from ..apply import late_changes, numbering
 from ..apply.full_loads import Found, FullLoads
 from ..apply.incoming import reached
 from ..apply.late_changes import LateChanges, Passed
+from ..apply.mapping import mapping_notes
+from ..apply.mapping.mapping_notes import MappingNotes
 from ..apply.numbering import Numbers
 from ..apply.passed_files import Files
 from ..apply.targets.base import Target
@@ -20,23 +22,42 @@ class VendorProgress:
     """One call's part of it, by table.
 
     Attributes:
-        passed, full: what earlier calls wrote down.
+        passed, full, maps: what earlier calls wrote down.
         changes, numbers: the change tables as they were read, and how their numbers go with their sequences.
+        digests: of their mappings.
         reached: where the targets stood when the call began.
     """
 
     passed: LateChanges
     full: FullLoads
+    maps: MappingNotes
     changes: Mapping[str, ChangeTable]
     numbers: Mapping[str, Numbers]
+    digests: Mapping[str, str]
     reached: Mapping[str, int]
+
+    @staticmethod
+    def of(
+        root: str,
+        task: str,
+        passed: LateChanges,
+        changes: Mapping[str, ChangeTable],
+        numbers: Mapping[str, Numbers],
+        digests: Mapping[str, str],
+        reached: Mapping[str, int],
+    ) -> VendorProgress:
+        """That of a call under a name (`task`), whose notes are below `root`."""
+        full, maps = FullLoads(root, task), MappingNotes(root, task)
+        return VendorProgress(passed, full, maps, changes, numbers, digests, reached)
 
     def check(self, where: str, *, skip_late: bool) -> dict[str, int]:
         """How many changes have come late, at the most, by table, if any.
 
         Raises:
-            ApplyError: some have, and are not to be skipped; or rows of a full load have.
+            ApplyError: some have, and are not to be skipped; or rows of a full load have; or a target was
+                filled through another mapping.
         """
+        self.maps.check(self._maps())
         self.full.check(self._loads())
         found = {table: one.passed for table, one in self.numbers.items()}
         late = self.passed.late(found, self.reached, self._look)
@@ -45,6 +66,7 @@ class VendorProgress:
 
     def begins(self) -> None:
         """Writes down what the targets are going to get, before they do."""
+        self.maps.note(self._maps())
         self.full.note(self._loads())
         ends = {t: Passed(one.end(self.reached[t]), one.files) for t, one in self.numbers.items()}
         self.passed.plan(ends, self.reached)
@@ -61,6 +83,9 @@ class VendorProgress:
 
     def _look(self, table: str, upto: int) -> Files:
         return numbering.look(self.changes[table], upto).passed
+
+    def _maps(self) -> mapping_notes.Found:
+        return {table: (self.digests[table], self.reached[table]) for table in self.numbers}
 
     def _loads(self) -> Found:
         return {table: (one.load, self.reached[table]) for table, one in self.numbers.items()}

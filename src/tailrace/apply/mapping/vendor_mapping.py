@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...config.table_settings import TableSettings
@@ -20,15 +21,29 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@dataclass(frozen=True)
+class MappedTables:
+    """Change tables as their targets', by the source table's name.
+
+    Attributes:
+        changes: the changes.
+        places: where the rows of each table are (None: in targets of their own names).
+        digests: of each the mapping's (`TableMap.digest`).
+    """
+
+    changes: dict[str, ChangeTable]
+    places: Callable[[str], TargetPlace] | None
+    digests: dict[str, str]
+
+
 def map_vendor_tables(
     spark: SparkSession,
     changes: Mapping[str, ChangeTable],
     said: Callable[[str], TableSettings] | None,
     task: str,
     some: Collection[str] = (),
-) -> tuple[dict[str, ChangeTable], Callable[[str], TargetPlace] | None]:
-    """The changes as their targets', and where the rows of each table are (None: in
-    targets of their own names).
+) -> MappedTables:
+    """The changes as their targets'.
 
     Args:
         spark: the session.
@@ -41,7 +56,7 @@ def map_vendor_tables(
         ConfigError: everything that is wrong with the mappings.
     """
     if said is None:
-        return dict(changes), None
+        return MappedTables(dict(changes), None, dict.fromkeys(changes, ""))
     maps = {name: map_of(said(name), name, task) for name in changes}
     layouts = {name: relation_of(table) for name, table in changes.items()}
     wrong = [
@@ -61,4 +76,5 @@ def map_vendor_tables(
             "\n".join(wrong), where="--tables", hint="docs/mapping.md says what may stand there"
         )
     through = {n: t if maps[n].plain else mapped(t, made[n]) for n, t in changes.items()}
-    return through, {n: place_of(m) for n, m in maps.items()}.__getitem__
+    places = {n: place_of(m) for n, m in maps.items()}
+    return MappedTables(through, places.__getitem__, {n: m.digest for n, m in maps.items()})
