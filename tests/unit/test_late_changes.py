@@ -124,3 +124,14 @@ def test_changes_below_the_progress_of_another_tables_target_came_late(tmp_path:
     assert LateChanges(str(tmp_path), "task").late(found, {"s.a": -1}, look) == {}
     # Nothing at all was noted by versions that did not write it down.
     assert LateChanges(str(tmp_path / "old"), "task").late(found, {"s.a": 9}, look) == {}
+
+
+@pytest.mark.parametrize(("number", "late"), [(30, {}), (5, {T: 1})])
+def test_what_comes_between_the_place_and_the_end_of_a_call_that_stopped_is_not_late(
+    tmp_path: Path, number: int, late: dict[str, int]
+) -> None:
+    world = World(str(tmp_path), {"a": {10, 50}})
+    assert world.call("stopped midway", 20) == {}
+    world.files["b"] = {number}
+    assert world.call("done", 99) == late
+    assert world.lost() == set() or late

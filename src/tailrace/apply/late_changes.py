@@ -144,7 +144,12 @@ class LateChanges:
                 continue
             seen = known is plan or (plan is None and table in self._noted)
             passed = now if seen else look(table, known.upto)
-            if many := known.late(passed):
+            many = known.late(passed)
+            if many and stands < known.upto:  # it stopped midway: what lies behind its place is not late
+                mine, behind = known.files or {}, look(table, stands)
+                came = {f: part for f, part in behind.items() if f not in mine}
+                many = min(many, known.late({f: part for f, part in passed.items() if f in mine} | came))
+            if many:
                 counts[table] = many
         return counts
 
