@@ -353,20 +353,21 @@ def _need_features(delta: DeltaTable, schema: pa.Schema, *, exactly: bool = Fals
 
 def add_columns(table: str, fields: Sequence[pa.Field]) -> None:
     """Appends nullable columns; those that the table already has (by name) are skipped."""
-    delta = DeltaTable(table)
-    have = {f.name for f in delta.schema().fields}
+    have = set(arrow_schema(table).names)
     new = [f for f in fields if f.name not in have]
     if new:
         guards.check()
-        _need_features(delta, pa.schema(new))
+        _need_features(DeltaTable(table), pa.schema(new))
         wanted = [Field.from_arrow(f) for f in new]
         DeltaTable(table).alter.add_columns(wanted)
 
 
 def arrow_schema(table: str | DeltaTable) -> pa.Schema:
     """The table's schema in plain Arrow types (string, binary: no views, no large ones)."""
-    delta = DeltaTable(table) if isinstance(table, str) else table
-    return plain_schema(pa.schema(delta.schema().to_arrow()))
+    if isinstance(table, str):
+        with opened(table) as delta:
+            return arrow_schema(delta)
+    return plain_schema(pa.schema(table.schema().to_arrow()))
 
 
 def compact(table: str, small_files: int, *, vacuum_after_s: float) -> None:
