@@ -76,17 +76,21 @@ class File:
 
 
 class Ledger:
-    """One version of a ledger table; a missing table has no rows."""
+    """One version of a ledger table; a missing table has no rows.
 
-    def __init__(self, path: str, book: Book) -> None:
+    Attributes:
+        version: the table's; -1 if it is missing.
+        files: its files, in order.
+        progress: that of the application `app`; -1 if it never began.
+    """
+
+    def __init__(self, path: str, book: Book, app: str = "") -> None:
         self.path, self._book = path, book
-        self._delta = DeltaTable(path) if lake.exists(path) else None
-        self.version = -1 if self._delta is None else self._delta.version()
-        self.files = [] if self._delta is None else sorted(_files(self._delta, book), key=_order)
-
-    def progress(self, app: str) -> int:
-        """The progress of an application; -1 if it never began."""
-        return -1 if self._delta is None else lake.reached(self._delta, app)
+        self.version, self.progress, self.files = -1, -1, list[File]()
+        if lake.exists(path):
+            with lake.opened(path) as now:
+                self.version, self.progress = now.version(), lake.reached(now, app) if app else -1
+                self.files = sorted(_files(now, book), key=_order)
 
     def totals(self, columns: Sequence[str] | None = None) -> pa.Table:
         """One row per table, over all rows ever written; also one for the batches themselves."""
@@ -131,9 +135,9 @@ class Ledger:
     def replace(self, old: Sequence[File], new: Sequence[lake.AddedFile]) -> bool:
         """Removes files and adds others, in one commit on this version; False if that is no longer the
         newest one."""
-        delta, now = self._delta, int(time.time() * 1000)
-        if delta is None:
+        if self.version < 0:
             return False
+        delta, now = DeltaTable(self.path, version=self.version), int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [RemoveAction(f.path, True, now, f.size, {}) for f in old]
         actions += [AddAction(f.path, f.size, {}, f.modified, True, f.stats) for f in new]
         reach("ledger.replace")

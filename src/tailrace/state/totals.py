@@ -53,16 +53,16 @@ class Totals:
     """
 
     def __init__(self, stored: str, applied: str, app: str = "tailrace/applied") -> None:
-        record = Ledger(applied, APPLIED)
+        record = Ledger(applied, APPLIED, app)
         self.applied = {
             r["table"]: AppliedTotal(**{n: r[n] for n in AppliedTotal.__dataclass_fields__})
             for r in record.totals(list(AppliedTotal.__dataclass_fields__)).to_pylist()
             if r["table"] is not None
         }
-        self.applied_upto = record.progress(app)
+        self.applied_upto = record.progress
         # In this order: what is applied is already stored.
-        self._stored = Ledger(stored, STORED)
-        self.stored_upto = self._stored.progress(STORE_APP)
+        self._stored = Ledger(stored, STORED, STORE_APP)
+        self.stored_upto = self._stored.progress
         self.stored = {
             r["table"]: StoredTotal(r["upto"], r["rows"], -1 if r["gone"] is None else r["gone"])
             for r in self._stored.totals(["upto", "rows"]).to_pylist()
