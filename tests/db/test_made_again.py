@@ -17,7 +17,7 @@ from tailrace.sources.postgresql.slot import published
 from tailrace.state import ledger, orders
 
 from .test_control import Shop, task_file
-from .test_model import drain
+from .test_model import drain, target_rows
 from .test_running import meanwhile, wait_for
 
 pytestmark = [pytest.mark.db, pytest.mark.slow]
@@ -83,3 +83,39 @@ def test_a_table_that_is_made_again_just_before_it_is_published_gets_a_new_basel
         wait_for(lambda: ledger.baseline_numbers(taken).get("s.a") == 2, 20)
     drain(shop.task, None)
     assert shop.equal("s.a")
+
+
+@pytest.mark.parametrize(
+    "renamed",
+    [
+        "alter table s.a rename to b; insert into s.b values (2, 2)",
+        "alter table s.a rename to t; alter table s.c rename to a; alter table s.t rename to c; "
+        "insert into s.c values (2, 2)",
+    ],
+    ids=["gone", "swapped"],
+)
+def test_a_table_that_is_renamed_just_before_the_publication_is_looked_at_is_not_lost(
+    tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, renamed: str
+) -> None:
+    """Between the look at its name and that at the publication, which has it under the new one."""
+    for name in "ac":
+        db.execute(
+            f"create schema if not exists s; create table s.{name} (id int primary key, v int); "
+            f"insert into s.{name} values (1, 1)"
+        )  # type: ignore[arg-type]
+    shop = Shop(task_file(tmp_path, database, tables="s.a, s.c"), db)
+    drain(shop.task, None)
+    entries, asked = slot.entries, list[str]()
+
+    def late(*words: Any) -> dict[str, str] | None:
+        if not asked:
+            asked.append(renamed)
+            db.execute(renamed)  # type: ignore[arg-type]
+        return entries(*words)
+
+    monkeypatch.setattr(slot, "entries", late)
+    drain(shop.task, None)
+    assert asked and not orders.of_task(shop.task.orders_path, {})
+    assert {t: sorted(r["id"] for r in target_rows(shop.task, t)) for t in ("s.a", "s.c")} == {
+        "s.a": [1, 2], "s.c": [1],
+    }  # fmt: skip

@@ -8,7 +8,7 @@ to the next one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeAlias
 
@@ -244,6 +244,7 @@ class FollowedTables:
         all that comes."""
         waiting, path, again = set(), self.task.orders_path, dict[str, int]()
         lost = stream.lost(source, self.tables)
+        self._refuse_renamed(source, lost)
         work.unsent(lost)
         for table, why in lost.items():
             state = self.known.states.get(table, TableControl(table))
@@ -270,6 +271,14 @@ class FollowedTables:
         wait = unfit(list(again), partial(self._findings, source))
         self._fit |= {t: number for t, number in again.items() if t not in wait}
         return waiting.union(wait)
+
+    def _refuse_renamed(self, source: LogSource, lost: Mapping[str, str]) -> None:
+        """Raises TableMovedError if tables have other names since they were looked at, and one is lost of
+        which nobody was told: it was perhaps asked for by a name that it has no longer."""
+        states = self.known.states
+        told = {t for t, why in lost.items() if t in self.suspended and states[t].why == why}
+        if lost.keys() - told and self.watch.moved(source) != self._moved:
+            raise TableMovedError("tables were renamed meanwhile", hint="they are looked up again")
 
     def _stops(self, source: LogSource, table: str, why: str, policy: str) -> bool:
         """Whether the task is about to end because a table was made again: not for one that somebody took out
