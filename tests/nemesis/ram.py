@@ -193,9 +193,13 @@ class RamLake:
     def part(self, table: str, schema: pa.Schema, *, name: str = "part") -> _Part:
         return _Part(self, schema, name)
 
-    def delta(self, path: str, **more: Any) -> _Delta:
+    def delta(self, path: str, version: int | None = None) -> _Delta:
         self.at("look at", path)
-        return _Delta(self, path, len(self.tables[path]) - 1)
+        return _Delta(self, path, len(self.tables[path]) - 1 if version is None else version)
+
+    @contextmanager
+    def opened(self, path: str) -> Iterator[_Delta]:
+        yield self.delta(path)
 
     def swap(self, path: str, after: int, gone: set[str], new: Sequence[str]) -> None:
         """Takes files away and adds others, on that version and no other."""
@@ -237,6 +241,7 @@ class RamLake:
             put.enter_context(mock.patch.object(lake, "progresses", self.progresses))
             put.enter_context(mock.patch.object(lake, "Part", self.part))
             put.enter_context(mock.patch.object(lake, "dataset", _Delta.dataset))
+            put.enter_context(mock.patch.object(lake, "opened", self.opened))
             put.enter_context(mock.patch.object(lake, "vacuum", lambda path, after_s: None))
             for name in ("settle", "forget"):
                 put.enter_context(mock.patch.object(log_retention, name, lambda path: None))
