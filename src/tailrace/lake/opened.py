@@ -25,7 +25,7 @@ MOST, ACTIONS = 600, 100_000
 """So many tables are kept, those last used, with so many files in all: a table takes 0.1 to 0.3 MB, and
 0.6 MB for each 1,000 files."""
 KEPT_BYTES = 64 << 10
-"""More rows than these are read each time."""
+"""Rows of more bytes are read each time."""
 Commit = tuple[int, int, int]
 """A commit's file: inode, time of its last change (ns), bytes."""
 
