@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,15 @@ from tailrace.errors import ConfigError, UnsupportedError
 from tailrace.lake import delta as lake
 from tailrace.library import pipelines
 from tailrace.library.pipelines import CdcPipeline
+from tailrace.model.change import Relation
+from tailrace.model.quoting import quoted
 from tailrace.model.types import arrow_type
 from tailrace.query.history_flow import HistoryFlow
+from tailrace.query.history_snapshots import changed
 from tailrace.query.history_spark import apply_in_tasks
 from tailrace.query.history_table import HistoryTable
+from tailrace.query.spark_changes import SparkChanges
+from tailrace.testing.images import ID, V, change_table
 
 from ..ending import ends
 from .literal_tables import table
@@ -224,9 +230,17 @@ def test_tasks_make_the_history_that_one_process_makes(
     assert told[0] == told[1]
 
 
-def test_columns_are_known_by_any_name(spark: SparkSession, tmp_path: Path) -> None:
-    df = table(spark, [(1, "a", 10), (1, "b", 20)], "`i.d` bigint, `na``me` string, seq bigint")
+@pytest.mark.slow
+@pytest.mark.parametrize("odd", ["na`me", "na.me"])
+def test_columns_are_known_by_any_name(spark: SparkSession, tmp_path: Path, odd: str) -> None:
+    columns = f"`i.d` bigint, {quoted(odd)} string"
+    df = table(spark, [(1, "a", 10), (1, "b", 20)], f"{columns}, seq bigint")
     flow = HistoryFlow(["i.d"], "seq", except_column_list=["seq"], stored_as_scd_type=2)
     history = flow.history(df, str(tmp_path))
-    history.apply(flow.rows(history, df), batch=0)
+    apply_in_tasks(history, flow, df, batch=0)
     assert rows(history) == [(1, "a", 10, 20), (1, "b", 20, None)]
+    snapshot = table(spark, [(1, "c"), (2, "d")], columns)
+    assert sorted(r[odd] for r in changed(history, snapshot, 2).collect()) == ["c", "d"]
+    relation = Relation(1, "s", "t", "d", (ID, replace(V, name=odd)))
+    asked = SparkChanges("", change_table(spark, relation, [(1, "I", {"id": 1, odd: "a"})]))
+    assert asked.rows(None, None, [odd]).to_pylist() == [{odd: "a"}]

@@ -7,7 +7,7 @@ of a batch's keys are read.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from ..apply.tasks import mapped
 from ..engine.change_arrays import WHY
 from ..engine.event_rows import EMPTIED, OPERATION, SEQUENCE, cleaned, event_schema, placed
 from ..engine.history import END_AT, START_AT
@@ -69,7 +70,7 @@ def _store(spark: SparkSession, history: HistoryTable, flow: HistoryFlow, df: Da
     there = history.events()
     schema, horizon = there.schema, there.horizon
 
-    def prepared(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def prepared(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             rows = with_masks(pa.Table.from_batches([batch]), schema, rules.columns, ignored)
             found = placed(cleaned(rows, rules.key), horizon)
@@ -78,7 +79,7 @@ def _store(spark: SparkSession, history: HistoryTable, flow: HistoryFlow, df: Da
             numbers = pa.array(np.full(rows.num_rows, number))
             yield from rows.append_column(BATCH, numbers).cast(stored).combine_chunks().to_batches()
 
-    events = flow.events(df).mapInArrow(prepared, _ddl(stored))
+    events = mapped(flow.events(df), prepared, _ddl(stored))
     options = {"txnAppId": APP, "txnVersion": str(number)}
     events.write.format("delta").mode("append").options(**options).save(history.events_path)
 
@@ -93,20 +94,21 @@ def _changed(spark: SparkSession, history: HistoryTable, done: int) -> DataFrame
     if rules.bitemporal:
         versions = versions.where(F.col(SYSTEM_TO).isNull()).drop(SYSTEM_FROM, SYSTEM_TO)
     fields = event_schema(history.data, history.sequence)
-    truncates = events.where(F.col(OPERATION) == EMPTIED).select(*fields.names).toArrow().cast(fields)
+    named, key = [*map(quoted, fields.names)], [F.col(quoted(k)) for k in rules.key]
+    truncates = events.where(F.col(OPERATION) == EMPTIED).select(*named).toArrow().cast(fields)
     fresh = events.where(F.col(BATCH) > done)
     own = events.where(F.col(OPERATION) != EMPTIED)
     if not fresh.where(F.col(OPERATION) == EMPTIED).limit(1).count():
-        keys = fresh.select(*rules.key).distinct()
+        keys = fresh.select(*key).distinct()
         own, versions = (one.join(keys, list(rules.key), "left_semi") for one in (own, versions))
-    both = own.select(*fields.names, F.lit(True).alias(_IS_EVENT)).unionByName(
+    both = own.select(*named, F.lit(True).alias(_IS_EVENT)).unionByName(
         versions.withColumn(_IS_EVENT, F.lit(False)), allowMissingColumns=True
     )
     made = rules.schema(history.data, history.sequence)
     made = pa.schema([f for f in made if f.name not in (SYSTEM_FROM, SYSTEM_TO)])
     work = _Work(rules, fields, made, truncates, history.events().horizon)
-    shards = both.repartition(*[F.col(quoted(k)) for k in rules.key])
-    return shards.mapInArrow(work.run, _ddl(pa.schema([*made, (_IS_GONE, pa.bool_())])))
+    shards = both.repartition(*key)
+    return mapped(shards, work.run, _ddl(pa.schema([*made, (_IS_GONE, pa.bool_())])))
 
 
 class _Work:
@@ -118,7 +120,7 @@ class _Work:
         self.rules, self.events, self.made, self.truncates = rules, events, made, truncates
         self.horizon = horizon
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The versions that change."""
         parts = list(batches)
         if not parts:
