@@ -131,7 +131,8 @@ class LateChanges:
         Args:
             found: the changes that there are now up to the number that `upto` says.
             reached: the progress of the targets; one that was made anew gets all changes.
-            look: gives the changes of a table up to another number: where a call passed nothing of its plan.
+            look: gives the changes of a table up to another number: where a call passed nothing of its plan,
+                or not all of it.
         """
         counts = {}
         for table, now in sorted(found.items()):
@@ -145,10 +146,10 @@ class LateChanges:
             seen = known is plan or (plan is None and table in self._noted)
             passed = now if seen else look(table, known.upto)
             many = known.late(passed)
-            if many and stands < known.upto:  # it stopped midway: what lies behind its place is not late
-                mine, behind = known.files or {}, look(table, stands)
-                came = {f: part for f, part in behind.items() if f not in mine}
-                many = min(many, known.late({f: part for f, part in passed.items() if f in mine} | came))
+            if many and stands < known.upto:  # it stopped midway: files that came since count up to its place
+                mine = known.files or {}
+                since = {f: part for f, part in look(table, stands).items() if f not in mine}
+                many = min(many, known.late({f: part for f, part in passed.items() if f in mine} | since))
             if many:
                 counts[table] = many
         return counts

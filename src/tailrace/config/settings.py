@@ -15,7 +15,7 @@ from ..model.patterns import fits
 from .base import Folder, Pattern, Settings, TargetUrl, Text, Url, arguments_expanded
 from .machine import cores
 from .quantities import FOREVER, Bytes, HowLong, Seconds, SomeBytes, SomeSeconds
-from .table_settings import RuleSettings, fitting
+from .table_settings import RuleSettings, patterns_of
 
 
 def _off(value: Any) -> Any:
@@ -224,7 +224,7 @@ class RetentionSettings(Settings):
         >>> [said.of(t) for t in ("log.a", "shop.note", "shop.item")]
         [2592000.0, 604800.0, inf]
         """
-        return next(reversed([self.tables[p] for p in fitting(self.tables, table)]), self.keep)
+        return next(reversed([self.tables[p] for p in patterns_of(self.tables, table)]), self.keep)
 
 
 class ValidationSettings(Settings):

@@ -156,10 +156,10 @@ class TableSettings(RuleSettings):
     """The target's key; default: the constants and the source's key."""
 
 
-def fitting(patterns: Iterable[str], table: str) -> list[str]:
+def patterns_of(patterns: Iterable[str], table: str) -> list[str]:
     """The patterns that match a table, the more specific ones last.
 
-    >>> fitting(["shop.item", "log.*", "*.*", "shop.*"], "shop.item")
+    >>> patterns_of(["shop.item", "log.*", "*.*", "shop.*"], "shop.item")
     ['*.*', 'shop.*', 'shop.item']
     """
     mine = (p for p in patterns if fits(table, p))
@@ -181,7 +181,7 @@ def settled(base: Mapping[str, Any], patterns: Mapping[str, TableSettings], tabl
     {}
     """
     found = dict(base)
-    for said in (patterns[p] for p in fitting(patterns, table)):
+    for said in (patterns[p] for p in patterns_of(patterns, table)):
         mine = {name: getattr(said, name) for name in said.model_fields_set}
         if (mode := _named(mine)) and mode != (_named(found) or mode_of(None, None)):
             found |= {"mode": mode, "on": {}, "soft_delete": None}

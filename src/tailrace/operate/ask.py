@@ -46,8 +46,9 @@ def where(table: str | None = None, since: str | None = None, key: Sequence[str]
     parts = []
     if table:
         mine = pc.field("subscription_id")
-        like = pc.match_substring_regex(mine, "^" + _pattern(table) + "$")
-        parts.append((mine == table) | like if is_pattern(table) else mine == table)
+        parts.append(mine == table)
+        if is_pattern(table):
+            parts[-1] |= pc.match_substring_regex(mine, "^" + _pattern(table) + "$")
     if since:
         parts.append(pc.field("keylog_ts") >= pa.scalar(moment(since), pa.timestamp("us", "UTC")))
     if key:

@@ -126,10 +126,10 @@ def run(
         {n for n in found.partial if passed.upto(n) >= 0},
     )
     archive = ruling is not None and ruling.rules.mode == "archive"
-    _refuse_types(good := through.changes)
-    place, target, root = apply_place.opened(spark, target, app_id, control, through.places, good)
+    _refuse_types(through.changes)
+    place, target, root = apply_place.opened(spark, target, app_id, control, through.places, through.changes)
     try:
-        good = vendor_reading.with_kept(place, good, found, ruling.rules if ruling else Rules())
+        good = vendor_reading.with_kept(place, through.changes, found, ruling.rules if ruling else Rules())
         reached = {n: incoming.reached(place, n) for n in good}
         if not archive:  # which keeps headers, too
             new = {n for n in good if reached[n] >= 0 and not numbers[n].end_at(reached[n])}
