@@ -7,8 +7,13 @@ JARS := $(VENV)/.jars
 LANES ?= 2
 EXAMPLES ?= 1
 
+CHECKS := check-style check-types check-layers check-examples check-pages check-package
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-postgres chaos check bench docs clean
+.PHONY: help setup demo test test-all test-postgres chaos check $(CHECKS) bench docs clean
+
+# What one process has compiled of these files, the next ones need not.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -40,14 +45,27 @@ chaos: $(JARS) ## schedules and rounds of chaos for MINUTES=10 from SEED=1; code
 	@$(BIN)/python -m tests.nemesis.chaos --minutes $(MINUTES) --seed $(SEED)
 
 check: $(INSTALLED) ## lint, format, types, layers, doctests, generated pages, links, packages, known vulnerabilities
+	@$(MAKE) --no-print-directory --output-sync --jobs $(LANES) $(CHECKS)
+
+check-style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+check-types:
 	$(BIN)/mypy
+
+check-layers:
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/check_imports.py
+
+check-examples:
 	$(BIN)/python -m pytest --doctest-modules -q src
+
+check-pages:
 	$(BIN)/python tools/make_docs.py --check
 	$(BIN)/python tools/check_links.py
+
+check-package:
 	$(BIN)/python tools/check_package.py
 	$(BIN)/python tools/audit.py
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError
-from ..model.change import ChangeTable, Column, Relation
+from ..model.change import BEFORE, UPDATE, ChangeTable, Column, Relation
 from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS, WIDTH
 from . import whole_rows
 from .plan import SPECIAL, TableBatch
@@ -21,6 +21,7 @@ from .targets.base import Target
 from .targets.outcome import ApplyOutcome
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
 
@@ -57,18 +58,14 @@ def look(changes: ChangeTable) -> Incoming:
     """
     from pyspark.sql import functions as F
 
-    seq, oper = F.col(changes.header("change_seq")), F.col(changes.header("change_oper"))
+    seq = F.col(changes.header("change_seq"))
     number = F.substring(seq, TIME_DIGITS + 1, NUMBER_DIGITS).try_cast("bigint")
     wrong = number.isNull() | (F.length(seq) != WIDTH)
-    mask = F.col(changes.header("column_mask"))
-    kinds = [F.count_if(oper == k).alias(k) for k in "IUDT"]
     found = changes.df.agg(
         F.max(number).alias("upto"),
         F.min(number).alias("least"),
         F.max(F.when(wrong, F.coalesce(seq, F.lit("NULL")))).alias("wrong"),
-        F.count_if(oper == "B").alias("B"),
-        F.count_if(mask.isNotNull() & (oper == "U")).alias("absent"),
-        *kinds,
+        *(F.count_if(counts).alias(kind) for kind, counts in kinds(changes).items()),
         *([] if changes.key else whole_rows.aggregates(changes)),
     ).first()
     assert found is not None  # noqa: S101 - an aggregate without groups has one row
@@ -78,13 +75,20 @@ def look(changes: ChangeTable) -> Incoming:
             where=changes.name,
             hint="`tailrace inspect` shows what a format makes of the table",
         )
-    counts = {k: int(found[k]) for k in ("I", "U", "D", "T", "absent")}
-    # B rows may hold old keys; whether they do is found while folding.
-    counts["key_changes"] = int(found["B"])
-    assert set(counts) == set(SPECIAL)  # noqa: S101
+    counts = {kind: int(found[kind]) for kind in SPECIAL}
     upto, least = (-1 if found[n] is None else int(found[n]) for n in ("upto", "least"))
     unclear = None if changes.key else whole_rows.first_wrong(changes, found)
     return Incoming(relation_of(changes), upto, counts, least, unclear)
+
+
+def kinds(changes: ChangeTable) -> dict[str, SparkColumn]:
+    """Which rows of a change table count as what: the names of `SPECIAL`, and a condition for each."""
+    from pyspark.sql import functions as F
+
+    oper, mask = (F.col(changes.header(h)) for h in ("change_oper", "column_mask"))
+    # B rows may hold old keys; whether they do is found while folding.
+    special = {"absent": mask.isNotNull() & (oper == UPDATE), "key_changes": oper == BEFORE}
+    return {kind: oper == kind for kind in SPECIAL if kind not in special} | special
 
 
 def apply(target: Target, changes: Mapping[str, ChangeTable]) -> dict[str, ApplyOutcome]:

@@ -18,7 +18,9 @@ from ..formats.base import FILE, WHY
 from ..model.change import BEFORE, ChangeTable
 from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS, WIDTH
 from .full_loads import FullLoad
+from .incoming import Incoming, kinds, relation_of
 from .passed_files import FilePart, Files
+from .plan import SPECIAL
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
@@ -41,6 +43,8 @@ class Numbers:
         load: the rows of a full load among them.
         files: the changes that there are, by file; passed: those with numbers up to the one asked for.
         most: the greatest number; made: the greatest of those that are made of both parts.
+        incoming: what a look at the same rows finds (`incoming.look`), unless some of them are wrong, or the
+            table has no key.
     """
 
     rise: bool
@@ -50,6 +54,7 @@ class Numbers:
     passed: Files = field(default_factory=dict)
     most: int = -1
     made: int = -1
+    incoming: Incoming | None = None
 
     @property
     def unclear(self) -> bool:
@@ -70,7 +75,7 @@ class Numbers:
 
 
 def look(changes: ChangeTable, upto: int = -1) -> Numbers:
-    """Reads the sequences of a change table: one small job. Sequences that are none are skipped; rows of a
+    """Reads the headers of a change table: one small job. Sequences that are none are skipped; rows of a
     full load, which have no time, are counted for themselves. `upto`: a target's progress, see `passed`; it
     is made of both parts if it is as great as such a number is, and these numbers could be part of one.
 
@@ -78,8 +83,8 @@ def look(changes: ChangeTable, upto: int = -1) -> Numbers:
         FormatError: a sequence that progress has no number for.
     """
     # Sums of all changes, of those with numbers up to one, of those with numbers made of both parts up to it.
-    kinds = ("change", "passed", *(["made_passed"] if upto >= MADE else []))
-    rows = _by_file(_by_time(changes, upto, kinds), kinds).collect()  # one a file
+    sums = ("change", "passed", *(["made_passed"] if upto >= MADE else []))
+    rows = _by_file(_by_time(changes, upto, sums), sums).collect()  # one a file
     if beyond := next((r["beyond"] for r in rows if r["beyond"]), None):
         raise FormatError(
             f"the change sequence {beyond} is beyond the 63 bits that a target's progress has",
@@ -96,7 +101,16 @@ def look(changes: ChangeTable, upto: int = -1) -> Numbers:
     fit = most < PARTS and not any(r["untimed"] for r in rows)
     rise = not any(r["falls"] for r in rows)
     passed = _parts(rows, "made_passed" if fit and upto >= MADE else "passed")
-    return Numbers(rise, fit, load, _parts(rows, "change"), passed, most, made)
+    return Numbers(rise, fit, load, _parts(rows, "change"), passed, most, made, _incoming(changes, rows))
+
+
+def _incoming(changes: ChangeTable, rows: Sequence[Row]) -> Incoming | None:
+    """What the rows of all files are together; None: some are wrong, or have to say which row they mean."""
+    if not changes.key or any(r["wrong"] for r in rows):
+        return None
+    numbers = [r[end] for r in rows for end in ("first", "final") if r[end] is not None]
+    counts = {kind: sum(r[kind] for r in rows) for kind in SPECIAL}
+    return Incoming(relation_of(changes), max(numbers, default=-1), counts, min(numbers, default=-1))
 
 
 def _parts(rows: Iterable[Row], which: str) -> Files:
@@ -108,22 +122,24 @@ def _parts(rows: Iterable[Row], which: str) -> Files:
     }
 
 
-def _by_time(changes: ChangeTable, upto: int, kinds: Sequence[str]) -> DataFrame:
-    """What the changes of one time in one file are together; rows of a full load have no time."""
+def _by_time(changes: ChangeTable, upto: int, sums: Sequence[str]) -> DataFrame:
+    """What the changes of one time in one file are together; rows of a full load, and wrong ones, have no
+    time."""
     from pyspark.sql import functions as F
 
     seq, oper = (F.col(changes.header(h)) for h in ("change_seq", "change_oper"))
     good = F.col(WHY).isNull() if WHY in changes.df.columns else F.lit(True)
+    good &= _usual(seq) | is_loaded(seq)
     file = F.col(FILE) if FILE in changes.df.columns else F.lit("")
     loaded, begun = is_loaded(seq), F.lit(None).cast("timestamp")
     if "timestamp" in changes.headers:
-        begun = F.when(loaded, F.col(changes.header("timestamp")).cast("timestamp"))
+        begun = F.when(good & loaded, F.col(changes.header("timestamp")).cast("timestamp"))
     time, number = F.substring(seq, 1, TIME_DIGITS), _number(seq)
-    change = oper != BEFORE
+    change = good & (oper != BEFORE)
     beyond = seq.rlike("^[0-9]+$") & (number.isNull() | (time.startswith("0") & (time != _NONE)))
-    sums = [
+    summed = [
         made.alias(f"{which}_{name}")
-        for which in kinds
+        for which in sums
         for name, made in (
             ("many", F.count_if(which)),
             ("sum", F.sum(F.when(F.col(which), F.col("hash")))),
@@ -131,20 +147,23 @@ def _by_time(changes: ChangeTable, upto: int, kinds: Sequence[str]) -> DataFrame
         )
     ]
     return (
-        changes.df.filter(good & (_usual(seq) | loaded))
-        .select(F.when(~loaded, time).alias("time"), F.coalesce(file, F.lit("")).alias("file"),
-                number.alias("number"), begun.alias("begun"), change.alias("change"),
+        changes.df
+        .select(F.when(good & ~loaded, time).alias("time"), F.coalesce(file, F.lit("")).alias("file"),
+                F.when(good, number).alias("number"), begun.alias("begun"), change.alias("change"),
                 ((number <= upto) & change).alias("passed"),
                 ((_made(seq) <= upto) & change).alias("made_passed"),
-                F.when(~loaded & beyond, seq).alias("beyond"),
-                F.xxhash64(seq, oper).bitwiseAND(_HASH).alias("hash"))
+                F.when(good & ~loaded & beyond, seq).alias("beyond"),
+                F.xxhash64(seq, oper).bitwiseAND(_HASH).alias("hash"),
+                (~good | number.isNull()).alias("wrong"),
+                *(counts.alias(kind) for kind, counts in kinds(changes).items()))
         .groupBy("time", "file")
         .agg(F.min("number").alias("least"), F.max("number").alias("most"), F.max("begun").alias("begun"),
-             F.max("beyond").alias("beyond"), *sums)
+             F.max("beyond").alias("beyond"), F.max("wrong").alias("wrong"), *summed,
+             *(F.count_if(kind).alias(kind) for kind in SPECIAL))
     )  # fmt: skip
 
 
-def _by_file(times: DataFrame, kinds: Sequence[str]) -> DataFrame:
+def _by_file(times: DataFrame, sums: Sequence[str]) -> DataFrame:
     """What the changes of one file are together, given those of each of its times."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -155,12 +174,12 @@ def _by_file(times: DataFrame, kinds: Sequence[str]) -> DataFrame:
     place = F.when(load, F.lit(0)).otherwise(F.col("time").try_cast("bigint"))
     earlier = Window.partitionBy(load).orderBy("place").rangeBetween(Window.unboundedPreceding, -1)
     falls = F.col("place").isNull() | F.coalesce(F.col("least") <= F.max("most").over(earlier), F.lit(False))
-    sums = []
-    for which in kinds:
+    summed = []
+    for which in sums:
         many, checksum, last = (F.when(~load, F.col(f"{which}_{n}")) for n in ("many", "sum", "last"))
         whole = F.concat(F.col("time"), F.lpad(last.cast("string"), NUMBER_DIGITS, "0"))
         made = {"many": F.coalesce(F.sum(many), F.lit(0)), "sum": F.sum(checksum), "last": F.max(whole)}
-        sums += [column.alias(f"{which}_{name}") for name, column in made.items()]
+        summed += [column.alias(f"{which}_{name}") for name, column in made.items()]
     return (
         times.withColumn("place", place)
         .withColumn("falls", falls)
@@ -173,7 +192,11 @@ def _by_file(times: DataFrame, kinds: Sequence[str]) -> DataFrame:
             F.max("beyond").alias("beyond"),
             (F.count_if(made_of.isNull() & ~load) > 0).alias("untimed"),
             F.coalesce(F.sum(F.when(load, F.col("change_many"))), F.lit(0)).alias("loaded"),
-            *sums,
+            F.max("wrong").alias("wrong"),
+            F.min("least").alias("first"),
+            F.max("most").alias("final"),
+            *(F.sum(kind).alias(kind) for kind in SPECIAL),
+            *summed,
         )
     )
 

@@ -78,8 +78,9 @@ class RulesApply:
         self._ends = RulesEnds(rules, self._exceptions, self.suspensions, later, window=window)
         self._writer = RulesWriter(target, rules, self._exceptions, self._log)
 
-    def apply(self, changes: ChangeTable) -> ApplyResult:
-        """Applies what the target has not yet of a change table.
+    def apply(self, changes: ChangeTable, look: incoming.Incoming | None = None) -> ApplyResult:
+        """Applies what the target has not yet of a change table. `look`: what `incoming.look` finds in it, if
+        that is known.
 
         Raises:
             ApplyError: a change that the rules stop at; those before it are applied.
@@ -90,7 +91,7 @@ class RulesApply:
         def work() -> ApplyResult:
             if held := self.suspensions.reason(changes.name):
                 return ApplyResult(suspended=held)
-            return self._apply(changes.name, changes.columns, self._cut(changes))
+            return self._apply(changes.name, changes.columns, self._cut(changes, look))
 
         try:
             return self._guarded(changes, work)
@@ -195,9 +196,9 @@ class RulesApply:
         done = ApplyResult() if batch.empty else self._writer.both(batch, layout)
         return self._ends.ended(name, done, ends, why)
 
-    def _cut(self, changes: ChangeTable) -> Cut:
+    def _cut(self, changes: ChangeTable, look: incoming.Incoming | None = None) -> Cut:
         looks = self._rules.on["data_error"] != "stop" and self._target.exists(changes.name)
-        return of_table(changes, self._rules, self._target.columns(changes.name) if looks else {})
+        return of_table(changes, self._rules, self._target.columns(changes.name) if looks else {}, look)
 
     def _preview(self, changes: ChangeTable) -> ApplyResult:
         if held := self.suspensions.reason(changes.name):

@@ -70,16 +70,21 @@ Cut = Callable[[int, int | None], RulesBatch]
 """Gives the changes with numbers above one, up to another (None: all there are)."""
 
 
-def of_table(changes: ChangeTable, rules: Rules, there: Mapping[str, str] | None = None) -> Cut:
-    """Changes of a change table that nobody has looked at.
+def of_table(
+    changes: ChangeTable,
+    rules: Rules,
+    there: Mapping[str, str] | None = None,
+    look: incoming.Incoming | None = None,
+) -> Cut:
+    """Changes of a change table.
 
     `there`: columns of the target that keep their type where it is not as wide as the changes', which then
-    may have values that it cannot hold.
+    may have values that it cannot hold. `look`: what a look at all changes finds, if that is known.
     """
 
     def cut(after: int, upto: int | None) -> RulesBatch:
         fresh = incoming.newer(changes, after, upto)
-        found = incoming.look(fresh)
+        found = look if look is not None and fresh is changes else incoming.look(fresh)
         if found.upto >= 0 and not found.relation.key and rules.mode != "archive":
             whole_rows.refuse_marks(changes.name, rules)
             whole_rows.refuse(changes.name, found.wrong)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..apply import effects, incoming
 from ..apply.apply_result import summed
 from ..apply.images import refused
+from ..apply.incoming import Incoming
 from ..apply.keylog.exceptions import Holds, Suspensions
 from ..apply.keylog.key_log import KeyLog
 from ..apply.keylog.outbox import recover
@@ -134,11 +135,12 @@ def run(
         if not archive:  # which keeps headers, too
             new = {n for n in good if reached[n] >= 0 and not numbers[n].end_at(reached[n])}
             found, good = vendor_reading.with_columns(found, good, new)
+        numbers = {n: numbers[n] for n in good}
         for name in reversed(list(found.apart)):  # those first that tell how others are to be read
             watched[name][2].figures()  # their bad rows stop the call before anything is written
-        mine = {n: numbers[n] for n in good}
-        progress = VendorProgress.of(root, app_id, passed, read.changes, mine, through.digests, reached)
-        good = {n: vendor_progress.followed(ct, mine[n], reached[n]) for n, ct in good.items()}
+        progress = VendorProgress.of(root, app_id, passed, read.changes, numbers, through.digests, reached)
+        good = {n: vendor_progress.followed(ct, numbers[n], reached[n]) for n, ct in good.items()}
+        looks = vendor_reading.known(numbers, {n: df for n, (_, df, _) in watched.items()}, good)
         late = progress.check(changes, skip_late=skip_late)
         if not dry_run:
             _begins(progress, names, found, good)
@@ -151,7 +153,7 @@ def run(
                 else RulesApply(place, ruling.rules, root=root, task=app_id, keylog=log, suspensions=held)
             )
             try:
-                applied.extend(_each(applier, place, held, good, ruling, dry_run=dry_run))
+                applied.extend(_each(applier, place, held, good, looks, ruling, dry_run=dry_run))
             finally:
                 _note(names, place, {} if dry_run else reached, found, applied)
             if not dry_run:
@@ -167,8 +169,12 @@ def run(
     if (bad := sum(t.bad for t in report.tables.values())) and not dry_run:
         convert.keep_aside(spark, side, root, replace(found, pending={}), report)
     unkeyed = [n for n, ct in good.items() if not (ct.key or archive)]
-    notes = [*files.notes, *vendor_notes.notes(found, unkeyed, late, report, changes)]
-    return {"tables": applied, "bad": bad, "rejects": report.rejects, "notes": notes}
+    return {
+        "tables": applied,
+        "bad": bad,
+        "rejects": report.rejects,
+        "notes": [*files.notes, *vendor_notes.notes(found, unkeyed, late, report, changes)],
+    }
 
 
 def _report(
@@ -190,20 +196,22 @@ def _each(
     place: Target,
     held: Holds,
     good: Mapping[str, ChangeTable],
+    looks: Mapping[str, Incoming],
     ruling: Ruling | None,
     *,
     dry_run: bool,
 ) -> Iterator[dict[str, Any]]:
-    """Applies the tables, one after the other; gives what was done."""
+    """Applies the tables, one after the other, those of `looks` without another look; gives what was done."""
     for table, ct in sorted(good.items()):
         if applier is not None:
             cut = ruling is not None and ruling.transactional and not dry_run
             parts = _cut(place, ct) if cut else [ct]
-            yield _under_rules(applier, place, table, parts, dry_run=dry_run)
+            look = None if cut else looks.get(table)
+            yield _under_rules(applier, place, table, parts, look, dry_run=dry_run)
         elif (why := held.reason(table)) is not None:
             yield {"table": table, "suspended": why}
         else:
-            yield _one(place, table, ct, dry_run=dry_run)
+            yield _one(place, table, ct, looks.get(table), dry_run=dry_run)
 
 
 def _refuse_types(changes: Mapping[str, ChangeTable]) -> None:
@@ -318,10 +326,16 @@ def _running(
 
 
 def _under_rules(
-    applier: RulesApply, target: Target, name: str, parts: Iterable[ChangeTable], *, dry_run: bool
+    applier: RulesApply,
+    target: Target,
+    name: str,
+    parts: Iterable[ChangeTable],
+    look: Incoming | None,
+    *,
+    dry_run: bool,
 ) -> dict[str, Any]:
     reached = incoming.reached(target, name)
-    done = summed(applier.preview(one) if dry_run else applier.apply(one) for one in parts)
+    done = summed(applier.preview(one) if dry_run else applier.apply(one, look) for one in parts)
     row = {"table": name, **done.counts, "progress": reached, "up to": max(done.upto, reached)}
     row |= {"actions": dict(done.actions), "conflicts": dict(done.conflicts), "flagged": done.flagged}
     if not dry_run:
@@ -329,12 +343,15 @@ def _under_rules(
     return row | {"suspended": done.suspended}
 
 
-def _one(target: Target, name: str, changes: ChangeTable, *, dry_run: bool) -> dict[str, Any]:
+def _one(
+    target: Target, name: str, changes: ChangeTable, look: Incoming | None, *, dry_run: bool
+) -> dict[str, Any]:
     if target.exists(name):
         effects.check_mode(target, name, changes.columns, Rules())
-    look = incoming.look(changes)
-    counted = {k: look.counts[k] for k in "IUDT"}
     reached = incoming.reached(target, name)
+    if look is None or dry_run or look.upto <= reached:  # nobody else would count the rows
+        look = incoming.look(changes)
+    counted = {k: look.counts[k] for k in "IUDT"}
     row = {"table": name, **counted, "progress": reached, "up to": look.upto}
     if dry_run:
         if incoming.is_new(target, look):

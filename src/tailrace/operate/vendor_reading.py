@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow.fs
 
 from ..apply import kept_columns, numbering, spelling
+from ..apply.incoming import Incoming
 from ..apply.late_changes import LateChanges
 from ..apply.numbering import Numbers
 from ..apply.table_names import TableNames, refuse_unnamed
@@ -21,7 +22,7 @@ from ..lake.parts import filesystem
 from ..model.change import ChangeTable
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def named(side: convert.Side, names: TableNames) -> convert.Side:
@@ -92,6 +93,18 @@ class WholeFiles:
             hint = "bring the whole files; `--on-bad reject` applies the rows that are there"
             raise FormatError("; ".join(found), where=self._side.path, hint=hint)
         return found
+
+
+def known(
+    numbers: Mapping[str, Numbers], rows: Mapping[str, DataFrame], now: Mapping[str, ChangeTable]
+) -> dict[str, Incoming]:
+    """What `incoming.look` would find, of the tables whose `rows` are still those `now` of which the numbers
+    tell: no mapping, no column of the target and no other numbers have made others of them."""
+    return {
+        n: found
+        for n, ct in now.items()
+        if ct.df is rows[n] and not numbers[n].unclear and (found := numbers[n].incoming) is not None
+    }
 
 
 def with_columns(
