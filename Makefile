@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 JARS := $(VENV)/.jars
-LANES ?= 2
+# One process more than cores: tests wait for servers, and for each other's Spark.
+LANES ?= 3
 EXAMPLES ?= 1
 
 CHECKS := check-style check-types check-layers check-examples check-pages check-package
@@ -25,12 +26,11 @@ demo: $(JARS) ## an embedded PostgreSQL, a baseline, 15 s of load, and the proof
 
 PYTEST := TAILRACE_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest --dist worksteal --durations=20 --durations-min=5
 
-test: $(JARS) ## run the tests, in LANES=2 processes; ARGS="-m unit" for those without JVM and server; EXAMPLES=20
+test: $(JARS) ## run the tests, in LANES=3 processes; ARGS="-m unit" for those without JVM and server; EXAMPLES=20
 	@$(PYTEST) -n $(LANES) -m "not slow" $(ARGS)
 
-# One process more: many slow tests wait for others.
 test-all: test ## the slow ones, too: long histories, kill -9, a cluster, Java from the wheel
-	@$(PYTEST) -n $$(( $(LANES) + 1 )) -m slow $(ARGS)
+	@$(PYTEST) -n $(LANES) -m slow $(ARGS)
 
 POSTGRES ?= 14 15 16 17
 

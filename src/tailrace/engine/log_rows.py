@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
@@ -109,6 +109,20 @@ class LoggedChanges:
     why: pa.StringArray | None = None
     texts: ChangeTexts | None = None
 
+    def slice(self, begin: int, end: int) -> LoggedChanges:
+        """Some that follow each other."""
+        some = slice(begin, end)
+        before, upto = (int(np.count_nonzero(self.moved[:n])) for n in (begin, end))
+        return LoggedChanges(
+            self.rows[some],
+            self.oper[some],
+            self.situation[some],
+            self.running[some],
+            self.moved[some],
+            self.old[before:upto],
+            None if self.why is None else self.why[some],
+        )
+
 
 def logged(
     batch: Batch,
@@ -122,13 +136,45 @@ def logged(
 ) -> pa.Table:
     """Some changes as rows of a key log written `now`; `flagged_count` counts all changes before them.
     `texts`: those of the whole batch (`ChangeTexts.of_changes`), when they are rendered already."""
+    lines = _lines(batch, header, rows)
+    if texts is not None:
+        lines = replace(lines, texts=texts.take(_numbers(batch, rows)))
+    return written(lines, batch.rules, header, schema, now, images=images)
+
+
+def logged_in_parts(
+    batch: Batch,
+    header: KeyLogHeader,
+    schema: pa.Schema,
+    rows: Places,
+    now: datetime,
+    texts: Iterable[ChangeTexts],
+) -> Iterator[pa.Table]:
+    """The same, a table for each part of the texts of the whole batch: as soon as it is rendered."""
+    lines, numbers, end = _lines(batch, header, rows), _numbers(batch, rows), 0
+    for part in texts:
+        begin, end = end, end + len(part.keys)
+        first, last = np.searchsorted(numbers, [begin, end]).tolist()
+        if first < last:
+            some = replace(lines.slice(first, last), texts=part.take(numbers[first:last] - begin))
+            yield written(some, batch.rules, header, schema, now, images=part.images is not None)
+
+
+def _numbers(batch: Batch, rows: Places) -> Places:
+    """Of rows that are changes the place among all changes."""
+    places: Places = (np.cumsum(batch.events.oper != BEFORE) - 1)[rows]
+    return places
+
+
+def _lines(batch: Batch, header: KeyLogHeader, rows: Places) -> LoggedChanges:
+    """Changes with their outcomes, yet without texts."""
     whole = len(rows) == batch.rows.num_rows
     oper = batch.events.oper[rows]
     old = np.where(oper == UPDATE, _old(batch, header)[rows], -1)
     changes = batch.changes
     running = np.zeros(len(batch.events), np.int64)
     running[changes] = np.cumsum(batch.flagged(changes))
-    lines = LoggedChanges(
+    return LoggedChanges(
         batch.rows if whole else batch.rows.take(pa.array(rows)),
         oper,
         batch.decided.situation[rows],
@@ -136,9 +182,7 @@ def logged(
         old >= 0,
         batch.rows.take(pa.array(old[old >= 0])),
         None if batch.why is None else batch.why.take(pa.array(rows)),
-        None if texts is None else texts.take((np.cumsum(batch.events.oper != BEFORE) - 1)[rows]),
     )
-    return written(lines, batch.rules, header, schema, now, images=images)
 
 
 def _old(batch: Batch, header: KeyLogHeader) -> Places:
@@ -275,8 +319,14 @@ def _images(rows: pa.Table, header: KeyLogHeader, oper: npt.NDArray[np.str_]) ->
     """Images of inserts and updates, and of deletes that say more than their key."""
     there = carried(rows, header.ordinals)
     rest = [i for i in range(len(header.fields)) if i not in _key(header)]
-    made = [_item(rows, header, i, None if there is None else there[:, i]) for i in range(len(header.fields))]
     more = np.full(len(oper), bool(rest)) if there is None else there[:, rest].any(axis=1)
     imaged = np.isin(oper, [INSERT, UPDATE]) | ((oper == DELETE) & more)
+    if not imaged.all():
+        rows, there = rows.filter(pa.array(imaged)), None if there is None else there[imaged]
+    if there is not None and there.all():
+        there = None
+    made = [_item(rows, header, i, None if there is None else there[:, i]) for i in range(len(header.fields))]
     texts = image(header.dest, made)
-    return texts if imaged.all() else pc.if_else(pa.array(imaged), texts, pa.scalar(None, pa.string()))
+    if imaged.all():
+        return texts
+    return pc.replace_with_mask(pa.nulls(len(oper), pa.string()), pa.array(imaged), texts)

@@ -7,7 +7,7 @@ each app id has a version that only grows, and a commit that would not move it f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
@@ -303,8 +303,14 @@ def retried(once: Callable[[], _T]) -> _T:
 
 def write_part(table: str, rows: pa.Table) -> list[AddedFile]:
     """Rows as one part of a table's folder, to be committed; no part when there are none."""
-    part = Part(table, rows.schema)
-    part.write(rows)
+    return write_pieces(table, rows.schema, [rows])
+
+
+def write_pieces(table: str, schema: pa.Schema, rows: Iterable[pa.Table]) -> list[AddedFile]:
+    """The same of rows that come piece by piece."""
+    part = Part(table, schema)
+    for piece in rows:
+        part.write(piece)
     added = part.close()
     return [added] if added else []
 

@@ -6,7 +6,7 @@ committed before the target; the part of the key log is handed to whoever commit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from ...engine.batch import Batch, Changes
 from ...engine.columns import LETTER, MASK, OPER, SEQ, carried, one, typed
 from ...engine.keys import Keys, Places
-from ...engine.log_rows import ChangeTexts, logged
+from ...engine.log_rows import ChangeTexts, logged, logged_in_parts
 from ...engine.null_keys import null_key
 from ...engine.rules import Rules
 from ...engine.source import RowsOf, Source, ordered
@@ -35,8 +35,8 @@ from .outcome import ApplyOutcome
 
 NONE_THERE: Places = np.zeros(1, np.int64)
 """What a table has for changes that look for no row (see `added_rows`)."""
-Rendered = Callable[[], "ChangeTexts | None"]
-"""Waits for the texts of all changes; None: which are needed is not known before they are decided."""
+Rendered = list[Future[ChangeTexts]]
+"""The texts of all changes, in parts; none: which are needed is not known before they are decided."""
 _CARRIED = PREFIX + "column_mask"
 _RENDERED = 1 << 16
 """So many rows are rendered at once."""
@@ -136,8 +136,14 @@ class BatchAuditor:
             return []
         rows = batch.changes
         rows = rows[batch.flagged(rows)] if log.mode == "errors" else rows
-        texts = self._texts()
-        made = logged(batch, log.header, log.schema, rows, _now(), images=log.images, texts=texts)
+        header, schema, now = log.header, log.schema, _now()
+        texts = (part.result() for part in self._texts)
+        if self._texts and len(rows) > log.handed:
+            return lake.write_pieces(
+                log.path, schema, logged_in_parts(batch, header, schema, rows, now, texts)
+            )
+        whole = ChangeTexts.joined(list(texts)) if self._texts else None
+        made = logged(batch, header, schema, rows, now, images=log.images, texts=whole)
         return made if len(rows) <= log.handed else lake.write_part(log.path, made)
 
     def note(self) -> tuple[str, int] | None:
@@ -164,10 +170,9 @@ def render(audit: Audit, rows: pa.Table, pool: Executor) -> Rendered:
     """Begins to render the texts of changes, which hang on nothing that is in the table: there is time for it
     while others look for their rows."""
     if (log := audit.keylog) is None or log.mode == "errors":
-        return lambda: None
+        return []
     parts = [rows.slice(begin, _RENDERED) for begin in range(0, max(rows.num_rows, 1), _RENDERED)]
-    coming = [pool.submit(ChangeTexts.of_changes, part, log.header, images=log.images) for part in parts]
-    return lambda: ChangeTexts.joined([part.result() for part in coming])
+    return [pool.submit(ChangeTexts.of_changes, part, log.header, images=log.images) for part in parts]
 
 
 def _now() -> datetime:
