@@ -84,7 +84,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) tools/check_python.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing pinned packages into $(VENV) (Spark is large: about a minute)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	@touch $@
 
 $(JARS): $(INSTALLED)
