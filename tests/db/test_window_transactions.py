@@ -39,7 +39,7 @@ def test_an_open_window_waits_for_commits_that_wait_for_a_standby(
         return found
 
     monkeypatch.setattr(slot, "next_transaction", then_it_commits)
-    with _no_standby(db), ThreadPoolExecutor(1) as pool:
+    with _no_standby(db, database), ThreadPoolExecutor(1) as pool:
         rows = pool.submit(lambda: (source.window(), baseline(source, Snapshot("", b""), "public.a"))[1])
         assert hangs.wait(20)
         time.sleep(0.3)
@@ -60,15 +60,34 @@ def test_the_newest_transaction_is_among_those_that_are_waited_for(
 
 
 @contextmanager
-def _no_standby(db: psycopg.Connection) -> Iterator[None]:
+def _no_standby(db: psycopg.Connection, database: str) -> Iterator[None]:
     """Commits that wait for a standby wait for ever."""
     db.execute("alter system set synchronous_standby_names = 'nobody'")
     db.execute("select pg_reload_conf()")
     try:
+        _taken_over(db, database)
         yield
     finally:
         db.execute("alter system reset synchronous_standby_names")
         db.execute("select pg_reload_conf()")
+
+
+def _taken_over(db: psycopg.Connection, database: str) -> None:
+    """Waits until the server does so, which takes settings over in its own time."""
+    enough = threading.Event()
+
+    def commits() -> None:
+        with psycopg.connect(database, autocommit=True) as session:
+            while not enough.is_set():
+                session.execute("select pg_logical_emit_message(true, 'test', '')")
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(commits)
+        try:
+            waits = _hanging(db)
+        finally:
+            enough.set()
+        db.execute("select pg_cancel_backend(%s)", [waits])
 
 
 def _inserts(database: str) -> None:

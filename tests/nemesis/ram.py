@@ -222,6 +222,7 @@ class RamLake:
             "admits",
             "append",
             "write_part",
+            "write_pieces",
             "retried",
             "hours",
             "file_name",

@@ -17,15 +17,17 @@ from pyspark.sql import Row
 from tailrace.apply.keylog.exceptions import EXCEPTIONS, Exceptions
 from tailrace.apply.keylog.key_log import SCHEMA
 from tailrace.apply.plan import Limits
-from tailrace.apply.targets import auditor
+from tailrace.apply.targets import rendering
 from tailrace.apply.targets.audit import Audit, Audited, LogPart, outcome_of, plain_audit
 from tailrace.apply.targets.delta.audit import AuditTask
 from tailrace.apply.targets.delta.local import TOO_LARGE
 from tailrace.apply.targets.delta.many import FAILED, ManyTask
+from tailrace.apply.targets.rendering import Rendering
 from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.engine.columns import AT, MASK, OPER, SEQ
-from tailrace.engine.log_rows import KeyLogHeader
+from tailrace.engine.log_rows import ChangeTexts, KeyLogHeader
 from tailrace.engine.rules import Rules
+from tailrace.engine.source import order
 from tailrace.lake import delta as lake
 from tailrace.model import mask, sequence
 from tailrace.model.types import schema_of
@@ -43,8 +45,9 @@ TIME = 2026010100000000
 
 @pytest.fixture(autouse=True)
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts are rendered in parts, as those of large batches are."""
-    monkeypatch.setattr(auditor, "_RENDERED", 3)
+    """Texts are rendered in parts and by threads, as those of large batches are."""
+    monkeypatch.setattr(rendering, "_ROWS", 3)
+    monkeypatch.setattr(rendering, "_BEGUN", 500)
 
 
 class Place:
@@ -113,6 +116,27 @@ def images(change: Change) -> list[dict[str, Any]]:
     return made
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shuffled", [True, False])
+@pytest.mark.parametrize("begun", [500, 1 << 30], ids=["while they come", "at the end"])
+def test_texts_are_those_of_the_changes_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, shuffled: bool, begun: int
+) -> None:
+    monkeypatch.setattr(rendering, "_BEGUN", begun)
+    task = Place(tmp_path, "strict", {}).task(200, 0)
+    rows = [row for change in history(random.randrange(10**9), 5, 40) for row in images(change)]
+    came = random.sample(rows, len(rows)) if shuffled else rows
+    batches = [pa.RecordBatch.from_pylist(came[n : n + 7], task.wanted) for n in range(0, len(came), 7)]
+    with Rendering(task.audit, threads) as texts:
+        whole = pa.Table.from_batches(list(texts.seen(batches)))
+        texts.finish(whole, order(whole.combine_chunks()))
+        found = ChangeTexts.joined([part.result() for part in texts.parts])
+    wanted = ChangeTexts.of_changes(pa.Table.from_pylist(rows, task.wanted), task.audit.header, images=True)
+    assert found.keys.equals(wanted.keys)
+    assert found.images is not None
+    assert found.images.equals(wanted.images)
+
+
 CASES = [
     ("strict", {}),
     ("upsert", {}),
@@ -150,7 +174,7 @@ def until_done(place: Applies, changes: Sequence[Change]) -> None:
 def test_any_history_ends_as_row_by_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, on: Mapping[str, str]
 ) -> None:
-    monkeypatch.setattr(auditor, "_RENDERED", 25)  # batches are of some hundred
+    monkeypatch.setattr(rendering, "_ROWS", 25)  # batches are of some hundred
     for round_ in range(rounds(2)):
         seed = random.randrange(10**6)
         changes = nulled(history(seed, 25, 10, truncate=bool(round_)))

@@ -6,7 +6,7 @@ committed before the target; the part of the key log is handed to whoever commit
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -21,7 +21,7 @@ from ...engine.keys import Keys, Places
 from ...engine.log_rows import ChangeTexts, logged, logged_in_parts
 from ...engine.null_keys import null_key
 from ...engine.rules import Rules
-from ...engine.source import RowsOf, Source, ordered
+from ...engine.source import RowsOf, Source, order
 from ...errors import ApplyError
 from ...lake import delta as lake
 from ...model import mask
@@ -32,21 +32,18 @@ from ..keylog.outbox import note_of
 from ..whole_rows import refuse
 from .audit import Audit, Audited
 from .outcome import ApplyOutcome
+from .rendering import Rendering
 
 NONE_THERE: Places = np.zeros(1, np.int64)
 """What a table has for changes that look for no row (see `added_rows`)."""
-Rendered = list[Future[ChangeTexts]]
-"""The texts of all changes, in parts; none: which are needed is not known before they are decided."""
 _CARRIED = PREFIX + "column_mask"
-_RENDERED = 1 << 16
-"""So many rows are rendered at once."""
 
 
 class BatchAuditor:
     """The auditor of one merge; decides anew when the merge has to begin again."""
 
-    def __init__(self, audit: Audit, upto: int, source: Source, texts: Rendered) -> None:
-        self._audit, self._most, self._texts = audit, upto, texts
+    def __init__(self, audit: Audit, upto: int, source: Source, texts: Sequence[Future[ChangeTexts]]) -> None:
+        self._audit, self._most, self._texts = audit, upto, texts  # see `Rendering.parts`
         self._keyed = bool(source.key) or audit.archives
         self._changes = Changes.of(source)
         if audit.plain and (seq := self._changes.first_bad) is not None:
@@ -166,15 +163,6 @@ class BatchAuditor:
         return Audited(outcome, self.upto, batch.counts, batch.odd, ends, self._part, why, self._logged)
 
 
-def render(audit: Audit, rows: pa.Table, pool: Executor) -> Rendered:
-    """Begins to render the texts of changes, which hang on nothing that is in the table: there is time for it
-    while others look for their rows."""
-    if (log := audit.keylog) is None or log.mode == "errors":
-        return []
-    parts = [rows.slice(begin, _RENDERED) for begin in range(0, max(rows.num_rows, 1), _RENDERED)]
-    return [pool.submit(ChangeTexts.of_changes, part, log.header, images=log.images) for part in parts]
-
-
 def _now() -> datetime:
     return datetime.now(timezone.utc)
 
@@ -185,10 +173,17 @@ def wanted(extra: pa.Schema, data: pa.Schema) -> pa.Schema:
     return pa.schema([*order_by, *extra, *data])
 
 
-def held(batches: Iterable[pa.RecordBatch], columns: pa.Schema, memory_bytes: int | None) -> pa.Table | None:
-    """A batch's rows in their order; None when they take more than a third of the memory."""
-    rows = gathered((typed(batch, columns) for batch in batches), columns, memory_bytes)
-    return None if rows is None else ordered(rows)
+def held(
+    batches: Iterable[pa.RecordBatch], columns: pa.Schema, memory_bytes: int | None, texts: Rendering
+) -> pa.Table | None:
+    """A batch's rows in their order, and their texts begun; None when they take more than a third of the
+    memory."""
+    rows = gathered(texts.seen(typed(batch, columns) for batch in batches), columns, memory_bytes)
+    if rows is None:
+        return None
+    rows = rows.combine_chunks()
+    texts.finish(rows, places := order(rows))
+    return rows if places is None else rows.take(pa.array(places)).combine_chunks()
 
 
 def gathered(

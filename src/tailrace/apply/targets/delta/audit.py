@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from ....config.lanes import lanes
+from ....config.machine import cores
 from ....engine.source import Source
 from ....lake import delta as lake
 from ....lake.failpoints import reach
@@ -20,9 +20,9 @@ from ...images import images
 from ...plan import TableBatch
 from ...tasks import TOO_LARGE, result
 from ..audit import Audit, Audited, merge_audited, row_of
-from ..auditor import NONE_THERE, BatchAuditor, added_rows, held, render, source_of, wanted
+from ..auditor import NONE_THERE, BatchAuditor, added_rows, held, source_of, wanted
 from ..outcome import ApplyOutcome
-from .files import SMALL
+from ..rendering import Rendering
 from .local import append, info
 from .rewrite import merge
 
@@ -57,34 +57,34 @@ class AuditTask:
     most: int | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = held(batches, self.wanted, self.memory_bytes)
-        if rows is None:
-            yield result(file=TOO_LARGE)
-            return
-        if (made := added_rows(rows, self.key, self.schema, self.audit)) is not None:
-            yield self._added(*made)
-            return
-        with lanes("key log", 1, worth=rows.nbytes >= SMALL) as pool:
-            texts = render(self.audit, rows, pool)
-            source = source_of(rows, self.key, self.schema, self.audit.rules)
-            auditor, words = BatchAuditor(self.audit, self.upto, source, texts), info(plan="task_local")
-            done = merge(
-                self.path, source, self.app_id, self.upto, self.memory_bytes, words, auditor,
-                follows=self.follows, table=self.table, most=self.most,
-            )  # fmt: skip
-        yield result(file=TOO_LARGE) if done is None else row_of(done, auditor.audited(done))
+        # A merge has threads of its own.
+        with Rendering(self.audit, cores() if self.audit.archives else 1) as texts:
+            rows = held(batches, self.wanted, self.memory_bytes, texts)
+            if rows is None:
+                yield result(file=TOO_LARGE)
+            elif (made := added_rows(rows, self.key, self.schema, self.audit)) is not None:
+                yield self._added(*made, texts)
+            else:
+                yield self._merged(rows, texts)
 
-    def _added(self, source: Source, rows: pa.Table) -> pa.RecordBatch:
+    def _merged(self, rows: pa.Table, texts: Rendering) -> pa.RecordBatch:
+        source = source_of(rows, self.key, self.schema, self.audit.rules)
+        auditor, words = BatchAuditor(self.audit, self.upto, source, texts.parts), info(plan="task_local")
+        done = merge(
+            self.path, source, self.app_id, self.upto, self.memory_bytes, words, auditor,
+            follows=self.follows, table=self.table, most=self.most,
+        )  # fmt: skip
+        return result(file=TOO_LARGE) if done is None else row_of(done, auditor.audited(done))
+
+    def _added(self, source: Source, rows: pa.Table, texts: Rendering) -> pa.RecordBatch:
         """Appends rows that changes add; nothing is looked up."""
         if lake.progress(self.path, self.app_id) >= self.upto:
             return row_of(ApplyOutcome(version=lake.version(self.path)), None)
-        with lanes("key log", worth=rows.nbytes >= SMALL) as pool:
-            texts = render(self.audit, source.rows, pool)
-            auditor = BatchAuditor(self.audit, self.upto, source, texts)
-            auditor.judge(NONE_THERE)
-            auditor.log(pool)
-            files = lake.write_part(self.path, rows)
-            auditor.finish()
+        auditor = BatchAuditor(self.audit, self.upto, source, texts.parts)
+        auditor.judge(NONE_THERE)
+        auditor.log(texts.pool)
+        files = lake.write_part(self.path, rows)
+        auditor.finish()
         reach("delta.local")
         words = info(plan="append")
         version = append(self.path, files, self.app_id, self.upto, self.follows, words)

@@ -26,8 +26,9 @@ from ...images import images
 from ...plan import TableBatch
 from ...tasks import TOO_LARGE, result
 from ..audit import LOST, Audit, Audited, merge_audited, outcome_of, row_of
-from ..auditor import BatchAuditor, added_rows, held, render, source_of, wanted
+from ..auditor import BatchAuditor, added_rows, held, source_of, wanted
 from ..outcome import ApplyOutcome
+from ..rendering import Rendering
 from ..task_batch import TaskBatch
 from .audited_merge import Merge, MergeOrder
 from .place import Place, session
@@ -59,17 +60,19 @@ class DatabaseAudit:
         relation, audit = self.order.relation, self.order.audit
         schema, key = schema_of(relation.columns), tuple(relation.key)
         columns = wanted(self.extra, schema)
-        rows = held(batches, columns, self.memory_bytes)
-        if rows is None or beyond(rows):  # values that are to be set aside take the long way, too
-            yield result(file=TOO_LARGE)
-            return
-        made = added_rows(rows, key, schema, audit)
-        yield self._result(*made or (source_of(rows, key, schema, audit.rules), None))
+        with Rendering(audit, cores()) as texts:
+            rows = held(batches, columns, self.memory_bytes, texts)
+            if rows is None or beyond(rows):  # values that are to be set aside take the long way, too
+                yield result(file=TOO_LARGE)
+                return
+            made = added_rows(rows, key, schema, audit)
+            source, added = made or (source_of(rows, key, schema, audit.rules), None)
+            yield self._result(source, added, texts)
 
-    def _result(self, source: Source, added: pa.Table | None) -> pa.RecordBatch:
+    def _result(self, source: Source, added: pa.Table | None, texts: Rendering) -> pa.RecordBatch:
         order = self.order
         with ThreadPoolExecutor(cores(), thread_name_prefix="audit") as pool:
-            auditor = BatchAuditor(order.audit, order.upto, source, render(order.audit, source.rows, pool))
+            auditor = BatchAuditor(order.audit, order.upto, source, texts.parts)
             with session(order.place, order.where) as on:
                 done = self._done(on, source, auditor, added, pool)
         return row_of(done, auditor.audited(done))
