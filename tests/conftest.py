@@ -33,7 +33,11 @@ LASTING = (
 )
 
 
-LONG = {"test_names_like_those_that_are_added", "test_outcomes_are_the_same_without_what_it_declares"}
+LONG = {
+    "test_files",
+    "test_names_like_those_that_are_added",
+    "test_outcomes_are_the_same_without_what_it_declares",
+}
 """Tests of the conformance kits, which know no marks, that are slow ones here."""
 KEEPS_CLASSES = "test_spark_starts_with_the_classes_that_were_kept"
 

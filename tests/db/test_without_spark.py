@@ -73,8 +73,8 @@ KINDS = {
     "mapped, transactional": f"apply: {{mode: strict, transactional: true}}\nkeylog: {{mode: all}}\n{MAPPED}",
     "transactional, postgresql": "target: '{url}'\napply: {{transactional: true}}\n",
 }
-QUICK = ("rules and key log", "postgresql")
-"""Those that newcomers run."""
+QUICK = ("rules and key log",)
+"""What newcomers run."""
 ALONE = [[one] for one in ROUNDS]
 FEWER = [ROUNDS[:2], ROUNDS[2:4], *ALONE[4:]]
 """The transactions of each batch."""

@@ -72,6 +72,7 @@ def test_a_column_that_no_json_line_has_is_null(spark: SparkSession, tmp_path: P
     ]
 
 
+@pytest.mark.slow
 def test_json_lines_without_the_mode_of_an_archive_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     archive = vendor_apply.ruling("archive", {}, None, None, "all")
     apply(spark, tmp_path, "qlik", lines((1, "I", {"id": "1", "v": "a"})), "jsonl", ruling=archive)

@@ -72,6 +72,7 @@ def keylog(spark: SparkSession, path: Path) -> list[str]:
     return [str(row) for row in literal(ct)]
 
 
+@pytest.mark.slow
 def test_a_key_log_in_two_folders_and_its_columns_in_a_loose_file(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -73,6 +73,7 @@ def test_fields_of_source_tables_say_types_and_a_note_says_what_they_do_not(spar
     assert [r[-1] for r in literal(changes)] == [(1, "a", "n", "1", "2", None)]
 
 
+@pytest.mark.slow
 def test_floating_point_comes_back_from_text(spark: SparkSession, tmp_path: Path) -> None:
     """ABL has decimals only; OpenEdge SQL has more types."""
     made = """select concat('2026010112000100', lpad(1, 19, '0')) header__change_seq, 'I' header__change_oper, 1 id,

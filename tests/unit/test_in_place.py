@@ -126,6 +126,7 @@ def test_a_null_key_is_an_error_of_its_table(tmp_path: Path) -> None:
     assert place.rows() == {1: "a"}
 
 
+@pytest.mark.slow
 def test_more_than_the_memory_holds_is_for_spark(tmp_path: Path) -> None:
     """Keys, or the values of the changes that one lane writes."""
     long = "x" * 3_000
