@@ -57,8 +57,8 @@ class AuditTask:
     most: int | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # A merge has threads of its own.
-        with Rendering(self.audit, cores() if self.audit.archives else 1) as texts:
+        # A merge has threads of its own. Of an archive's, one writes what the others have rendered.
+        with Rendering(self.audit, cores() + 1 if self.audit.archives else 1) as texts:
             rows = held(batches, self.wanted, self.memory_bytes, texts)
             if rows is None:
                 yield result(file=TOO_LARGE)
