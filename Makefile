@@ -45,7 +45,7 @@ chaos: $(JARS) ## schedules and rounds of chaos for MINUTES=10 from SEED=1; code
 	@$(BIN)/python -m tests.nemesis.chaos --minutes $(MINUTES) --seed $(SEED)
 
 check: $(INSTALLED) ## lint, format, types, layers, doctests, generated pages, links, packages, known vulnerabilities
-	@$(MAKE) --no-print-directory --output-sync --jobs $(LANES) $(CHECKS)
+	@$(MAKE) --no-print-directory $(addprefix --,$(filter output-sync,$(.FEATURES))) --jobs $(LANES) $(CHECKS)
 
 check-style:
 	$(BIN)/ruff check .
@@ -84,7 +84,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) tools/check_python.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing pinned packages into $(VENV) (Spark is large: about a minute)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
 $(JARS): $(INSTALLED)

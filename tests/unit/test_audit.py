@@ -22,12 +22,10 @@ from tailrace.apply.targets.audit import Audit, Audited, LogPart, outcome_of, pl
 from tailrace.apply.targets.delta.audit import AuditTask
 from tailrace.apply.targets.delta.local import TOO_LARGE
 from tailrace.apply.targets.delta.many import FAILED, ManyTask
-from tailrace.apply.targets.rendering import Rendering
 from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.engine.columns import AT, MASK, OPER, SEQ
-from tailrace.engine.log_rows import ChangeTexts, KeyLogHeader
+from tailrace.engine.log_rows import KeyLogHeader
 from tailrace.engine.rules import Rules
-from tailrace.engine.source import order
 from tailrace.lake import delta as lake
 from tailrace.model import mask, sequence
 from tailrace.model.types import schema_of
@@ -114,27 +112,6 @@ def images(change: Change) -> list[dict[str, Any]]:
         }
         made.append({**row, **{f.name: values.get(f.name) for f in COLUMNS}})
     return made
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("shuffled", [True, False])
-@pytest.mark.parametrize("begun", [500, 1 << 30], ids=["while they come", "at the end"])
-def test_texts_are_those_of_the_changes_in_their_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, shuffled: bool, begun: int
-) -> None:
-    monkeypatch.setattr(rendering, "_BEGUN", begun)
-    task = Place(tmp_path, "strict", {}).task(200, 0)
-    rows = [row for change in history(random.randrange(10**9), 5, 40) for row in images(change)]
-    came = random.sample(rows, len(rows)) if shuffled else rows
-    batches = [pa.RecordBatch.from_pylist(came[n : n + 7], task.wanted) for n in range(0, len(came), 7)]
-    with Rendering(task.audit, threads) as texts:
-        whole = pa.Table.from_batches(list(texts.seen(batches)))
-        texts.finish(whole, order(whole.combine_chunks()))
-        found = ChangeTexts.joined([part.result() for part in texts.parts])
-    wanted = ChangeTexts.of_changes(pa.Table.from_pylist(rows, task.wanted), task.audit.header, images=True)
-    assert found.keys.equals(wanted.keys)
-    assert found.images is not None
-    assert found.images.equals(wanted.images)
 
 
 CASES = [

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from ..errors import FormatError
-from ..formats.base import FILE, WHY
+from ..formats.base import FILE, FINER, WHY
 from ..model.change import BEFORE, ChangeTable
 from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS, WIDTH
 from .full_loads import FullLoad
@@ -43,8 +43,9 @@ class Numbers:
         load: the rows of a full load among them.
         files: the changes that there are, by file; passed: those with numbers up to the one asked for.
         most: the greatest number; made: the greatest of those that are made of both parts.
-        incoming: what a look at the same rows finds (`incoming.look`), unless some of them are wrong, or the
-            table has no key.
+        incoming: what a look at the same rows finds (`incoming.look`); None of a table without key, and where
+            some of them are wrong or lose a fraction: whoever counts those has to read them all, which a
+            merge that stops for want of memory does not.
     """
 
     rise: bool
@@ -135,6 +136,7 @@ def _by_time(changes: ChangeTable, upto: int, sums: Sequence[str]) -> DataFrame:
     if "timestamp" in changes.headers:
         begun = F.when(good & loaded, F.col(changes.header("timestamp")).cast("timestamp"))
     time, number = F.substring(seq, 1, TIME_DIGITS), _number(seq)
+    finer = F.coalesce(F.col(FINER), F.lit(False)) if FINER in changes.df.columns else F.lit(False)
     change = good & (oper != BEFORE)
     beyond = seq.rlike("^[0-9]+$") & (number.isNull() | (time.startswith("0") & (time != _NONE)))
     summed = [
@@ -154,7 +156,7 @@ def _by_time(changes: ChangeTable, upto: int, sums: Sequence[str]) -> DataFrame:
                 ((_made(seq) <= upto) & change).alias("made_passed"),
                 F.when(good & ~loaded & beyond, seq).alias("beyond"),
                 F.xxhash64(seq, oper).bitwiseAND(_HASH).alias("hash"),
-                (~good | number.isNull()).alias("wrong"),
+                (~good | number.isNull() | finer).alias("wrong"),
                 *(counts.alias(kind) for kind, counts in kinds(changes).items()))
         .groupBy("time", "file")
         .agg(F.min("number").alias("least"), F.max("number").alias("most"), F.max("begun").alias("begun"),
