@@ -95,11 +95,11 @@ def test_a_table_is_not_kept_after_an_error(path: str) -> None:
 
 def test_no_more_are_kept_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST", 2)
-    monkeypatch.setattr(module, "_kept", type(module._kept)())
+    monkeypatch.setattr(module, "_kept", module._Kept())
     for name in "abca":
         table_of(f"{tmp_path}/{name}", 1)
         assert rows(f"{tmp_path}/{name}")
-    assert list(module._kept) == [f"{tmp_path}/{n}" for n in "ca"]
+    assert module._kept.paths == [f"{tmp_path}/{n}" for n in "ca"]
 
 
 def test_side_by_side_each_sees_its_own_commits(path: str) -> None:
@@ -114,18 +114,18 @@ def test_side_by_side_each_sees_its_own_commits(path: str) -> None:
 
 def test_no_more_files_are_kept_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of `large`, a checkpoint names two actions more than files: those of the table itself."""
-    monkeypatch.setattr(module, "_kept", type(module._kept)())
+    monkeypatch.setattr(module, "_kept", module._Kept())
     small, large = f"{tmp_path}/small", f"{tmp_path}/large"
     for path, many in ((small, 1), (large, 4)):
         table_of(path, *range(many))
         DeltaTable(path).create_checkpoint()
     monkeypatch.setattr(module, "ACTIONS", 9)
     assert rows(small) and rows(large) == [0, 1, 2, 3]
-    assert list(module._kept) == [small, large]
+    assert module._kept.paths == [small, large]
     monkeypatch.setattr(module, "ACTIONS", 8)
     assert rows(small)
-    assert list(module._kept) == [small]
+    assert module._kept.paths == [small]
     assert rows(large) == [0, 1, 2, 3]
-    assert list(module._kept) == [large]
+    assert module._kept.paths == [large]
     monkeypatch.setattr(module, "ACTIONS", 5)
-    assert rows(large) == [0, 1, 2, 3] and not module._kept
+    assert rows(large) == [0, 1, 2, 3] and not module._kept.paths

@@ -4,11 +4,10 @@ that are known to have no row for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import repeat
 from operator import and_
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +16,7 @@ import pyarrow.dataset as ds
 from .filestats import LONGEST
 
 _ALL = pc.scalar(True)
+_NONE = pa.scalar(None)
 _CUT = pa.scalar(1000, pa.duration("us"))
 """Other writers cut times to milliseconds."""
 _MISREAD = rf"^.{{0,{LONGEST - 1}}}[\x{{10000}}-\x{{10FFFF}}]"
@@ -30,32 +30,24 @@ def known(schema: pa.Schema, files: pa.Table) -> list[ds.Expression]:
     Nothing is told of a column without least and greatest value. delta-rs itself says that such values are
     at least and at most NULL, and Arrow then finds none of them.
     """
-    columns = [list(_of(field, files)) for field in schema]
+    said, rows = dict(zip(files.column_names, files.columns, strict=True)), files["num_records"].to_pylist()
+    columns = [list(_of(field, said, rows)) for field in schema]
     each = zip(*columns, strict=True) if columns else repeat((), files.num_rows)
     return [reduce(and_, (one for one in told if one is not None), _ALL) for told in each]
 
 
-def _of(field: pa.Field, files: pa.Table) -> Iterator[ds.Expression | None]:
-    """What is known of one column in each file."""
-    column, none = pc.field(field.name), pa.nulls(files.num_rows)
-
-    def said(what: str) -> Any:
-        name = f"{what}.{field.name}"
-        return files[name] if name in files.column_names else none
-
-    if f"partition.{field.name}" in files.column_names:
-        for value in said("partition"):
+def _of(
+    field: pa.Field, said: Mapping[str, pa.ChunkedArray], rows: Sequence[int | None]
+) -> Iterator[ds.Expression | None]:
+    """What is known of one column in each file; `rows`: how many it has."""
+    column = pc.field(field.name)
+    if (values := said.get(f"partition.{field.name}")) is not None:
+        for value in values:
             yield column == value if value.is_valid else column.is_null()
         return
-    low, high = said("min"), said("max")
-    if pa.types.is_timestamp(field.type) and high is not none:
-        high = pc.add(high, _CUT)
-    if pa.types.is_string(field.type) and high is not none:
-        high = pc.if_else(pc.match_substring_regex(high, _MISREAD), None, high)
-    if pa.types.is_floating(field.type):  # they say nothing of NaN
-        low = high = none
-    nulls, rows = said("null_count").to_pylist(), files["num_records"].to_pylist()
-    for least, greatest, missing, many in zip(low, high, nulls, rows, strict=True):
+    counted = said.get(f"null_count.{field.name}")
+    nulls = repeat(None, len(rows)) if counted is None else counted.to_pylist()
+    for (least, greatest), missing, many in zip(_ends(field, said, len(rows)), nulls, rows, strict=True):
         if missing is not None and missing == many:
             yield column.is_null()
         elif least.is_valid and greatest.is_valid:
@@ -64,3 +56,17 @@ def _of(field: pa.Field, files: pa.Table) -> Iterator[ds.Expression | None]:
             yield and_(*ends if missing == 0 else (one | column.is_null() for one in ends))
         else:
             yield None
+
+
+def _ends(
+    field: pa.Field, said: Mapping[str, pa.ChunkedArray], files: int
+) -> Iterable[tuple[pa.Scalar, pa.Scalar]]:
+    """The least and the greatest value of one column in each file; NULL: not known."""
+    low, high = said.get(f"min.{field.name}"), said.get(f"max.{field.name}")
+    if low is None or high is None or pa.types.is_floating(field.type):  # of NaN they say nothing
+        return repeat((_NONE, _NONE), files)
+    if pa.types.is_timestamp(field.type):
+        high = pc.add(high, _CUT)
+    if pa.types.is_string(field.type):
+        high = pc.if_else(pc.match_substring_regex(high, _MISREAD), None, high)
+    return zip(low, high, strict=True)

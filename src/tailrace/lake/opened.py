@@ -50,8 +50,45 @@ class _Open:
         return self.read[2]
 
 
-_lock = threading.Lock()
-_kept: OrderedDict[str, _Open] = OrderedDict()
+class _Kept:
+    """Tables that are open and lent to nobody."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._actions = 0
+
+    @property
+    def paths(self) -> list[str]:
+        """Theirs, that of the table used last at the end."""
+        return list(self._open)
+
+    def get(self, path: str) -> _Open | None:
+        """A table, which stays here."""
+        with self._lock:
+            return self._open.get(path)
+
+    def take(self, path: str) -> _Open | None:
+        """A table, which is not here then."""
+        with self._lock:
+            return self._drop(path)
+
+    def give(self, path: str, one: _Open) -> None:
+        """Keeps a table; those that nobody has used for long make room for it."""
+        with self._lock:
+            self._drop(path)
+            self._open[path] = one
+            self._actions += one.actions
+            while len(self._open) > MOST or self._actions > ACTIONS:
+                self._drop(next(iter(self._open)))
+
+    def _drop(self, path: str) -> _Open | None:
+        if (one := self._open.pop(path, None)) is not None:
+            self._actions -= one.actions
+        return one
+
+
+_kept = _Kept()
 
 
 @contextmanager
@@ -73,9 +110,8 @@ def whole(path: str, columns: Sequence[str] | None = None) -> tuple[int, pa.Tabl
 
 def is_kept(path: str) -> bool:
     """Whether a table is open that is there still: a look for one file."""
-    with _lock:
-        one = _kept.get(path)
-        return one is not None and _commit(path, one.table) == one.commit
+    one = _kept.get(path)
+    return one is not None and _commit(path, one.table) == one.commit
 
 
 @contextmanager
@@ -84,11 +120,7 @@ def _lent(path: str) -> Iterator[_Open]:
     yield one  # after an error it is not kept
     if (commit := _commit(path, one.table)) is not None:
         one.commit, one.actions = commit, _actions(path)
-        with _lock:
-            _kept[path] = one
-            _kept.move_to_end(path)
-            while len(_kept) > MOST or sum(k.actions for k in _kept.values()) > ACTIONS:
-                _kept.popitem(last=False)
+        _kept.give(path, one)
 
 
 def reached(table: DeltaTable, app_id: str) -> int:
@@ -99,8 +131,7 @@ def reached(table: DeltaTable, app_id: str) -> int:
 
 def _taken(path: str) -> _Open | None:
     """A table that was kept, brought up to date; None: it was not, or is another one now."""
-    with _lock:
-        one = _kept.pop(path, None)
+    one = _kept.take(path)
     if one is None or _commit(path, one.table) != one.commit:
         return None
     try:

@@ -106,6 +106,11 @@ class ChangeFiles:
         """What is known of the changes of each file."""
         return {s.path: s for s in spans(self.delta, SEQ)} if self.delta else {}
 
+    @cached_property
+    def _dataset(self) -> ds.Dataset:
+        assert self.delta is not None  # noqa: S101 - who asks has looked
+        return lake.dataset(self.delta)
+
     def first(self, which: ds.Expression) -> tuple[str, str] | None:
         """`change_seq` and stream position of the first change for which something holds; None: there is
         none."""
@@ -146,8 +151,7 @@ class ChangeFiles:
         """The files that may have such rows, in order of their changes: rows need no sorting, as a rule."""
         if self.delta is None:
             return []
-        found = lake.dataset(self.delta).get_fragments(filter=which)
-        return sorted(found, key=self._first_of)
+        return sorted(self._dataset.get_fragments(filter=which), key=self._first_of)
 
     def rows(self, start: Point | None, end: Point | None, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows between two places, both included; files that have none of them are not read.
@@ -203,7 +207,7 @@ class ChangeFiles:
 
     def many(self, upto: Point) -> int:
         """How many rows there are up to a place."""
-        return 0 if self.delta is None else int(lake.dataset(self.delta).count_rows(filter=upto.upto()))
+        return 0 if self.delta is None else int(self._dataset.count_rows(filter=upto.upto()))
 
     def bad(self, start: Point | None, end: Point | None) -> pa.Table | None:
         """Rows that are no changes: tailrace keeps those apart."""
