@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from tailrace.apply.targets import rendering
+from tailrace.apply.targets import auditor, rendering
+from tailrace.apply.targets.auditor import source_of
+from tailrace.apply.targets.outcome import ApplyOutcome
 from tailrace.apply.targets.rendering import Rendering
+from tailrace.config.lanes import Here
 from tailrace.engine.log_rows import ChangeTexts
 from tailrace.engine.source import order
 
 from ..spark.rules_model import history
-from .test_audit import Place, images
+from .test_audit import KEY, Place, images
 
 pytestmark = pytest.mark.unit
 
@@ -43,3 +52,31 @@ def test_texts_are_those_of_the_changes_in_their_order(
     assert found.keys.equals(wanted.keys)
     assert found.images is not None
     assert found.images.equals(wanted.images)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_log_that_is_made_in_parts_has_the_rows_of_one_that_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    """One thread does all in the order in which it is given."""
+    monkeypatch.setattr(rendering, "_BEGUN", 500)
+    monkeypatch.setattr(auditor, "_now", lambda: datetime(2026, 1, 1, tzinfo=timezone.utc))
+    task = Place(tmp_path, "strict", {}).task(200, 0)
+    whole = pa.Table.from_pylist([r for c in history(3, 5, 40) for r in images(c)], task.wanted)
+
+    def made(texts: Sequence[Future[ChangeTexts]], pool: Executor) -> list[dict[str, Any]]:
+        one = auditor.BatchAuditor(
+            task.audit, 200, source_of(whole, KEY, task.schema, task.audit.rules), texts
+        )
+        one.judge(np.zeros(whole.num_rows, np.int64))
+        one.log(pool)
+        one.finish()
+        done = one.audited(ApplyOutcome())
+        assert done is not None and done.part is not None
+        return pq.read_table(f"{tmp_path}/keylog/{done.part.path}").to_pylist()
+
+    with Rendering(task.audit, threads) as texts:
+        list(texts.seen(whole.to_batches(max_chunksize=7)))
+        texts.finish(whole, None)
+        assert len(texts.parts) > 3
+        assert made(texts.parts, texts.pool) == made([], Here())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -143,21 +144,28 @@ def logged(
 
 
 def logged_in_parts(
+    pool: Executor,
     batch: Batch,
     header: KeyLogHeader,
     schema: pa.Schema,
     rows: Places,
     now: datetime,
-    texts: Iterable[ChangeTexts],
-) -> Iterator[pa.Table]:
-    """The same, a table for each part of the texts of the whole batch: as soon as it is rendered."""
-    lines, numbers, end = _lines(batch, header, rows), _numbers(batch, rows), 0
-    for part in texts:
-        begin, end = end, end + len(part.keys)
-        first, last = np.searchsorted(numbers, [begin, end]).tolist()
-        if first < last:
-            some = replace(lines.slice(first, last), texts=part.take(numbers[first:last] - begin))
-            yield written(some, batch.rules, header, schema, now, images=part.images is not None)
+    texts: Sequence[Future[ChangeTexts]],
+) -> list[Future[pa.Table]]:
+    """The same, a table for each part of the texts of the whole batch, as soon as it is rendered. Nothing in
+    the pool waits here for what it gets later."""
+    lines, numbers = pool.submit(_lines, batch, header, rows), pool.submit(_numbers, batch, rows)
+
+    def part(place: int) -> pa.Table:
+        begin, mine = sum(len(one.result().keys) for one in texts[:place]), texts[place].result()
+        first, last = np.searchsorted(numbers.result(), [begin, begin + len(mine.keys)]).tolist()
+        if first == last:
+            return schema.empty_table()
+        wanted = mine.take(numbers.result()[first:last] - begin)
+        some = replace(lines.result().slice(first, last), texts=wanted)
+        return written(some, batch.rules, header, schema, now, images=mine.images is not None)
+
+    return [pool.submit(part, place) for place in range(len(texts))]
 
 
 def _numbers(batch: Batch, rows: Places) -> Places:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...config.lanes import Here
 from ...engine.batch import Batch, Changes
 from ...engine.columns import LETTER, MASK, OPER, SEQ, carried, one, typed
 from ...engine.keys import Keys, Places
@@ -98,7 +99,7 @@ class BatchAuditor:
     def log(self, pool: Executor) -> None:
         """Begins to write the key log of what was decided, while the table is written."""
         assert self._batch is not None  # noqa: S101 - asked once decided
-        self._writing = pool.submit(self._log, self._batch)
+        self._writing = self._log(self._batch, pool)
 
     def finish(self) -> None:
         """Ends what was begun; called before the commit."""
@@ -128,20 +129,22 @@ class BatchAuditor:
                     hint="`tailrace inspect` shows the operations of the table",
                 )
 
-    def _log(self, batch: Batch) -> list[lake.AddedFile] | pa.Table:
+    def _log(self, batch: Batch, pool: Executor) -> Future[list[lake.AddedFile] | pa.Table]:
         if (log := self._audit.keylog) is None:
-            return []
+            return Here().submit(list)
         rows = batch.changes
         rows = rows[batch.flagged(rows)] if log.mode == "errors" else rows
-        header, schema, now = log.header, log.schema, _now()
-        texts = (part.result() for part in self._texts)
-        if self._texts and len(rows) > log.handed:
-            return lake.write_pieces(
-                log.path, schema, logged_in_parts(batch, header, schema, rows, now, texts)
-            )
-        whole = ChangeTexts.joined(list(texts)) if self._texts else None
-        made = logged(batch, header, schema, rows, now, images=log.images, texts=whole)
-        return made if len(rows) <= log.handed else lake.write_part(log.path, made)
+        header, schema, now, texts = log.header, log.schema, _now(), self._texts
+        if texts and len(rows) > log.handed:
+            parts = logged_in_parts(pool, batch, header, schema, rows, now, texts)
+            return pool.submit(lake.write_pieces, log.path, schema, (part.result() for part in parts))
+
+        def whole() -> list[lake.AddedFile] | pa.Table:
+            joined = ChangeTexts.joined([part.result() for part in texts]) if texts else None
+            made = logged(batch, header, schema, rows, now, images=log.images, texts=joined)
+            return made if len(rows) <= log.handed else lake.write_part(log.path, made)
+
+        return pool.submit(whole)
 
     def note(self) -> tuple[str, int] | None:
         """What a target without versions keeps of the part of the key log, and up to which change number
