@@ -63,6 +63,7 @@ def test_capture_is_killed_while_it_begins(tmp_path: Path, database: str, db: ps
     assert len({r["CHANGE_SEQ"] for r in rows}) == len(rows)
 
 
+@pytest.mark.slow
 def test_a_process_that_reads_a_baseline_is_killed(
     tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -276,7 +276,7 @@ def test_sources_of_one_target_start_no_jvm(
     assert rows() == want
 
 
-@pytest.mark.parametrize("kind", ["delta", "postgresql"])
+@pytest.mark.parametrize("kind", ["delta", pytest.param("postgresql", marks=pytest.mark.slow)])
 def test_a_table_that_is_suspended_before_its_first_waiting_change_is_behind(
     tmp_path: Path, database: str, db: psycopg.Connection, kind: str
 ) -> None:

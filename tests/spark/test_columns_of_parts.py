@@ -59,7 +59,7 @@ def test_an_old_file_that_comes_again_alone_takes_no_column_away(spark: SparkSes
     assert rows(tmp_path) == [{"id": "1", "v": "a", "note": None}, {"id": "2", "v": "b", "note": "n"}]
 
 
-@pytest.mark.parametrize("form", ["qlik", "tailrace"])
+@pytest.mark.parametrize("form", ["qlik", pytest.param("tailrace", marks=pytest.mark.slow)])
 def test_a_column_that_no_json_line_has_is_null(spark: SparkSession, tmp_path: Path, form: str) -> None:
     first = [(1, "I", {"id": "1", "v": "a", "more": "x"}), (2, "I", {"id": "2", "v": "b", "more": "y"})]
     apply(spark, tmp_path, form, lines(*first), "jsonl")

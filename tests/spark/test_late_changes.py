@@ -40,12 +40,9 @@ def rows(root: Path, table: str = "dbo.g") -> list[str]:
     return sorted(r["s"] for r in lake.read(f"{root}/lake/{table}").to_pylist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("ruling", "timed"),
-    [
-        pytest.param(None, True, id="plain"),
-        pytest.param(RULES, False, id="rules, without times", marks=pytest.mark.slow),
-    ],
+    ("ruling", "timed"), [(None, True), (RULES, False)], ids=["plain", "rules, without times"]
 )
 def test_a_file_that_comes_late_stops_it(
     spark: SparkSession, tmp_path: Path, ruling: Any, timed: bool
@@ -290,7 +287,13 @@ def test_where_numbers_begin_anew_times_tell(spark: SparkSession, tmp_path: Path
     assert rows(tmp_path) == ["50", "70", "80"]
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["after it was applied", "before anything was applied"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(True, id="after it was applied", marks=pytest.mark.slow),
+        pytest.param(False, id="before anything was applied"),
+    ],
+)
 def test_a_file_that_is_delivered_again_is_read_once(
     spark: SparkSession, tmp_path: Path, before: bool
 ) -> None:

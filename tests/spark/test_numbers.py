@@ -34,7 +34,9 @@ def test_whether_numbers_rise_with_their_times(spark: SparkSession, sequences: l
     assert found.rise == rise
 
 
-@pytest.mark.parametrize("key", [["id"], []], ids=["a key", "no key"])
+@pytest.mark.parametrize(
+    "key", [pytest.param(["id"], id="a key"), pytest.param([], id="no key", marks=pytest.mark.slow)]
+)
 def test_one_look_finds_what_another_one_would(spark: SparkSession, key: list[str]) -> None:
     """Of a table whose rows are all as they should be; of others it does not say."""
     time, later = "2026110208150050", "2026110208150060"

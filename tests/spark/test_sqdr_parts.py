@@ -55,6 +55,7 @@ def rows(root: Path) -> dict[str, list[tuple[str, str]]]:
     return {n.replace("~40~", "@"): sorted((str(r["ID"]), r["V"]) for r in found(root, n)) for n in names}
 
 
+@pytest.mark.slow
 def test_deletes_go_to_the_target_that_has_the_rows(spark: SparkSession, tmp_path: Path) -> None:
     apply(spark, tmp_path, [insert("31", 1, 1, "a"), insert("31", 2, 2, "b")])
     apply(spark, tmp_path, [delete("31", 3, 1)])

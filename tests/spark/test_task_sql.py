@@ -31,6 +31,7 @@ def home(folder: Path, name: str) -> tailrace.OpenTask:
     return tailrace.open(made.file)
 
 
+@pytest.mark.slow
 def test_tables_and_questions(spark: SparkSession, tmp_path: Path) -> None:
     task = home(tmp_path / "it's", "nut")
     said = (

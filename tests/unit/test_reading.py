@@ -37,6 +37,7 @@ def test_a_version_in_folders_of_any_name(tmp_path: Path) -> None:
     assert dataset(DeltaTable(table)).count_rows() == 8
 
 
+@pytest.mark.slow
 def test_a_process_ends_in_the_middle_of_a_read(tmp_path: Path) -> None:
     table = str(tmp_path / "t")
     for n in range(16):
