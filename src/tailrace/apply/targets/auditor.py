@@ -36,7 +36,7 @@ from .outcome import ApplyOutcome
 from .rendering import Rendering
 
 NONE_THERE: Places = np.zeros(1, np.int64)
-"""What a table has for changes that look for no row (see `added_rows`)."""
+"""What a table has for changes that look for no row (see `only_adds`)."""
 _CARRIED = PREFIX + "column_mask"
 
 
@@ -202,11 +202,9 @@ def gathered(
     return pa.Table.from_batches(found, columns)
 
 
-def added_rows(
-    rows: pa.Table, key: tuple[str, ...], schema: pa.Schema, audit: Audit
-) -> tuple[Source, pa.Table] | None:
-    """The changes of a batch that looks for no row of the table, and the rows that it adds: an archive's, and
-    inserts of a table without key; None: it looks for some."""
+def only_adds(rows: pa.Table, key: tuple[str, ...], schema: pa.Schema, audit: Audit) -> Source | None:
+    """The changes of a batch that looks for no row of the table: an archive's, and inserts of a table without
+    key; None: it looks for some."""
     if audit.archives:
         rows = rows.set_column(rows.schema.names.index(OPER), OPER, rows[LETTER])
         if (place := rows.schema.get_field_index(_CARRIED)) >= 0:
@@ -214,9 +212,13 @@ def added_rows(
     elif key or pc.any(pc.not_equal(rows[OPER], INSERT)).as_py():
         return None
     keys, none = Keys([pa.nulls(rows.num_rows, pa.int8())]), np.zeros(rows.num_rows, np.bool_)
-    source = Source(rows, (), schema, False, keys, keys.last, none)
-    kept = pc.is_in(rows[OPER], value_set=pa.array([INSERT, UPDATE, DELETE]))
-    return source, rows.select(schema.names).filter(kept)
+    return Source(rows, (), schema, False, keys, keys.last, none)
+
+
+def added_rows(source: Source) -> pa.Table:
+    """The rows that such changes add."""
+    kept = pc.is_in(source.rows[OPER], value_set=pa.array([INSERT, UPDATE, DELETE]))
+    return source.rows.select(source.schema.names).filter(kept)
 
 
 def _moved(rows: pa.Table, audit: Audit) -> pa.Array:

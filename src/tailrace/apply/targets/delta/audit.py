@@ -20,7 +20,7 @@ from ...images import images
 from ...plan import TableBatch
 from ...tasks import TOO_LARGE, result
 from ..audit import Audit, Audited, merge_audited, row_of
-from ..auditor import NONE_THERE, BatchAuditor, added_rows, held, source_of, wanted
+from ..auditor import NONE_THERE, BatchAuditor, added_rows, held, only_adds, source_of, wanted
 from ..outcome import ApplyOutcome
 from ..rendering import Rendering
 from .local import append, info
@@ -62,8 +62,8 @@ class AuditTask:
             rows = held(batches, self.wanted, self.memory_bytes, texts)
             if rows is None:
                 yield result(file=TOO_LARGE)
-            elif (made := added_rows(rows, self.key, self.schema, self.audit)) is not None:
-                yield self._added(*made, texts)
+            elif (source := only_adds(rows, self.key, self.schema, self.audit)) is not None:
+                yield self._added(source, texts)
             else:
                 yield self._merged(rows, texts)
 
@@ -76,14 +76,14 @@ class AuditTask:
         )  # fmt: skip
         return result(file=TOO_LARGE) if done is None else row_of(done, auditor.audited(done))
 
-    def _added(self, source: Source, rows: pa.Table, texts: Rendering) -> pa.RecordBatch:
+    def _added(self, source: Source, texts: Rendering) -> pa.RecordBatch:
         """Appends rows that changes add; nothing is looked up."""
         if lake.progress(self.path, self.app_id) >= self.upto:
             return row_of(ApplyOutcome(version=lake.version(self.path)), None)
         auditor = BatchAuditor(self.audit, self.upto, source, texts.parts)
         auditor.judge(NONE_THERE)
         auditor.log(texts.pool)
-        files = lake.write_part(self.path, rows)
+        files = lake.write_part(self.path, rows := added_rows(source))
         auditor.finish()
         reach("delta.local")
         words = info(plan="append")

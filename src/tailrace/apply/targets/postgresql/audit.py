@@ -26,7 +26,7 @@ from ...images import images
 from ...plan import TableBatch
 from ...tasks import TOO_LARGE, result
 from ..audit import LOST, Audit, Audited, merge_audited, outcome_of, row_of
-from ..auditor import BatchAuditor, added_rows, held, source_of, wanted
+from ..auditor import BatchAuditor, added_rows, held, only_adds, source_of, wanted
 from ..outcome import ApplyOutcome
 from ..rendering import Rendering
 from ..task_batch import TaskBatch
@@ -65,9 +65,9 @@ class DatabaseAudit:
             if rows is None or beyond(rows):  # values that are to be set aside take the long way, too
                 yield result(file=TOO_LARGE)
                 return
-            made = added_rows(rows, key, schema, audit)
-            source, added = made or (source_of(rows, key, schema, audit.rules), None)
-            yield self._result(source, added, texts)
+            adds = only_adds(rows, key, schema, audit)
+            source = adds or source_of(rows, key, schema, audit.rules)
+            yield self._result(source, adds and added_rows(adds), texts)
 
     def _result(self, source: Source, added: pa.Table | None, texts: Rendering) -> pa.RecordBatch:
         order = self.order
