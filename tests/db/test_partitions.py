@@ -304,6 +304,7 @@ def test_a_group_with_automatic_baselines_reads_them(
     assert shop.equal("s.p") and shop.state("s.p") == ("stopped", None)
 
 
+@pytest.mark.slow
 def test_it_is_noticed_while_capture_runs(
     tmp_path: Path, database: str, db: psycopg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -36,6 +36,7 @@ def rows(root: Path) -> list[dict[str, Any]]:
     return lake.read(f"{root}/lake/s.t").sort_by("id").to_pylist()  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 def test_another_spelling_of_a_column_is_no_other_column(spark: SparkSession, tmp_path: Path) -> None:
     head, seq = "header__change_seq,header__change_oper,", "2026110208150050000000000000000000"
     apply(spark, tmp_path, "qlik", f"{head}id,Note\n{seq}1,I,1,a\n{seq}2,I,2,b\n", "csv")

@@ -270,6 +270,7 @@ def test_layout_b_base64_and_made_metadata(spark: SparkSession, tmp_path: Path) 
         assert len(base64.b64decode(file.read().splitlines()[1].split(",")[6])) == 28
 
 
+@pytest.mark.slow
 def test_tables_without_columns_are_left_out(spark: SparkSession, tmp_path: Path) -> None:
     item = change_table(spark, [Image(2, "I", {"id": 1})], columns={"id": "int"})
     bare = [Image(1, "I", {}), Image(3, "U", {}), Image(4, "D", {})]

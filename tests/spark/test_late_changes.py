@@ -139,6 +139,7 @@ def move(root: Path, name: str, to: str | None = None) -> None:
     (folder / f"{name}.csv").rename(folder / f"{to}.csv" if to else root / f"{name}.csv")
 
 
+@pytest.mark.slow
 def test_a_late_change_is_told_when_files_were_moved_away(spark: SparkSession, tmp_path: Path) -> None:
     """As many changes and more are gone, so a count alone tells nothing."""
     more = LAST.replace("3,I,3,3", "5,I,5,5")
@@ -261,6 +262,7 @@ def test_what_an_older_version_noted_is_compared_by_count(spark: SparkSession, t
         apply(spark, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_stop_is_no_late_change(spark: SparkSession, tmp_path: Path) -> None:
     stops = vendor_apply.ruling("strict", {"insert_exists": "stop"}, None, None, "all")
     again = LATE.replace(",2,2", ",1,2")
@@ -359,6 +361,7 @@ def test_great_numbers_come_late_as_others_do(spark: SparkSession, tmp_path: Pat
     assert rows(tmp_path) == ["1", "2"]
 
 
+@pytest.mark.slow
 def test_numbers_that_do_not_go_with_times_are_refused_where_times_tell(
     spark: SparkSession, tmp_path: Path
 ) -> None:

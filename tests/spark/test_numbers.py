@@ -58,7 +58,10 @@ def test_one_look_finds_what_another_one_would(spark: SparkSession, key: list[st
         assert numbering.look(table.with_df(table.df.selectExpr("*", odd))).incoming is None
 
 
-@pytest.mark.parametrize("ruled", [{}, {"ruling": RULES}], ids=["plain", "rules"])
+@pytest.mark.parametrize(
+    "ruled",
+    [pytest.param({}, id="plain"), pytest.param({"ruling": RULES}, id="rules", marks=pytest.mark.slow)],
+)
 def test_a_first_call_reads_headers_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ruled: dict[str, Any]
 ) -> None:

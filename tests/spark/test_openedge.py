@@ -362,6 +362,7 @@ def test_policy_dumps_are_written_and_name_what_is_read(spark, tmp_path):
         FORMAT.load(spark, str(tmp_path / "all"), OpenEdgeOptions())
 
 
+@pytest.mark.slow
 def test_sequences_of_any_form_are_written_by_rank(spark):
     ct = change_table(spark, [Image(1, "I", {"id": 1}), Image(2, "B", {"id": 1}), Image(2, "U", {"id": 1})])
     odd = ct.with_df(ct.df.withColumn(HEX, F.concat(F.lit("LSN:"), F.substring(HEX, -3, 3))))

@@ -123,7 +123,7 @@ def test_the_catalogs_table_is_that_of_the_last_run(spark: SparkSession, tmp_pat
     assert (location(spark, target), spark.table(target).count()) == (history.path, 2)
 
 
-@pytest.mark.parametrize("other", ["managed", "external", "parquet"])
+@pytest.mark.parametrize("other", ["managed", pytest.param("external", marks=pytest.mark.slow), "parquet"])
 def test_a_table_of_others_is_left_alone(
     spark: SparkSession, tmp_path: Path, target: str, other: str
 ) -> None:

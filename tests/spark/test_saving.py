@@ -84,6 +84,7 @@ def test_a_table_that_fails_ends_the_others(spark: SparkSession, tmp_path: Path)
     assert ended(started)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_all(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = tmp_path / "started"
 

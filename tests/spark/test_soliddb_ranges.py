@@ -197,6 +197,7 @@ def test_what_is_left_to_spark(spark: SparkSession, tmp_path: Path, monkeypatch:
     assert ranged("mixed", random.Random(5).sample(log, len(log))) is None  # ranges overlap
 
 
+@pytest.mark.slow
 def test_rules_mean_the_same(spark: SparkSession) -> None:
     chance = random.Random(6)
     log = [spoiled(chance, one) if one["DATA"] else one for _ in range(8) for one in a_log(chance, 40)]

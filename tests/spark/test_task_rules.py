@@ -176,6 +176,7 @@ def test_a_crash_before_the_key_log_suspends_no_table(
     assert [n for n, *_ in task.logged("s.t")] == [1, 2]
 
 
+@pytest.mark.slow
 def test_what_a_crash_kept_from_the_record_is_recorded_with_the_versions_that_have_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

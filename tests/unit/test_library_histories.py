@@ -117,7 +117,10 @@ def held(rows: list[Row], names: list[str]) -> Rows:
     return frozenset(tuple((n, row.get(n)) for n in names) for row in rows)
 
 
-@pytest.mark.parametrize("seed", [394162888, *(random.randrange(10**9) for _ in range(rounds(1)))])
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(394162888, marks=pytest.mark.slow), *(random.randrange(10**9) for _ in range(rounds(1)))],
+)
 def test_answers_over_changes_of_layout(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     source = Source(dice)
