@@ -99,7 +99,7 @@ def test_no_more_are_kept_than_allowed(tmp_path: Path, monkeypatch: pytest.Monke
     for name in "abca":
         table_of(f"{tmp_path}/{name}", 1)
         assert rows(f"{tmp_path}/{name}")
-    assert module._kept.paths == [f"{tmp_path}/{n}" for n in "ca"]
+    assert list(module._kept._open) == [f"{tmp_path}/{n}" for n in "ca"]
 
 
 def test_side_by_side_each_sees_its_own_commits(path: str) -> None:
@@ -121,11 +121,11 @@ def test_no_more_files_are_kept_than_allowed(tmp_path: Path, monkeypatch: pytest
         DeltaTable(path).create_checkpoint()
     monkeypatch.setattr(module, "ACTIONS", 9)
     assert rows(small) and rows(large) == [0, 1, 2, 3]
-    assert module._kept.paths == [small, large]
+    assert list(module._kept._open) == [small, large]
     monkeypatch.setattr(module, "ACTIONS", 8)
     assert rows(small)
-    assert module._kept.paths == [small]
+    assert list(module._kept._open) == [small]
     assert rows(large) == [0, 1, 2, 3]
-    assert module._kept.paths == [large]
+    assert list(module._kept._open) == [large]
     monkeypatch.setattr(module, "ACTIONS", 5)
-    assert rows(large) == [0, 1, 2, 3] and not module._kept.paths
+    assert rows(large) == [0, 1, 2, 3] and not module._kept._open

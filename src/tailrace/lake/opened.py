@@ -51,17 +51,12 @@ class _Open:
 
 
 class _Kept:
-    """Tables that are open and lent to nobody."""
+    """Tables that are open and lent to nobody, the one used last at the end."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Open] = OrderedDict()
         self._actions = 0
-
-    @property
-    def paths(self) -> list[str]:
-        """Theirs, that of the table used last at the end."""
-        return list(self._open)
 
     def get(self, path: str) -> _Open | None:
         """A table, which stays here."""
