@@ -225,7 +225,7 @@ def batch(spark: SparkSession, case: Case, number: int, path: str) -> tuple[Chan
 def against_merge(spark: SparkSession, case: Case, folder: Path) -> tuple[Side, Side]:
     """The sides of this bench: ours, theirs."""
     mine = str(folder / "by-tailrace")
-    limit = TargetSettings(local_limit=case.limit).one_task(alone=True)
+    limit = TargetSettings(local_limit=case.limit).one_task
     ours = by_tailrace(spark, mine, limit) if case.given else picked(mine, limit)
     return ours, by_hand(spark, str(folder / "by-hand"))
 

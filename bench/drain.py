@@ -11,17 +11,17 @@ import json
 import sys
 import time
 
-from tailrace.config.late_session import is_started
 from tailrace.config.task import load
+from tailrace.execution import has_started
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.runtime.session import late_session
+from tailrace.runtime.session import background_session
 
 
 def main(file: str, what: str) -> None:
     """Drains one task, and again whenever asked."""
     began = time.perf_counter()
     task = load(file)
-    spark = late_session("bench", task.spark)
+    spark = background_session("bench", task.spark).as_session
     pipeline = Pipeline(task, spark)
     start = time.perf_counter() - began
     while True:
@@ -34,7 +34,7 @@ def main(file: str, what: str) -> None:
         start = 0.0
         if not sys.stdin.readline():
             break
-    if is_started(spark):
+    if has_started(spark):
         spark.stop()
 
 

@@ -104,7 +104,7 @@ def following(spark: SparkSession, target: Target, root: str, rules: Rules, log:
 def in_place(root: str, mode: str, log: str) -> Side:
     """What the pipeline does on one machine: a task reads the change table itself."""
     none: Any = None  # no session
-    target = DeltaTarget(none, root, app_id="bench", local_limit_bytes=TargetSettings().one_task(alone=True))
+    target = DeltaTarget(none, root, app_id="bench", local_limit_bytes=TargetSettings().one_task)
     keylog = KeyLog(f"{root}-log", app_id="bench", run_id="1", mode=log)
     rules = RulesApply(target, Rules.of(mode), root=root, task="t", keylog=keylog)
     after = -1

@@ -12,9 +12,9 @@ import pytest
 from tailrace.apply.targets.postgresql import place
 from tailrace.apply.targets.postgresql.snapshot_sink import PostgresLanding
 from tailrace.capture.process import Capture
-from tailrace.config.late_session import LateSession
 from tailrace.config.task import Task, load
 from tailrace.errors import TargetLostError
+from tailrace.execution import BackgroundSession
 from tailrace.lake import json_files
 from tailrace.model.change import Relation
 from tailrace.operate.checks import before_run, check
@@ -61,7 +61,7 @@ def test_a_target_that_comes_back_gets_its_changes(
         Capture(task, once=True).run()
         db.execute("insert into t values (1); insert into u values (1)")
         Capture(task, once=True).run()
-        made = Pipeline(task, LateSession(never).as_session, stop=stop)  # type: ignore[arg-type]
+        made = Pipeline(task, BackgroundSession(never).as_session, stop=stop)  # type: ignore[arg-type]
 
         def told() -> dict[str, Any]:
             return json_files.read(task.run_path, "pipeline") or {}
@@ -129,12 +129,12 @@ def test_a_target_that_only_baselines_have_reached_is_waited_for(
         before_run(task, never)
         db.execute("insert into t values (2)")
         Capture(task, once=True).run()
-        made = Pipeline(task, LateSession(never).as_session, stop=stop)  # type: ignore[arg-type]
+        made = Pipeline(task, BackgroundSession(never).as_session, stop=stop)  # type: ignore[arg-type]
         with meanwhile(made.run, stop=stop):
             for state, then in (("reconnecting", server.start), ("running", stop.set)):
                 wait_for(lambda: (json_files.read(task.run_path, "pipeline") or {}).get("state") == state, 30)  # noqa: B023
                 then()
-        Pipeline(task, LateSession(never).as_session).drain()  # type: ignore[arg-type]
+        Pipeline(task, BackgroundSession(never).as_session).drain()  # type: ignore[arg-type]
         with psycopg.connect(server.tcp_url()) as target:
             assert target.execute("select id from copies.t order by 1").fetchall() == [(1,), (2,)]
 
@@ -149,7 +149,7 @@ def test_a_target_that_was_never_there_is_an_error(
     db.execute("insert into t values (1)")
     Capture(task, once=True).run()
     with pytest.raises(TargetLostError, match="the target does not answer") as caught:
-        Pipeline(task, LateSession(never).as_session).run()  # type: ignore[arg-type]
+        Pipeline(task, BackgroundSession(never).as_session).run()  # type: ignore[arg-type]
     assert "`target.database`" in str(caught.value.hint)
 
 
@@ -167,7 +167,7 @@ def test_a_target_that_goes_away_after_the_first_baseline_is_waited_for(
     db.execute("create table t (id int primary key); insert into t values (1)")
     with own_server() as server:
         task, stop = shop(tmp_path, database, server.tcp_url()), threading.Event()
-        made = Pipeline(task, LateSession(never).as_session, stop=stop)  # type: ignore[arg-type]
+        made = Pipeline(task, BackgroundSession(never).as_session, stop=stop)  # type: ignore[arg-type]
 
         def told(state: str) -> bool:
             return (json_files.read(task.run_path, "pipeline") or {}).get("state") == state
@@ -207,7 +207,7 @@ def test_a_target_that_goes_away_during_the_first_baseline_is_waited_for(
             return done
 
         monkeypatch.setattr(PostgresLanding, "begin", begin_and_stop)
-        pipeline = Pipeline(task, LateSession(never).as_session, stop=stop)  # type: ignore[arg-type]
+        pipeline = Pipeline(task, BackgroundSession(never).as_session, stop=stop)  # type: ignore[arg-type]
         with meanwhile(Capture(task, stop=stop).run, stop=stop), meanwhile(pipeline.run, stop=stop):
             wait_for(lambda: [t.state for t in status(task).tables] == ["target unreachable"], 30)
             db.execute("insert into t values (2)")
@@ -228,7 +228,7 @@ def test_what_a_target_has_outlives_its_crash(
     with own_server(settings={"synchronous_commit": "off", "wal_writer_delay": "10s"}) as server:
         task = shop(tmp_path, database, server.tcp_url())
         Capture(task, once=True).run()
-        made = Pipeline(task, LateSession(never).as_session)  # type: ignore[arg-type]
+        made = Pipeline(task, BackgroundSession(never).as_session)  # type: ignore[arg-type]
         for number in (1, 2, 3):
             db.execute("insert into t values (%s)", (number,))
             Capture(task, once=True).run()

@@ -13,9 +13,9 @@ import psycopg
 import pytest
 
 from tailrace.capture.process import Capture
-from tailrace.config.late_session import LateSession
 from tailrace.config.task import Task, load
 from tailrace.errors import SourceError
+from tailrace.execution import BackgroundSession
 from tailrace.operate import checks, ordering
 from tailrace.operate.dropping import drop
 from tailrace.runtime.pipeline import Pipeline
@@ -159,7 +159,7 @@ def test_the_least_rights_are_enough(
     lake.give(f"grant temporary on database {lake.role} to {lake.role}")
     assert found(task) == []
     stop = threading.Event()
-    pipeline = Pipeline(task, LateSession(never).as_session, stop=stop)  # type: ignore[arg-type]
+    pipeline = Pipeline(task, BackgroundSession(never).as_session, stop=stop)  # type: ignore[arg-type]
     with meanwhile(Capture(task, stop=stop).run, stop=stop), meanwhile(pipeline.run, stop=stop):
 
         def becomes(query: str, *rows: tuple[Any, ...]) -> None:

@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 import tailrace
 from tailrace.capture import initial_load
 from tailrace.capture.process import Capture
-from tailrace.config.late_session import LateSession
 from tailrace.config.task import load
+from tailrace.execution import BackgroundSession
 from tailrace.lake import delta as lake
 from tailrace.model import mask
 from tailrace.operate.status import status
@@ -118,7 +118,7 @@ def test_a_pipeline_on_one_machine_starts_no_jvm(
         for changes in batch:
             db.execute(changes)
         Capture(task, once=True).run()
-        Pipeline(task, LateSession(never).as_session).drain()  # type: ignore[arg-type]
+        Pipeline(task, BackgroundSession(never).as_session).drain()  # type: ignore[arg-type]
         if "archive" in kind and batch != batches[-1]:  # which gives what is archived another layout
             for table in ("s.t", "s.other", "s.log"):
                 to = task.table(table).target or table
@@ -175,7 +175,7 @@ def test_changes_of_an_open_window_start_no_jvm(
     monkeypatch.undo()
     db.execute("update s.t set n = 0 where id < 100")
     Capture(task, once=True).run()
-    Pipeline(task, LateSession(never).as_session).drain()  # type: ignore[arg-type]
+    Pipeline(task, BackgroundSession(never).as_session).drain()  # type: ignore[arg-type]
     found = setup.validate_task(file, task, (), timeout_s=60, samples=3)
     assert [(t.table, t.equal) for t in found.tables] == [("s.other", True), ("s.t", True)]
     if kind != "delta":
@@ -202,7 +202,7 @@ def test_each_transaction_is_a_commit_of_the_target(
     ):
         db.execute(one)
     Capture(task, once=True).run()
-    Pipeline(task, LateSession(never).as_session).drain()  # type: ignore[arg-type]
+    Pipeline(task, BackgroundSession(never).as_session).drain()  # type: ignore[arg-type]
     path = task.target_path("public.t")
     states = [
         sorted((r["id"], r["v"]) for r in DeltaTable(path, version=n).to_pyarrow_table().to_pylist())
@@ -251,7 +251,7 @@ def test_sources_of_one_target_start_no_jvm(
     def go(changes: str) -> None:
         db.execute(changes)
         Capture(task, once=True).run()
-        Pipeline(task, LateSession(never).as_session).drain()  # type: ignore[arg-type]
+        Pipeline(task, BackgroundSession(never).as_session).drain()  # type: ignore[arg-type]
 
     go("select 1")
     assert rows() == [("eu", 1, "a"), ("eu", 2, "b"), ("us", 1, "x"), ("us", 3, "y")]
@@ -289,7 +289,7 @@ def test_a_table_that_is_suspended_before_its_first_waiting_change_is_behind(
 
     def go() -> None:
         Capture(task, once=True).run()
-        Pipeline(task, LateSession(never).as_session).drain()  # type: ignore[arg-type]
+        Pipeline(task, BackgroundSession(never).as_session).drain()  # type: ignore[arg-type]
 
     def behind() -> list[tuple[str, int]]:
         return [(one.table, one.behind) for one in status(task).tables]
@@ -324,7 +324,7 @@ def test_rows_from_before_the_first_mark_are_living(
     for change in ("select 1", "insert into t values (3, 'c')"):
         db.execute(change)
         Capture(task, once=True).run()
-        Pipeline(task, LateSession(never).as_session).drain()  # type: ignore[arg-type]
+        Pipeline(task, BackgroundSession(never).as_session).drain()  # type: ignore[arg-type]
     found = tailrace.open(file).table("public.t").current().rows()
     assert sorted((r["id"], r["v"]) for r in found) == [(1, "a"), (2, "b"), (3, "c")]
     (done,) = setup.validate_task(file, task, (), timeout_s=60, samples=3).tables

@@ -224,11 +224,11 @@ def test_a_session_that_starts_late_starts_before_types_are_parsed() -> None:
     """`validate` has none before: in a process of its own, a parser without session would fail."""
     words = (
         "from tailrace.apply.mapping.expressions import empty_of\n"
-        "from tailrace.config.late_session import LateSession\n"
+        "from tailrace.execution import BackgroundSession\n"
         "from tailrace.model.change import Column, Relation\n"
         "def started(): raise SystemExit('started')\n"
         "relation = Relation(1, 's', 't', 'd', (Column('id', 1, 'int4', 'int4', 'int', key=True),))\n"
-        "empty_of(LateSession(started).as_session, relation)\n"
+        "empty_of(BackgroundSession(started).as_session, relation)\n"
     )
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=False)
     assert done.stderr.strip().endswith("started"), done.stderr

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tailrace.config.late_session import LateSession, is_started, seconds_to_start
+from tailrace.config.spread import cluster, spread
 
 from tailrace.apply import applier as applier_module
 from tailrace.apply.cadence import Cadence
 from tailrace.apply.targets.delta import distributed
 from tailrace.config import late_session
-from tailrace.config.late_session import LateSession, is_started, seconds_to_start
-from tailrace.config.spread import cluster, spread
 from tailrace.runtime import session as sessions
 
 from .apply_world import World

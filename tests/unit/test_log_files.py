@@ -81,7 +81,7 @@ def test_a_large_batch_is_shared_by_threads_of_this_process(
     files, read = LogFiles(path, -1).batch(-1, 1 << 30), running.records
     monkeypatch.setattr(running, "SPLIT_BYTES", sum(f.size for f in files) - 1)
     monkeypatch.setattr(running, "side_by_side", lambda _: 3)
-    monkeypatch.setattr("tailrace.config.lanes.cores", lambda: 3)
+    monkeypatch.setattr("tailrace.execution.driver.cores", lambda: 3)
     monkeypatch.setattr(
         running, "records", lambda *of: (met.add(threading.current_thread().name), read(*of))[1]
     )

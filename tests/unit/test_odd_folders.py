@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from tailrace.apply.mapped_snapshots import StagedRows
 from tailrace.apply.mapping.projection import Projection
 from tailrace.apply.targets.delta.reshape import parts
-from tailrace.config.late_session import LateSession
+from tailrace.execution import BackgroundSession
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.operate import rows
@@ -73,7 +73,7 @@ def test_files_elsewhere_keep_their_addresses() -> None:
 
 def test_a_target_gets_another_layout(target: str) -> None:
     after = ITEM.with_columns([ID, replace(NAME, name="title")])
-    made = parts(LateSession(refused), target, DeltaTable(target), ITEM, after)
+    made = parts(BackgroundSession(refused), target, DeltaTable(target), ITEM, after)
     fs, place = lake.filesystem(target)
     with fs.open_input_file(f"{place}/{made[0].path}") as file:
         assert pq.read_table(file).to_pylist() == [{"id": 1, "title": "nut"}]

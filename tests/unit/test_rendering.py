@@ -18,9 +18,9 @@ from tailrace.apply.targets import auditor, rendering
 from tailrace.apply.targets.auditor import source_of
 from tailrace.apply.targets.outcome import ApplyOutcome
 from tailrace.apply.targets.rendering import Rendering
-from tailrace.config.lanes import Here
 from tailrace.engine.log_rows import ChangeTexts
 from tailrace.engine.source import order
+from tailrace.execution import InlineExecutor
 
 from ..spark.rules_model import history
 from .test_audit import KEY, Place, images
@@ -79,4 +79,4 @@ def test_a_log_that_is_made_in_parts_has_the_rows_of_one_that_is_not(
         list(texts.seen(whole.to_batches(max_chunksize=7)))
         texts.finish(whole, None)
         assert len(texts.parts) > 3
-        assert made(texts.parts, texts.pool) == made([], Here())
+        assert made(texts.parts, texts.pool) == made([], InlineExecutor())

@@ -16,8 +16,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..config.late_session import seconds_to_start
 from ..errors import BaselineNeededError, OvertakenError, TailraceError
+from ..execution import seconds_waited
 from ..lake import delta as lake
 from ..state import totals
 from ..state.ledger import APPLIED_APP, AppliedTable, Stored
@@ -116,13 +116,13 @@ class Applier:
             changes = sum(b.rows or 1 for b in front) + len(waiting)
             if cadence and not cadence.due(changes, sum(b.size for b in front)):
                 return []
-            # That Spark starts costs once: later batches need not be rarer for it.
-            began = time.monotonic() - seconds_to_start(self._tables.spark)
+            # Waiting for Spark's start costs once: later batches need not be rarer for it.
+            began = time.monotonic() - seconds_waited(self._tables.spark)
             self._slices.done, self._slices.failed = [], set()
             self._until_logged(stop)
             self._gate.end()
             if cadence:
-                cadence.went(time.monotonic() - began - seconds_to_start(self._tables.spark))
+                cadence.went(time.monotonic() - began - seconds_waited(self._tables.spark))
             return self._slices.done
 
     def _until_logged(self, stop: threading.Event | None) -> None:

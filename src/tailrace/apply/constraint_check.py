@@ -18,6 +18,7 @@ import pyarrow as pa
 from ..engine.columns import OPER, SEQ, SILENT, WHY
 from ..engine.rules import ENDING, Rules
 from ..errors import ApplyError, ConcurrentCommitError
+from ..execution import over_rows
 from ..model.change import BEFORE, PREFIX, TRUNCATE, UPDATE, ChangeTable, Relation
 from ..model.types import arrow_type, schema_of
 from ..store.tables import widens
@@ -29,7 +30,6 @@ from .plan import TableBatch
 from .rules_batch import RulesBatch
 from .shards import ShardTask, sharded, small
 from .targets.base import Target
-from .tasks import mapped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -154,7 +154,7 @@ class ConstraintCheck:
         links, memory = bool(found.counts.get("key_changes")), self.target.capabilities.memory_bytes
         shards = sharded(rows, layout.key, found.counts, links=links, memory=memory)
         kinds = ", ".join(f"r{i} {c.type}" for i, c in enumerate(layout.columns))
-        return mapped(shards, task, f"seq string, {kinds}").toDF(SEQ, *[c.name for c in layout.columns])
+        return over_rows(shards, task, f"seq string, {kinds}").toDF(SEQ, *[c.name for c in layout.columns])
 
     def _rows(self, batch: RulesBatch) -> DataFrame:
         """The target's rows under the keys of the updates, old and new, as they were before the batch."""

@@ -34,11 +34,11 @@ from ..engine.linked import linked
 from ..engine.null_keys import null_key
 from ..engine.rules import Rules
 from ..engine.shard import Shard
+from ..execution import over_rows
 from ..model.change import BEFORE, UPDATE, Relation
 from ..model.types import arrow_type, schema_of
 from .images import col
 from .plan import UNKNOWN
-from .tasks import mapped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -131,7 +131,7 @@ class ShardTask:
         """What it gives of all shards of rows, see `sharded`."""
         kinds = self._kinds
         shards = sharded(rows, self._names, counts, links=links, memory=memory)
-        made = mapped(shards, self, ", ".join(f"r{i} {kind}" for i, kind in enumerate(kinds.values())))
+        made = over_rows(shards, self, ", ".join(f"r{i} {kind}" for i, kind in enumerate(kinds.values())))
         return made.toDF(*kinds)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -206,7 +206,7 @@ def _links(rows: DataFrame) -> DataFrame:
     both = rows.where(col(OPER).isin(BEFORE, UPDATE)).groupBy(SEQ)
     old, new = (F.max(F.when(col(OPER) == oper, col(_AT))).alias(oper) for oper in (BEFORE, UPDATE))
     pairs = both.agg(old, new).where(col(BEFORE) != col(UPDATE)).select(BEFORE, UPDATE)
-    return mapped(pairs.coalesce(1), _link, "key bigint, least bigint")
+    return over_rows(pairs.coalesce(1), _link, "key bigint, least bigint")
 
 
 def _link(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

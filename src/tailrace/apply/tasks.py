@@ -1,23 +1,22 @@
-"""Functions that run in Spark's tasks, on Arrow batches.
+"""Functions that run in tasks, on Arrow batches, and the rows of results that they give.
 
-Classes that are given to `mapInArrow` are pickled by reference, hold paths and names only, and run in
-executor processes that have no session.
+Classes of tasks are pickled by reference, hold paths and names only, and run in executor processes that have
+no session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..config.spread import Work, spread
-from ..lake import guards
+from ..execution import Job, Work, map_tasks, over_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _NUMBERS = ("inserted", "updated", "deleted", "missing", "version", "took_us")
 _TEXTS = ("file", "message", "table")
@@ -35,42 +34,36 @@ def result(**values: Any) -> pa.RecordBatch:
     return pa.record_batch([*numbers, *texts, logged], [*_NUMBERS, *_TEXTS, "logged"])
 
 
-@dataclass(frozen=True)
-class _Named:
-    """Gives a task's batches their column names; on the way they have plain ones, because `mapInArrow` looks
-    columns up by name and stumbles over dots and back quotes."""
-
-    task: Work
-    names: tuple[str, ...]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return self.task(b.rename_columns(list(self.names)) for b in batches)
-
-
-def mapped(df: DataFrame, task: Work, schema: str) -> DataFrame:
-    """What a task makes of every partition, rows of `schema`."""
-    plain = df.toDF(*[f"c{i}" for i in range(len(df.columns))])
-    return plain.mapInArrow(guards.handed_on(_Named(task, tuple(df.columns))), schema)
+BASELINE = Job("baseline", "baseline")
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Rows that are read in parts, each by the task that needs them: `read` gives the batches of one of
-    `names`. Threads of this process work on them; no JVM is needed."""
+    """Rows that are read in parts, each by the task that needs them; no JVM is needed.
+
+    Attributes:
+        names: names of the parts.
+        read: gives the batches of one of them; picklable.
+        session: whose tasks may read them; job: the step, as `map_tasks` takes them.
+    """
 
     names: tuple[str, ...]
     read: Callable[[str], Iterable[pa.RecordBatch]]
-
-    def __call__(self, task: Work, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What a task makes of the parts of these numbers."""
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                yield from task(self.read(self.names[number]))
+    session: SparkSession | None = None
+    job: Job = BASELINE
 
 
 def run(rows: DataFrame | Parts, task: Work, shape: str = RESULT) -> list[Mapping[str, Any]]:
     """Runs a task on every partition, or part; gives one row of results each (`shape`: as Spark declares
     them)."""
     if isinstance(rows, Parts):
-        return spread(partial(rows, task), len(rows.names), shape)
-    return [row.asDict() for row in mapped(rows, task, shape).collect()]
+        one = partial(_of_part, task, rows.read)
+        found = map_tasks(one, rows.names, session=rows.session, job=rows.job)
+        return [row for each in found for row in each]
+    return [row.asDict() for row in over_rows(rows, task, shape).collect()]
+
+
+def _of_part(
+    task: Work, read: Callable[[str], Iterable[pa.RecordBatch]], name: str
+) -> list[Mapping[str, Any]]:
+    return [row for batch in task(read(name)) for row in batch.to_pylist()]

@@ -35,7 +35,7 @@ def check(
     def spark() -> SparkSession:
         if not as_json:
             err.print("starting Spark to analyse the expressions in `tables`")
-        return session(f"tailrace check {wanted.name}", conf=wanted.spark)
+        return session(f"tailrace check {wanted.name}", conf=wanted.spark.session_conf)
 
     found = findings_of(wanted, spark)
     if as_json:

@@ -43,7 +43,9 @@ def export_log(
             steps.now(doing)
             done = export_sys_log(*paths, kind=files, options=given)
     else:
-        with started("tailrace export-log", why, doing, quiet=as_json, conf=wanted.spark) as spark:
+        with started(
+            "tailrace export-log", why, doing, quiet=as_json, conf=wanted.spark.session_conf
+        ) as spark:
             done = export_sys_log(*paths, spark=spark, kind=files, options=given)
     if as_json:
         print_json(vars(done))

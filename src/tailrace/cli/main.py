@@ -182,7 +182,7 @@ def pipeline(
     from ..operate.status import status as status_of
     from ..runtime.metrics import served
     from ..runtime.pipeline import Pipeline
-    from ..runtime.session import late_session
+    from ..runtime.session import background_session
     from ..state import live
 
     stop = threading.Event()
@@ -190,7 +190,9 @@ def pipeline(
     wanted = load(task)
     live.refuse(wanted.run_path, "pipeline")  # before anything is started
     with served(wanted, metrics, "pipeline") as watched:
-        work = Pipeline(wanted, late_session(f"tailrace {wanted.name}", wanted.spark), stop=stop)
+        spark = background_session(f"tailrace {wanted.name}", wanted.spark)
+        spark.begin()
+        work = Pipeline(wanted, spark.as_session, stop=stop)
         watched.counted = work.counted
         began()
         work.drain() if once else work.run()

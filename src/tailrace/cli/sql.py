@@ -78,7 +78,7 @@ def _session(opened: OpenTask, *, wanted: bool) -> Iterator[SparkSession | None]
 
     with bar(err) as steps:
         steps.now("starting Spark: --spark")
-        made = session(f"tailrace sql {opened.name}", conf=opened.task.spark)
+        made = session(f"tailrace sql {opened.name}", conf=opened.task.spark.session_conf)
     yield made
 
 

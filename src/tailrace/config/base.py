@@ -140,6 +140,7 @@ TargetUrl = Annotated[str, BeforeValidator(_text), AfterValidator(_address), Aft
 Folder = Annotated[str, BeforeValidator(_text), AfterValidator(_folder)]
 LakeType = Annotated[str, BeforeValidator(_text), AfterValidator(_lake_type)]
 Level = Annotated[int, Field(ge=0, le=3)]
+SparkName = Annotated[str, Field(pattern=r"^spark\.")]
 ConfText = Annotated[
     str, BeforeValidator(_conf_text), WithJsonSchema({"type": ["string", "number", "boolean"]})
 ]

@@ -8,6 +8,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
+DRIVER_LIMIT = 1_000
+"""Steps with fewer changes run in the driver: the default of `spark.driver_limit`."""
+
 
 def cores() -> int:
     """Number of cores that this process may use."""

@@ -7,13 +7,14 @@ writes come from it.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ..model.patterns import fits
-from .base import Folder, Pattern, Settings, TargetUrl, Text, Url, arguments_expanded
-from .machine import cores
+from .base import ConfText, Folder, Pattern, Settings, SparkName, TargetUrl, Text, Url, arguments_expanded
+from .machine import DRIVER_LIMIT, cores
 from .quantities import FOREVER, Bytes, HowLong, Seconds, SomeBytes, SomeSeconds
 from .table_settings import RuleSettings, patterns_of
 
@@ -87,9 +88,9 @@ class TargetSettings(Settings):
     """PostgreSQL to PostgreSQL: what an enum becomes: `text`; text with a `check` of its labels; a `type` of
     its name. Labels that are added at the source are added."""
     local_limit: Bytes | None = None
-    """Batches that write up to so many bytes of a Delta target's files anew are merged by one task, others by
-    several; on a cluster, only targets up to this size are. By default `rewrite_limit` on one machine, where
-    several tasks gain nothing, and 1GiB on a cluster."""
+    """A batch that several tasks cannot merge by shards (it has rules, a key log, or incomplete images) is
+    merged by one task if it rewrites at most this many bytes of a Delta target's files. By default
+    `rewrite_limit`."""
     rewrite_limit: Bytes = 4 << 30
     """Batches write the files that they touch anew up to this size. Batches that touch more mark rows in
     deletion vectors instead, unless they have a change for at least one row in twenty. It does not concern
@@ -114,15 +115,14 @@ class TargetSettings(Settings):
             raise ValueError("not_null, defaults and enums are for a target that is a PostgreSQL database")
         return self
 
-    def one_task(self, *, alone: bool) -> int:
-        """`local_limit`, or its default; `alone`: no other machine works on the task.
+    @property
+    def one_task(self) -> int:
+        """`local_limit`, or its default.
 
-        >>> TargetSettings().one_task(alone=True) == TargetSettings().rewrite_limit
+        >>> TargetSettings().one_task == TargetSettings().rewrite_limit
         True
         """
-        if self.local_limit is not None:
-            return self.local_limit
-        return self.rewrite_limit if alone else 1 << 30
+        return self.rewrite_limit if self.local_limit is None else self.local_limit
 
 
 class CaptureSettings(Settings):
@@ -233,6 +233,44 @@ class ValidationSettings(Settings):
     local_limit: Bytes = 256 << 20
     """Tables up to this size (bytes of the files of both sides) are compared by the command's own process;
     larger ones by Spark's tasks, with the same functions. 0: always by Spark."""
+
+
+class SparkSettings(Settings):
+    """The Spark session of the task (docs/spark.md)."""
+
+    start: Literal["at_once", "when_needed"] = "at_once"
+    """When the session starts: with the process, in the background; or `when_needed`, for hosts without
+    memory for a JVM: then threads of the driver run the tasks, and a session starts only for what needs
+    Spark's SQL."""
+    driver_limit: int = Field(default=DRIVER_LIMIT, ge=0)
+    """Steps with fewer changes run on threads of the driver: a Spark job would take longer."""
+    event_log: Folder | None = None
+    """A folder for Spark's event logs, which Spark's history server shows; none are kept by default."""
+    conf: dict[SparkName, ConfText] = Field(default={})
+    """Settings of Spark itself, which override tailrace's own: `spark.driver.memory: 4g`, `spark.master`.
+    They may also be written directly into this section."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _into_conf(cls, raw: Any) -> Any:
+        """Settings of Spark that are written directly into the section."""
+        if not isinstance(raw, dict):
+            return raw
+        own = {key: value for key, value in raw.items() if not str(key).startswith("spark.")}
+        direct = {key: value for key, value in raw.items() if key not in own}
+        return {**own, "conf": {**(own.get("conf") or {}), **direct}} if direct else own
+
+    @property
+    def session_conf(self) -> dict[str, str]:
+        """The settings of Spark that a session gets.
+
+        >>> SparkSettings(event_log="/logs").session_conf["spark.eventLog.dir"]
+        'file:///logs'
+        """
+        if self.event_log is None:
+            return dict(self.conf)
+        log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": Path(self.event_log).as_uri()}
+        return {**log, **self.conf}
 
 
 class MaintenanceSettings(Settings):

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from ..errors import ConfigError
 from ..lake.file_names import file_name
 from . import logs, state_version, yaml_lines
-from .base import ColumnName, ConfText, Folder, LakeType, Level, Name, Pattern, Settings, Text, plain
+from .base import ColumnName, Folder, LakeType, Level, Name, Pattern, Settings, Text, plain
 from .groups import GroupSettings, group_of
 from .policies import Policy, policy_of
 from .settings import (
@@ -24,6 +24,7 @@ from .settings import (
     MaintenanceSettings,
     RetentionSettings,
     SourceSettings,
+    SparkSettings,
     StoreSettings,
     TargetSettings,
     ValidationSettings,
@@ -73,8 +74,7 @@ class Task(Settings):
     columns with less. 3: before and after images; 2: after images; 1: which columns changed; 0: that
     something changed. Tables (columns) below 2 are tracked and not applied. A column keeps its level
     when the source renames it. Takes effect at the next start."""
-    spark: dict[str, ConfText] = Field(default={})
-    """Spark settings that override tailrace's own, e.g. `spark.driver.memory: 4g`; `spark.master` too."""
+    spark: SparkSettings = Field(default_factory=SparkSettings)
 
     @model_validator(mode="before")
     @classmethod

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..config.lanes import lanes
 from ..errors import FormatError
+from ..execution import thread_pool
 from ..model.change import BEFORE, DELETE, INSERT, PREFIX, TRUNCATE, UPDATE
 from .columns import MaskBits, codes
 from .equal_values import differs
@@ -252,7 +252,7 @@ def neighbours(column: pa.ChunkedArray, compare: Callable[[pa.Array, pa.Array], 
             found[end - len(chunk)] = compare(chunks[k - 1][-1:], chunk[:1])[0]
         found[end - len(chunk) + 1 : end] = compare(chunk[:-1], chunk[1:])
 
-    with lanes("compare", worth=len(column) > SMALL and len(chunks) > 1) as pool:
+    with thread_pool("compare", worth=len(column) > SMALL and len(chunks) > 1) as pool:
         list(pool.map(compared, range(len(chunks))))
     return found
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ..config.lanes import lanes
 from ..errors import ConfigError
+from ..execution import thread_pool
 from .change_arrays import SMALL, Bools, ChangeArrays, Ints
 from .columns import one
 from .commits import TIME
@@ -72,7 +72,7 @@ def history_parts(
     `tracked`: the columns, none of the key, whose change begins a version; `unknown_is_null`: a value that is
     not known is NULL, for those who keep no more than the values.
     """
-    with lanes("history", worth=len(changes) > SMALL) as pool:
+    with thread_pool("history", worth=len(changes) > SMALL) as pool:
         parts = Lines.parts(changes, base, pool)
         found = list(pool.map(lambda lines: _Versions.of(lines, committed), parts))
 

@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from ..config.lanes import lanes
 from ..errors import ConfigError
+from ..execution import thread_pool
 from .change_arrays import SMALL, Bools, ChangeArrays, I, Ints, U
 from .commits import (
     CHANGE_TYPE,
@@ -92,7 +92,7 @@ def net_parts(
         none = np.zeros(len(lines), np.bool_)
         return _every(lines, none if deduplicationMode == "none" else carried_over(lines, ~none))
 
-    with lanes("net", worth=len(changes) > SMALL) as pool:
+    with thread_pool("net", worth=len(changes) > SMALL) as pool:
         found = list(pool.map(asked, Lines.parts(changes, base, pool)))
     truncates = changes.truncates
     if deduplicationMode == "netChanges":

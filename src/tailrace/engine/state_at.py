@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..config.lanes import lanes
 from ..errors import BaselineNeededError
+from ..execution import thread_pool
 from .change_arrays import SMALL, ChangeArrays
 from .lines import ABSENT, ABSENT_THERE, Lines
 
@@ -28,7 +28,7 @@ def state_at(changes: ChangeArrays, base: pa.Table | None = None) -> pa.Table:
 def _state(changes: ChangeArrays, base: pa.Table | None) -> pa.Table:
     """The rows, with `ABSENT_THERE`."""
     nothing = changes.rows.select(list(changes.columns))[:0]
-    with lanes("state", worth=len(changes) > SMALL) as pool:
+    with thread_pool("state", worth=len(changes) > SMALL) as pool:
         parts = Lines.parts(changes, nothing if base is None else base, pool)
         return pa.concat_tables(pool.map(_living, parts))
 

@@ -8,8 +8,8 @@ from concurrent.futures import FIRST_EXCEPTION, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.lanes import lanes
 from ..errors import ConfigError
+from ..execution import thread_pool
 from ..model.quoting import quoted
 from .delta_tables import laid_out
 from .files import CSV
@@ -36,7 +36,7 @@ def save(tables: Mapping[str, DataFrame], path: str, kind: str, *, group_bytes: 
         if place.exists() and any(place.iterdir()):
             raise ConfigError(f"{place} is not empty", hint="write into a new folder")
     tag = f"tailrace-{uuid.uuid4().hex}"
-    with lanes("save", worth=len(tables) > 1) as pool:
+    with thread_pool("save", worth=len(tables) > 1) as pool:
         jobs = [
             pool.submit(_save, df, str(places[name]), kind, tag, group_bytes) for name, df in tables.items()
         ]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ..errors import FormatError
+from ..execution import over_rows
 from ..lake.parts import filesystem
 from ..wire import delimited
 from ..wire.delimited import Dialect
@@ -156,7 +157,7 @@ def read(
     task = _ReadTask(files, names, dialect, header)
     kinds = ", ".join(f"{n} {'bigint' if n == 'row' else 'string'}" for n in task.names())
     lanes = max(1, min(len(files), LANES * spark.sparkContext.defaultParallelism))
-    lines = spark.range(0, len(files), 1, lanes).mapInArrow(task, kinds)
+    lines = over_rows(spark.range(0, len(files), 1, lanes), task, kinds)
     return lines.toDF(*names, FILE, ROW, WHY, RAW)
 
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from .. import formats
 from ..errors import ConfigError, FormatError, UnsupportedError
+from ..execution import over_rows
 from ..formats import new_folder, written_here
 from ..formats.base import VendorTable
 from ..formats.counts import counted
@@ -242,7 +243,7 @@ def _records(spark: SparkSession, found: SysLog, log_path: str) -> DataFrame:
                 yield from task(records(log_path, shares[number]))
 
     schema = ", ".join([SCHEMA, *(f"{x} boolean" for x in LOSSES)])
-    return spark.range(0, lanes, 1, lanes).mapInArrow(work, schema)
+    return over_rows(spark.range(0, lanes, 1, lanes), work, schema)
 
 
 def _shares(files: Sequence[LogFile], many: int) -> list[list[Piece]]:

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from ..apply.tasks import mapped
 from ..engine.change_arrays import WHY
 from ..engine.event_rows import EMPTIED, OPERATION, SEQUENCE, cleaned, event_schema, placed
 from ..engine.history import END_AT, START_AT
 from ..engine.kept_history import SYSTEM_FROM, SYSTEM_TO, HistoryRules, from_horizon, settle
+from ..execution import over_rows
 from ..lake import delta as lake
 from ..model.quoting import quoted
 from ..model.types import spark_type
@@ -79,7 +79,7 @@ def _store(spark: SparkSession, history: HistoryTable, flow: HistoryFlow, df: Da
             numbers = pa.array(np.full(rows.num_rows, number))
             yield from rows.append_column(BATCH, numbers).cast(stored).combine_chunks().to_batches()
 
-    events = mapped(flow.events(df), prepared, _ddl(stored))
+    events = over_rows(flow.events(df), prepared, _ddl(stored))
     options = {"txnAppId": APP, "txnVersion": str(number)}
     events.write.format("delta").mode("append").options(**options).save(history.events_path)
 
@@ -108,7 +108,7 @@ def _changed(spark: SparkSession, history: HistoryTable, done: int) -> DataFrame
     made = pa.schema([f for f in made if f.name not in (SYSTEM_FROM, SYSTEM_TO)])
     work = _Work(rules, fields, made, truncates, history.events().horizon)
     shards = both.repartition(*key)
-    return mapped(shards, work.run, _ddl(pa.schema([*made, (_IS_GONE, pa.bool_())])))
+    return over_rows(shards, work.run, _ddl(pa.schema([*made, (_IS_GONE, pa.bool_())])))
 
 
 class _Work:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ..errors import ConfigError, TailraceError, spark_lost
+from ..execution import over_rows
 from ..wire.arrow_streams import packed, unpacked
 from .duck import BATCH_ROWS
 from .result import Result, named_apart
@@ -32,10 +33,9 @@ def streamed(df: DataFrame, statement: str) -> Result:
 
     zone = df.sparkSession.conf.get("spark.sql.session.timeZone")
     schema = named_apart(to_arrow_schema(df.schema, timezone=zone))
-    plain = df.toDF(*[f"c{i}" for i in range(len(schema))])  # names may be there twice, or have dots
 
     def batches() -> Iterator[pa.RecordBatch]:
-        parts = plain.mapInArrow(_packed, f"{_PART} binary")
+        parts = over_rows(df, _packed, f"{_PART} binary")
         try:
             for row in parts.toLocalIterator(prefetchPartitions=True):
                 rows = unpacked(row[_PART])

@@ -19,6 +19,8 @@ _JVM = "-XX:+UseParallelGC -XX:-DontCompileHugeMethods -Duser.timezone=UTC"
 """Throughput over pauses: the parallel collector is fastest and starts fastest. A table of many columns makes
 generated methods of more than 8,000 bytes of bytecode, which Java by default never compiles
 (docs/decisions/2026-11-24-huge-methods.md)."""
+PIPELINE_HEAP_MB = 1024
+"""Heap of the driver of a pipeline: its rows do not pass the JVM."""
 QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """One compiler, which is quick; with it Java would keep room for 48 MB of code only."""
 PLAIN_PLANS = {
@@ -50,16 +52,21 @@ def driver_options(*, little: bool) -> str:
     return f"{_JVM} {QUICK if little else ''} -Dlog4j2.configurationFile={_log_file().as_uri()}"
 
 
-def local_settings(master: str, *, little: bool = False, classes: str = "") -> dict[str, str]:
+def local_settings(
+    master: str, *, little: bool = False, pipeline: bool = False, classes: str = ""
+) -> dict[str, str]:
     """Settings of a session started here; the last group only if all of it runs on this machine. `little`:
-    it is for a command that reads little (`is_little`). `classes`: see `class_archive.options`."""
+    it is for a command that reads little (`is_little`). `pipeline`: rows do not pass the JVM. `classes`: see
+    `class_archive.options`."""
     # Each task more is one more to start, and a Python worker.
     lanes = "1" if little else str(_lanes(master))
     settings = {
-        "spark.driver.memory": f"{heap_megabytes()}m",
+        "spark.driver.memory": f"{PIPELINE_HEAP_MB if pipeline else heap_megabytes()}m",
         "spark.driver.extraJavaOptions": f"{driver_options(little=little)} {classes}",
         "spark.executor.extraJavaOptions": _JVM,
-        "spark.ui.enabled": "false",
+        "spark.ui.enabled": str(pipeline).lower(),
+        # Several sessions of one host have each a UI of its own.
+        "spark.port.maxRetries": "100",
         "spark.ui.showConsoleProgress": "false",
         # A pipeline runs for months: keep little history of jobs in the driver.
         "spark.ui.retainedJobs": "50",

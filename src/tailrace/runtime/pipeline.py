@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +39,9 @@ from ..apply.targets.postgresql.target import PostgresTarget
 from ..apply.task_rules import TableRules, TaskRules
 from ..capture import incremental_snapshot
 from ..config import state_version
-from ..config.spread import cluster
 from ..config.task import Task
-from ..errors import TailraceError, TargetLostError, from_spark
+from ..errors import CancelledError, TailraceError, TargetLostError, from_spark
+from ..execution import background, counted
 from ..lake import delta as lake
 from ..lake import guards, json_files, log
 from ..operate.ordering import tables_of
@@ -72,6 +73,9 @@ class Pipeline:
         state_version.begin(task.home)
         refuse_lowered(task)
         self.stop = stop or threading.Event()
+        self._background = background(spark)
+        if self._background is not None:
+            self._background.cancel_when(self.stop)
         lake.create(task.log_path, log.SCHEMA, log.PROPERTIES)
         lake.create(task.tracking_path, tracking.SCHEMA)
         lake.create(task.relations_path, log.RELATIONS_SCHEMA)
@@ -144,6 +148,8 @@ class Pipeline:
             try:
                 while not self.stop.wait(STATE_EVERY_S) and self._failed is None:
                     guards.check()
+                    if self._background is not None:
+                        self._background.check()
                     self._tell(RUNNING)
                     self._runs.note()
                     if self._maintenance.due():
@@ -169,6 +175,8 @@ class Pipeline:
     def _loop(self, work: Callable[[], None]) -> None:
         try:
             work()
+        except CancelledError:  # the task ends; the batch is repeated at the next start
+            self._end()
         except BaseException as error:  # noqa: BLE001 - whatever ends a loop ends the task
             failed = from_spark(error, where=self._task.name)
             if failed is not error:
@@ -238,6 +246,12 @@ class Pipeline:
         """What store and apply have done since this process began (`Counts.as_dict`)."""
         return self._seen.as_dict()
 
+    def _spark_state(self) -> dict[str, Any]:
+        """The session (`BackgroundSession.describe`), and what ran where: by kind of step, the number of jobs
+        and tasks, and of changes handled by Spark and by the driver."""
+        session = {} if self._background is None else self._background.describe()
+        return session | {"steps": {kind: asdict(one) for kind, one in counted().items()}}
+
     def _tell(self, state: str, *, ended: str | None = None) -> None:
         applied, orders = self._applier.recorded, self._gate.orders
         json_files.write(
@@ -245,6 +259,7 @@ class Pipeline:
             "pipeline",
             {"state": state, "applied": applied, "orders": orders, "ended": ended}
             | self._seen.as_dict()
+            | {"spark": self._spark_state()}
             | (self._target_there.said if state == RUNNING else {}),
         )
 
@@ -269,7 +284,7 @@ def target_of(task: Task, spark: SparkSession, named: Mapping[str, str]) -> Targ
         spark,
         task.target.path,
         app_id=task.apply_app,
-        local_limit_bytes=task.target.one_task(alone=cluster(spark) is None),
+        local_limit_bytes=task.target.one_task,
         rewrite_bytes=task.target.rewrite_limit,
         merge_memory_bytes=task.apply.merge_memory,
         places=places,

@@ -26,7 +26,7 @@ from ..state import live
 from .metrics import Served
 from .pipeline import Pipeline
 from .process_log import LAST, ProcessLog
-from .session import late_session, session
+from .session import background_session
 
 logger = logging.getLogger("tailrace.run")
 RESTARTS = 5
@@ -120,7 +120,9 @@ def run(
     # Before anything is started. A capture process whose parent was just killed is about to end.
     live.refuse(task.run_path, "pipeline")
     live.refuse(task.run_path, "capture", within=ORPHAN_S)
-    before_run(task, lambda: session(f"tailrace {task.name}", conf=task.spark))
+    spark = background_session(f"tailrace {task.name}", task.spark)
+    spark.begin()
+    before_run(task, lambda: spark.as_session)
     child = CaptureChild(task_file, task, once=once)
     over = threading.Event()
     with first_start(task), ThreadPoolExecutor(3, thread_name_prefix="tailrace") as pool:
@@ -128,8 +130,7 @@ def run(
         watching = pool.submit(_watch, child, stop, once)
         drawing = pool.submit(screen, task, over) if screen else None
         try:
-            spark = late_session(f"tailrace {task.name}", task.spark)
-            pipeline = Pipeline(task, spark, stop=stop)
+            pipeline = Pipeline(task, spark.as_session, stop=stop)
             if watched is not None:
                 watched.counted = pipeline.counted
             began()

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.late_session import LateSession
-from ..config.machine import cores, one_machine
+from ..config.machine import cores
 from ..errors import ConfigError, from_spark
-from . import class_archive
+from ..execution import BackgroundSession
+from . import class_archive, first_worker
 from .jars import coordinates, resolve_jars
 from .java import ensure_java
 from .jvm import interrupts_kept, no_orphan, reported_by_us
@@ -26,8 +26,10 @@ from .local_settings import local_settings, scratch
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ..config.settings import SparkSettings
+
 __all__ = [
-    "BATCHES", "CORRECTNESS", "coordinates", "late_session", "resolve_jars", "session",
+    "BATCHES", "CORRECTNESS", "background_session", "coordinates", "resolve_jars", "session",
 ]  # fmt: skip
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
@@ -65,6 +67,7 @@ def session(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     little: bool = False,
+    pipeline: bool = False,
 ) -> SparkSession:
     """The Spark session to use: the running one, otherwise a new one with Delta.
 
@@ -74,6 +77,7 @@ def session(
             Under `spark-submit` its `--master` holds instead.
         conf: settings that win over every default here (and over `spark-submit`'s `--conf`).
         little: there is little to read (`local_settings.is_little`): a session that starts here is for that.
+        pipeline: it is for a pipeline, whose rows do not pass the JVM: it needs little heap, and has a UI.
 
     Raises:
         ConfigError: no usable Java, versions of pyspark and delta-spark not known to work together, or a
@@ -98,7 +102,7 @@ def session(
         **CORRECTNESS,
         **BATCHES,
         **_OURS,
-        **local_settings(master, little=little, classes=class_archive.options(java)),
+        **local_settings(master, little=little, pipeline=pipeline, classes=class_archive.options(java)),
         **wanted,
         "spark.master": master,
     }
@@ -120,15 +124,39 @@ def session(
     return made
 
 
-def late_session(name: str, conf: Mapping[str, str]) -> SparkSession:
-    """The session of a task that may need none: one of this machine starts when it is first used, any other
-    at once, as `session` does."""
+def background_session(name: str, spark: SparkSettings) -> BackgroundSession:
+    """The session of a task: one that runs already is used as it is (in a notebook, under `spark-submit`),
+    otherwise one starts in the background once `begin` is called."""
     from pyspark import SparkContext
 
+    def start() -> SparkSession:
+        _forget_lost()
+        if spark.event_log is not None:
+            Path(spark.event_log).mkdir(parents=True, exist_ok=True)
+        return session(name, conf=spark.session_conf, pipeline=True)
+
     runs = SparkContext._active_spark_context is not None or "PYSPARK_GATEWAY_PORT" in os.environ
-    if runs or not one_machine(conf.get("spark.master") or "local"):
-        return session(name, conf=conf)
-    return LateSession(lambda: session(name, conf=conf)).as_session
+    return BackgroundSession(
+        start,
+        warm_up=first_worker.warm_up,
+        driver_limit=spark.driver_limit,
+        given=start() if runs else None,
+        when_needed=spark.start == "when_needed",
+    )
+
+
+def _forget_lost() -> None:
+    """Makes pyspark forget a context whose JVM is gone, so that another one can start."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    proc = getattr(SparkContext._gateway, "proc", None)
+    if proc is None or proc.poll() is None:
+        return
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = None
+    if hasattr(SparkSession, "_activeSession"):
+        SparkSession._activeSession = None
 
 
 def _said_once() -> None:

@@ -221,7 +221,7 @@ def _validation(
 
     @cache
     def started() -> SparkSession:
-        return session(f"tailrace validate {task.name}", conf=task.spark)
+        return session(f"tailrace validate {task.name}", conf=task.spark.session_conf)
 
     lock = Lock()
 
@@ -241,11 +241,11 @@ def _validation(
 
 def _catch_up(task: Task, spark: Sessions, steps: Steps) -> None:
     from ..capture.process import Capture
-    from ..config.late_session import LateSession
+    from ..execution import BackgroundSession
     from .pipeline import Pipeline
 
     steps.now("capturing the source's current changes")
     Capture(task, once=True).run()
     steps.now("applying what is not applied yet")
-    late = LateSession(lambda: spark("changes wait that only Spark can apply"))
+    late = BackgroundSession(lambda: spark("changes wait that only Spark can apply"))
     Pipeline(task, late.as_session).drain()

@@ -21,12 +21,14 @@ LOOK_EVERY_S = 5.0
 
 @dataclass(frozen=True)
 class LogFile:
-    """A file of LOG: its path in LOG's folder, its bytes, its first and last change number (-1: unknown)."""
+    """A file of LOG: its path in LOG's folder, its bytes, its first and last change number (-1: unknown), and
+    the number of its records (0: unknown)."""
 
     path: str
     size: int
     low: int = -1
     high: int = -1
+    records: int = 0
 
 
 class LogFiles:
@@ -63,7 +65,7 @@ class LogFiles:
     def _begin(self, after: int) -> None:
         delta = DeltaTable(self._log)
         self._version, self._looked = delta.version(), time.monotonic()
-        found = (LogFile(s.path, s.size, s.low, s.high) for s in spans(delta, "CHANGE_SEQ"))
+        found = (LogFile(s.path, s.size, s.low, s.high, s.rows) for s in spans(delta, "CHANGE_SEQ"))
         self._waiting = sorted((f for f in found if f.high < 0 or f.high > after), key=lambda f: f.low)
 
     def _look(self, after: int) -> None:
@@ -89,13 +91,14 @@ def _added(commit: str) -> Iterator[LogFile]:
     """The files that a commit of LOG adds.
 
     >>> stats = {"minValues": {"CHANGE_SEQ": "0" * 34 + "3"}, "maxValues": {"CHANGE_SEQ": "0" * 34 + "9"}}
+    >>> stats["numRecords"] = 7
     >>> add = {"path": "a.parquet", "size": 100, "dataChange": True, "stats": json.dumps(stats)}
     >>> list(_added(json.dumps({"commitInfo": {}}) + "\\n" + json.dumps({"add": add})))
-    [LogFile(path='a.parquet', size=100, low=3, high=9)]
+    [LogFile(path='a.parquet', size=100, low=3, high=9, records=7)]
     """
     for line in commit.splitlines():
         add = json.loads(line).get("add")
         if add is not None and add.get("dataChange", True):
             stats = json.loads(add.get("stats") or "{}")
             low, high = (number(stats.get(of, {}).get("CHANGE_SEQ")) for of in ("minValues", "maxValues"))
-            yield LogFile(add["path"], add["size"], low, high)
+            yield LogFile(add["path"], add["size"], low, high, stats.get("numRecords") or 0)

@@ -1,34 +1,37 @@
-"""Runs the tasks of a store batch: as threads of this process on one machine, as Spark's tasks on a cluster.
-
-Both share LOG's files out by name and call the same `StorePlan`; no record passes the JVM.
-"""
+"""Runs the tasks of a store batch: each reads its share of LOG itself, so no record passes the JVM."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..config.spread import cluster, side_by_side, spread
+from ..execution import Job, executor_of, map_tasks, slots
 from ..lake import delta as lake
+from ..lake import log
 from .log_files import LogFile
-from .task import LOG_COLUMNS, RESULT, StorePlan
+from .task import LOG_COLUMNS, StorePlan, StoreResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Run = Callable[[StorePlan], Sequence[Mapping[str, Any]]]
-"""Does what a plan says with the records of a batch; gives the rows of `task.RESULT`."""
-HERE_BYTES = 16 << 20
-"""So much of LOG, which is compressed, a cluster's driver stores by itself: a Spark job would cost more."""
+Run = Callable[[StorePlan], Sequence[StoreResult]]
+"""Stores the records of a batch as a plan says."""
+SHARE_BYTES = 2 << 20
+"""A share has at least about this many bytes of LOG, which is compressed."""
+SHARES = 2
+"""At most this many shares for each slot."""
 SPLIT_BYTES = 8 << 20
 """Files of more bytes are shared by tasks, by row groups."""
 BATCH_BYTES = 16 << 20
 """About so much of LOG, uncompressed, is decoded at once."""
 BATCH_ROWS = 1 << 17
+_CHANGES = pa.array([log.INSERT, log.UPDATE, log.DELETE, log.DDL])
 
 
 @dataclass(frozen=True)
@@ -40,31 +43,46 @@ class Piece:
     groups: tuple[int, ...] | None = None
 
 
-def runner(log: str, files: Sequence[LogFile], spark: SparkSession | None = None) -> Run:
-    """Runs a batch's tasks: Spark's when its session is a cluster's and there is more than a little to store,
-    otherwise this process's; a small batch is one task."""
-    size = sum(f.size for f in files)
-    there = cluster(spark) if size > HERE_BYTES else None
-    return shared(log, shares(log, files, side_by_side(there) if size > SPLIT_BYTES else 1), there)
+def runner(log_path: str, files: Sequence[LogFile], session: SparkSession | None = None) -> Run:
+    """Runs a batch's tasks; a small batch is one task of the driver."""
+
+    def run(plan: StorePlan) -> Sequence[StoreResult]:
+        records = sum(f.records for f in files)
+        job = Job("store", f"store {records:,} log records", records)
+        if executor_of(session, records) is not None:
+            job = _job(log_path, files)
+        size, there = sum(f.size for f in files), slots(executor_of(session, job.changes))
+        many = 1 if size <= SPLIT_BYTES else min(SHARES * there, size // SHARE_BYTES)
+        return shared(log_path, shares(log_path, files, many), job, session)(plan)
+
+    return run
 
 
-def shared(log: str, mine: Sequence[tuple[Piece, ...]], spark: SparkSession | None = None) -> Run:
-    """Runs a task for each share: Spark's, or without a session threads."""
-    return lambda plan: spread(ShareTask(log, tuple(mine), plan), len(mine), RESULT, spark)
+def _job(log_path: str, files: Sequence[LogFile]) -> Job:
+    """The step, with the number of changes and tables in files of LOG."""
+    fs, folder = lake.filesystem(log_path)
+    names = [f"{folder}/{file.path}" for file in files]
+    found = pa.concat_tables(pq.read_table(name, columns=["RECID", "RELID"], filesystem=fs) for name in names)
+    changes = found.filter(pc.is_in(found["RECID"], _CHANGES.cast(found["RECID"].type)))
+    tables = len(pc.unique(changes["RELID"]))
+    what = f"{tables} tables" if tables != 1 else "1 table"
+    return Job("store", f"store {changes.num_rows:,} changes of {what}", changes.num_rows)
 
 
-@dataclass(frozen=True)
-class ShareTask:
-    """Stores the shares of a batch that the task's numbers name."""
+def shared(
+    log_path: str, mine: Sequence[tuple[Piece, ...]], job: Job, session: SparkSession | None = None
+) -> Run:
+    """Runs a task for each share."""
 
-    log: str
-    shares: tuple[tuple[Piece, ...], ...]
-    plan: StorePlan
+    def run(plan: StorePlan) -> list[StoreResult]:
+        found = map_tasks(partial(_store, log_path, plan), mine, session=session, job=job)
+        return [each for one in found for each in one]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from self.plan(records(self.log, self.shares[number]))
+    return run
+
+
+def _store(log_path: str, plan: StorePlan, share: Sequence[Piece]) -> list[StoreResult]:
+    return plan(records(log_path, share))
 
 
 def shares(log: str, files: Sequence[LogFile], many: int) -> list[tuple[Piece, ...]]:

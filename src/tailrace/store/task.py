@@ -8,9 +8,9 @@ attempt never count.
 from __future__ import annotations
 
 import datetime as dt
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,10 +27,6 @@ from . import gaps, images, tracking
 from .policy import reduced
 from .tables import SEQ
 
-RESULT = "kind string, relid bigint, file string, info string"
-RESULT_SCHEMA = pa.schema(
-    [("kind", pa.string()), ("relid", pa.int64()), ("file", pa.string()), ("info", pa.string())]
-)
 LOG_COLUMNS = ["RECID", "TRXID", "RELID", "LOGADDR", "DATA", "COMMIT_TIME", "CHANGE_SEQ"]
 QUARANTINE_SCHEMA = pa.schema(
     [("change_seq", pa.string()), ("table", pa.string()), ("column", pa.string()), ("value", pa.string()),
@@ -82,10 +78,28 @@ class StorePlan:
     stored_after: int = -1
     bad_after: int = -1
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Stores a task's batches; yields one row per part written, one for the last commit seen and one for
-        the numbers of the records found."""
-        yield from _Storing(self).run(batches)
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> list[StoreResult]:
+        """Stores a task's batches; gives a result for each part written, one for the last commit seen and one
+        for the numbers of the records found."""
+        return _Storing(self).run(batches)
+
+
+@dataclass(frozen=True)
+class StoreResult:
+    """One result of a task.
+
+    Attributes:
+        kind: `changes`, `tracking` or `quarantine` (a part), `commit` (the last one seen), `met` (the numbers
+            of the records found).
+        relid: the relation of a part of changes.
+        file: the part; None if it has no rows.
+        info: counts of the changes; the commit; the numbers.
+    """
+
+    kind: str
+    relid: int | None = None
+    file: lake.AddedFile | None = None
+    info: Mapping[str, Any] = field(default_factory=dict)
 
 
 class _Storing:
@@ -98,10 +112,10 @@ class _Storing:
         self.last: dict[str, object] | None = None
         self.met: list[gaps.Run] = []
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(self, batches: Iterable[pa.RecordBatch]) -> list[StoreResult]:
         for batch in batches:
             self.take(lake_batch(batch))
-        yield pa.RecordBatch.from_pylist(self.results(), schema=RESULT_SCHEMA)
+        return self.results()
 
     def take(self, batch: pa.RecordBatch) -> None:
         kinds = batch["RECID"].to_numpy()
@@ -229,34 +243,22 @@ class _Storing:
             self.tracking = lake.Part(self.plan.tracking, tracking.SCHEMA, name="tracking")
         self.tracking.write(rows.take(pa.array(keep)))
 
-    def results(self) -> list[dict[str, object]]:
-        found: list[dict[str, object]] = []
+    def results(self) -> list[StoreResult]:
+        found: list[StoreResult] = []
         reach("store.part")
         for relid, counts in self.counts.items():
             added = self.parts[relid].close() if relid in self.parts else None
-            found.append(_result("changes", added, relid, counts))
+            found.append(StoreResult("changes", relid, added, counts))
         if self.tracking is not None:
-            found.append(_result("tracking", self.tracking.close()))
+            found.append(StoreResult("tracking", None, self.tracking.close()))
         if self.bad:
             part = lake.Part(self.plan.quarantine, QUARANTINE_SCHEMA, name="quarantine")
             part.write(set_aside(self.bad))
-            found.append(_result("quarantine", part.close()))
-        met = json.dumps({"runs": self.met})
-        found.append({"kind": "met", "relid": None, "file": None, "info": met})
+            found.append(StoreResult("quarantine", None, part.close()))
+        found.append(StoreResult("met", info={"runs": self.met}))
         if self.last is not None:
-            found.append({"kind": "commit", "relid": None, "file": None, "info": json.dumps(self.last)})
+            found.append(StoreResult("commit", info=self.last))
         return found
-
-
-def _result(
-    kind: str, added: lake.AddedFile | None, relid: int | None = None, info: dict[str, int] | None = None
-) -> dict[str, object]:
-    return {
-        "kind": kind,
-        "relid": relid,
-        "file": added.to_json() if added else None,
-        "info": json.dumps(info or {}),
-    }
 
 
 def _ranges(table: TablePlan) -> list[tuple[KeptLayout, int]]:

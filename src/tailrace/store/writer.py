@@ -9,15 +9,13 @@ replayed, whole or with other boundaries, changes nothing.
 from __future__ import annotations
 
 import datetime as dt
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 
-from ..config.lanes import lanes
 from ..config.policies import EVERYTHING, Policy
+from ..execution import thread_pool
 from ..lake import delta as lake
 from ..lake import log
 from ..lake.failpoints import reach
@@ -27,7 +25,7 @@ from . import gaps, tracking
 from .kept import KEPT_APP
 from .running import Run
 from .tables import as_kept, ensure
-from .task import QUARANTINE_SCHEMA, KeptLayout, StorePlan, TablePlan
+from .task import QUARANTINE_SCHEMA, KeptLayout, StorePlan, StoreResult, TablePlan
 
 _Versions = list[tuple[int, Relation]]
 """A relation's layouts, each with the change number from which it is valid."""
@@ -83,11 +81,10 @@ class Store:
             self._stored_after,
             self._bad_after,
         )
-        results = self._results(run, plan)
-        found = [(r["kind"], r["relid"], r["file"], json.loads(r["info"])) for r in results]
-        met = [(first, last) for kind, _, _, info in found if kind == "met" for first, last in info["runs"]]
+        found = self._results(run, plan)
+        met = [(first, last) for one in found if one.kind == "met" for first, last in one.info["runs"]]
         gaps.refuse(gaps.missing(self._tracking_after, met), self._paths.log)
-        commits = [info for kind, _, _, info in found if kind == "commit"]
+        commits = [one.info for one in found if one.kind == "commit"]
         end = max((c["number"] for c in commits), default=self._tracking_after)
         gaps.refuse_half(met, end, self._paths.log)
         if end <= self._tracking_after:
@@ -120,7 +117,7 @@ class Store:
             self._tracking_after = last
         return self._tracking_after
 
-    def _results(self, run: Run, plan: StorePlan) -> Sequence[Mapping[str, Any]]:
+    def _results(self, run: Run, plan: StorePlan) -> Sequence[StoreResult]:
         try:
             return run(plan)
         except Exception:
@@ -128,20 +125,17 @@ class Store:
                 gaps.refuse(gaps.holes(self._paths.log, self._tracking_after), self._paths.log)
             raise
 
-    def _commit(
-        self, found: list[tuple[str, int, str | None, dict[str, int]]], last: dict[str, object]
-    ) -> Stored:
+    def _commit(self, found: Sequence[StoreResult], last: Mapping[str, object]) -> Stored:
         upto = int(str(last["number"]))
         progress = {STORE_APP: upto}
         parts: dict[tuple[str, int], list[lake.AddedFile]] = {}
         counts: dict[int, dict[str, int]] = {}
-        for kind, relid, file, info in found:
-            added = None if file is None else lake.AddedFile.from_json(file)
-            if added is not None:
-                parts.setdefault((kind, relid or 0), []).append(added)
-            if kind == "changes":
-                size = {} if added is None else {"bytes": added.size}
-                _add(counts.setdefault(relid, {}), {**info, **size})
+        for one in found:
+            if one.file is not None:
+                parts.setdefault((one.kind, one.relid or 0), []).append(one.file)
+            if one.kind == "changes":
+                size = {} if one.file is None else {"bytes": one.file.size}
+                _add(counts.setdefault(one.relid or 0, {}), {**one.info, **size})
         if bad := parts.get(("quarantine", 0)):
             lake.create(self._paths.quarantine, QUARANTINE_SCHEMA)
             lake.add_columns(self._paths.quarantine, list(QUARANTINE_SCHEMA))
@@ -162,7 +156,7 @@ class Store:
                 lake.commit(path, files, progress=progress, after=after)
                 self._plans |= {relid: replace(self._plans[relid], after=upto) for relid in mine}
 
-        with lanes("store", worth=len(relids) >= _SIDE_BY_SIDE) as pool:
+        with thread_pool("store", worth=len(relids) >= _SIDE_BY_SIDE) as pool:
             list(pool.map(change_table, sorted(relids)))
         tables: dict[str, dict[str, int]] = {}
         for relid, mine in counts.items():

@@ -41,7 +41,6 @@ from ..apply.targets.delta.many import ROWS
 from ..apply.targets.delta.target import DeltaTarget
 from ..apply.targets.postgresql.target import PostgresTarget
 from ..apply.targets.task_batch import TaskBatch
-from ..config.spread import cluster
 from ..config.task import Task
 from ..errors import ApplyError, TailraceError, TargetLostError
 from ..lake import delta as lake
@@ -308,7 +307,7 @@ class Repair:
             session,
             task.target.path,
             app_id=f"{task.apply_app}/{REPAIR}",
-            local_limit_bytes=task.target.one_task(alone=cluster(spark) is None),
+            local_limit_bytes=task.target.one_task,
             rewrite_bytes=task.target.rewrite_limit,
             merge_memory_bytes=task.apply.merge_memory,
             places=places,

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..apply.images import col
+from ..execution import over_rows
 from ..model.change import HEADERS, OPERATIONS, PREFIX, Relation
 from ..model.sequence import NUMBER_DIGITS
 from ..model.types import header_schema, schema_of, spark_type
@@ -203,5 +204,5 @@ def difference(wanted: DataFrame, there: DataFrame, relation: Relation, mark: Ma
     numbered = ImageHeaders(
         mark, pa.schema([(f"c{i}", f.type) for i, f in enumerate(schema_of(relation.columns))])
     )
-    made = found.mapInArrow(numbered, ", ".join([*headers, *data]))
+    made = over_rows(found, numbered, ", ".join([*headers, *data]))
     return made.toDF(*[PREFIX + n for n in HEADERS], *names)

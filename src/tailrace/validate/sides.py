@@ -23,8 +23,8 @@ from ..apply.reading import read_changes
 from ..apply.route import Routes
 from ..apply.segment import Segment, segments
 from ..apply.targets.delta.reshape import reshaped
-from ..config.late_session import LateSession
 from ..config.task import Task
+from ..execution import BackgroundSession
 from ..lake import delta as lake
 from ..lake import log
 from ..lake.past import at_version
@@ -124,7 +124,7 @@ class TargetSide:
             for one in log.history(task.relations_path).get(table, [])
             if one.from_position.hex().upper() < limit
         ]
-        late = LateSession(lambda: sessions(f"the mapping of {table} has expressions"))
+        late = BackgroundSession(lambda: sessions(f"the mapping of {table} has expressions"))
         routes = Routes.of(task, late.as_session, record=False)
         spans = segments(history, taken, number, upto) if lake.exists(task.changes_path(table)) else []
         steps = routes.follow(table, spans, history, taken, number)[0]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ...config.spread import Work
 from ...engine.log_rows import KeyLogHeader
 from ...engine.rules import Rules
+from ...execution import Work
 from ...lake import delta as lake
 from ...model.change import Relation
 from ...wire.arrow_streams import packed, unpacked

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...config.lanes import Here
 from ...engine.batch import Batch, Changes
 from ...engine.columns import LETTER, MASK, OPER, SEQ, carried, one, typed
 from ...engine.keys import Keys, Places
@@ -24,6 +23,7 @@ from ...engine.null_keys import null_key
 from ...engine.rules import Rules
 from ...engine.source import RowsOf, Source, order
 from ...errors import ApplyError
+from ...execution import InlineExecutor
 from ...lake import delta as lake
 from ...model import mask
 from ...model.change import DELETE, INSERT, PREFIX, UPDATE
@@ -131,7 +131,7 @@ class BatchAuditor:
 
     def _log(self, batch: Batch, pool: Executor) -> Future[list[lake.AddedFile] | pa.Table]:
         if (log := self._audit.keylog) is None:
-            return Here().submit(list)
+            return InlineExecutor().submit(list)
         rows = batch.changes
         rows = rows[batch.flagged(rows)] if log.mode == "errors" else rows
         header, schema, now, texts = log.header, log.schema, _now(), self._texts

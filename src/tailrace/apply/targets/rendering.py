@@ -10,10 +10,10 @@ from types import TracebackType
 import numpy as np
 import pyarrow as pa
 
-from ...config.lanes import Here
 from ...engine.columns import LETTER, OPER, letters, one
 from ...engine.keys import Places
 from ...engine.log_rows import ChangeTexts
+from ...execution import InlineExecutor
 from ...model.change import BEFORE
 from .audit import Audit
 
@@ -42,7 +42,7 @@ class Rendering:
         self._threads = ThreadPoolExecutor(threads, "key log")
         self._came: list[pa.RecordBatch] = []
         self._bytes = 0
-        self.pool: Executor = Here()
+        self.pool: Executor = InlineExecutor()
         self.parts: list[Future[ChangeTexts]] = []
 
     def __enter__(self) -> Rendering:

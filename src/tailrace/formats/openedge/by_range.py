@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...execution import over_rows
 from ...model.quoting import quoted
 from ..base import ASIDE, FILE, RAW, ROW, WHY, Tables
 from ..parquet import LoadedTables
@@ -53,7 +54,7 @@ def _rows(tasks: DataFrame, join: RangeJoin) -> DataFrame:
 
     columns = join.columns()
     plain = ", ".join(f"c{i} {kind}" for i, kind in enumerate(columns.values()))
-    df = tasks.mapInArrow(join, plain).toDF(*columns)
+    df = over_rows(tasks, join, plain).toDF(*columns)
     more: dict[str, Column] = {}
     for side, of in (("_t", join.tracking), ("_c", join.images)):
         names = [n for n, have, _ in of.columns if have is not None]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
+from ...execution import over_rows
 from ...model.quoting import quoted
 from ...model.types import spark_type
 from ..base import AGAIN, ASIDE, FILE, RAW, ROW, WHY, Tables
@@ -62,7 +63,7 @@ class InRanges:
 
         kinds = {field.name: spark_type(field.type) for field in schema_of(task.log, task.rule)}
         many = len(self.ranges)
-        rows = self.spark.range(0, many, 1, many).mapInArrow(task, task.work.schema(kinds))
+        rows = over_rows(self.spark.range(0, many, 1, many), task, task.work.schema(kinds))
         place, number = (F.col(quoted(name)) for name in (PLACE, NUMBER))
         return rows.withColumns({FILE: self.log.path(place), ROW: number}).drop(PLACE, NUMBER)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from ...execution import over_rows
 from ..arrow_functions import AnyColumn, AnyRows, Functions
 from ..base import RAW, WHY
 from .log import CAPTURE_OFF, START
@@ -52,7 +53,7 @@ class Shuffled:
         from pyspark.sql import functions as F
 
         rows = ordered(rule(F, self.rows))
-        return rows.mapInArrow(work, work.schema(_kinds(rows)))
+        return over_rows(rows, work, work.schema(_kinds(rows)))
 
     def others(self, rule: OfLog, work: OtherRecords) -> tuple[DataFrame, DataFrame]:
         """The records that are no changes, and those that wait."""
@@ -77,7 +78,7 @@ def _kinds(df: DataFrame) -> Mapping[str, str]:
 
 def _others(log: DataFrame, work: OtherRecords) -> DataFrame:
     rows = ordered(log, statements=work.by_statement)
-    return rows.mapInArrow(work, work.schema(_kinds(rows)))
+    return over_rows(rows, work, work.schema(_kinds(rows)))
 
 
 def _off(log: DataFrame, policy: str) -> DataFrame | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from ...execution import over_rows
 from ...model.change import NATIVE, ChangeTable
 from ...model.quoting import quoted
 from ...wire.soliddb_address import LENGTHS
@@ -59,7 +60,7 @@ def write(changes: Mapping[str, ChangeTable], options: SolidOptions) -> dict[str
         own = name in there
         found = [x for x in (known if own else made_layouts) if x.table == name]
         taken, work = _taken(ct, own), records_of(ct, name, found, options, own=own)
-        parts.append((neighbours(taken, SEQ, OPER) if work.key else taken).mapInArrow(work, SCHEMA))
+        parts.append(over_rows(neighbours(taken, SEQ, OPER) if work.key else taken, work, SCHEMA))
         # Not from the encoded rows: Spark would encode them once more for it.
         if found:
             unmarked.append((taken.filter(~F.col(OWN)) if own else taken).select("TRXID", SEQ, OPER))
@@ -153,6 +154,6 @@ def _marks(changes: DataFrame, length: int) -> DataFrame:
     """TRX_START and COMMIT around changes that came without them."""
     from pyspark.sql import functions as F
 
-    found = changes.mapInArrow(Ends(length), ENDS).groupBy("TRXID")
+    found = over_rows(changes, Ends(length), ENDS).groupBy("TRXID")
     whole = found.agg(F.min("_first").alias("_first"), F.max("_last").alias("_last"))
-    return whole.mapInArrow(marks, SCHEMA)
+    return over_rows(whole, marks, SCHEMA)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...execution import over_rows
 from ...model import mask
 from ...model.quoting import quoted
 from ...model.types import arrow_type
@@ -88,7 +89,7 @@ def names(df: DataFrame, by: str, texts: Mapping[str, bool]) -> DataFrame:
         for batch in batches:
             yield _names(batch, by, texts)
 
-    return df.select(by, *texts).mapInArrow(look, found)
+    return over_rows(df.select(by, *texts), look, found)
 
 
 def _names(batch: pa.RecordBatch, by: str, texts: Mapping[str, bool]) -> pa.RecordBatch:

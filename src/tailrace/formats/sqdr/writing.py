@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from ...execution import over_rows
 from ...model.change import BEFORE, DELETE, NATIVE, UPDATE, ChangeTable
 from ...model.quoting import quoted
 from ...wire.keylog_values import KeyLogField
@@ -191,7 +192,7 @@ def _with_texts(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | Non
         df = ranges.ordered(df, list(_numbers(SEQ).values()), SEQ, OPER)
     elif not has(ct, NATIVE + "before_key"):
         df = neighbours(df, SEQ, OPER)
-    return df.mapInArrow(work, work.schema())
+    return over_rows(df, work, work.schema())
 
 
 def _dest(ct: ChangeTable) -> str:

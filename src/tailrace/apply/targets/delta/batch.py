@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from ....config.spread import cluster, side_by_side
 from ....engine.columns import HAVE, LEFT, OP, TAKE
 from ....errors import ConcurrentCommitError
+from ....execution import executor_of, slots
 from ....lake import delta as lake
 from ....lake.failpoints import reach
 from ....model.change import BEFORE, DELETE, TRUNCATE
@@ -160,8 +160,10 @@ class DeltaBatch:
             staged = stage(df, none, None if self.memory is None else self.memory // 2)
             if staged is None:
                 return None
-            there = cluster(self.spark)
-            work = RewriteTasks(self.table, self.path, staged, there, side_by_side(there), self.memory, most)
+            shards = slots(executor_of(self.spark, self.batch.rows))
+            work = RewriteTasks(
+                self.table, self.path, staged, self.spark, self.batch.rows, shards, self.memory, most
+            )
             return work.merge(self.app, self.batch.upto)
 
     def _whole_images(self) -> DataFrame | None:

@@ -19,9 +19,9 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from ....config.late_session import is_started
 from ....engine.columns import KEPT, OP
 from ....errors import ApplyError, ConcurrentCommitError, from_spark
+from ....execution import has_started, over_rows
 from ....lake import delta as lake
 from ....lake import guards
 from ....model.change import Relation
@@ -51,7 +51,7 @@ _SHARED = (
 def forget(spark: SparkSession) -> None:
     """Makes Spark look anew at every Delta table: it keeps what it knows of a path, and another table may
     have been moved there."""
-    if not is_started(spark):
+    if not has_started(spark):
         return
     jvm = spark.sparkContext._jvm
     assert jvm is not None  # noqa: S101 - a session has one
@@ -109,7 +109,7 @@ def unmoved(rows: DataFrame, path: str, version: int) -> DataFrame:
     from pyspark.sql import functions as F
 
     guards.check()
-    one = rows.sparkSession.range(0, 1, 1, 1).mapInArrow(_LookTask(path, version), f"{_SAME} int")
+    one = over_rows(rows.sparkSession.range(0, 1, 1, 1), _LookTask(path, version), f"{_SAME} int")
     return rows.crossJoin(F.broadcast(one)).drop(_SAME)
 
 

@@ -14,12 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from ....config.spread import cluster, side_by_side
+from ....config.machine import cores
 from ....engine.columns import OPER, SEQ
 from ....engine.keys import Places
 from ....engine.null_keys import null_key
 from ....engine.source import Source
 from ....errors import ConcurrentCommitError
+from ....execution import executor_of, slots
 from ....lake import delta as lake
 from ....model.change import BEFORE
 from ....model.types import schema_of
@@ -27,6 +28,7 @@ from ...plan import Limits
 from ..audit import Audited
 from ..outcome import ApplyOutcome
 from ..task_batch import TaskBatch, audit_of
+from .many import is_whole
 from .rewrite_tasks import RewriteTasks
 from .shared import fits
 from .size import is_plain, size_of
@@ -53,6 +55,11 @@ class ChangesInPlace:
     files: tuple[str, ...]
     schema: pa.Schema
     most: int | None
+
+    @property
+    def table(self) -> str:
+        """The source table's name."""
+        return self.batch.table
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -104,7 +111,7 @@ class InPlace:
     """Merges such batches into Delta tables.
 
     Attributes:
-        spark: whose tasks merge, on a cluster; elsewhere threads of this process do.
+        spark: whose tasks may merge; None: threads of this process do.
         limits, memory: as of a `DeltaTarget`.
     """
 
@@ -115,7 +122,7 @@ class InPlace:
     def merged(self, one: TaskBatch) -> Audited | None:
         """What was done with a batch that is not for one task; None: it is not for several either, and
         nothing was done."""
-        if not _is_whole(one) or not lake.exists(one.target):
+        if not is_whole(one) or not lake.exists(one.target):
             return None
         began = time.monotonic()
         try:
@@ -128,19 +135,20 @@ class InPlace:
         return Audited(replace(done, seconds=time.monotonic() - began), one.upto)
 
     def _merged(self, one: TaskBatch, changes: DeltaTable, table: DeltaTable) -> ApplyOutcome | None:
-        there = cluster(self.spark)
-        most = self.limits.most(sum(one.counts.get(k, 0) for k in "IUD"), size_of(table))
+        many = sum(one.counts.get(k, 0) for k in "IUD")
+        there = executor_of(self.spark, many)
+        most = self.limits.most(many, size_of(table))
         if there is None and most <= self.limits.local_bytes:
-            return None  # one task has seen that they touch more
-        lanes, memory = side_by_side(there), self.memory
-        if memory is not None and there is None:
-            memory //= lanes  # threads share the memory of one task
+            return None  # one task has seen that they touch more bytes
+        shards, memory = slots(there), self.memory
+        if memory is not None and shards <= cores():
+            memory //= shards  # tasks of one machine share the memory of one task
         # Half of it is for what is copied.
         half, schema = None if memory is None else memory // 2, schema_of(one.relation.columns)
         mine = replace(one, after=max(one.after, lake.reached(table, one.app)))
         with scratch(one.target) as folder:
             stay = ChangesInPlace(folder, mine, tuple(mine.files(changes)), schema, half)
-            work = RewriteTasks(table, one.target, stay, there, lanes, memory, most)
+            work = RewriteTasks(table, one.target, stay, self.spark, many, shards, memory, most)
             return work.merge(one.app, one.upto)
 
     def _fits(self, one: TaskBatch, changes: DeltaTable, table: DeltaTable) -> bool:
@@ -152,9 +160,3 @@ class InPlace:
         if one.shared and not fits(table, one.relation, one.counts):
             return False
         return bool(size_of(table).files) and audit_of(one, changes) is not None
-
-
-def _is_whole(one: TaskBatch) -> bool:
-    """Whether the last image of a key is all that is left of a batch's changes, as its counts say."""
-    whole = not (one.counts.get("T") or one.counts.get("absent"))
-    return whole and one.audit is None and one.rows is None and bool(one.relation.key)

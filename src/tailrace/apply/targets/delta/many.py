@@ -1,23 +1,21 @@
 """Batches that a task reads and merges by itself (`audit`), tables side by side: no row passes the JVM, and
-no job or plan is spent on a single table.
+one job does all tables of a step.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from deltalake import DeltaTable
 
-from ....config.spread import cluster, spread
 from ....errors import ConcurrentCommitError, TailraceError, from_spark
+from ....execution import Job, executor_of, map_tasks, slots
 from ....lake import delta as lake
 from ....model.types import schema_of
 from ...plan import Limits, is_local
-from ...tasks import RESULT, TOO_LARGE, result
 from ..audit import LOST, Audited, outcome_of
 from ..outcome import ApplyOutcome
 from ..task_batch import TaskBatch, audit_of
@@ -31,57 +29,57 @@ if TYPE_CHECKING:
 ROWS = 1_000_000
 """A batch of more changes is a job of its own, which many tasks may do; so is one that the memory of a task
 does not hold, but that shows only when it is read."""
-MANY = 64
-"""So many tables are worth Spark's tasks on one machine, too: in small merges Python itself has much to do,
-which threads do one after the other."""
-FAILED = "failed"
+SHARD_BYTES = 128 << 20
+"""A batch of whole images that goes through Spark has a job of its own where its table has more bytes: shards
+of the table's files are merged side by side."""
 
 
 @dataclass(frozen=True)
 class ManyTask:
-    """The function of tasks whose rows are places in `todo`; gives one row of `RESULT` each, `table` of which
-    is the place. `file` says `TOO_LARGE` for a table that needs a job of its own, `FAILED` when its changes
-    were not applied, and `message` why. `alone`: there is no other machine."""
+    """Merges the batch of one table. Returns what was done; the error of a table whose changes were not
+    applied; None if the table needs a job of its own (nothing was done, or what was done is not known).
 
-    todo: tuple[TaskBatch, ...]
+    One task may merge tables of any size, if it writes at most `limits.local_bytes`. `sharded`: tables above
+    `SHARD_BYTES` that several tasks can merge are left to them.
+    """
+
     limits: Limits
     memory_bytes: int | None
-    alone: bool = False
+    sharded: bool = False
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for place in batch.column(0).to_pylist():
-                yield self._one(place)
-
-    def _one(self, place: int) -> pa.RecordBatch:
-        one, began = self.todo[place], time.monotonic()
+    def __call__(self, one: TaskBatch) -> Audited | TailraceError | None:
+        began = time.monotonic()
         try:
             done = self._merged(one)
         except ConcurrentCommitError:
-            return result(table=str(place), file=TOO_LARGE)  # a job of its own looks anew
+            return None  # a job of its own reads the table again
+        except TailraceError as error:
+            return error
         except Exception as error:  # noqa: BLE001 - the driver raises it; the other tables go on
             kind = type(error)
             text = f"{kind.__module__}.{kind.__name__}: {error}"
-            return result(table=str(place), file=FAILED, message=text)
-        if done is None:
-            return result(table=str(place), file=TOO_LARGE)
-        took = int((time.monotonic() - began) * 1e6)
-        return result(**{**done.to_pylist()[0], "table": str(place), "took_us": took})
+            return from_spark(RuntimeError(text), where=f"apply {one.table}")
+        if done == LOST and one.audit is None:
+            done = Audited(ApplyOutcome(version=lake.version(one.target)), one.upto)
+        if not isinstance(done, Audited):
+            return None
+        seconds, plan = time.monotonic() - began, "append" if one.adds else "task_local"
+        return replace(done, outcome=replace(done.outcome, plan=plan, seconds=seconds))
 
-    def _merged(self, one: TaskBatch) -> pa.RecordBatch | None:
-        """What was done; None when it is not for one task."""
+    def _merged(self, one: TaskBatch) -> Audited | str | None:
+        """What was done, see `outcome_of`; None if it is not for one task."""
         if not lake.exists(one.target):
             return None
         with lake.opened(one.changes) as changes, lake.opened(one.target) as table:
             if (task := self._task(one, changes, table)) is None:
                 return None
             (done,) = task(one.read(task.wanted, changes))
-            return done
+            return outcome_of(done.to_pylist()[0])
 
     def _task(self, one: TaskBatch, changes: DeltaTable, table: DeltaTable) -> AuditTask | None:
         """The merge; None when the table, or its change table, is not for one task."""
         # What is only added to has nothing to do with its size.
-        if not (one.adds or self._may(table)) or not is_plain(table):
+        if not (one.adds or self._may(one, table)) or not is_plain(table):
             return None
         reached = lake.reached(table, one.app)
         if one.audit is not None and one.after < reached < one.upto:
@@ -100,13 +98,22 @@ class ManyTask:
             table, self.limits.local_bytes,
         )  # fmt: skip
 
-    def _may(self, table: DeltaTable) -> bool:
-        """Whether one task may look for the rows: in large tables only if no other machine could help, and
-        it may write a file of the table."""
-        if is_local(size := size_of(table), self.limits):
+    def _may(self, one: TaskBatch, table: DeltaTable) -> bool:
+        """Whether one task may look for the rows."""
+        size = size_of(table)
+        if self.sharded and size.bytes > SHARD_BYTES and is_whole(one):
+            return False
+        if is_local(size, self.limits):
             return True
         smallest = min(actions(table)["size_bytes"].to_pylist(), default=0)
-        return self.alone and not size.vectors and smallest <= self.limits.local_bytes
+        return not size.vectors and smallest <= self.limits.local_bytes
+
+
+def is_whole(one: TaskBatch) -> bool:
+    """Whether the last image of a key is all that remains of a batch's changes, as its counts say: several
+    tasks can merge it in place."""
+    whole = not (one.counts.get("T") or one.counts.get("absent"))
+    return whole and one.audit is None and one.rows is None and bool(one.relation.key)
 
 
 def merge_many(
@@ -115,32 +122,22 @@ def merge_many(
     make: ManyTask,
     several: Callable[[TaskBatch], Audited | None],
 ) -> list[Audited | TailraceError | None]:
-    """Merges all batches, as many side by side as there are cores: by threads of this process, on a cluster
-    and where they are `MANY` by Spark's tasks in one job; then those that are too large for that, one by one,
-    by `several`.
+    """Merges all batches in one job, as many side by side as there are slots; then those that are too large
+    for one task, one by one, by `several`.
 
     Gives for each, in their order, what was done, or the error of a table whose changes were not applied, or
     None: it needs a job of its own (nothing was done, or what was found is not known).
     """
-    there = spark if len(todo) >= MANY else cluster(spark)
     if any(one.rows is not None for one in todo):
-        there = None  # where they are
-    rows = spread(make, len(todo), RESULT, there)
-    found: dict[int, Audited | TailraceError | None] = {}
-    for row in rows:
-        one = todo[place := int(row["table"])]
-        if row["file"] == FAILED:
-            found[place] = from_spark(RuntimeError(row["message"]), where=f"apply {one.table}")
-            continue
-        done = outcome_of(row)
-        if done == LOST and one.audit is None:
-            done = Audited(ApplyOutcome(version=row["version"]), one.upto)
-        if isinstance(done, Audited):
-            seconds, plan = row["took_us"] / 1e6, "append" if one.adds else "task_local"
-            done = replace(done, outcome=replace(done.outcome, plan=plan, seconds=seconds))
-        found[place] = done if isinstance(done, Audited) else None
+        spark = None  # the rows are in the driver
+    weights = [max(1, sum(one.counts.get(kind, 0) for kind in "IUD")) for one in todo]
+    there = executor_of(spark, sum(weights))
+    make = replace(make, sharded=there is not None and slots(there) > 1)
+    what = todo[0].table if len(todo) == 1 else f"{len(todo)} tables"
+    job = Job("apply", f"apply {what}: {sum(weights):,} changes", sum(weights))
+    found = map_tasks(make, todo, session=spark, job=job, weights=weights)
     return [
-        _by_several(one, several) if found[place] is None else found[place] for place, one in enumerate(todo)
+        _by_several(one, several) if made is None else made for one, made in zip(todo, found, strict=True)
     ]
 
 

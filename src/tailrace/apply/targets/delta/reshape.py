@@ -15,15 +15,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from ....config.spread import cluster, spread
+from ....execution import Job, map_tasks, over_rows
 from ....lake import delta as lake
 from ....lake.filestats import width
 from ....model.change import Column, Relation
 from ....model.types import arrow_type, schema_of
 from ....wire.pgoutput_write import text_of
-from ...tasks import RESULT, mapped, result, run
+from ...tasks import result, run
 from ..older_rows import value_of
 from .distributed import has_vectors, rows_of
+from .size import rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,26 +83,26 @@ def _missing(column: Column, rows: int) -> pa.Array:
 
 @dataclass(frozen=True)
 class ReshapeTask:
-    """Writes rows in another layout to parts of a table's folder, not committed: those of some of its `files`
-    (given by their numbers), or the rows that it is given. `schema`: the table's."""
+    """Writes rows in another layout to parts of a table's folder, not committed: those of one of its files,
+    or the rows that it is given. `schema`: the table's."""
 
     path: str
     reshape: Reshape
-    files: tuple[str, ...]
     schema: pa.Schema
 
-    def numbered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Of each number the part made of that file."""
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from self(self._rows(self.files[number]))
+    def of_file(self, path: str) -> lake.AddedFile | None:
+        """The part made of a file; None if it has no rows."""
+        return self._part(self._rows(path))
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        added = self._part(batches)
+        yield result(file=added.to_json() if added else None)
+
+    def _part(self, batches: Iterable[pa.RecordBatch]) -> lake.AddedFile | None:
         part = lake.Part(self.path, schema_of(self.reshape.after.columns))
         for rows in self.reshape(batches):
             part.write(rows)
-        added = part.close()
-        yield result(file=added.to_json() if added else None)
+        return part.close()
 
     def _rows(self, path: str) -> Iterator[pa.RecordBatch]:
         fs, place = lake.filesystem(path)
@@ -120,15 +121,17 @@ def parts(
     started for deletion vectors alone."""
     names, schema = {c.name for c in before.columns}, lake.arrow_schema(table)
     mine = pa.schema([f.with_nullable(True) for f in schema if f.name in names])
-    task = ReshapeTask(path, Reshape(before, after), tuple(lake.paths(table)), mine)
+    task = ReshapeTask(path, Reshape(before, after), mine)
     if has_vectors(table):
         found = [row["file"] for row in run(rows_of(spark, path, table), task)]
-    else:
-        found = [row["file"] for row in spread(task.numbered, len(task.files), RESULT, cluster(spark))]
-    return [lake.AddedFile.from_json(one) for one in found if one]
+        return [lake.AddedFile.from_json(one) for one in found if one]
+    rows = rows_in(table)
+    job = Job("apply", f"apply a new layout of {after.table}: {rows:,} rows", rows)
+    made = map_tasks(task.of_file, lake.paths(table), session=spark, job=job)
+    return [one for one in made if one]
 
 
 def reshaped(rows: DataFrame, before: Relation, after: Relation) -> DataFrame:
     """Rows of one layout in another, in Spark."""
     kinds = ", ".join(f"c{i} {c.type}" for i, c in enumerate(after.columns))
-    return mapped(rows, Reshape(before, after), kinds).toDF(*[c.name for c in after.columns])
+    return over_rows(rows, Reshape(before, after), kinds).toDF(*[c.name for c in after.columns])

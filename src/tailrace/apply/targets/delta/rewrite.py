@@ -19,11 +19,11 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
-from ....config.lanes import lanes
 from ....config.machine import cores
 from ....engine.keys import Places, nth
 from ....engine.source import Source
 from ....errors import ConcurrentCommitError
+from ....execution import thread_pool
 from ....lake import delta as lake
 from ....lake import guards
 from ....lake.failpoints import reach
@@ -64,7 +64,7 @@ class Rewrite:
         blind = self._auditor is not None and self._auditor.blind
         files = [f for f in every if not blind and self._files.may_touch(*edges(f, self._source.known_by[0]))]
         size = self._source.rows.nbytes + sum(f["size_bytes"] for f in files)
-        with lanes("rewrite", worth=size >= SMALL) as pool:
+        with thread_pool("rewrite", worth=size >= SMALL) as pool:
             touched = list(pool.map(lambda f: self._files.find(f["path"]), files))
             met = [(rows, keys) for rows, keys, _ in touched]
             if most is not None and self._bytes(files, met) > most:

@@ -8,7 +8,7 @@ progress, on exactly the version that was read. No row passes the driver.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from ....config.spread import spread
 from ....errors import ConcurrentCommitError
+from ....execution import Job, map_tasks
 from ....lake import delta as lake
-from ...tasks import RESULT, TOO_LARGE
 from ..outcome import ApplyOutcome
 from .files import BATCH, PART, edges, pieces_of
 from .local import info
 from .rewrite import exchange
-from .rewrite_lanes import FOUND, FilePiece, FindLane, Unit, WriteLane
+from .rewrite_pieces import FilePiece, FindTask, Found, Unit, WriteTask
 from .size import actions, size_of
 from .staged import NumberedChanges, SharedChanges
 
@@ -41,8 +40,9 @@ class RewriteTasks:
     Attributes:
         table, path: the table.
         staged: the changes, staged or where they were stored.
-        spark: whose tasks merge; None: threads of this process do.
-        lanes: about how many run side by side.
+        session: whose tasks may merge; None: threads of this process do.
+        changes: the number of changes.
+        shards: the number of tasks.
         memory: what a task may hold; None: no limit.
         most: touched files of more bytes in all are not rewritten.
     """
@@ -50,8 +50,9 @@ class RewriteTasks:
     table: DeltaTable
     path: str
     staged: NumberedChanges
-    spark: SparkSession | None
-    lanes: int
+    session: SparkSession | None
+    changes: int
+    shards: int
     memory: int | None
     most: int
 
@@ -69,15 +70,15 @@ class RewriteTasks:
             for part in range(pieces_of(f["size_bytes"]))
         ]
         looked = self._find(spans)
-        if not looked or any(r["piece"] is None for r in looked):
+        if not looked:
             return None
-        touched = {spans[r["piece"]].file for r in looked if r["met"]}
+        touched = {spans[one.piece].file for one in looked if one.met}
         gone = [f for f in files if f["path"] in touched]
         if sum(f["size_bytes"] for f in gone) > self.most:
             return None
-        met, deleted = (sum(r[n] for r in looked) for n in ("met", "gone"))
-        new = looked[0]["upserts"] - (met - deleted)
-        known = {r["piece"]: r["file"] for r in looked}
+        met, deleted = sum(one.met for one in looked), sum(one.gone for one in looked)
+        new = looked[0].upserts - (met - deleted)
+        known = {one.piece: one.file for one in looked}
         units = [Unit(s, known[n]) for n, s in enumerate(spans) if n in known and s.file in touched]
         if (parts := self._write(self._adding(units, gone, new))) is None:
             return None
@@ -88,13 +89,20 @@ class RewriteTasks:
         return ApplyOutcome(new, met - deleted, deleted, self.table.version() + 1, "rewrite")
 
     @cached_property
-    def _changes(self) -> NumberedChanges:
-        """The changes as tasks get them."""
-        return SharedChanges(self.staged) if self.spark is None else self.staged
+    def _shared(self) -> NumberedChanges:
+        """The changes; threads of one process read their keys once."""
+        return SharedChanges(self.staged)
 
-    def _find(self, spans: Sequence[FilePiece]) -> Sequence[Mapping[str, Any]]:
+    def _job(self, does: str, shards: int) -> Job:
+        text = f"apply {self.staged.table}: {self.changes:,} changes, {shards} shards ({does})"
+        return Job("apply", text, self.changes)
+
+    def _find(self, spans: Sequence[FilePiece]) -> list[Found] | None:
+        """What the pieces have of the changes; None if that takes too much memory."""
         dealt = self._dealt(list(enumerate(spans)), [_weight(s) for s in spans])
-        return spread(FindLane(self._changes, self.path, dealt), len(dealt), FOUND, self.spark)
+        task, job = FindTask(self._shared, self.path), self._job("find rows", len(dealt))
+        found = map_tasks(task, dealt, session=self.session, job=replace(job, counts=False))
+        return None if any(one is None for one in found) else [each for one in found for each in one or ()]
 
     def _adding(self, units: list[Unit], gone: Sequence[dict[str, Any]], new: int) -> list[Unit]:
         """The units, with so many new rows: few go to the end of the file with the greatest keys, as far as
@@ -114,15 +122,13 @@ class RewriteTasks:
         batch = BATCH if self.memory is None else min(BATCH, self.memory // 6)
         met = tuple(u.met for u in units if u.met)
         columns = lake.arrow_schema(self.table)
-        task = WriteLane(self._changes, self.path, dealt, met, batch, columns)
-        found = spread(task, len(dealt), RESULT, self.spark) if units else []
-        if any(r["file"] == TOO_LARGE for r in found):
-            return None
-        return [lake.AddedFile.from_json(r["file"]) for r in found if r["file"]]
+        task, job = WriteTask(self._shared, self.path, met, batch, columns), self._job("write", len(dealt))
+        found = map_tasks(task, dealt, session=self.session, job=job)
+        return None if any(one is None for one in found) else [each for one in found for each in one or ()]
 
     def _dealt(self, work: Sequence[_T], sizes: Sequence[int]) -> tuple[tuple[_T, ...], ...]:
-        """Work dealt to lanes, the largest first, each to the lane that has least."""
-        dealt: list[list[_T]] = [[] for _ in range(min(len(work), self.lanes))]
+        """Work dealt to shards, the largest first, each to the shard that has least."""
+        dealt: list[list[_T]] = [[] for _ in range(min(len(work), self.shards))]
         loads = [0] * len(dealt)
         for at in sorted(range(len(work)), key=lambda n: -sizes[n]):
             least = loads.index(min(loads))

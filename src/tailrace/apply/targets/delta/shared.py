@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from ....config.lanes import lanes
 from ....errors import ConcurrentCommitError
+from ....execution import thread_pool
 from ....lake import delta as lake
 from ....lake.failpoints import reach
 from ....model.change import Relation
@@ -110,7 +110,7 @@ def without(
 ) -> tuple[list[dict[str, object]], list[lake.AddedFile]]:
     """The files that have rows with the constants `own` (as add actions), and parts with their other rows."""
     files = actions(now).to_pylist()
-    with lanes("load", worth=len(files) > 1) as pool:
+    with thread_pool("load", worth=len(files) > 1) as pool:
         found = list(pool.map(partial(_without, path, own, schema), [f["path"] for f in files]))
     gone = [file for file, (mine, _) in zip(files, found, strict=True) if mine]
     return gone, [part for _, part in found if part is not None]

@@ -23,9 +23,9 @@ from ....engine.columns import KEPT, OP, OPER, SEQ, typed
 from ....engine.keys import Places
 from ....engine.null_keys import null_key
 from ....engine.source import Source
+from ....execution import over_rows
 from ....lake import delta as lake
 from ...images import col
-from ...tasks import mapped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,6 +42,10 @@ class NumberedChanges(Protocol):
     @property
     def folder(self) -> str:
         """Where tasks leave files for one another."""
+
+    @property
+    def table(self) -> str:
+        """The source table's name."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -61,10 +65,19 @@ class SharedChanges:
         self._changes, self._lock = changes, Lock()
         self._keys: tuple[Source | None] | None = None
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Another process gets the changes as they are: there is nothing to share there."""
+        return _same, (self._changes,)
+
     @property
     def folder(self) -> str:
         """See `NumberedChanges`."""
         return self._changes.folder
+
+    @property
+    def table(self) -> str:
+        """See `NumberedChanges`."""
+        return self._changes.table
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -81,6 +94,10 @@ class SharedChanges:
     def rows(self, wanted: Places) -> Source | None:
         """See `NumberedChanges`."""
         return self._changes.rows(wanted)
+
+
+def _same(changes: NumberedChanges) -> NumberedChanges:
+    return changes
 
 
 @contextmanager
@@ -185,7 +202,7 @@ def stage(changes: DataFrame, staged: StagedChanges, most: int | None) -> Staged
     which has none yet; None when they take more than `most` bytes of memory."""
     extra = [pa.field(n, pa.string()) for n in staged.extra]
     task = StageChanges(staged, pa.schema([*extra, *staged.schema]))
-    found = mapped(changes.select(*map(col, task.schema.names)), task, STAGED).collect()
+    found = over_rows(changes.select(*map(col, task.schema.names)), task, STAGED).collect()
     if most is not None and sum(r["bytes"] for r in found) > most:
         return None
     return replace(staged, files=tuple(r["file"] for r in found))

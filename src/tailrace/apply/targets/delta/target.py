@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from ....config.spread import cluster
 from ....errors import ConcurrentCommitError, TailraceError
 from ....lake import delta as lake
 from ....model.change import Relation
@@ -230,7 +229,7 @@ class DeltaTarget:
         return [found[place] for place in range(len(mine))]
 
     def _merged(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError | None]:
-        make = ManyTask(tuple(batches), self._limits, self._memory, alone=cluster(self._spark) is None)
+        make = ManyTask(self._limits, self._memory)
         with ExitStack() as held:
             for path in sorted(b.target for b in batches):
                 held.enter_context(self._locks[path])

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ....config.lanes import lanes
 from ....errors import TailraceError, TargetLostError
+from ....execution import thread_pool
 from ....lake import delta as lake
 from ....sources.postgresql.connect import Session
 from ...images import explaining
@@ -71,7 +71,7 @@ class Merges:
 
     def merge_many(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError | None]:
         """Applies batches in this process, side by side; None: one needs Spark."""
-        with lanes("apply", worth=len(batches) > 1) as pool:
+        with thread_pool("apply", worth=len(batches) > 1) as pool:
             return list(pool.map(self._tried, batches))
 
     def _tried(self, one: TaskBatch) -> Audited | TailraceError | None:

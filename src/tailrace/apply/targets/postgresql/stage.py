@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from ....engine.columns import ADD, KEPT, OP, OPER, SEQ, TAKE
 from ....errors import ApplyError, ValueRangeError
+from ....execution import over_rows
 from ....model.change import Relation
 from ....model.types import schema_of
 from ....sources.postgresql.connect import Session, quoted
@@ -251,7 +252,7 @@ def rows_of_query(spark: SparkSession, place: Place, query: str, relation: Relat
     somebody asks."""
     ddl = ", ".join(f"c{i} {c.type}" for i, c in enumerate(relation.columns))
     one = spark.range(0, 1, 1, 1)
-    return one.mapInArrow(_ReadTask(place, query, relation), ddl).toDF(*[c.name for c in relation.columns])
+    return over_rows(one, _ReadTask(place, query, relation), ddl).toDF(*[c.name for c in relation.columns])
 
 
 def keys(on: Session, place: Place, name: str, keys: DataFrame, relation: Relation, target: str) -> Staged:

@@ -1,0 +1,17 @@
+"""Where tasks run: on threads of the driver, or as Spark's tasks. No other package knows.
+
+`map_tasks` runs one task for each input and returns typed results. `over_rows` runs a task on the rows of a
+DataFrame. `thread_pool` gives threads to code that computes inside one task.
+"""
+
+from .driver import InlineExecutor, thread_pool
+from .job import Job, JobCount, Work, counted
+from .map_tasks import executor_of, map_tasks, slots
+from .session import BackgroundSession, background, has_started, ready_session, seconds_waited
+from .spark import described, over_rows
+
+__all__ = [
+    "BackgroundSession", "InlineExecutor", "Job", "JobCount", "Work", "background", "counted", "described",
+    "executor_of", "has_started", "map_tasks", "over_rows", "ready_session",
+    "seconds_waited", "slots", "thread_pool",
+]  # fmt: skip

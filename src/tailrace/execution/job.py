@@ -1,0 +1,76 @@
+"""A step of the pipeline, as Spark's UI shows it, and how many of them ran where."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""A picklable function from Arrow batches to Arrow batches."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One step of the pipeline.
+
+    Attributes:
+        kind: `store`, `apply`, `baseline`, `validate`, `convert` …
+        text: the description that an operator reads in Spark's UI.
+        changes: the number of changes (or rows) that the step handles.
+        counts: whether they are counted; False for all but one of the jobs of a step that has several.
+    """
+
+    kind: str
+    text: str
+    changes: int = 0
+    counts: bool = True
+
+
+@dataclass(frozen=True)
+class JobCount:
+    """The steps of one kind since the process started.
+
+    Attributes:
+        jobs, tasks: those that Spark ran.
+        in_spark, in_driver: the number of changes (or rows) handled by Spark's tasks and by the driver.
+    """
+
+    jobs: int = 0
+    tasks: int = 0
+    in_spark: int = 0
+    in_driver: int = 0
+
+
+_counts: dict[str, JobCount] = {}
+_lock = threading.Lock()
+
+
+def count_driver(job: Job) -> None:
+    """Counts a step that the driver ran."""
+    _add(job, JobCount(in_driver=job.changes if job.counts else 0))
+
+
+def count_spark(job: Job, jobs: int, tasks: int) -> None:
+    """Counts a step that Spark ran."""
+    _add(job, JobCount(jobs, tasks, in_spark=job.changes if job.counts else 0))
+
+
+def counted() -> dict[str, JobCount]:
+    """The steps of this process by kind."""
+    with _lock:
+        return dict(_counts)
+
+
+def _add(job: Job, more: JobCount) -> None:
+    with _lock:
+        before = _counts.get(job.kind, JobCount())
+        _counts[job.kind] = replace(
+            before,
+            jobs=before.jobs + more.jobs,
+            tasks=before.tasks + more.tasks,
+            in_spark=before.in_spark + more.in_spark,
+            in_driver=before.in_driver + more.in_driver,
+        )

@@ -1,0 +1,204 @@
+"""A Spark session that starts in the background.
+
+Until it has started and is warmed up, and after it was lost, the driver does the work. What needs Spark's
+SQL waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ..config.machine import DRIVER_LIMIT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger("tailrace.spark")
+RESTARTS = 3
+"""The number of times that a lost session is started again."""
+
+
+class BackgroundSession:
+    """Stands for a session (`as_session`).
+
+    Args:
+        start: starts the session; called by one thread at a time, again after the session was lost.
+        warm_up: runs first jobs in it, so that the pipeline's own do not wait for executors' Python.
+        driver_limit: see `DRIVER_LIMIT`.
+        given: a session that runs already; it is used as it is, and never replaced.
+        when_needed: `begin` starts nothing: only what needs Spark's SQL does.
+
+    >>> late = BackgroundSession(lambda: print("starts") or {"a": 1})
+    >>> late.ready, sorted(late.items()), late.ready
+    starts
+    (None, [('a', 1)], None)
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], SparkSession],
+        *,
+        warm_up: Callable[[SparkSession], None] = lambda _: None,
+        driver_limit: int = DRIVER_LIMIT,
+        given: SparkSession | None = None,
+        when_needed: bool = False,
+    ) -> None:
+        self._start, self._warm_up, self.driver_limit = start, warm_up, driver_limit
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._session, self._warm, self._given = given, False, given is not None
+        self._when_needed = when_needed
+        self._failure: BaseException | None = None
+        self._losses = 0
+        self._described: dict[str, str] = {}
+        self.cancelled = False
+        self.waited = 0.0
+        """Seconds that the pipeline's threads have waited for the start."""
+
+    def begin(self) -> None:
+        """Starts the session and warms it up in a thread of its own."""
+        if self._thread is None and not self._when_needed:
+            self._thread = threading.Thread(target=self._begin, daemon=True, name="spark start")
+            self._thread.start()
+
+    def _begin(self) -> None:
+        try:
+            session = self._started()
+            self._warm_up(session)
+            self._warm = True
+        except BaseException as error:  # noqa: BLE001 - `check` raises it
+            self._failure = error
+
+    def check(self) -> None:
+        """Raises the error with which the start in the background has ended, if it has."""
+        if self._failure is not None and not self.cancelled:
+            raise self._failure
+
+    @property
+    def started(self) -> bool:
+        """Whether a session runs, ready for tasks or not."""
+        return self._session is not None
+
+    @property
+    def ready(self) -> SparkSession | None:
+        """The running session whose tasks may work; None while it starts or warms up, after it was lost, and
+        if it has only started for what needs Spark's SQL."""
+        return self._session if self._warm else None
+
+    @property
+    def state(self) -> str:
+        """`not started`, `starting`, `ready`, `lost` (it is started again) or `failed`."""
+        if self._failure is not None:
+            return "failed"
+        if self.ready is not None:
+            return "ready"
+        if self._losses:
+            return "lost"
+        return "starting" if self._thread is not None else "not started"
+
+    def _started(self) -> SparkSession:
+        with self._lock:
+            if self._session is None:
+                logger.info("Spark starts")
+                began = time.monotonic()
+                self._session = self._start()
+                if threading.current_thread() is not self._thread:
+                    self.waited += time.monotonic() - began
+            return self._session
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._started(), name)
+
+    @property
+    def as_session(self) -> SparkSession:
+        """The same object, for type checkers."""
+        return self  # type: ignore[return-value]
+
+    def replace_lost(self, where: str) -> None:
+        """Starts another session in the background after the JVM was killed; the driver works meanwhile.
+
+        Raises:
+            SparkLostError: sessions of this process were lost too often.
+        """
+        from ..errors import SparkLostError
+
+        with self._lock:
+            if self._session is None:
+                return  # another thread has noticed
+            self._losses += 1
+            if self._given or self._losses > RESTARTS:
+                raise SparkLostError(
+                    f"Spark's JVM was lost {self._losses} times"
+                    if not self._given
+                    else "Spark's JVM is gone",
+                    where=where,
+                    hint="was it killed for lack of memory (see `spark.driver.memory`)? start again: nothing "
+                    "is lost",
+                )
+            self._session, self._warm, self._thread, self._described = None, False, None, {}
+        logger.warning(
+            "Spark's JVM is gone: the work goes on in the driver, and another session starts",
+            extra={"where": where},
+        )
+        self.begin()
+
+    def cancel_when(self, stop: threading.Event) -> None:
+        """Cancels the jobs of this process once `stop` is set, in a thread of its own."""
+
+        def watch() -> None:
+            stop.wait()
+            self.cancel()
+
+        threading.Thread(target=watch, daemon=True, name="spark cancel").start()
+
+    def describe(self) -> dict[str, str]:
+        """The state of the session and, once it runs, Spark's `version`, its `master`, and the address of its
+        `ui` (empty without one)."""
+        found, session = {"state": self.state}, self._session
+        if session is None or not self._warm:
+            return found
+        if not self._described:
+            context = session.sparkContext
+            self._described = {
+                "version": str(session.version), "master": str(context.master), "ui": context.uiWebUrl or "",
+            }  # fmt: skip
+        return found | self._described
+
+    def cancel(self) -> None:
+        """Cancels the jobs of this process, and those that it would start later."""
+        self.cancelled = True
+        if (session := self._session) is None:
+            return
+        with suppress(Exception):  # it may be gone
+            if self._given:
+                for kind in ("store", "apply", "baseline", "validate"):
+                    session.sparkContext.cancelJobGroup(f"{session.sparkContext.appName}: {kind}")
+            else:
+                session.sparkContext.cancelAllJobs()
+
+
+def background(session: SparkSession | BackgroundSession | None) -> BackgroundSession | None:
+    """The background session that a session is; None for others."""
+    return session if isinstance(session, BackgroundSession) else None
+
+
+def ready_session(session: SparkSession | BackgroundSession | None) -> SparkSession | None:
+    """The running session; None if there is none (yet)."""
+    return session.ready if isinstance(session, BackgroundSession) else session
+
+
+def seconds_waited(session: SparkSession | BackgroundSession) -> float:
+    """Seconds that threads have waited for a background session to start; 0 for other sessions."""
+    return session.waited if isinstance(session, BackgroundSession) else 0.0
+
+
+def has_started(session: SparkSession | BackgroundSession) -> bool:
+    """Whether a session runs."""
+    return not isinstance(session, BackgroundSession) or session.started

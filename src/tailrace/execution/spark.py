@@ -1,0 +1,223 @@
+"""Tasks as jobs of a Spark session: RDD jobs where the session has RDDs (half the cost of the others),
+`mapInArrow` through Spark Connect.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from ..errors import CancelledError, TailraceError
+from ..lake import guards
+from .job import Job, count_spark
+from .session import background
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_I = TypeVar("_I")
+_R = TypeVar("_R")
+PACKS = 4
+"""Light inputs are packed into at most this many tasks for each slot."""
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """A tailrace error of a task: trying the task again would not help."""
+
+    error: TailraceError
+
+
+@dataclass(frozen=True)
+class _Partition:
+    """The function of a partition whose rows are pickled lists of inputs; gives one pickled list of results
+    for each. Commits of the task check the guards of the driver."""
+
+    task: Callable[[Any], Any]
+    guards: tuple[guards.Guard, ...]
+
+    def __call__(self, rows: Iterable[bytes]) -> Iterator[bytes]:
+        with guards.under(*self.guards):
+            for row in rows:
+                yield pickle.dumps([self._one(each) for each in pickle.loads(row)])
+
+    def _one(self, each: Any) -> Any:
+        try:
+            return self.task(each)
+        except TailraceError as error:
+            return _Failed(error)
+
+
+@dataclass(frozen=True)
+class _ArrowPartition:
+    """The same for `mapInArrow`: the rows are in a column of bytes."""
+
+    work: _Partition
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            numbers = batch.column(0).to_pylist()
+            made = [next(iter(self.work([row]))) for row in batch.column(1).to_pylist()]
+            yield pa.record_batch([pa.array(numbers, pa.int64()), pa.array(made, pa.binary())], ["n", "made"])
+
+
+def slots(session: SparkSession) -> int:
+    """The number of tasks that run at the same time, as far as the session knows."""
+    if has_rdds(session):
+        return max(1, session.sparkContext.defaultParallelism)
+    return max(1, int(session.conf.get("spark.default.parallelism", "") or os.cpu_count() or 1))
+
+
+def has_rdds(session: SparkSession) -> bool:
+    """Whether a session has RDDs: one through Spark Connect does not."""
+    return not type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def run(
+    session: SparkSession,
+    task: Callable[[_I], _R],
+    inputs: Sequence[_I],
+    job: Job,
+    weights: Sequence[int] | None,
+    at_once: int | None,
+) -> list[_R]:
+    """The results of a task for all inputs, in their order; see `map_tasks`."""
+    from pyspark import cloudpickle
+
+    partitions = _partitions(session, len(inputs), weights, at_once)
+    packed: list[bytes] = [cloudpickle.dumps([inputs[at] for at in one]) for one in partitions]  # type: ignore[no-untyped-call]
+    work = _Partition(task, guards.now())
+    with described(session, job, count=False) as tag:
+        if has_rdds(session):
+            rows = session.sparkContext.parallelize(packed, len(packed))
+            found = rows.mapPartitions(work).collect()
+        else:
+            found = _by_arrow(session, packed, work)
+    count_spark(job, 1, len(packed))
+    del tag
+    results: dict[int, Any] = {}
+    for one, made in zip(partitions, found, strict=True):
+        results |= zip(one, pickle.loads(made), strict=True)
+    for one in results.values():
+        if isinstance(one, _Failed):
+            raise one.error
+    return [results[at] for at in range(len(inputs))]
+
+
+def _by_arrow(session: SparkSession, packed: Sequence[bytes], work: _Partition) -> list[bytes]:
+    many = len(packed)
+    rows = pa.table({"n": pa.array(range(many), pa.int64()), "input": pa.array(packed, pa.binary())})
+    spread = session.createDataFrame(rows).repartitionById(many, "n")
+    found = spread.mapInArrow(_ArrowPartition(work), "n bigint, made binary").collect()
+    return [bytes(row["made"]) for row in sorted(found, key=lambda row: int(row["n"]))]
+
+
+def _partitions(
+    session: SparkSession, many: int, weights: Sequence[int] | None, at_once: int | None
+) -> list[list[int]]:
+    """The inputs of each partition, by their places: one each, unless that is more than may run at once, or
+    than light ones are worth."""
+    there, most = slots(session), many
+    if at_once is not None and at_once < there:
+        most = min(most, at_once)
+    if weights is not None:
+        most = min(most, PACKS * there)
+    if most == many:
+        return [[at] for at in range(many)]
+    sizes = [1] * many if weights is None else list(weights)
+    found: list[list[int]] = [[] for _ in range(most)]
+    loads = [0] * most
+    for at in sorted(range(many), key=lambda each: -sizes[each]):
+        least = loads.index(min(loads))
+        found[least].append(at)
+        loads[least] += max(1, sizes[at])
+    return [sorted(one) for one in found]
+
+
+def over_rows(
+    df: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str | Any
+) -> DataFrame:
+    """The rows that a task makes of every partition of a DataFrame.
+
+    Columns travel under plain names, because `mapInArrow` cannot handle dots and back quotes. Commits of the
+    task check the guards of the driver.
+    """
+    plain = df.toDF(*[f"c{at}" for at in range(len(df.columns))])
+    return plain.mapInArrow(guards.handed_on(_Named(task, tuple(df.columns))), schema)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """Gives a task's batches their column names again."""
+
+    task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.task(batch.rename_columns(list(self.names)) for batch in batches)
+
+
+@contextmanager
+def described(session: SparkSession | None, job: Job, *, count: bool = True) -> Iterator[str]:
+    """Gives the jobs that the calling thread starts within the block a group and a description.
+
+    A block of no session, or of one that has not started, does nothing. `count`: counts the jobs at the end.
+
+    Raises:
+        CancelledError: the session's jobs were cancelled meanwhile.
+    """
+    found, tag = background(session), f"tailrace-{next(_numbers)}"
+    real = session if found is None else found.ready
+    if real is None or not has_rdds(real):
+        yield tag
+        return
+    context = real.sparkContext
+    names = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+    before = [context.getLocalProperty(name) for name in names]
+    context.setJobGroup(group_of(real, job.kind), job.text)
+    context.addJobTag(tag)
+    try:
+        yield tag
+    except Exception as error:
+        if found is not None and found.cancelled:
+            raise CancelledError("the job was cancelled, because the task ends", where=job.text) from error
+        raise
+    finally:
+        with suppress(Exception):  # the JVM may be gone
+            if count:
+                _count(context, tag, job)
+            context.removeJobTag(tag)
+            for name, value in zip(names, before, strict=True):
+                context.setLocalProperty(name, value)  # type: ignore[arg-type]
+
+
+def group_of(session: SparkSession, kind: str) -> str:
+    """The group of a session's jobs of one kind: `tailrace shop: apply`."""
+    return f"{session.sparkContext.appName}: {kind}"
+
+
+def _count(context: Any, tag: str, job: Job) -> None:
+    """Counts the jobs with a tag, and their tasks."""
+    tracker = context._jsc.sc().statusTracker()
+    jobs = list(tracker.getJobIdsForTag(tag))
+    infos = [info.get() for info in map(tracker.getJobInfo, jobs) if info.isDefined()]
+    stages = [tracker.getStageInfo(at) for info in infos for at in info.stageIds()]
+    count_spark(job, len(jobs), sum(stage.get().numTasks() for stage in stages if stage.isDefined()))
+
+
+def is_lost(session: SparkSession) -> bool:
+    """Whether a session's JVM, or its server, is gone."""
+    try:
+        if has_rdds(session):
+            return bool(session.sparkContext._jsc.sc().isStopped())
+        return not session.version
+    except Exception:  # noqa: BLE001 - nothing answers
+        return True
