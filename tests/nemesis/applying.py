@@ -41,7 +41,7 @@ class Setup:
 def of_tables(parts: Sequence[pa.Table]) -> Run:
     """Runs a store batch as one task for each table of log records."""
     mine = [p.select(LOG_COLUMNS).combine_chunks() for p in parts]
-    return lambda plan: [r for p in mine for out in plan(iter(p.to_batches())) for r in out.to_pylist()]
+    return lambda plan: [r for p in mine for r in plan(p.to_batches())]
 
 
 class Applying:

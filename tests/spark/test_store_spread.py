@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.errors import PositionError
+from tailrace.execution import Job
 from tailrace.lake import delta as lake
 from tailrace.store.log_files import LogFiles
 from tailrace.store.running import shared, shares
@@ -15,6 +16,7 @@ from tailrace.store.running import shared, shares
 from ..unit.test_log_gaps import home, ids, parts, store
 
 pytestmark = pytest.mark.spark
+MANY = Job("store", "store 5,000 changes of 1 table", 5_000)
 
 
 def test_sparks_tasks_store_what_this_process_stores(spark: SparkSession, tmp_path: Path) -> None:
@@ -22,7 +24,7 @@ def test_sparks_tasks_store_what_this_process_stores(spark: SparkSession, tmp_pa
     for at, session in ((one, None), (other, spark)):
         log, mine = str(at / "log"), store(at)
         files = LogFiles(log, -1).batch(-1, 1 << 30)
-        mine.batch(shared(log, shares(log, files, 2), session))
+        mine.batch(shared(log, shares(log, files, 2), MANY, session))
         assert (mine.reached, ids(at)) == (15, [0, 1, 2, 3, 4])
     for table in ("item__ct", "tracking"):
         rows = [
@@ -40,5 +42,5 @@ def test_a_file_that_is_gone_says_which_records_are_lost(spark: SparkSession, tm
     files = LogFiles(log, -1).batch(-1, 1 << 30)
     parts(at)[1].unlink()
     with pytest.raises(PositionError, match="LOG lacks records that were not stored yet: 4 to 6"):
-        mine.batch(shared(log, shares(log, files, 2), spark))
+        mine.batch(shared(log, shares(log, files, 2), MANY, spark))
     assert not (at / "item__ct" / "_delta_log" / f"{1:020}.json").exists()

@@ -20,12 +20,12 @@ from tailrace.apply.plan import Limits
 from tailrace.apply.targets import rendering
 from tailrace.apply.targets.audit import Audit, Audited, LogPart, outcome_of, plain_audit
 from tailrace.apply.targets.delta.audit import AuditTask
-from tailrace.apply.targets.delta.local import TOO_LARGE
-from tailrace.apply.targets.delta.many import FAILED, ManyTask
+from tailrace.apply.targets.delta.many import ManyTask
 from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.engine.columns import AT, MASK, OPER, SEQ
 from tailrace.engine.log_rows import KeyLogHeader
 from tailrace.engine.rules import Rules
+from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 from tailrace.model import mask, sequence
 from tailrace.model.types import schema_of
@@ -179,33 +179,27 @@ def test_tables_of_one_job_read_their_own_changes(tmp_path: Path) -> None:
         lake.append(f"{tmp_path}/{name}/changes", changes)
         target = place.path if name != "new" else f"{tmp_path}/nothing"
         todo.append(TaskBatch("s.t", f"{tmp_path}/{name}/changes", target, RELATION, 1, 3, "B", app="t"))
-    make = ManyTask(tuple(todo), Limits(), None)
-    good, bad, new = (b.to_pylist()[0] for b in make([pa.record_batch({"id": [0, 1, 2]})]))
-    assert (good["table"], good["inserted"]) == ("0", 2)
+    good, bad, new = map(ManyTask(Limits(), None), todo)
+    assert isinstance(good, Audited) and good.outcome.inserted == 2
     assert lake.progress(str(tmp_path / "good" / "target"), "t") == 3
     found = lake.read(str(tmp_path / "good" / "target")).to_pylist()
     assert sorted(found, key=repr) == [{"lane": 0, "id": k, "a": None, "b": "x"} for k in ("3", "4")]
-    assert (bad["table"], bad["file"]) == ("1", FAILED)
-    assert "ApplyError: a change has NULL in the row key (lane, id)" in bad["message"]
+    assert isinstance(bad, ApplyError) and bad.what.startswith("a change has NULL in the row key (lane, id)")
     assert lake.read(str(tmp_path / "bad" / "target")).num_rows == 0
-    assert (new["table"], new["file"]) == ("2", TOO_LARGE)
+    assert new is None
 
 
 @pytest.mark.parametrize(
-    ("keys", "limit", "alone", "done"),
+    ("keys", "limit", "done"),
     [
-        ("1", 1.5, True, True),  # one file of four is written anew
-        ("1", 1.5, False, False),  # another machine could help with the rest
-        ("14", 1.5, True, False),
-        ("14", 2.5, True, True),
-        ("1", 0.5, True, False),  # no file may be
-        ("14T", 1.5, True, True),  # a truncate leaves none to be written
-        ("14", 4.5, False, True),
+        ("1", 1.5, True),  # one file of four is rewritten
+        ("14", 1.5, False),
+        ("14", 2.5, True),
+        ("1", 0.5, False),  # no file may be
+        ("14T", 1.5, True),  # a truncate leaves none to be rewritten
     ],
 )
-def test_one_task_writes_anew_up_to_a_limit(
-    tmp_path: Path, keys: str, limit: float, alone: bool, done: bool
-) -> None:
+def test_one_task_writes_anew_up_to_a_limit(tmp_path: Path, keys: str, limit: float, done: bool) -> None:
     place, path = Place(tmp_path, "upsert", {}), f"{tmp_path}/changes"
     for n in range(4):
         rows = [{"lane": n, "id": "k", "a": 0, "b": "x"}]
@@ -219,9 +213,8 @@ def test_one_task_writes_anew_up_to_a_limit(
     headers = [pa.field(f"header__change_{n}", pa.string()) for n in ("seq", "oper")]
     lake.append(path, pa.Table.from_pylist(changes, pa.schema([*headers, *COLUMNS])))
     one = TaskBatch("s.t", path, place.path, RELATION, 0, 9, app="t")
-    make = ManyTask((one,), Limits(local_bytes=int(limit * size)), None, alone=alone)
-    (found,) = (b.to_pylist()[0] for b in make([pa.record_batch({"id": [0]})]))
-    assert (found["file"] is None) is done, found
+    found = ManyTask(Limits(local_bytes=int(limit * size)), None)(one)
+    assert isinstance(found, Audited) is done, found
     assert (lake.progress(place.path, "t") == 9) is done
     changed = 0 if keys.endswith("T") else len(keys)
     assert len([r for r in place.rows() if r[3] == "y"]) == (changed if done else 0)

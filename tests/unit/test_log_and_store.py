@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -158,11 +157,11 @@ def store(
         str(home / "tracking"), after, str(home / "quarantine"), keep_bad, stored_after,
     )  # fmt: skip
     batches = lake.read(str(home / "log"), LOG_COLUMNS).to_batches()
-    found = [r for out in plan(iter(batches)) for r in out.to_pylist()]
+    found = plan(batches)
     for r in found:
-        if r["kind"] == "changes" and r["file"]:
-            lake.commit(path, [lake.AddedFile.from_json(r["file"])], progress={})
-    return sorted((r["kind"], json.loads(r["info"])) for r in found)
+        if r.kind == "changes" and r.file:
+            lake.commit(path, [r.file], progress={})
+    return sorted(((r.kind, r.info) for r in found), key=lambda one: one[0])
 
 
 def test_a_store_task_writes_change_rows_tracking_and_the_last_commit(tmp_path: Path) -> None:
@@ -171,7 +170,7 @@ def test_a_store_task_writes_change_rows_tracking_and_the_last_commit(tmp_path: 
     w.add(chunk(100, b"B", insert(7, [1, "1"]), update(7, [2, "1"], key=[1, None]), truncate, b"C"))
     w.commit()
     (changes, commit, met, tracked) = store(tmp_path)
-    assert met == ("met", {"runs": [[1, 5]]})
+    assert met == ("met", {"runs": [(1, 5)]})
     assert changes == (
         "changes", {"I": 1, "U": 1, "D": 0, "T": 1, "key_changes": 1, "absent": 0, "rows": 4},
     )  # fmt: skip
@@ -228,7 +227,7 @@ def test_changes_of_an_unknown_relation_stop_the_store(tmp_path: Path) -> None:
     w.commit()
     plan = StorePlan({}, str(tmp_path / "tracking"), -1, "", False)
     with pytest.raises(FormatError, match="relation 7"):
-        list(plan(iter(lake.read(str(tmp_path / "log"), LOG_COLUMNS).to_batches())))
+        plan(lake.read(str(tmp_path / "log"), LOG_COLUMNS).to_batches())
 
 
 def test_a_widened_column_is_widened_and_a_retyped_one_is_kept_aside(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from unittest import mock
 
 import pyarrow as pa
@@ -80,36 +79,18 @@ def test_a_large_batch_is_shared_by_threads_of_this_process(
     path, mine = str(at / "log"), store(at)
     files, read = LogFiles(path, -1).batch(-1, 1 << 30), running.records
     monkeypatch.setattr(running, "SPLIT_BYTES", sum(f.size for f in files) - 1)
-    monkeypatch.setattr(running, "side_by_side", lambda _: 3)
+    monkeypatch.setattr(running, "slots", lambda _: 3)
+    monkeypatch.setattr(running, "SHARES", 1)
+    monkeypatch.setattr(running, "SHARE_BYTES", 1)
     monkeypatch.setattr("tailrace.execution.driver.cores", lambda: 3)
     monkeypatch.setattr(
         running, "records", lambda *of: (met.add(threading.current_thread().name), read(*of))[1]
     )
     mine.batch(running.runner(path, files))
     assert (ids(at), mine.reached) == ([0, 1, 2, 3, 4, 5], 18)
-    assert all(name.startswith("spread_") for name in met)
+    assert all(name.startswith("store_") for name in met)
     assert DeltaTable(str(at / "item__ct")).count() == 6
     assert len(DeltaTable(str(at / "item__ct")).file_uris()) == 3
-
-
-@pytest.mark.parametrize(
-    ("master", "size", "spreads"),
-    [
-        ("local[4]", 1 << 40, False),
-        ("local-cluster[2,1,1024]", 1 << 40, True),
-        ("spark://there:7077", (16 << 20) + 1, True),
-        ("spark://there:7077", 16 << 20, False),
-        (None, 1 << 40, False),
-    ],
-)
-def test_spark_stores_large_batches_of_clusters_alone(
-    monkeypatch: pytest.MonkeyPatch, master: str | None, size: int, spreads: bool
-) -> None:
-    monkeypatch.setattr(running, "shares", lambda *_: [])
-    monkeypatch.setattr(running, "shared", lambda log, mine, there: there)
-    monkeypatch.setattr(running, "side_by_side", lambda _: 2)
-    spark = master and SimpleNamespace(conf=SimpleNamespace(get=lambda _: master))
-    assert running.runner("log", [LogFile("a", size)], spark) == (spark if spreads else None)
 
 
 @given(st.lists(st.integers(0, 1 << 22), min_size=1, max_size=30), st.integers(1, 8))

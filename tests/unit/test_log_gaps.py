@@ -34,7 +34,7 @@ def tasks(rows: pa.Table, parts: int = 1) -> Run:
     mine = rows.select(LOG_COLUMNS)
     size = -(-mine.num_rows // parts)
     shares = [mine.slice(k * size, size).combine_chunks().to_batches() for k in range(parts)]
-    return lambda plan: [row for one in shares for out in plan(iter(one)) for row in out.to_pylist()]
+    return lambda plan: [row for one in shares for row in plan(one)]
 
 
 def home(tmp_path: Path, transactions: int) -> Path:

@@ -60,7 +60,7 @@ def merged(
             found += [r for b in StageChanges(none, wanted)([batch]) for r in b.to_pylist()]
         changes = replace(none, files=tuple(r["file"] for r in found))
         table = DeltaTable(path)
-        return RewriteTasks(table, path, changes, None, lanes, None, most).merge("x", number)
+        return RewriteTasks(table, path, changes, None, 1, lanes, None, most).merge("x", number)
 
 
 def test_files_no_change_meets_stay(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -146,11 +145,11 @@ def test_a_store_task_keeps_what_the_policy_says(
     plan = StorePlan({7: table}, tracked, -1, str(tmp_path / "quarantine"), False)
     batches = lake.read(str(tmp_path / "log"), LOG_COLUMNS).to_batches()
     places = {"changes": path, "tracking": tracked}
-    for found in [r for out in plan(iter(batches)) for r in out.to_pylist()]:
-        if found["file"]:
-            lake.commit(places[found["kind"]], [lake.AddedFile.from_json(found["file"])], progress={})
-        if found["kind"] == "changes":
-            assert json.loads(found["info"])["rows"] == len(opers)
+    for found in plan(batches):
+        if found.file:
+            lake.commit(places[found.kind], [found.file], progress={})
+        if found.kind == "changes":
+            assert found.info["rows"] == len(opers)
     rows = lake.read(path).sort_by("header__change_seq")
     assert rows["header__change_oper"].to_pylist() == opers
     seen = lake.read(tracked).sort_by("_Change-Sequence")

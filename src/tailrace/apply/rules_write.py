@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ..engine.rules import Rules
+from ..execution import thread_pool
 from ..model.change import Relation
 from . import effects
 from .apply_result import ApplyResult, result_of
@@ -34,7 +34,7 @@ class RulesWriter:
         if self.target.capabilities.notes is not None:
             return self._noted(batch, layout)
         one, files = batch.range(self.rules), []
-        with ThreadPoolExecutor(1, thread_name_prefix="target") as pool:
+        with thread_pool("target", 1) as pool:
             writing = pool.submit(self._write, batch, layout)
             if self.log is not None:
                 files = self.log.write(batch.logged, batch.expected, self.rules, one)

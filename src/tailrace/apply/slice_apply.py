@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ..errors import LimitReachedError, TailraceError
+from ..execution import thread_pool
 from ..state.ledger import AppliedTable, Stored
 from .plan import SPECIAL
 from .record import Record
@@ -110,7 +110,7 @@ class SliceApply:
     ) -> list[TailraceError | None]:
         if min(self.parallel, len(tables)) <= 1:
             return [one(t) for t in tables]
-        with ThreadPoolExecutor(max_workers=self.parallel, thread_name_prefix="apply") as pool:
+        with thread_pool("apply", self.parallel) as pool:
             return list(pool.map(one, tables))
 
     def _together(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..errors import TailraceError, from_spark
+from ..execution import Job, described
 from ..model.change import ChangeTable
 from ..state.ledger import AppliedTable, Baseline, Stored
 from .apply_result import ApplyResult
@@ -168,8 +169,10 @@ class TableApply:
         way.segment = replace(way.segment, after=one.after, upto=one.upto)
         if (why := way.segment.unclear(counts)) and self._unclear(stretch.table, why):
             return False
-        for made in way.apply(changes, counts):
-            stretch.done.append(standing(made, one.after, stretch.ends))
+        many = sum(counts.get(kind, 0) for kind in "IUD")
+        with described(self.spark, Job("apply", f"apply {stretch.table}: {many:,} changes", many)):
+            for made in way.apply(changes, counts):
+                stretch.done.append(standing(made, one.after, stretch.ends))
         return way.suspended is None
 
     def _unclear(self, table: str, why: str) -> bool:

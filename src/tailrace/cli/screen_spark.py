@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from ..execution import Job, described
 from .out import err
 from .screen_steps import bar
 
@@ -38,7 +39,7 @@ def started(
         conf: settings of the session.
         reads: the files and folders that it reads, if that is all.
     """
-    with bar(err, quiet=quiet) as steps:
+    with ExitStack() as stack, bar(err, quiet=quiet) as steps:
         steps.now(f"starting Spark: {why}")
         from ..runtime import first_worker
         from ..runtime.local_settings import is_little
@@ -49,6 +50,9 @@ def started(
         if little:
             first_worker.start(spark)
         steps.now(doing)
+        stack.enter_context(
+            described(spark, Job(name.rsplit(maxsplit=1)[-1], f"{doing} {', '.join(reads)}".strip()))
+        )
         if not err.is_terminal:
             yield spark
             return

@@ -70,7 +70,7 @@ def _as_written(found: dict[str, Any], model: type[Settings]) -> None:
         if said.get("type") == "integer" and isinstance(default, int) and default >= _LARGE:
             said |= {"type": ["integer", "string"], "pattern": "^[0-9][0-9_]*$"}
         if name == "conf":  # settings of Spark may also be written directly into their section
-            found["patternProperties"] = {"^spark\\.": dict(said["additionalProperties"])}
+            found["patternProperties"] = dict(said["patternProperties"])
         if name in _KEYS:
             said["propertyNames"] = {"enum": list(_KEYS[name])}
 

@@ -71,7 +71,7 @@ def map_tasks(
     there = executor_of(session, job.changes) if inputs else None
     if there is not None:
         try:
-            return spark.run(there, task, inputs, job, weights, at_once)
+            return spark.run(session or there, there, task, inputs, job, weights, at_once)
         except Exception as error:
             if not spark.is_lost(there):
                 raise

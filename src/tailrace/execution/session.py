@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..config.machine import DRIVER_LIMIT
+from ..errors import CancelledError, SparkLostError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,6 +58,7 @@ class BackgroundSession:
         self._losses = 0
         self._described: dict[str, str] = {}
         self.cancelled = False
+        self.tags: set[str] = set()
         self.waited = 0.0
         """Seconds that the pipeline's threads have waited for the start."""
 
@@ -80,9 +82,9 @@ class BackgroundSession:
             raise self._failure
 
     @property
-    def started(self) -> bool:
-        """Whether a session runs, ready for tasks or not."""
-        return self._session is not None
+    def running(self) -> SparkSession | None:
+        """The session, if it has started."""
+        return self._session
 
     @property
     def ready(self) -> SparkSession | None:
@@ -127,8 +129,6 @@ class BackgroundSession:
         Raises:
             SparkLostError: sessions of this process were lost too often.
         """
-        from ..errors import SparkLostError
-
         with self._lock:
             if self._session is None:
                 return  # another thread has noticed
@@ -171,17 +171,27 @@ class BackgroundSession:
             }  # fmt: skip
         return found | self._described
 
+    def add_tag(self, tag: str, where: str) -> None:
+        """Notes the tag of jobs that are about to start.
+
+        Raises:
+            CancelledError: the jobs of this session were cancelled.
+        """
+        if self.cancelled:
+            raise self.cancelled_error(where)
+        self.tags.add(tag)
+
+    def cancelled_error(self, where: str) -> CancelledError:
+        """The error of a job that was cancelled."""
+        return CancelledError("the job was cancelled, because the task ends", where=where)
+
     def cancel(self) -> None:
-        """Cancels the jobs of this process, and those that it would start later."""
+        """Cancels the jobs of this session, and those that it would start later."""
         self.cancelled = True
-        if (session := self._session) is None:
-            return
-        with suppress(Exception):  # it may be gone
-            if self._given:
-                for kind in ("store", "apply", "baseline", "validate"):
-                    session.sparkContext.cancelJobGroup(f"{session.sparkContext.appName}: {kind}")
-            else:
-                session.sparkContext.cancelAllJobs()
+        if (session := self._session) is not None:
+            with suppress(Exception):  # it may be gone
+                for tag in tuple(self.tags):
+                    session.sparkContext.cancelJobsWithTag(tag)
 
 
 def background(session: SparkSession | BackgroundSession | None) -> BackgroundSession | None:
@@ -201,4 +211,4 @@ def seconds_waited(session: SparkSession | BackgroundSession) -> float:
 
 def has_started(session: SparkSession | BackgroundSession) -> bool:
     """Whether a session runs."""
-    return not isinstance(session, BackgroundSession) or session.started
+    return not isinstance(session, BackgroundSession) or session.running is not None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from ..errors import CancelledError, TailraceError
+from ..errors import TailraceError
 from ..lake import guards
 from .job import Job, count_spark
 from .session import background
@@ -78,31 +78,33 @@ def slots(session: SparkSession) -> int:
 
 def has_rdds(session: SparkSession) -> bool:
     """Whether a session has RDDs: one through Spark Connect does not."""
-    return not type(session).__module__.startswith("pyspark.sql.connect")
+    module = type(session).__module__
+    return module.startswith("pyspark.sql") and "connect" not in module
 
 
 def run(
     session: SparkSession,
+    there: SparkSession,
     task: Callable[[_I], _R],
     inputs: Sequence[_I],
     job: Job,
     weights: Sequence[int] | None,
     at_once: int | None,
 ) -> list[_R]:
-    """The results of a task for all inputs, in their order; see `map_tasks`."""
+    """The results of a task for all inputs, in their order; see `map_tasks`. `there`: the running session
+    that `session` stands for."""
     from pyspark import cloudpickle
 
-    partitions = _partitions(session, len(inputs), weights, at_once)
+    partitions = _partitions(there, len(inputs), weights, at_once)
     packed: list[bytes] = [cloudpickle.dumps([inputs[at] for at in one]) for one in partitions]  # type: ignore[no-untyped-call]
     work = _Partition(task, guards.now())
-    with described(session, job, count=False) as tag:
-        if has_rdds(session):
-            rows = session.sparkContext.parallelize(packed, len(packed))
+    with described(session, job, count=False):
+        if has_rdds(there):
+            rows = there.sparkContext.parallelize(packed, len(packed))
             found = rows.mapPartitions(work).collect()
         else:
-            found = _by_arrow(session, packed, work)
+            found = _by_arrow(there, packed, work)
     count_spark(job, 1, len(packed))
-    del tag
     results: dict[int, Any] = {}
     for one, made in zip(partitions, found, strict=True):
         results |= zip(one, pickle.loads(made), strict=True)
@@ -166,7 +168,7 @@ class _Named:
 
 
 @contextmanager
-def described(session: SparkSession | None, job: Job, *, count: bool = True) -> Iterator[str]:
+def described(session: SparkSession | None, job: Job, *, count: bool = True) -> Iterator[None]:
     """Gives the jobs that the calling thread starts within the block a group and a description.
 
     A block of no session, or of one that has not started, does nothing. `count`: counts the jobs at the end.
@@ -174,23 +176,27 @@ def described(session: SparkSession | None, job: Job, *, count: bool = True) -> 
     Raises:
         CancelledError: the session's jobs were cancelled meanwhile.
     """
-    found, tag = background(session), f"tailrace-{next(_numbers)}"
-    real = session if found is None else found.ready
+    found, tag = background(session), f"tailrace-{os.getpid()}-{next(_numbers)}"
+    real = session if found is None else found.running
     if real is None or not has_rdds(real):
-        yield tag
+        yield
         return
+    if found is not None:
+        found.add_tag(tag, job.text)
     context = real.sparkContext
     names = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
     before = [context.getLocalProperty(name) for name in names]
     context.setJobGroup(group_of(real, job.kind), job.text)
     context.addJobTag(tag)
     try:
-        yield tag
+        yield
     except Exception as error:
         if found is not None and found.cancelled:
-            raise CancelledError("the job was cancelled, because the task ends", where=job.text) from error
+            raise found.cancelled_error(job.text) from error
         raise
     finally:
+        if found is not None:
+            found.tags.discard(tag)
         with suppress(Exception):  # the JVM may be gone
             if count:
                 _count(context, tag, job)

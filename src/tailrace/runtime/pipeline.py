@@ -279,6 +279,7 @@ def target_of(task: Task, spark: SparkSession, named: Mapping[str, str]) -> Targ
             task=task.name,
             memory_bytes=task.apply.merge_memory,
             places=places,
+            at_once=task.apply.parallel_tables,
         )
     return DeltaTarget(
         spark,

@@ -4,7 +4,7 @@ images still come, and while others look for their rows."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from types import TracebackType
 
 import numpy as np
@@ -13,7 +13,7 @@ import pyarrow as pa
 from ...engine.columns import LETTER, OPER, letters, one
 from ...engine.keys import Places
 from ...engine.log_rows import ChangeTexts
-from ...execution import InlineExecutor
+from ...execution import InlineExecutor, thread_pool
 from ...model.change import BEFORE
 from .audit import Audit
 
@@ -39,7 +39,7 @@ class Rendering:
         log = audit.keylog
         self._log = None if log is None or log.mode == "errors" else log
         self._letter = LETTER if audit.archives else OPER
-        self._threads = ThreadPoolExecutor(threads, "key log")
+        self._threads = thread_pool("key log", threads)
         self._came: list[pa.RecordBatch] = []
         self._bytes = 0
         self.pool: Executor = InlineExecutor()

@@ -7,7 +7,6 @@ at once; rows are Spark's business (`loading`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +16,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from ...errors import ConfigError, FormatError
+from ...execution import thread_pool
 from ...lake.delta import filesystem
 from ...wire.delimited import Dialect
 from .. import text
@@ -191,7 +191,7 @@ def _placed(file: DataFile, root: str, options: QlikOptions) -> DataFile:
 
 def _each(do: Callable[[T], U], things: Iterable[T]) -> list[U]:
     """The results for all files, several at once: each waits for a file system."""
-    with ThreadPoolExecutor(_LANES) as pool:
+    with thread_pool("files", _LANES) as pool:
         return list(pool.map(do, things))
 
 

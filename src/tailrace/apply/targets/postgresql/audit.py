@@ -8,7 +8,7 @@ row meanwhile, the database says so, and it is done again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from ....config.machine import cores
 from ....engine.source import Source
 from ....errors import ApplyError
+from ....execution import thread_pool
 from ....lake.retrying import retried
 from ....model.types import arrow_type, schema_of
 from ....sources.postgresql.connect import Session
@@ -71,7 +72,7 @@ class DatabaseAudit:
 
     def _result(self, source: Source, added: pa.Table | None, texts: Rendering) -> pa.RecordBatch:
         order = self.order
-        with ThreadPoolExecutor(cores(), thread_name_prefix="audit") as pool:
+        with thread_pool("audit") as pool:
             auditor = BatchAuditor(order.audit, order.upto, source, texts.parts)
             with session(order.place, order.where) as on:
                 done = self._done(on, source, auditor, added, pool)

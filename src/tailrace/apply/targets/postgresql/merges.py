@@ -1,19 +1,23 @@
-"""Batches of a PostgreSQL target that are merged with an audit: by one task of Spark's, or in this process,
-those of several tables side by side."""
+"""Batches of a PostgreSQL target that are merged with an audit, each by one task, tables side by side.
+
+A task reads the changes from their files, and has connections to the target of its own.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ....errors import TailraceError, TargetLostError
-from ....execution import thread_pool
+from ....execution import Job, map_tasks
 from ....lake import delta as lake
 from ....sources.postgresql.connect import Session
 from ...images import explaining
+from ...mapping.shared_rows import TargetPlace
 from ...plan import TableBatch
 from ...tasks import TOO_LARGE
 from ..audit import Audit, Audited
@@ -24,23 +28,34 @@ from .notes import Notes
 from .place import Place, locked
 from .progress import Progress
 from .refused import refuses
+from .repairs import Repairs
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, SparkSession
 
 
 class Merges:
     """What a target can do with batches whose outcomes are wanted; see `Audits` and `Shares`.
 
     Args:
+        spark: whose tasks may merge.
         place, task, progress, notes: of the target.
         memory_bytes: what one merge may hold in memory; batches that need more take more jobs. None: no
             limit.
+        at_once: how many tables are merged at the same time; None: as many as there are slots.
     """
 
     def __init__(
-        self, place: Place, task: str, progress: Progress, notes: Notes, memory_bytes: int | None
+        self,
+        spark: SparkSession | None,
+        place: Place,
+        task: str,
+        progress: Progress,
+        notes: Notes,
+        memory_bytes: int | None,
+        at_once: int | None = None,
     ) -> None:
+        self._spark, self._at_once = spark, at_once
         self._place, self._task, self._progress = place, task, progress
         self._notes, self._memory = notes, memory_bytes
 
@@ -70,38 +85,60 @@ class Merges:
         return True
 
     def merge_many(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError | None]:
-        """Applies batches in this process, side by side; None: one needs Spark."""
-        with thread_pool("apply", worth=len(batches) > 1) as pool:
-            return list(pool.map(self._tried, batches))
+        """Applies batches, tables side by side; None: one needs a job of its own."""
+        weights = [max(1, sum(one.counts.get(kind, 0) for kind in "IUD")) for one in batches]
+        what = batches[0].table if len(batches) == 1 else f"{len(batches)} tables"
+        job = Job("apply", f"apply {what}: {sum(weights):,} changes", sum(weights))
+        session = None if any(one.rows is not None for one in batches) else self._spark
+        task = MergeTask(self._place, self._task, isinstance(self._progress, Repairs), self._memory)
+        todo = [(one, self._progress.at(one.table)) for one in batches]
+        return map_tasks(task, todo, session=session, job=job, weights=weights, at_once=self._at_once)
 
-    def _tried(self, one: TaskBatch) -> Audited | TailraceError | None:
-        """What was done; None also for an error: the batch's own job meets it again, and can explain it."""
+
+@dataclass(frozen=True)
+class MergeTask:
+    """Merges the batch of a table, whose rows are where its `TargetPlace` says. Returns what was done, or the
+    error of a server that is gone; None also for other errors: the batch's own job raises them again, and can
+    explain them."""
+
+    place: Place
+    task: str
+    repairs: bool
+    memory_bytes: int | None
+
+    def __call__(self, todo: tuple[TaskBatch, TargetPlace]) -> Audited | TailraceError | None:
+        one, at = todo
+        kind = Repairs if self.repairs else Progress
         try:
-            return self._merged(one)
+            return self._merged(one, kind(self.place, self.task, partial(_same, at)))
         except TargetLostError as error:
             return error
         except Exception:  # noqa: BLE001 - see above
             return None
 
-    def _merged(self, one: TaskBatch) -> Audited | None:
+    def _merged(self, one: TaskBatch, progress: Progress) -> Audited | None:
         with lake.opened(one.changes) as changes:
             began = time.monotonic()
             if (audit := audit_of(one, changes)) is None:
                 return None
-            with writing(self._place, self._task, one.table) as mine:
-                reached = self._progress.to_go_on(mine, one.table)
+            with writing(self.place, self.task, one.table) as mine:
+                reached = progress.to_go_on(mine, one.table)
                 if reached is None or not layout.same(reached.layout, one.layout or one.relation):
                     return None
                 if one.after < reached.upto < one.upto:
                     return None  # the key log is to be made good first
-                if refuses(mine, self._place, self._progress.target(one.table), reached.layout):
+                if refuses(mine, self.place, progress.target(one.table), reached.layout):
                     return None
                 if audit.keylog is not None:
-                    self._notes.prepare(mine)
+                    Notes(self.place, self.task).prepare(mine)
                 done = merged_here(
-                    self._place, self._task, self._progress, reached, one, changes, audit, self._memory
+                    self.place, self.task, progress, reached, one, changes, audit, self.memory_bytes
                 )
         return done and replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
+
+
+def _same(at: TargetPlace, _: str) -> TargetPlace:
+    return at
 
 
 @contextmanager

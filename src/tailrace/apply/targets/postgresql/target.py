@@ -66,6 +66,7 @@ class PostgresTarget:
         memory_bytes: int | None = 1 << 30,
         repairs: bool = False,
         places: Callable[[str], shared.TargetPlace] | None = None,
+        at_once: int | None = None,
     ) -> None:
         self._spark, self._task = spark, task
         self._place = Place.of(url)
@@ -73,7 +74,9 @@ class PostgresTarget:
         self._progress = kind(self._place, task, places or shared.TargetPlace)
         self._notes = Notes(self._place, task)
         self._memory = memory_bytes
-        self._merges = Merges(self._place, task, self._progress, self._notes, memory_bytes)
+        self._merges = Merges(
+            spark, self._place, self._task, self._progress, self._notes, memory_bytes, at_once
+        )
 
     @property
     def capabilities(self) -> Capabilities:
