@@ -39,7 +39,7 @@ def test_the_smallest_file_has_sensible_defaults() -> None:
     assert (small.capture.commit_every, small.capture.commit_bytes) == (1.0, 64 << 20)
     assert small.target.one_task == 4 << 30
     assert small.maintenance.keep_log == 3600.0
-    assert small.on_bad_value == "stop" and small.spark == {}
+    assert small.on_bad_value == "stop" and small.spark.session_conf == {}
 
 
 def test_paths_start_at_the_file() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from ..apply.keyless_checks import needs_locks, why_not
 from ..apply.target_checks import waits
+from ..config import logs
 from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..errors import ConnectionLostError, TableMovedError, TargetLostError
@@ -317,7 +318,7 @@ class Baselines:
         ledger.write_baseline(self._record, *done)
         for one in done:
             said = {"table": one.table, "position": one.position}
-            logger.info("baseline %d of %s: %d rows", one.number, one.table, one.rows, extra=said)
+            logs.event("baseline of %s: %s rows", one.table, f"{one.rows:,}", **said)
 
     def _progress(self, at: BaselineProgress) -> None:
         state = "done" if at.parts_done == at.parts else "running"
@@ -332,6 +333,7 @@ class Baselines:
         readers: PartReaders,
     ) -> dict[str, TableMovedError]:
         task = self._task
+        logs.event("baseline begins: %s", ", ".join(attempts))
         reading = baseline.Reading(
             landings(task),
             task.control_path("quarantine"),

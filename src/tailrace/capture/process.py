@@ -16,7 +16,7 @@ from ..apply.column_checks import column_findings
 from ..apply.keyless_checks import NO_WINDOW, keyless_findings
 from ..apply.mapping.checks import plain_findings
 from ..apply.target_checks import feeding_findings
-from ..config import state_version
+from ..config import logs, state_version
 from ..config.task import Task
 from ..errors import ConnectionLostError, SourceError, TableMovedError, UnreachableError
 from ..lake import guards, json_files, log
@@ -187,6 +187,7 @@ class Capture:
         committed = reported = looked = time.monotonic()
         since_report = 0
         self._state.runs()
+        logs.event("capture reads the log of %s tables", len(self._followed.tables))
         while not self.stop.is_set() and not work.failed:
             chunk = source.read(task.capture.chunk_bytes, wait)
             self._state.read_at = time.time()

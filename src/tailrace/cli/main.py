@@ -92,7 +92,7 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    logs.begin(log_format, logging.INFO if verbose else logging.WARNING)
+    logs.begin(log_format, logging.INFO if verbose else logs.EVENT)
     logs.about(command=context.invoked_subcommand or "")
     err.quiet = logs.in_json()  # progress messages
     if not verbose:
@@ -179,6 +179,7 @@ def pipeline(
 ) -> None:
     """Store and apply: the Spark half alone (spark-submit runs `python -m tailrace pipeline TASK`)."""
     from ..config.task import load
+    from ..execution import counted, summary
     from ..operate.status import status as status_of
     from ..runtime.metrics import served
     from ..runtime.pipeline import Pipeline
@@ -196,6 +197,8 @@ def pipeline(
         watched.counted = work.counted
         began()
         work.drain() if once else work.run()
+    if said := summary(counted()):
+        logs.event(said)
     done = status_of(wanted).as_dict()
     print_json(done) if as_json else out.print(f"applied up to change {done['applied']:,}")
 

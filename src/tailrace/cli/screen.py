@@ -15,6 +15,7 @@ from rich.text import Text
 from ..capture.identities import REPAIRS, Doubts
 from ..config.quantities import about, span
 from ..errors import TailraceError
+from ..execution import JobCount, summary
 from ..lake import json_files
 from ..operate.status import ENDED, Status
 from ..operate.status import status as status_of
@@ -90,7 +91,7 @@ def _title(found: Status) -> str:
 
 def _processes(found: Status) -> list[str]:
     """What the two processes do, and how much log the source keeps for them: one line each."""
-    return [_capture(found), *_kept(found.capture or {}), _pipeline(found)]
+    return [_capture(found), *_kept(found.capture or {}), _pipeline(found), *_spark(found.pipeline or {})]
 
 
 def _capture(found: Status) -> str:
@@ -124,6 +125,19 @@ def _pipeline(found: Status) -> str:
     if said is not None and said["running"] and said.get("state") == RECONNECTING:
         return "; ".join([_away("pipeline", said, "target"), *does, str(said["message"]).splitlines()[0]])
     return "; ".join([_process("pipeline", said), *does])
+
+
+def _spark(pipeline: dict[str, Any]) -> list[str]:
+    """The session of a pipeline, and what its tasks did."""
+    said = pipeline.get("spark") or {}
+    steps = {kind: JobCount(**one) for kind, one in (said.get("steps") or {}).items()}
+    lines = [done] if (done := summary(steps)) else []
+    if not pipeline.get("running") or not said.get("state"):
+        return lines
+    if said["state"] == "ready":
+        ui = f", UI {said['ui']}" if said.get("ui") else ""
+        return [f"Spark {said['version']} on {said['master']}{ui}", *lines]
+    return [f"Spark is {said['state']}: the driver runs the tasks", *lines]
 
 
 def _away(name: str, said: dict[str, Any], lacks: str) -> str:

@@ -11,6 +11,7 @@ import datetime as dt
 import json
 import logging
 import os
+import re
 import sys
 import threading
 from collections.abc import Sequence
@@ -28,7 +29,12 @@ _RAISED = (
     "sql.execution.datasources.FileFormatWriter", "sql.execution.datasources.v2",
 )  # fmt: skip
 """Spark's loggers of errors that are raised as well."""
+EVENT = 25
+"""Level of what an operator sees with and without `-v`: between INFO and WARNING."""
+_SHOWN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d+)? (?!DEBUG |INFO )")
 _about: dict[str, str] = {}
+logging.addLevelName(EVENT, "EVENT")
+_events = logging.getLogger("tailrace")
 
 
 class JsonLines(logging.Formatter):
@@ -50,11 +56,57 @@ class JsonLines(logging.Formatter):
         return _line(record.created, said)
 
 
+class TextLines(logging.Formatter):
+    """A record as text; an event is a time and a sentence.
+
+    >>> of = {"name": "tailrace", "levelno": EVENT, "levelname": "EVENT", "created": 0.0}
+    >>> TextLines().format(logging.makeLogRecord({"msg": "task %s stops", "args": ("shop",), **of}))[20:]
+    'task shop stops'
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_TEXT)
+
+    def format(self, record: logging.LogRecord) -> str:
+        if record.levelno != EVENT:
+            return super().format(record)
+        return f"{self.formatTime(record, '%Y-%m-%d %H:%M:%S')} {record.getMessage()}"
+
+
+class _StandardError(logging.StreamHandler[Any]):
+    """Writes to what standard error is at the moment: a screen takes it over while it is drawn."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> Any:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, _: Any) -> None:
+        pass
+
+
+def event(message: str, *args: object, **fields: object) -> None:
+    """Tells the operator what happens: one line on standard error, with and without `-v`."""
+    _events.log(EVENT, message, *args, extra=fields)
+
+
+def is_shown(said: str) -> bool:
+    """Whether a text line of another process is one that an operator sees without `-v`.
+
+    >>> [is_shown(f"2026-11-29 03:01:02{rest}") for rest in (" read", ",123 INFO a: b", ",123 WARNING a: b")]
+    [True, False, True]
+    """
+    return _SHOWN.match(said) is not None
+
+
 def begin(kind: str, level: int) -> None:
     """Sets up logging of this process; with `JSON` also for tracebacks and warnings."""
     os.environ[FORMAT] = kind
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if kind == JSON else logging.Formatter(_TEXT))
+    handler = _StandardError()
+    handler.setFormatter(JsonLines() if kind == JSON else TextLines())
     logging.basicConfig(level=level, handlers=[handler], force=kind == JSON)
     logging.getLogger("py4j").setLevel(max(level, logging.WARNING))  # it tells of every call
     if kind == JSON:

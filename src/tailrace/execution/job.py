@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -62,6 +62,27 @@ def counted() -> dict[str, JobCount]:
     """The steps of this process by kind."""
     with _lock:
         return dict(_counts)
+
+
+def summary(counts: Mapping[str, JobCount]) -> str:
+    """What Spark did, as a sentence; empty if nothing was done.
+
+    >>> summary({"store": JobCount(2, 4, 900, 100), "warm-up": JobCount(1, 2)})
+    'Spark ran 2 jobs with 4 tasks (store 2); its tasks handled 90 % of 1,000 changes and rows'
+    """
+    steps = {kind: one for kind, one in counts.items() if one.in_spark or one.in_driver}
+    jobs, tasks = sum(one.jobs for one in steps.values()), sum(one.tasks for one in steps.values())
+    there, all_ = (
+        sum(one.in_spark for one in steps.values()),
+        sum(one.in_spark + one.in_driver for one in steps.values()),
+    )
+    if not all_:
+        return ""
+    kinds = ", ".join(f"{kind} {one.jobs}" for kind, one in steps.items() if one.jobs)
+    return (
+        f"Spark ran {jobs:,} jobs with {tasks:,} tasks{f' ({kinds})' if kinds else ''}; its tasks handled "
+        f"{there * 100 // all_} % of {all_:,} changes and rows"
+    )
 
 
 def _add(job: Job, more: JobCount) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ..config import logs
 from ..config.machine import DRIVER_LIMIT
 from ..errors import CancelledError, SparkLostError
 
@@ -73,6 +74,9 @@ class BackgroundSession:
             session = self._started()
             self._warm_up(session)
             self._warm = True
+            said = self.describe()
+            ui = f", its UI is at {said['ui']}" if said.get("ui") else ""
+            logs.event("Spark %s runs the tasks on %s%s", said["version"], said["master"], ui)
         except BaseException as error:  # noqa: BLE001 - `check` raises it
             self._failure = error
 
@@ -165,10 +169,9 @@ class BackgroundSession:
         if session is None or not self._warm:
             return found
         if not self._described:
-            context = session.sparkContext
-            self._described = {
-                "version": str(session.version), "master": str(context.master), "ui": context.uiWebUrl or "",
-            }  # fmt: skip
+            context = getattr(session, "sparkContext", None)
+            master, ui = getattr(context, "master", "") or "", getattr(context, "uiWebUrl", "") or ""
+            self._described = {"version": str(session.version), "master": str(master), "ui": str(ui)}
         return found | self._described
 
     def add_tag(self, tag: str, where: str) -> None:

@@ -21,6 +21,7 @@ from ..capture.first_start import first_start
 from ..config import logs
 from ..config.task import Task, load
 from ..errors import TailraceError
+from ..execution import counted, summary
 from ..operate.checks import before_run
 from ..state import live
 from .metrics import Served
@@ -48,8 +49,8 @@ class CaptureChild:
         self._ending = threading.Lock()
 
     def start(self) -> None:
-        """Starts the process; its output goes to `<home>/run/capture.log` (`operate.process_log`), JSON log
-        lines also to our standard error."""
+        """Starts the process; its output goes to `<home>/run/capture.log` (`operate.process_log`), and what an
+        operator sees also to our standard error."""
         more = ["-v"] if logs.verbose() else []
         command = [sys.executable, "-m", "tailrace", *more, "capture", str(self._file)]
         command += ["--parent", str(os.getpid())]
@@ -59,7 +60,7 @@ class CaptureChild:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         if self._process.stdout is not None:
-            self.log.take(self._process.stdout, also=sys.stderr.write if logs.in_json() else None)
+            self.log.take(self._process.stdout, also=_shown)
 
     def watch(self, stop: threading.Event) -> None:
         """Returns when the child is done (`once`) or `stop` is set; TailraceError if it cannot go on."""
@@ -123,8 +124,10 @@ def run(
     spark = background_session(f"tailrace {task.name}", task.spark)
     spark.begin()
     before_run(task, lambda: spark.as_session)
+    where = "a database" if task.target.database else task.target.path
+    logs.event("task %s starts: home %s, target %s", task.name, task.home, where, task=task.name)
     child = CaptureChild(task_file, task, once=once)
-    over = threading.Event()
+    over, ended = threading.Event(), False
     with first_start(task), ThreadPoolExecutor(3, thread_name_prefix="tailrace") as pool:
         child.start()
         watching = pool.submit(_watch, child, stop, once)
@@ -136,7 +139,7 @@ def run(
             began()
             if once:
                 watching.result()
-                if not stop.is_set():
+                if ended := not stop.is_set():
                     pipeline.drain(then=Watch(task).carry_out)  # whose policies waited for these changes
             else:
                 pipeline.run()
@@ -147,6 +150,14 @@ def run(
             if drawing is not None:
                 drawing.result()
         watching.result()
+    if said := summary(counted()):
+        logs.event(said)
+    logs.event("task %s has stopped%s", task.name, ", everything is applied" if ended else "", task=task.name)
+
+
+def _shown(said: str) -> None:
+    if logs.in_json() or logs.is_shown(said):
+        sys.stderr.write(said)
 
 
 def _watch(child: CaptureChild, stop: threading.Event, once: bool) -> None:
