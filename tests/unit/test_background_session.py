@@ -132,7 +132,7 @@ def test_lost_session_is_replaced_and_the_driver_works_meanwhile(monkeypatch: py
         raise ConnectionRefusedError
 
     monkeypatch.setattr("tailrace.execution.spark.run", gone)
-    monkeypatch.setattr("tailrace.execution.spark.is_lost", lambda _: True)
+    monkeypatch.setattr("tailrace.execution.map_tasks.is_lost", lambda _: True)
     assert map_tasks(abs, [-1, 2], session=late.as_session, job=STORE) == [1, 2]
     begun(late)
     assert start.times == 2

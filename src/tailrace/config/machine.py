@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-DRIVER_LIMIT = 1_000
+DRIVER_LIMIT = 500
 """Steps with fewer changes run in the driver: the default of `spark.driver_limit`."""
 
 

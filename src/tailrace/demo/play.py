@@ -7,15 +7,19 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import psycopg
 
+from ..config.settings import SparkSettings
 from ..config.task import Task, load
 from ..errors import TailraceError
+from ..execution import BackgroundSession, counted, since
 from ..lake import delta as lake
 from ..model.steps import Steps
 from ..runtime import processes
+from ..runtime.session import background_session
 from ..runtime.setup import draft, validate_task
 from ..sources import open_source
 from ..sources.postgresql.embedded import EmbeddedPostgres
@@ -37,6 +41,9 @@ PATIENCE_S = 900.0
 
 def play(folder: Path, *, seconds: float, scale: int, show: Show) -> Played:
     """Runs everything; the server is stopped and everything else left in the folder."""
+    spark = background_session("tailrace demo", SparkSettings())
+    spark.begin()
+    before = counted()
     with place.make(folder) as server:
         show.step(f"PostgreSQL runs in {folder / 'pg'}")
         url = _fill(server, folder, scale, show)
@@ -47,7 +54,11 @@ def play(folder: Path, *, seconds: float, scale: int, show: Show) -> Played:
             show.act(f"{one.level}: {one.what} ({one.where})")
         task = load(task_file)
         played = Played(str(folder), str(task_file), task.target.path, task.changes_path("shop.customer"))
-        with _running(task_file) as running:
+        with show.doing("Spark starts"):
+            while not spark.ready:
+                spark.check()
+                time.sleep(0.1)
+        with _running(task_file, spark) as running:
             _baseline(task, made.tables, running, show)
             began = time.monotonic()
             played.load = _load(task, url, folder, seconds, running, show)
@@ -63,6 +74,7 @@ def play(folder: Path, *, seconds: float, scale: int, show: Show) -> Played:
     played.plot = str(plot(task, folder / "lag.svg"))
     show.step(f"lag and throughput of the run are drawn in {played.plot}")
     played.life = life(played.changes, "id", [shop.HERO, shop.HERO_LATER])
+    played.spark = {kind: asdict(one) for kind, one in since(before).items() if one.jobs}
     played.next = place.hints(folder, task_file, task.target_path("shop.customer"))
     played.seconds, played.steps = show.seconds, show.steps
     return played
@@ -106,10 +118,10 @@ class Running:
 
 
 @contextmanager
-def _running(task_file: Path) -> Iterator[Running]:
+def _running(task_file: Path, spark: BackgroundSession) -> Iterator[Running]:
     stop = threading.Event()
     with ThreadPoolExecutor(1, thread_name_prefix="task") as pool:
-        work = pool.submit(processes.run, task_file, once=False, stop=stop)
+        work = pool.submit(processes.run, task_file, once=False, stop=stop, spark=spark)
         try:
             yield Running(work)
         finally:

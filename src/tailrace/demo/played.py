@@ -26,7 +26,8 @@ class TableLine:
 
 @dataclass
 class Played:
-    """What happened, for the screen and `--json`. Seconds are counted from the demo's start."""
+    """What happened, for the screen and `--json`. Seconds are counted from the demo's start. `spark`: by kind
+    of step, the jobs and tasks that Spark ran, and the changes and rows handled by them and by the driver."""
 
     folder: str
     task_file: str
@@ -41,6 +42,7 @@ class Played:
     life: list[StoryEvent] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     plot: str = ""
+    spark: dict[str, dict[str, int]] = field(default_factory=dict)
     next: list[str] = field(default_factory=list)
 
     @property

@@ -115,6 +115,8 @@ class Show:
         self._console.print(f"Everything is in {escape(played.folder)}. Try next:", soft_wrap=True)
         for command in played.next:
             self._console.print(f"  {escape(command)}", soft_wrap=True)
+        self._console.print()
+        self._console.print(_spark(played.spark))
 
 
 def _tables(played: Played) -> Group:
@@ -134,6 +136,15 @@ def _tables(played: Played) -> Group:
     verdict = Text("every target is equal to its source, row by row (checksums)", "bold green")
     note = Text("changes: stored and applied; per second from the first write to the last apply", "dim")
     return Group(shown, *(words or [verdict]), note)
+
+
+def _spark(steps: dict[str, dict[str, int]]) -> Fit:
+    numbers = ("jobs", "tasks", "changes and rows", "in the driver")
+    columns = [Col("step"), *(Col(name, right=True) for name in numbers)]
+    shown = Fit(columns, title="what Spark's tasks did")
+    for kind, one in steps.items():
+        shown.add(kind, *(f"{one[name]:,}" for name in ("jobs", "tasks", "in_spark", "in_driver")))
+    return shown
 
 
 def _answer(answer: Answer) -> Fit:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 import pyarrow as pa
 
@@ -62,6 +62,15 @@ def counted() -> dict[str, JobCount]:
     """The steps of this process by kind."""
     with _lock:
         return dict(_counts)
+
+
+def since(before: Mapping[str, JobCount]) -> dict[str, JobCount]:
+    """The steps of this process since `counted` gave `before`."""
+    found = {}
+    for kind, now in counted().items():
+        was = before.get(kind, JobCount())
+        found[kind] = JobCount(*(a - b for a, b in zip(astuple(now), astuple(was), strict=True)))
+    return found
 
 
 def summary(counts: Mapping[str, JobCount]) -> str:

@@ -15,7 +15,7 @@ from ..config.machine import DRIVER_LIMIT, cores
 from ..errors import SparkLostError
 from . import driver, spark
 from .job import Job, count_driver
-from .session import background, ready_session
+from .session import background, is_lost, ready_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +73,7 @@ def map_tasks(
         try:
             return spark.run(session or there, there, task, inputs, job, weights, at_once)
         except Exception as error:
-            if not spark.is_lost(there):
+            if not is_lost(there):
                 raise
             found = background(session)
             if found is None:

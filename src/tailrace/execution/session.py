@@ -153,6 +153,18 @@ class BackgroundSession:
         )
         self.begin()
 
+    def replaced(self, where: str) -> bool:
+        """Whether the session was lost and another one starts; False if it is there.
+
+        Raises:
+            SparkLostError: see `replace_lost`.
+        """
+        session = self._session
+        if session is not None and not is_lost(session):
+            return False
+        self.replace_lost(where)
+        return True
+
     def cancel_when(self, stop: threading.Event) -> None:
         """Cancels the jobs of this process once `stop` is set, in a thread of its own."""
 
@@ -215,3 +227,19 @@ def seconds_waited(session: SparkSession | BackgroundSession) -> float:
 def has_started(session: SparkSession | BackgroundSession) -> bool:
     """Whether a session runs."""
     return not isinstance(session, BackgroundSession) or session.running is not None
+
+
+def has_rdds(session: SparkSession) -> bool:
+    """Whether a session has RDDs: one through Spark Connect does not."""
+    module = type(session).__module__
+    return module.startswith("pyspark.sql") and "connect" not in module
+
+
+def is_lost(session: SparkSession) -> bool:
+    """Whether a session's JVM, or its server, is gone."""
+    try:
+        if has_rdds(session):
+            return bool(session.sparkContext._jsc.sc().isStopped())
+        return not session.version
+    except Exception:  # noqa: BLE001 - nothing answers
+        return True

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ..errors import TailraceError
 from ..lake import guards
 from .job import Job, count_spark
-from .session import background
+from .session import background, has_rdds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,12 +74,6 @@ def slots(session: SparkSession) -> int:
     if has_rdds(session):
         return max(1, session.sparkContext.defaultParallelism)
     return max(1, int(session.conf.get("spark.default.parallelism", "") or os.cpu_count() or 1))
-
-
-def has_rdds(session: SparkSession) -> bool:
-    """Whether a session has RDDs: one through Spark Connect does not."""
-    module = type(session).__module__
-    return module.startswith("pyspark.sql") and "connect" not in module
 
 
 def run(
@@ -217,13 +211,3 @@ def _count(context: Any, tag: str, job: Job) -> None:
     infos = [info.get() for info in map(tracker.getJobInfo, jobs) if info.isDefined()]
     stages = [tracker.getStageInfo(at) for info in infos for at in info.stageIds()]
     count_spark(job, len(jobs), sum(stage.get().numTasks() for stage in stages if stage.isDefined()))
-
-
-def is_lost(session: SparkSession) -> bool:
-    """Whether a session's JVM, or its server, is gone."""
-    try:
-        if has_rdds(session):
-            return bool(session.sparkContext._jsc.sc().isStopped())
-        return not session.version
-    except Exception:  # noqa: BLE001 - nothing answers
-        return True

@@ -40,7 +40,7 @@ from ..apply.task_rules import TableRules, TaskRules
 from ..capture import incremental_snapshot
 from ..config import state_version
 from ..config.task import Task
-from ..errors import CancelledError, TailraceError, TargetLostError, from_spark
+from ..errors import CancelledError, SparkLostError, TailraceError, TargetLostError, from_spark
 from ..execution import background, counted
 from ..lake import delta as lake
 from ..lake import guards, json_files, log
@@ -232,7 +232,12 @@ class Pipeline:
     def _catch_up(self, cadence: Cadence | None = None) -> None:
         """Applies what waits."""
         began = time.monotonic()
-        done = self._applier.catch_up(self.stop, cadence)
+        try:
+            done = self._applier.catch_up(self.stop, cadence)
+        except SparkLostError:
+            if self._background is None or not self._background.replaced(self._task.name):
+                raise
+            return  # the batches are applied again, by the driver or the next session
         self._seen.applied(done, time.monotonic() - began)
 
     def _maintained(self) -> None:

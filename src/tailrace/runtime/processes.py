@@ -21,7 +21,7 @@ from ..capture.first_start import first_start
 from ..config import logs
 from ..config.task import Task, load
 from ..errors import TailraceError
-from ..execution import counted, summary
+from ..execution import BackgroundSession, counted, summary
 from ..operate.checks import before_run
 from ..state import live
 from .metrics import Served
@@ -49,8 +49,8 @@ class CaptureChild:
         self._ending = threading.Lock()
 
     def start(self) -> None:
-        """Starts the process; its output goes to `<home>/run/capture.log` (`operate.process_log`), and what an
-        operator sees also to our standard error."""
+        """Starts the process; its output goes to `<home>/run/capture.log`, and what an operator sees also to
+        our standard error."""
         more = ["-v"] if logs.verbose() else []
         command = [sys.executable, "-m", "tailrace", *more, "capture", str(self._file)]
         command += ["--parent", str(os.getpid())]
@@ -113,16 +113,18 @@ def run(
     screen: Callable[[Task, threading.Event], None] | None = None,
     began: Callable[[], None] = lambda: None,
     watched: Served | None = None,
+    spark: BackgroundSession | None = None,
 ) -> None:
     """Runs a task until `stop` is set, or with `once` until the source's current state is in the targets.
     `began` is called when everything has started, and checks `stop` from then on; `watched` gets its
-    metrics."""
+    metrics; `spark`: the session to use, if it was begun already."""
     task = load(task_file)
     # Before anything is started. A capture process whose parent was just killed is about to end.
     live.refuse(task.run_path, "pipeline")
     live.refuse(task.run_path, "capture", within=ORPHAN_S)
-    spark = background_session(f"tailrace {task.name}", task.spark)
-    spark.begin()
+    if spark is None:
+        spark = background_session(f"tailrace {task.name}", task.spark)
+        spark.begin()
     before_run(task, lambda: spark.as_session)
     where = "a database" if task.target.database else task.target.path
     logs.event("task %s starts: home %s, target %s", task.name, task.home, where, task=task.name)

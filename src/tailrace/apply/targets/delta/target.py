@@ -318,6 +318,8 @@ class DeltaTarget:
 
     def _session(self, table: str) -> SparkSession:
         """The session of a table's MERGEs."""
-        if table not in self._merge_sessions:
-            self._merge_sessions[table] = distributed.merge_session(self._spark)
-        return self._merge_sessions[table]
+        known = self._merge_sessions.get(table)
+        # After a lost session there is another context.
+        if known is None or known.sparkContext is not self._spark.sparkContext:
+            self._merge_sessions[table] = known = distributed.merge_session(self._spark)
+        return known
