@@ -39,11 +39,13 @@ Change = tuple[int, str, int | None, str | None]
 class Place:
     """A target above the size of one task, and its change table."""
 
-    def __init__(self, root: Path, rows: Mapping[int, str], memory: int | None = None) -> None:
+    def __init__(
+        self, root: Path, rows: Mapping[int, str], memory: int | None = None, session: Any = None
+    ) -> None:
         self.changes = f"{root}/changes"
         self.target = DeltaTarget(
-            None, f"{root}/lake", app_id="x", local_limit_bytes=0, merge_memory_bytes=memory  # type: ignore[arg-type]
-        )  # fmt: skip
+            session, f"{root}/lake", app_id="x", local_limit_bytes=0, merge_memory_bytes=memory
+        )
         self.path = self.target.path("s.t")
         lake.append(self.path, pa.table([list(rows), list(rows.values())], schema=ROWS))
 
