@@ -25,6 +25,8 @@ settings.load_profile("tests")
 # than it gives. Read by Spark's scripts, so it holds in the processes that tests start.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK)
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK)
+# A Spark of its own would be most of what a program that a test starts does: tests of Spark say so in the task file.
+os.environ.setdefault("TAILRACE_SPARK_START", "when_needed")
 # The one session of all tests runs for many minutes: what it uses most often is worth it. At Java's own thresholds,
 # an eighth of these, half of its CPU time would go into compiling.
 LASTING = (

@@ -187,7 +187,8 @@ class Capture:
         committed = reported = looked = time.monotonic()
         since_report = 0
         self._state.runs()
-        logs.event("capture reads the log of %s tables", len(self._followed.tables))
+        many = len(self._followed.tables)
+        logs.event("capture reads the changes of %s %s", many, "table" if many == 1 else "tables")
         while not self.stop.is_set() and not work.failed:
             chunk = source.read(task.capture.chunk_bytes, wait)
             self._state.read_at = time.time()

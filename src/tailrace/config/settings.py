@@ -7,6 +7,7 @@ writes come from it.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,6 +18,9 @@ from .base import ConfText, Folder, Pattern, Settings, SparkName, TargetUrl, Tex
 from .machine import DRIVER_LIMIT, cores
 from .quantities import FOREVER, Bytes, HowLong, Seconds, SomeBytes, SomeSeconds
 from .table_settings import RuleSettings, patterns_of
+
+SPARK_START = "TAILRACE_SPARK_START"
+"""Environment variable with the default of `spark.start`."""
 
 
 def _off(value: Any) -> Any:
@@ -238,10 +242,14 @@ class ValidationSettings(Settings):
 class SparkSettings(Settings):
     """The Spark session of the task (docs/spark.md)."""
 
-    start: Literal["at_once", "when_needed"] = "at_once"
+    start: Literal["at_once", "when_needed"] = Field(
+        default_factory=lambda: os.environ.get(SPARK_START, "at_once"),
+        validate_default=True,
+        json_schema_extra={"shown": "`at_once`"},
+    )
     """When the session starts: with the process, in the background; or `when_needed`, for hosts without
     memory for a JVM: then threads of the driver run the tasks, and a session starts only for what needs
-    Spark's SQL."""
+    Spark's SQL. The environment variable TAILRACE_SPARK_START sets the default."""
     driver_limit: int = Field(default=DRIVER_LIMIT, ge=0)
     """Steps with fewer changes run on threads of the driver: a Spark job would take longer."""
     event_log: Folder | None = None

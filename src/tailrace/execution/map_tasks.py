@@ -40,7 +40,14 @@ def executor_of(session: SparkSession | None, changes: int) -> SparkSession | No
 
 def slots(session: SparkSession | None) -> int:
     """The number of tasks that run at the same time in a session; in the driver if there is none."""
-    return cores() if session is None else spark.slots(session)
+    if session is None:
+        return cores()
+    try:
+        return spark.slots(session)
+    except Exception:
+        if not is_lost(session):
+            raise
+        return cores()  # `map_tasks` notices, too
 
 
 def map_tasks(
