@@ -113,6 +113,18 @@ def test_parts_cover_the_table_once(db: psycopg.Connection, make: Make) -> None:
     assert len(source.parts(source.relation("public.nothing"), 500)) == 1
 
 
+def test_parts_of_wide_rows_have_fewer_rows(db: psycopg.Connection, make: Make) -> None:
+    db.execute("create table narrow (id int); insert into narrow select generate_series(1, 20000)")
+    db.execute("create table wide (id int, v text); alter table wide alter v set storage plain")
+    db.execute("insert into wide select i, repeat('x', 1900) from generate_series(1, 2000) i")
+    db.execute("analyze narrow; analyze wide")
+    source = make()
+    source.prepare(["public.narrow", "public.wide"])
+    narrow, wide = (source.parts(source.relation(f"public.{t}"), 2000) for t in ("narrow", "wide"))
+    assert [len(narrow), len(wide)] == [pytest.approx(10, abs=1), pytest.approx(8, abs=1)]
+    assert sum(part.rows for part in wide) == pytest.approx(2000, abs=10)
+
+
 def test_partitions_are_read_leaf_by_leaf(db: psycopg.Connection, make: Make) -> None:
     db.execute(
         """

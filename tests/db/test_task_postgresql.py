@@ -5,13 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 from tailrace.apply.adoption_checks import adoption_findings
+from tailrace.apply.targets.postgresql.place import Place
 from tailrace.apply.targets.postgresql.snapshot_sink import PostgresLanding
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.errors import ApplyError, ConfigError
+from tailrace.model.change import Column, Relation
+from tailrace.model.types import schema_of
 from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
@@ -134,6 +138,20 @@ def test_a_baseline_that_broke_off_is_taken_again(
     assert (differences(db, "t"), differences(db, "bag")) == (0, 0)
     left = "select count(*) from pg_tables where schemaname = 'tailrace' and tablename like 'land%'"
     assert db.execute(left).fetchone() == (0,)
+
+
+def test_a_part_that_is_read_twice_lands_once(database: str, db: psycopg.Connection) -> None:
+    """A task of Spark is repeated if its executor is lost; what it had begun may go on. The first to end counts."""
+    columns = (Column("id", 1, "integer", "int4", "int", key=True),)
+    relation, place = Relation(1, "s", "t", "d", columns), Place.of(f"{database}&schema=lake")
+    landing = PostgresLanding(place, "shop").begin(relation)
+    parts = [landing.part(relation, name) for name in ("first", "first", "second")]
+    for one, ids in zip(parts, ([1, 2], [1], [3]), strict=True):
+        one.write(pa.record_batch([ids], schema=schema_of(columns)))
+    for one in parts:
+        one.close()
+    landing.commit(relation, [], 3)
+    assert db.execute("select id from lake.t order by 1").fetchall() == [(1,), (2,), (3,)]
 
 
 def test_a_baseline_does_not_touch_what_others_made(

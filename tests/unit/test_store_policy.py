@@ -21,6 +21,7 @@ from tailrace.lake import delta as lake
 from tailrace.model import mask
 from tailrace.model.change import PREFIX, Column, Relation
 from tailrace.model.types import schema_of
+from tailrace.sources.base import BaselinePart
 from tailrace.state.ledger import Baseline, write_baseline
 from tailrace.store import images, tables, tracking
 from tailrace.store.images import BadImageValue
@@ -204,6 +205,9 @@ def test_the_store_keeps_no_value_of_a_hidden_column(
     assert [stored[n].null_count for n in columns] == [0, 2, 2]
 
 
+PART = BaselinePart("shop.item", 0, None, 2)
+
+
 def test_baselines_leave_hidden_columns_null(tmp_path: Path) -> None:
     path = str(tmp_path / "item")
     lake.create(path, schema_of(ITEM.columns))
@@ -215,7 +219,7 @@ def test_baselines_leave_hidden_columns_null(tmp_path: Path) -> None:
     def reader(*_: object) -> Iterator[tuple[pa.RecordBatch, list[BadImageValue]]]:
         yield batch, bad
 
-    loaded = PartLoad(reader, None, ITEM, path, False, frozenset({"n"}))(None)  # type: ignore[arg-type]
+    loaded = PartLoad(reader, None, ITEM, path, False, frozenset({"n"}))(PART)  # type: ignore[arg-type]
     assert loaded.added is not None and loaded.bad == []
     lake.commit(path, [loaded.added], progress={})
     assert lake.read(path).to_pylist() == [{"id": 1, "n": None}, {"id": 2, "n": None}]
@@ -233,7 +237,7 @@ def test_a_bad_value_of_a_row_key_stops_a_baseline_in_any_case(tmp_path: Path) -
         yield batch, [BadImageValue(0, "n", "NaN"), BadImageValue(1, "id", "infinity")]
 
     with pytest.raises(ValueRangeError, match="'infinity'") as said:
-        PartLoad(reader, None, ITEM, path, True)(None)  # type: ignore[arg-type]
+        PartLoad(reader, None, ITEM, path, True)(PART)  # type: ignore[arg-type]
     assert said.value.hint == (
         'keep the column as text with `types: {"shop.item.id": string}`; a row key cannot be NULL'
     )

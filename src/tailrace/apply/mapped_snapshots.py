@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from ..errors import BaselineNeededError, from_spark
+from ..execution import Job
 from ..lake import delta as lake
 from ..lake.failpoints import reach
 from ..model.types import schema_of
@@ -35,7 +36,7 @@ from .mapping.table_map import STAGED_FOR
 from .route import Routes
 from .rule_columns import added_by, rules_of
 from .staging import Staging
-from .tasks import Parts
+from .tasks import BASELINE, Parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -208,7 +209,10 @@ class MappedSnapshotLoader:
         shares, projection = self._target.capabilities.shares, Projection.of([made])
         if projection is not None and shares is not None and shares.loads(table):
             read = StagedRows(path, projection, schema_of(made.relation.columns))
-            return self._target.load(made.relation, read.parts(), baseline.after, more)
+            job = Job(
+                "baseline", f"baseline {table}: {baseline.rows:,} rows through its mapping", baseline.rows
+            )
+            return self._target.load(made.relation, read.parts(self._spark, job), baseline.after, more)
         staged = self._spark.read.format("delta").load(path)
         return self._target.load(made.relation, rows(staged, made), baseline.after, more)
 
@@ -221,9 +225,9 @@ class StagedRows:
     projection: Projection
     schema: pa.Schema
 
-    def parts(self) -> Parts:
+    def parts(self, session: SparkSession | None = None, job: Job = BASELINE) -> Parts:
         """Its files, each read by the task that needs it."""
-        return Parts(tuple(lake.paths(DeltaTable(self.path))), self.read)
+        return Parts(tuple(lake.paths(DeltaTable(self.path))), self.read, session, job)
 
     def read(self, file: str) -> Iterator[pa.RecordBatch]:
         """The rows of a file."""

@@ -31,7 +31,7 @@ from .snapshot_sink import Landing
 
 WHOLE = 1 << 62
 """A number of rows per part so large that each physical table is one part."""
-AHEAD = 16
+AHEAD = 64
 """Parts of the next tables that are given to the readers while one table becomes its target."""
 RECORD_EVERY_S = 1.0
 """Baselines that become their targets within this time are recorded together."""

@@ -34,6 +34,7 @@ from . import baseline
 from .baseline import Attempt, BaselineProgress
 from .incremental_snapshot import Windows
 from .part_readers import PartReaders
+from .part_requests import Requests
 from .snapshot_sink import landings
 from .table_selection import Known
 
@@ -219,7 +220,7 @@ class Baselines:
             moved |= self._exact(shared, ready)
         ready.set()
         if alone:
-            with PartReaders(self._task.baseline.workers) as readers:
+            with self._readers() as readers:
                 for table in alone:
                     try:
                         moved |= self._open(table, readers)
@@ -252,8 +253,11 @@ class Baselines:
             ready.set()
             if not due:
                 return {}
-            with PartReaders(self._task.baseline.workers) as readers:
+            with self._readers() as readers:
                 return self._take(snapshot, attempts, self._land, self._record_done, readers)
+
+    def _readers(self) -> PartReaders:
+        return PartReaders(self._task.baseline.workers, spark=Requests(self._task, self._stop.is_set))
 
     def _open(self, table: str, readers: PartReaders) -> dict[str, TableMovedError]:
         """One table by itself, read while it is being written to."""

@@ -1,22 +1,28 @@
-"""Reads parts of tables into files or a landing, several at once: threads read the first few rows, as they
-start immediately, and processes the others.
+"""Reads parts of tables into files or a landing, several at once.
+
+Spark's tasks read them if there is a session for that. Threads read the first few rows while it starts, as
+they start immediately, and small jobs; without a session processes read what is more than a few rows.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from ..errors import ValueRangeError
+from ..config.machine import DRIVER_LIMIT
+from ..errors import TailraceError, ValueRangeError
+from ..execution import BackgroundSession, Job, background, map_tasks
 from ..lake import delta as lake
 from ..lake.failpoints import reach
 from ..model.change import Relation
@@ -24,10 +30,19 @@ from ..sources.base import BaselineBatch, BaselinePart, Snapshot
 from ..wire.pgvalues import misfit
 from .snapshot_sink import DeltaLanding, Landing
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 FEW_ROWS = 200_000
 """Threads read this many rows, as the catalog counts them. A process takes a second to start."""
 PART_ROWS = 2_000
 """A part costs at least as much as this many rows."""
+LIGHT_ROWS = 20_000
+"""Parts of fewer rows, on average, share Spark's tasks."""
+WAIT_S = 15.0
+"""Seconds that more than a few rows wait for a session that is starting."""
+TOGETHER_S = 0.1
+"""Parts that come within this many seconds of each other are read by one job."""
 
 PartReader: TypeAlias = Callable[[Snapshot, Relation, BaselinePart], Iterator[BaselineBatch]]
 
@@ -63,7 +78,8 @@ class PartLoad:
     hidden: frozenset[str] = frozenset()
 
     def __call__(self, part: BaselinePart) -> Loaded:
-        out = (DeltaLanding(self.to) if isinstance(self.to, str) else self.to).part(self.relation)
+        to = DeltaLanding(self.to) if isinstance(self.to, str) else self.to
+        out = to.part(self.relation, f"{part.leaf} {part.first}")
         found: list[tuple[str, str]] = []
         key = frozenset(self.relation.key)
         for batch, bad in self.reader(self.snapshot, self.relation, part):
@@ -77,28 +93,223 @@ class PartLoad:
         return Loaded(out.close(), out.rows, found)
 
 
-class PartReaders:
-    """Reads up to `workers` parts at once, each with a connection of its own, until its block ends."""
+@dataclass(frozen=True)
+class Asked:
+    """A part to read, and how; picklable."""
 
-    def __init__(self, workers: int) -> None:
+    load: PartLoad
+    part: BaselinePart
+
+
+def tried(asked: Asked) -> Loaded | TailraceError:
+    """What comes of a part: an error ends the reading of its table only."""
+    try:
+        return asked.load(asked.part)
+    except TailraceError as error:
+        return error
+
+
+def job_of(kind: str, asked: Sequence[Asked]) -> Job:
+    """The job that reads parts.
+
+    >>> one = Relation(1, "shop", "a", "d")
+    >>> parts = [Asked(PartLoad(None, None, one, "", False), BaselinePart("a", n, None, 600)) for n in (0, 9)]
+    >>> job_of("baseline", parts).text
+    'baseline shop.a: 1,200 rows, 2 parts'
+    """
+    tables, rows = {one.load.relation.table for one in asked}, sum(one.part.rows for one in asked)
+    what = f"{kind} {min(tables)}" if len(tables) == 1 else f"{kind} of {len(tables)} tables"
+    parts = "1 part" if len(asked) == 1 else f"{len(asked):,} parts"
+    return Job(kind, f"{what}: {rows:,} rows, {parts}", rows)
+
+
+def weights_of(asked: Sequence[Asked]) -> list[int] | None:
+    """The weights of parts that share tasks because they are small; None: a task each."""
+    sizes = [max(one.part.rows, PART_ROWS) for one in asked]
+    return sizes if sum(sizes) < LIGHT_ROWS * len(sizes) else None
+
+
+class SparkReader(Protocol):
+    """Has parts read by Spark's tasks.
+
+    Attributes:
+        limit: jobs of fewer rows are not worth it.
+    """
+
+    limit: int
+
+    @property
+    def state(self) -> str:
+        """The session's (`BackgroundSession.state`)."""
+
+    def read(self, asked: Sequence[Asked], done: Callable[[int, Loaded | TailraceError], None]) -> None:
+        """Reads parts; `done` is told of each. Those of which it was not told could not be read by Spark, and
+        nothing reads them any more."""
+
+
+class SessionReader:
+    """Spark's tasks of a session of this process."""
+
+    def __init__(self, session: SparkSession | BackgroundSession, workers: int, kind: str) -> None:
+        self._late = background(session)
+        self._session = session.as_session if isinstance(session, BackgroundSession) else session
+        self._workers, self._kind = workers, kind
+        self.limit = self._late.driver_limit if self._late else DRIVER_LIMIT
+
+    @property
+    def state(self) -> str:
+        """The session's."""
+        return self._late.state if self._late else "ready"
+
+    def read(self, asked: Sequence[Asked], done: Callable[[int, Loaded | TailraceError], None]) -> None:
+        """Reads parts in one job."""
+        job, weights = job_of(self._kind, asked), weights_of(asked)
+        found = map_tasks(
+            tried, asked, session=self._session, job=job, weights=weights, at_once=self._workers
+        )
+        for at, one in enumerate(found):
+            done(at, one)
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """A part that waits for its reader."""
+
+    asked: Asked
+    future: Future[Loaded] = field(default_factory=Future)
+
+    def done(self, result: Loaded | BaseException) -> None:
+        """Hands the result over; of one that is taken already."""
+        if isinstance(result, BaseException):
+            self.future.set_exception(result)
+        else:
+            self.future.set_result(result)
+
+    def follow(self, other: Future[Loaded]) -> None:
+        """Takes over the result of another future, which is cancelled with this one."""
+
+        def copy(_: Future[Loaded]) -> None:
+            if not (self.future.running() or self.future.set_running_or_notify_cancel()):
+                return
+            error = other.exception()
+            self.done(other.result() if error is None else error)
+
+        self.future.add_done_callback(lambda mine: other.cancel() if mine.cancelled() else None)
+        other.add_done_callback(copy)
+
+
+class PartReaders:
+    """Reads up to `workers` parts at once, each with a connection of its own, until its block ends.
+
+    Args:
+        workers: see above.
+        session: the session whose tasks read; None: there is none.
+        kind: the kind of its jobs.
+        spark: has Spark's tasks of another session read instead.
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        session: SparkSession | BackgroundSession | None = None,
+        *,
+        kind: str = "baseline",
+        spark: SparkReader | None = None,
+    ) -> None:
         self._workers, self._few = workers, FEW_ROWS
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="parts")
         self._processes: Executor | None = None
         self._open = ExitStack()
+        self._spark = spark or (None if session is None else SessionReader(session, workers, kind))
+        self._queue = queue.SimpleQueue[_Waiting | None]()
+        self._dealer: threading.Thread | None = None
+        self._here: set[Future[Loaded]] = set()
 
     def __enter__(self) -> PartReaders:
         self._open.enter_context(self._threads)
+        if self._spark is not None:
+            self._dealer = threading.Thread(target=self._deal, args=(self._spark,), name="parts", daemon=True)
+            self._dealer.start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        if self._dealer is not None:
+            self._queue.put(None)
+            self._dealer.join()
         self._open.close()
 
     def load(self, load: PartLoad, part: BaselinePart) -> Future[Loaded]:
         """Has a part read."""
-        return self._for(part).submit(load, part)
+        if self._dealer is None:
+            return self._for(part).submit(load, part)
+        one = _Waiting(Asked(load, part))
+        self._queue.put(one)
+        return one.future
+
+    def _deal(self, spark: SparkReader) -> None:
+        """Gives parts to who reads them, until there are no more."""
+        while batch := self._next(spark):
+            if self._few > 0 and sum(one.asked.part.rows for one in batch) < spark.limit:
+                self._read_here(batch)
+                continue
+            if spark.state != "ready":
+                few = self._few_of(batch)
+                self._read_here(batch[:few])
+                batch = batch[few:]
+            if batch and self._is_ready(spark):
+                wait(self._here)  # so that there are never more connections than `workers`
+                self._here.clear()
+                batch = self._read_in_spark(spark, batch)
+            self._read_here(batch)
+
+    def _next(self, spark: SparkReader) -> list[_Waiting]:
+        """The parts that wait, at least one; none at the end."""
+        found, one = list[_Waiting](), self._queue.get()
+        seconds = TOGETHER_S if spark.state in ("ready", "starting") else 0
+        while one is not None:
+            found.append(one)
+            try:
+                one = self._queue.get(timeout=seconds)
+            except queue.Empty:
+                return found
+        if found:
+            self._queue.put(None)
+        return found
+
+    def _few_of(self, batch: Sequence[_Waiting]) -> int:
+        """The number of parts that threads read while a session starts."""
+        rows = accumulate(max(one.asked.part.rows, PART_ROWS) for one in batch)
+        return sum(self._few >= upto for upto in rows)
+
+    @staticmethod
+    def _is_ready(spark: SparkReader) -> bool:
+        """Whether the session is, after a while."""
+        until = time.monotonic() + WAIT_S
+        while spark.state == "starting" and time.monotonic() < until:
+            time.sleep(0.1)
+        return spark.state == "ready"
+
+    @staticmethod
+    def _read_in_spark(spark: SparkReader, batch: list[_Waiting]) -> list[_Waiting]:
+        """Reads parts in Spark's tasks; returns those that could not be read there."""
+        taken = [one for one in batch if one.future.set_running_or_notify_cancel()]
+        left = dict(enumerate(taken))
+        try:
+            spark.read([one.asked for one in taken], lambda at, result: left.pop(at).done(result))
+        except BaseException as error:  # noqa: BLE001 - raised by `result`
+            for one in left.values():
+                one.done(error)
+            return []
+        return list(left.values())
+
+    def _read_here(self, batch: Sequence[_Waiting]) -> None:
+        for one in batch:
+            made = self._for(one.asked.part).submit(one.asked.load, one.asked.part)
+            self._here.add(made)
+            one.follow(made)
 
     def _for(self, part: BaselinePart) -> Executor:
-        """Who reads a part; processes do once the rows have been more than a few."""
+        """Who reads a part, if not Spark; processes do once the rows have been more than a few."""
         self._few -= max(part.rows, PART_ROWS)
         if self._few >= 0:
             return self._threads

@@ -53,8 +53,13 @@ class Landing(Protocol):
         """Prepares for the rows of a table's baseline of that number, in that layout; returns the landing to
         write to and to commit."""
 
-    def part(self, relation: Relation) -> SnapshotPart:
-        """A new part."""
+    def part(self, relation: Relation, name: str = "") -> SnapshotPart:
+        """A new part. Of several of one name the rows of one count: of which `commit` gets the file, or the
+        first to be closed."""
+
+    @property
+    def address(self) -> Mapping[str, str]:
+        """Where parts go, without secrets: what `parts_to` makes a landing of."""
 
     def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: int) -> int:
         """Makes the rows of all parts the whole table, at once; returns the target's version.
@@ -81,9 +86,14 @@ class DeltaLanding:
         lake.create(self.path, schema_of(relation.columns), TARGET_PROPERTIES)
         return self
 
-    def part(self, relation: Relation) -> lake.Part:
+    def part(self, relation: Relation, name: str = "") -> lake.Part:
         """A new parquet file."""
         return lake.Part(self.path, schema_of(relation.columns), name="baseline")
+
+    @property
+    def address(self) -> Mapping[str, str]:
+        """Names the folder."""
+        return {"path": self.path}
 
     def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: int) -> int:
         """One commit that replaces everything in the table."""
@@ -131,9 +141,14 @@ class StagedLanding:
         self.staging.remove(relation.table, number)
         return replace(self, at=DeltaLanding(self.staging.path(relation.table, number)).begin(relation))
 
-    def part(self, relation: Relation) -> lake.Part:
+    def part(self, relation: Relation, name: str = "") -> lake.Part:
         """A new parquet file."""
         return self.at.part(relation)
+
+    @property
+    def address(self) -> Mapping[str, str]:
+        """Names the staging table's folder."""
+        return self.at.address
 
     def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: int) -> int:
         """One commit."""
@@ -159,6 +174,21 @@ def landings(task: Task) -> Callable[[str], Landing]:
         return StagedLanding(Staging(task.staging_path), mapping.digest, to)
 
     return landing
+
+
+def parts_to(task: Task, address: Mapping[str, str]) -> Landing:
+    """The landing that parts of a task's baseline are written to, from its `address`."""
+    if path := address.get("path"):
+        return DeltaLanding(path)
+    from ..apply.targets.postgresql import (
+        place as postgresql_place,
+    )
+    from ..apply.targets.postgresql import (
+        snapshot_sink as postgresql_landing,
+    )
+
+    place = postgresql_place.Place.of(str(task.target.database))
+    return postgresql_landing.PostgresLanding(place, task.name, address["table"])
 
 
 def _targets(task: Task) -> Callable[[TargetPlace, str], Landing]:

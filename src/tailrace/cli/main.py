@@ -178,6 +178,7 @@ def pipeline(
     as_json: Json = False,
 ) -> None:
     """Store and apply: the Spark half alone (spark-submit runs `python -m tailrace pipeline TASK`)."""
+    from ..capture.part_requests import reading_for_capture
     from ..config.task import load
     from ..execution import counted, summary
     from ..operate.status import status as status_of
@@ -196,7 +197,8 @@ def pipeline(
         work = Pipeline(wanted, spark.as_session, stop=stop)
         watched.counted = work.counted
         began()
-        work.drain() if once else work.run()
+        with reading_for_capture(wanted, spark):
+            work.drain() if once else work.run()
     if said := summary(counted()):
         logs.event(said)
     done = status_of(wanted).as_dict()

@@ -151,8 +151,8 @@ class BaselineSettings(Settings):
         default_factory=lambda: min(4, cores()), ge=1, le=64, json_schema_extra={"shown": "cores, at most 4"}
     )
     """How many parts of tables are read at once, each with a connection of its own."""
-    rows_per_part: int = Field(default=500_000, ge=1000)
-    """Approximate number of rows in one part of a large table."""
+    rows_per_part: int = Field(default=125_000, ge=1000)
+    """Approximate number of rows in one part of a large table; fewer if rows have over 256 bytes."""
     window: Literal["auto", "exact", "open"] = "auto"
     """`exact`: all rows are read as of one position of the log, in a snapshot that readers share. `open`: a
     table is read while it is written to, and changes made meanwhile are applied tolerantly (docs/control.md);

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ..capture.ddl_watch import Watch
 from ..capture.first_start import first_start
+from ..capture.part_requests import reading_for_capture
 from ..config import logs
 from ..config.task import Task, load
 from ..errors import TailraceError
@@ -130,7 +131,8 @@ def run(
     logs.event("task %s starts: home %s, target %s", task.name, task.home, where, task=task.name)
     child = CaptureChild(task_file, task, once=once)
     over, ended = threading.Event(), False
-    with first_start(task), ThreadPoolExecutor(3, thread_name_prefix="tailrace") as pool:
+    threads = ThreadPoolExecutor(3, thread_name_prefix="tailrace")
+    with first_start(task), reading_for_capture(task, spark), threads as pool:
         child.start()
         watching = pool.submit(_watch, child, stop, once)
         drawing = pool.submit(screen, task, over) if screen else None

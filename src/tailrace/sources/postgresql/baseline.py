@@ -23,21 +23,24 @@ from .connect import Session, asking, connect, failure, literal, quoted, refused
 BATCH_BYTES = 16 << 20
 _LEAVES = """
 select l.relid::regclass::text, pg_relation_size(l.relid) / current_setting('block_size')::int,
-  greatest(c.reltuples, 0)::bigint, c.relpages
+  greatest(c.reltuples, 0)::bigint, c.relpages, current_setting('block_size')::int
 from (select relid from pg_partition_tree(%(relid)s::oid::regclass) where isleaf
       union select %(relid)s::oid::regclass from pg_class where oid = %(relid)s and relkind = 'r') l
 join pg_class c on c.oid = l.relid order by 1
 """
 _ROWS_PER_PAGE = 50
-"""Assumed bytes per row of tables that were never analyzed."""
+"""Assumed rows per page of tables that were never analyzed."""
+WIDE = 256
+"""A wider row counts as several, so that a part has at most this many bytes for each of its rows."""
 
 
 def parts(session: Session, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
-    """The pieces of a table, leaf partition by leaf partition; the last piece of a leaf has no end."""
+    """The pieces of a table, leaf partition by leaf partition, of about that many rows, fewer of wide ones
+    (`WIDE`); the last piece of a leaf has no end."""
     pieces: list[BaselinePart] = []
-    for leaf, pages, tuples, counted in session.execute(_LEAVES, {"relid": relation.relid}):
+    for leaf, pages, tuples, counted, page in session.execute(_LEAVES, {"relid": relation.relid}):
         per_page = max(tuples / counted if counted and tuples else _ROWS_PER_PAGE, 1 / 1024)
-        step = max(1, round(rows_per_part / per_page))
+        step = max(1, round(rows_per_part / max(per_page, page / WIDE)))
         starts = list(range(0, max(pages, 1), step))
         for first, last in zip(starts, [*starts[1:], None], strict=True):
             size = (pages if last is None else last) - first

@@ -1,7 +1,8 @@
 """Baselines into PostgreSQL: workers COPY their parts into a table that becomes the target by a rename.
 
 The rows are written once, the key's index is built when they are all there, and nobody sees the table before.
-Every attempt has a table of its own: a worker of an earlier one can do no harm.
+Every attempt has a table of its own: a worker of an earlier one can do no harm. A part may be read twice (a
+task of Spark is repeated if its executor is lost): the rows of who ends first count, as a second table says.
 """
 
 from __future__ import annotations
@@ -58,11 +59,22 @@ class PostgresLanding:
                 on.execute(f"DROP TABLE {self.place.own(left)}".encode())
             columns = ", ".join(f"{quoted(c.name)} {_landed(c)}" for c in relation.columns)
             on.execute(f"CREATE TABLE {self.place.own(mine.name)} ({columns})".encode())
+            on.execute(f"CREATE TABLE {mine._ended} (part text PRIMARY KEY, rows bigint)".encode())
         return mine
 
-    def part(self, relation: Relation) -> CopyPart:
+    def part(self, relation: Relation, name: str = "") -> CopyPart:
         """A COPY on a connection of its own."""
-        return CopyPart(self.place, self.name, relation)
+        return CopyPart(self.place, self.name, relation, (self._ended, name))
+
+    @property
+    def address(self) -> Mapping[str, str]:
+        """Names the table that parts go to."""
+        return {"table": self.name}
+
+    @property
+    def _ended(self) -> str:
+        """The table of parts that have been read."""
+        return self.place.own(f"{self.name}_parts")
 
     def commit(self, relation: Relation, files: Sequence[AddedFile], after: int) -> int:
         """Renames the table to the target, its key and its progress with it; gives the transaction's
@@ -93,7 +105,7 @@ class PostgresLanding:
             fill(on, target, relation, landed)
             version = progress.begin(on, table, whole, after)
             progress.adopt(on, table)
-            on.execute(f"DROP TABLE {landed}".encode())
+            on.execute(f"DROP TABLE {landed}, {self._ended}".encode())
             reach("postgresql.land")
         return version
 
@@ -114,6 +126,7 @@ class PostgresLanding:
             if relation.key:
                 on.execute(f"ALTER TABLE {target} ADD {primary_key(relation)}".encode())
             progress.forget_all(on, table)
+            on.execute(f"DROP TABLE {self._ended}".encode())
             version = progress.begin(on, table, relation, after)
             reach("postgresql.land")
         return version
@@ -160,14 +173,15 @@ def _typed(relation: Relation) -> list[str]:
 
 
 class CopyPart:
-    """Rows on their way into a table, one transaction; connects when the first come."""
+    """Rows on their way into a table, one transaction; connects when the first come. `part`: the table of
+    parts that have ended, and this one's name."""
 
-    def __init__(self, place: Place, name: str, relation: Relation) -> None:
-        self._place, self._table = place, place.own(name)
+    def __init__(self, place: Place, name: str, relation: Relation, part: tuple[str, str]) -> None:
+        self._place, self._table, self._part = place, place.own(name), part
         self._where = f"{place.label}, {relation.table}"
         self._name = relation.table
         self._sent = {c.name: SENT[c.kind] for c in relation.columns if _sent(c)}
-        self._open = ExitStack()
+        self._open, self._copying = ExitStack(), ExitStack()
         self._session: Session | None = None
         self.rows = 0
 
@@ -177,8 +191,9 @@ class CopyPart:
             return
         if self._session is None:
             self._session = self._open.enter_context(session(self._place, self._where))
-            cursor = self._open.enter_context(self._session.cursor())
-            self._copy = self._open.enter_context(
+            self._session.execute("BEGIN")
+            cursor = self._copying.enter_context(self._session.cursor())
+            self._copy = self._copying.enter_context(
                 cursor.copy(f"COPY {self._table} FROM STDIN (FORMAT binary)".encode())
             )
             self._send(pgbinary.HEADER)
@@ -187,11 +202,16 @@ class CopyPart:
         self.rows += batch.num_rows
 
     def close(self) -> None:
-        """Ends the transaction; there is no file to name."""
-        if self._session is not None:
-            self._send(pgbinary.TRAILER)
-        with asking(self._where):
-            self._open.close()
+        """Ends the transaction; there is no file to name. Without effect if the part has ended before."""
+        if self._session is None:
+            return
+        self._send(pgbinary.TRAILER)
+        with asking(self._where), self._open:
+            self._copying.close()
+            table, name = self._part
+            note = f"INSERT INTO {table} VALUES (%s, %s) ON CONFLICT DO NOTHING".encode()
+            first = self._session.execute(note, (name, self.rows)).rowcount
+            self._session.execute("COMMIT" if first else "ROLLBACK")
 
     def discard(self) -> None:
         """Ends the connection in the middle: the server forgets the rows."""

@@ -1,0 +1,295 @@
+"""Parts of baselines that Spark's tasks of another process read.
+
+Capture has no JVM. It writes a request, and the process that has the task's Spark session (`tailrace run`,
+`tailrace pipeline`) has its tasks read the parts. JSON files in `<home>/run/parts`, each replaced whole:
+
+- `reader.json`: the `state` of the session; touched once a second while its process lives;
+- `ID.json`: a request: tables, parts, snapshot, where the rows go, and the lease of the capture process. No
+  secrets: who reads opens source and target as the task file says;
+- `ID.N.json`: what came of part N, written by the task that has read it;
+- `ID.end.json`: the job is over. Parts without a result could not be read; capture reads them itself.
+
+Capture removes its request when it is done or gives up: parts that were not begun are not read then. What a
+capture process that is gone has left the reader removes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import errors
+from ..config.task import Task
+from ..errors import ConnectionLostError, TailraceError
+from ..execution import BackgroundSession, background, map_tasks
+from ..lake import delta as lake
+from ..lake import json_files
+from ..model.change import Relation
+from ..sources import open_source
+from ..sources.base import BaselinePart, Snapshot
+from ..state import live
+from ..state.lease_files import age, newest
+from .part_readers import Asked, Loaded, PartLoad, PartReader, job_of, tried, weights_of
+from .snapshot_sink import Landing, parts_to
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger("tailrace.capture")
+READER = "reader"
+LOOK_S = 0.1
+"""Seconds between two looks for requests, and for results."""
+BEAT_S = 1.0
+LOST_S = 10.0
+"""Seconds without a sign of life after which the reader counts as dead."""
+
+
+def _folder(task: Task) -> Path:
+    return Path(task.run_path).absolute() / "parts"
+
+
+class Requests:
+    """Capture's side (a `part_readers.SparkReader`). `stopped`: whether the baseline is given up."""
+
+    def __init__(self, task: Task, stopped: Callable[[], bool]) -> None:
+        self._folder, self._workers, self._stopped = _folder(task), task.baseline.workers, stopped
+        self.limit = task.spark.driver_limit
+        mine = newest(Path(task.run_path), "capture")
+        self._holder = "" if mine is None else mine.id
+
+    @property
+    def state(self) -> str:
+        """The session's; empty if there is none, or its process does not live."""
+        said = json_files.read(self._folder, READER)
+        if said is None or age(self._folder, self._folder / f"{READER}.json") > LOST_S:
+            return ""
+        return str(said["state"])
+
+    def read(self, asked: Sequence[Asked], done: Callable[[int, Loaded | TailraceError], None]) -> None:
+        """Reads parts.
+
+        Raises:
+            ConnectionLostError: the baseline was given up meanwhile.
+        """
+        request = uuid.uuid4().hex
+        json_files.write(self._folder, request, self._words(asked))
+        try:
+            self._follow(request, len(asked), done)
+        finally:  # the request first: no part is begun from then on
+            _remove(self._folder, request)
+
+    def _follow(self, request: str, many: int, done: Callable[[int, Loaded | TailraceError], None]) -> None:
+        left, looked = set(range(many)), time.monotonic()
+        while left:
+            end = json_files.read(self._folder, f"{request}.end")  # before the results
+            for at in [at for at in _results(self._folder, request) if at in left]:
+                left.discard(at)
+                done(at, _result(json_files.read(self._folder, f"{request}.{at}") or {}))
+            why = None if end is None else end["error"] or "its tasks do not see the task's home"
+            if left and why is None and time.monotonic() - looked > BEAT_S:
+                looked = time.monotonic()
+                why = None if self.state else "its process is gone"
+            if left and self._stopped():
+                raise ConnectionLostError("the baseline was given up", hint="it is read again")
+            if left and why is not None:
+                logger.warning("Spark has not read %d parts of a baseline, capture does: %s", len(left), why)
+                return
+            time.sleep(LOOK_S if left else 0)
+
+    def _words(self, asked: Sequence[Asked]) -> dict[str, Any]:
+        loads = list({id(one.load): one.load for one in asked}.values())
+        places = {id(load): at for at, load in enumerate(loads)}
+        parts = [{"load": places[id(one.load)], **asdict(one.part)} for one in asked]
+        holder = {"holder": self._holder, "workers": self._workers}
+        return {**holder, "loads": [_load_words(one) for one in loads], "parts": parts}
+
+
+@contextmanager
+def reading_for_capture(task: Task, session: SparkSession | BackgroundSession) -> Iterator[None]:
+    """Within the block, tasks of the session read parts of baselines for the task's capture process."""
+    reader, over = _Reader(task, session), threading.Event()
+    thread = threading.Thread(target=reader.run, args=(over,), name="parts for capture", daemon=True)
+    reader.tell()
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+class _Reader:
+    """The side of the process that has the session: one job at a time reads all that is asked for."""
+
+    def __init__(self, task: Task, session: SparkSession | BackgroundSession) -> None:
+        self._task, self._folder = task, _folder(task)
+        self._late = background(session)
+        self._session = session.as_session if isinstance(session, BackgroundSession) else session
+        self._told, self._beat = "", 0.0
+
+    def run(self, over: threading.Event) -> None:
+        """Serves requests until `over` is set, and what was begun by then is done or cancelled."""
+        try:
+            with ThreadPoolExecutor(1, thread_name_prefix="parts job") as pool:
+                job: Future[None] | None = None
+                while not over.is_set() or (job is not None and not job.done()):
+                    beats, busy = self.tell(), job is not None and not job.done()
+                    waiting = self._waiting() if beats or not busy else []
+                    if waiting and not busy and not over.is_set():
+                        job = pool.submit(self._read, waiting)
+                    time.sleep(LOOK_S)
+        except (OSError, TailraceError) as error:
+            logger.warning("capture reads baselines without Spark: %s", error)
+        finally:
+            (self._folder / f"{READER}.json").unlink(missing_ok=True)
+
+    def tell(self) -> bool:
+        """Tells the session's state, or about once a second that this process lives; whether it has."""
+        state = self._late.state if self._late else "ready"
+        if state == self._told and time.monotonic() - self._beat < BEAT_S:
+            return False
+        if state == self._told:
+            os.utime(self._folder / f"{READER}.json")
+        else:
+            json_files.write(self._folder, READER, {"state": state, "pid": os.getpid()})
+        self._told, self._beat = state, time.monotonic()
+        return True
+
+    def _waiting(self) -> list[str]:
+        """The requests of the living capture process that wait; removes what others have left."""
+        names = [file.name.split(".") for file in self._folder.iterdir() if file.name[0] != "."]
+        asked = {name[0] for name in names if len(name) == 2}
+        ended = {name[0] for name in names if name[1:] == ["end", "json"]}
+        waiting = list[str]()
+        for one in sorted({name[0] for name in names} - {READER}):
+            if one not in asked or not self._asks(one):
+                _remove(self._folder, one)
+            elif one not in ended:
+                waiting.append(one)
+        return waiting
+
+    def _asks(self, request: str) -> bool:
+        """Whether the process that made a request has the task's capture, and lives."""
+        said, run = json_files.read(self._folder, request), Path(self._task.run_path)
+        holder = newest(run, "capture") if live.locked(run, "capture") else None
+        return said is not None and holder is not None and said["holder"] == holder.id
+
+    def _read(self, requests: Sequence[str]) -> None:
+        """Reads the parts of requests in one job."""
+        said = {one: there for one in requests if (there := json_files.read(self._folder, one))}
+        why = ""
+        try:
+            if said:
+                self._read_all(said)
+        except Exception as error:
+            # Capture reads what is left, and raises what goes on failing.
+            why = error.what if isinstance(error, TailraceError) else f"{type(error).__name__}: {error}"
+            logger.debug("parts of baselines", exc_info=True)
+        for one in said:
+            if (self._folder / f"{one}.json").exists():
+                json_files.write(self._folder, f"{one}.end", {"error": why})
+
+    def _read_all(self, said: Mapping[str, Mapping[str, Any]]) -> None:
+        with closing(open_source(self._task)) as source:
+            reader = source.part_reader()
+        parts = list[_RequestedPart]()
+        for request, words in said.items():
+            loads = [_load(load, reader, lambda at: parts_to(self._task, at)) for load in words["loads"]]
+            for number, part in enumerate(words["parts"]):
+                one = Asked(loads[part.pop("load")], BaselinePart(**part))
+                parts.append(_RequestedPart(str(self._folder), request, number, one))
+        asked = [one.asked for one in parts]
+        map_tasks(
+            _read_requested,
+            parts,
+            session=self._session,
+            job=job_of("baseline", asked),
+            weights=weights_of(asked),
+            at_once=min(words["workers"] for words in said.values()),
+        )
+
+
+@dataclass(frozen=True)
+class _RequestedPart:
+    folder: str
+    request: str
+    number: int
+    asked: Asked
+
+
+def _read_requested(one: _RequestedPart) -> int:
+    """Reads a part, unless its request was given up, or an earlier attempt has read it; gives the number of
+    rows. Runs in tasks."""
+    folder, name = Path(one.folder), f"{one.request}.{one.number}"
+    if (folder / f"{name}.json").exists() or not (folder / f"{one.request}.json").exists():
+        return 0
+    result = tried(one.asked)
+    json_files.write(folder, name, _result_words(result))
+    return result.rows if isinstance(result, Loaded) else 0
+
+
+def _load_words(load: PartLoad) -> dict[str, Any]:
+    assert not isinstance(load.to, str)  # noqa: S101 - a task's
+    return {
+        "snapshot": load.snapshot.name,
+        "position": load.snapshot.position.hex(),
+        "relation": load.relation.to_json(),
+        "to": load.to.address,
+        "keep_bad": load.keep_bad,
+        "hidden": sorted(load.hidden),
+    }
+
+
+def _load(
+    words: Mapping[str, Any], reader: PartReader, landing: Callable[[Mapping[str, str]], Landing]
+) -> PartLoad:
+    snapshot = Snapshot(words["snapshot"], bytes.fromhex(words["position"]))
+    relation, to = Relation.from_json(words["relation"]), landing(words["to"])
+    return PartLoad(reader, snapshot, relation, to, words["keep_bad"], frozenset(words["hidden"]))
+
+
+def _result_words(result: Loaded | TailraceError) -> dict[str, Any]:
+    """A result as JSON.
+
+    >>> one = Loaded(None, 7, [("n", "NaN")])
+    >>> _result(_result_words(one)) == one
+    True
+    >>> _result(_result_words(errors.TableMovedError("moved", where="s.t")))
+    TableMovedError('moved', 's.t', None)
+    """
+    if isinstance(result, TailraceError):
+        return {"error": [type(result).__name__, result.what, result.where, result.hint]}
+    added = None if result.added is None else result.added.to_json()
+    return {"added": added, "rows": result.rows, "bad": result.bad}
+
+
+def _result(words: Mapping[str, Any]) -> Loaded | TailraceError:
+    if "error" in words:
+        kind, what, where, hint = words["error"]
+        made: TailraceError = getattr(errors, kind)(what, where=where, hint=hint)
+        return made
+    added = None if words["added"] is None else lake.AddedFile.from_json(words["added"])
+    return Loaded(added, words["rows"], [(column, text) for column, text in words["bad"]])
+
+
+def _results(folder: Path, request: str) -> list[int]:
+    """The numbers of the parts that have a result."""
+    names = (file.name.split(".") for file in folder.iterdir() if file.name.startswith(f"{request}."))
+    return sorted(int(name[1]) for name in names if len(name) == 3 and name[1].isdigit())
+
+
+def _remove(folder: Path, request: str) -> None:
+    """Removes a request, then its results."""
+    (folder / f"{request}.json").unlink(missing_ok=True)
+    for file in list(folder.iterdir()):
+        if file.name.startswith(f"{request}."):
+            file.unlink(missing_ok=True)
