@@ -18,6 +18,7 @@ from tailrace.sources import open_source
 from tailrace.sources.postgresql.layout import UNKNOWN_COLUMN, UNKNOWN_VALUE
 from tailrace.state import ddl, ledger, orders
 from tailrace.validate.repair import Repair
+from tailrace.validate.sessions import Sessions
 from tailrace.validate.tables import validate
 
 from .test_model import drain
@@ -195,7 +196,7 @@ def test_every_kind_of_ddl_under_its_policy(
     assert columns(task, "d.held") == {"id": "int32", "v": "string", "n": "int32", "x": "int32"}
     assert rows(task, "d.held")[-1] == (4, 4, "d", 5)
     DeltaTable(task.target_path("d.another")).delete("id = 3")
-    repair = Repair(task, lambda why: spark)
+    repair = Repair(task, Sessions(spark))
     names = ("d.follows", "d.held", "m.us", "d.called", "d.right", "d.first")
     assert _validated(task, spark, *names, amend=repair) == {
         "d.follows": (7, True), "d.held": (4, True), "m.us": (2, True), "d.called": (3, False),
@@ -211,7 +212,7 @@ def _validated(
     source = open_source(task)
     try:
         again = partial(drain, task, spark)
-        report = validate(task, lambda why: spark, source, tables=names, catch_up=again, amend=amend)
+        report = validate(task, Sessions(spark), source, tables=names, catch_up=again, amend=amend)
     finally:
         source.close()
     return {t.table: (t.source_rows, t.equal) for t in report.tables}

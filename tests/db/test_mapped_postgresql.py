@@ -22,6 +22,7 @@ from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
 from tailrace.state import ledger, orders
 from tailrace.validate.repair import Repair
+from tailrace.validate.sessions import Sessions
 from tailrace.validate.tables import validate
 
 from .test_model import drain
@@ -153,7 +154,7 @@ def test_mappings_rules_and_ddl_in_a_database(
     us = [("us", 1, 10, 20), ("us", 2, 1, 2), ("us", 3, 31, 62), ("us", 4, 400, 800)]
     assert mapped(db) == [("eu", 8, 8, 16), ("eu", 9, 9, 18), *us]
 
-    repair, calls = Repair(task, lambda why: spark), list[bool]()
+    repair, calls = Repair(task, Sessions(spark)), list[bool]()
 
     def catch_up() -> None:
         """Nothing before the target is held: what it lacks is laid over it."""
@@ -167,7 +168,7 @@ def test_mappings_rules_and_ddl_in_a_database(
     us = us[:-1]
     source_ = open_source(task)
     try:
-        done = validate(task, lambda why: spark, source_, tables=chosen, catch_up=catch_up, amend=repair)
+        done = validate(task, Sessions(spark), source_, tables=chosen, catch_up=catch_up, amend=repair)
     finally:
         source_.close()
     counted = {t.table: (t.source_rows, t.target_rows, t.differing_rows) for t in done.tables}

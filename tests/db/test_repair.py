@@ -24,6 +24,7 @@ from tailrace.operate import control_tables
 from tailrace.runtime.setup import repair_task
 from tailrace.sources import open_source
 from tailrace.validate.repair import Repair
+from tailrace.validate.sessions import Sessions
 from tailrace.validate.tables import Difference, validate
 
 from .model import bag
@@ -154,7 +155,7 @@ def test_a_delta_target_is_the_sources_again(
         calls.append(None)
         drain(task, spark)
 
-    plan, fix = Repair(task, lambda why: spark, dry_run=True), Repair(task, lambda why: spark)
+    plan, fix = Repair(task, Sessions(spark), dry_run=True), Repair(task, Sessions(spark))
     plan.finish(())
     assert lake.progress(task.keylog_path, "shop/repair/keylog/s.m_eu") == 0  # where the repair began
     fix.finish(())  # what the crash kept from the key log
@@ -165,11 +166,11 @@ def test_a_delta_target_is_the_sources_again(
             for way in ("apply", "merge_many"):
                 broken.setattr(DeltaTarget, way, lambda *_: (_ for _ in ()).throw(OSError("no room")))
             with pytest.raises(OSError, match="no room"):
-                Repair(task, lambda why: spark)(found[1:])
+                Repair(task, Sessions(spark))(found[1:])
         fix(found)
 
     try:
-        validate(task, lambda why: spark, source, tables=["s.m_eu", "s.t"], catch_up=catch_up, amend=amend)
+        validate(task, Sessions(spark), source, tables=["s.m_eu", "s.t"], catch_up=catch_up, amend=amend)
     finally:
         source.close()
     said = [(r.table, r.inserts, r.updates, r.deletes, r.refused) for r in [*plan.done, *fix.done]]

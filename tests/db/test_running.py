@@ -28,6 +28,7 @@ from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
 from tailrace.state import ledger, orders
+from tailrace.validate.sessions import Sessions
 from tailrace.validate.tables import ValidationReport, validate
 
 from .model import SCHEMA, TABLES, Writer, bag
@@ -134,7 +135,7 @@ def test_once_commits_when_everything_is_read_not_when_a_commit_is_due(
 def check(task: Task, spark: Any, **more: Any) -> ValidationReport:
     source = open_source(task)
     try:
-        return validate(task, lambda why: spark, source, **more)
+        return validate(task, Sessions(spark), source, **more)
     finally:
         source.close()
 

@@ -20,6 +20,7 @@ from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
 from tailrace.validate.postgresql_side import hold
+from tailrace.validate.sessions import Sessions
 from tailrace.validate.tables import ValidationReport, validate
 
 from .test_model import drain
@@ -76,7 +77,7 @@ def validated(task: Task, spark: object) -> ValidationReport:
         next(calls)()
 
     try:
-        return validate(task, lambda why: spark, source, catch_up=next_call)  # type: ignore[arg-type]
+        return validate(task, Sessions(spark), source, catch_up=next_call)  # type: ignore[arg-type]
     finally:
         source.close()
 

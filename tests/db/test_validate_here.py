@@ -20,6 +20,7 @@ from tailrace.model.steps import Steps
 from tailrace.operate.status import status
 from tailrace.runtime import setup
 from tailrace.state import orders
+from tailrace.validate.sides import TargetSide
 from tailrace.validate.tables import ValidationReport
 
 pytestmark = pytest.mark.db
@@ -214,17 +215,6 @@ def test_spark_starts_for_changes_that_only_it_can_apply_and_that_is_said(
     assert said[-1] == "starting Spark: changes wait that only Spark can apply"
 
 
-@pytest.mark.slow
-def test_nothing_is_compared_here_above_the_limit(
-    tmp_path: Path, database: str, db: psycopg.Connection
-) -> None:
-    db.execute(CREATE)
-    task, said = task_of(tmp_path, database, "validation: {local_limit: 0}\n"), list[str]()
-    with pytest.raises(StartedError):
-        validated(task, Steps(lambda words, *_: said.append(words)))
-    assert any("is larger than `validation.local_limit`" in words for words in said)
-
-
 SUSPENDS = "groups: {g: {tables: [s.u], retries: 1}}\ntables: {s.u: {ddl: {drop: ignore}}}\n"
 
 
@@ -324,7 +314,8 @@ def test_an_error_of_the_task_ends_the_comparison(
     tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db.execute(CREATE)
-    task = task_of(tmp_path, database, "validation: {local_limit: 0}\n")
+    task = task_of(tmp_path, database)
+    monkeypatch.setattr(TargetSide, "why_sql", "only Spark can read it")
 
     def no_java(*_: Any, **__: Any) -> None:
         raise ConfigError("there is no Java")

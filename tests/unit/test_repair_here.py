@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +16,7 @@ from tailrace.apply.keylog.exceptions import Exceptions
 from tailrace.apply.targets.delta import layout as delta_layout
 from tailrace.config.task import Task, load
 from tailrace.errors import ApplyError, TargetLostError
+from tailrace.execution import BackgroundSession
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
@@ -26,6 +27,7 @@ from tailrace.state.ledger import Baseline, Stored
 from tailrace.validate.compare import TableResult
 from tailrace.validate.mapped import Made
 from tailrace.validate.repair import Repair, Repaired
+from tailrace.validate.sessions import Sessions
 from tailrace.validate.sides import Both, Landed, TargetSide
 from tailrace.validate.tables import Difference
 from tailrace.validate.versions import Version
@@ -39,10 +41,6 @@ RELATION = Relation(
     "d",
     (Column("id", 1, "integer", "int4", "int", key=True), Column("v", 2, "text", "text", "string")),
 )
-
-
-class StartedError(Exception):
-    """Spark was asked for."""
 
 
 def position(at: int) -> str:
@@ -71,18 +69,21 @@ def task_of(folder: Path, more: str = "") -> Task:
     return task
 
 
-def repaired(task: Task, wanted: Mapping[int, str | None], sessions: Any = None) -> Repaired:
+def no_spark() -> NoReturn:
+    pytest.fail("Spark was started")
+
+
+SESSIONS = Sessions(BackgroundSession(no_spark))
+
+
+def repaired(task: Task, wanted: Mapping[int, str | None]) -> Repaired:
     """A repair of the table, whose source has these rows at position 8."""
-
-    def started(why: str) -> Any:
-        raise StartedError(why)
-
     file = task.folder / f"{len(list(task.folder.glob('*.parquet')))}.parquet"
     pq.write_table(rows(wanted), file)
     path, made = task.target_path("s.t"), Made(RELATION, RELATION, None)
     there = Version(path, lake.version(path), {}, 9)
     both = Both(Landed(RELATION, [str(file)]), TargetSide(task, "s.t", there, position(8), [], 0, {}, made))
-    repair = Repair(task, sessions or started)
+    repair = Repair(task, SESSIONS)
     repair([Difference(TableResult("s.t", False, 1, 1, 1, 1), made, both, position(8))])
     return repair.done[0]
 
@@ -131,11 +132,13 @@ def test_each_change_is_in_the_key_log_in_a_run_of_its_own(tmp_path: Path) -> No
     assert [(r["kind"], r["state"]) for r in runs if r["run_id"] == done.run_id] == [("repair", "ended")]
 
 
-def test_a_key_that_the_target_has_twice_takes_spark(tmp_path: Path) -> None:
+def test_a_key_that_the_target_has_twice_is_there_once_afterwards(tmp_path: Path) -> None:
     task = task_of(tmp_path)
     write_deltalake(task.target_path("s.t"), rows({4: "twice"}), mode="append")
-    with pytest.raises(StartedError, match=r"rows of s\.t are repaired"):
-        repaired(task, {i: f"v{i}" for i in range(10)})
+    done = repaired(task, {i: f"v{i}" for i in range(10)})
+    assert (done.inserts, done.updates, done.deletes, done.refused) == (1, 0, 1, None)
+    found = DeltaTable(task.target_path("s.t")).to_pyarrow_table().sort_by("id").to_pylist()
+    assert [(r["id"], r["v"]) for r in found] == [(i, f"v{i}") for i in range(10)]
 
 
 def test_a_target_that_goes_away_is_none_that_refuses(
@@ -164,7 +167,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     pq.write_table(rows({1: "v1"}), tmp_path / "a.parquet")
     landed = Landed(RELATION, [str(tmp_path / "a.parquet")])
     both = Both(landed, TargetSide(task, "s.t", Version(path, version, {}, 9), position(8), [], 0, {}, made))
-    repair = Repair(task, pytest.fail, dry_run=True)
+    repair = Repair(task, SESSIONS, dry_run=True)
     repair([Difference(TableResult("s.t", False, 1, 1, 1, 1), made, both, position(8))])
     assert [(r.deletes, r.refused) for r in repair.done] == [(9, None)]
     assert lake.version(path) == version and not lake.exists(f"{task.home}/repairs/s.t__ct")
@@ -212,7 +215,7 @@ def test_a_newer_baseline_is_not_undone(tmp_path: Path) -> None:
     )
     taken = Baseline("s.t", RELATION, position(12), 1, lake.version(path), NOW, 1.0, number=2, after=9)
     ledger.write_baseline(task.control_path("baselines"), taken)
-    repair = Repair(task, lambda _: None)  # type: ignore[arg-type, return-value]
+    repair = Repair(task, SESSIONS)
     repair([found])
     assert [r.refused for r in repair.done] == [
         "it got a new baseline since the snapshot: run the repair again"

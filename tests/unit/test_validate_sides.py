@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
@@ -12,9 +12,11 @@ from deltalake import write_deltalake
 from tailrace.apply.mapped_snapshots import noted
 from tailrace.config.task import Task, load
 from tailrace.errors import ConfigError
+from tailrace.execution import BackgroundSession
 from tailrace.model.change import Column, Relation
 from tailrace.state import ledger
 from tailrace.validate.mapped import Made
+from tailrace.validate.sessions import Sessions
 from tailrace.validate.sides import TargetSide
 from tailrace.validate.versions import Version
 
@@ -37,6 +39,10 @@ def target(folder: Path, more: str = "", *files: dict[str, list[Any]], stored: i
     return TargetSide(task, "s.t", base, "FF", [], stored, {}, Made(RELATION, RELATION, None))
 
 
+def no_spark() -> NoReturn:
+    pytest.fail("Spark was started")
+
+
 SOFT = "tables: {s.t: {soft_delete: gone}}\n"
 
 
@@ -48,17 +54,16 @@ def test_marked_rows_are_gone_and_so_is_the_mark(tmp_path: Path) -> None:
         {"id": [4, 5], "gone": ["6", "7"]},
         {"id": [6], "gone": [None]},
     )
-    rows = found.here()
+    rows, _ = found.rows(Sessions(BackgroundSession(no_spark)), str(tmp_path))
     assert rows.schema.names == ["id"]
     assert sorted(i for b in rows.batches(["id"]) for i in b["id"].to_pylist()) == [1, 3, 6]
 
 
-def test_when_spark_has_to_read_it(tmp_path: Path) -> None:
+def test_target_that_only_spark_can_read_says_why(tmp_path: Path) -> None:
     one: dict[str, list[Any]] = {"id": [1], "gone": [None]}
-    assert target(tmp_path, "", one).needs_spark(0) is None
-    assert target(tmp_path, "", one).needs_spark(1 << 30) == "s.t is larger than `validation.local_limit`"
+    assert target(tmp_path, "", one).why_sql is None
     waits = target(tmp_path, "", one, stored=3)
-    assert waits.needs_spark(0) == "changes of s.t have to be applied on top of its target"
+    assert waits.why_sql == "changes of s.t have to be applied on top of its target"
 
 
 @pytest.mark.parametrize("older", [False, True])
@@ -70,4 +75,4 @@ def test_a_baseline_that_waits_to_be_mapped_is_the_reason(tmp_path: Path, older:
         noted(home.task.control_path("mapped"), ITEM, (1, "", 0))
     taken = ledger.read_baselines(home.task.control_path("baselines"))[ITEM]
     with pytest.raises(ConfigError, match="its baseline waits to be mapped"):
-        TargetSide.at(home.task, taken, "FF", None, pytest.fail)
+        TargetSide.at(home.task, taken, "FF", None, Sessions(BackgroundSession(no_spark)))

@@ -306,15 +306,17 @@ def validate(
     With --repair the tables that differ are repaired, and compared again; code 3 when they still differ.
     """
     from ..config.task import load
-    from ..runtime.setup import repair_task, validate_task
+    from ..runtime.setup import repair_task, session_for, validate_task
     from . import screen
     from .screen_steps import bar
 
     wanted = load(task)
+    session = session_for(wanted)
+    session.begin()
     if repair or dry_run:
         with bar(err, quiet=as_json) as steps:
             before, done, after = repair_task(
-                wanted, tables or (), dry_run=dry_run, samples=samples, steps=steps
+                wanted, tables or (), dry_run=dry_run, samples=samples, steps=steps, session=session
             )
         if as_json:
             repairs = {"repaired": [r.as_dict() for r in done], "after": after and after.as_dict()}
@@ -326,7 +328,9 @@ def validate(
             raise typer.Exit(FINDINGS)
         return
     with bar(err, quiet=as_json) as steps:
-        report = validate_task(task, wanted, tables or (), timeout_s=timeout, samples=samples, steps=steps)
+        report = validate_task(
+            task, wanted, tables or (), timeout_s=timeout, samples=samples, steps=steps, session=session
+        )
     print_json(report.as_dict()) if as_json else out.print(screen.report(report))
     if not report.equal:
         raise typer.Exit(FINDINGS)

@@ -231,14 +231,6 @@ class RetentionSettings(Settings):
         return next(reversed([self.tables[p] for p in patterns_of(self.tables, table)]), self.keep)
 
 
-class ValidationSettings(Settings):
-    """How `tailrace validate` compares."""
-
-    local_limit: Bytes = 256 << 20
-    """Tables up to this size (bytes of the files of both sides) are compared by the command's own process;
-    larger ones by Spark's tasks, with the same functions. 0: always by Spark."""
-
-
 class SparkSettings(Settings):
     """The Spark session of the task (docs/spark.md)."""
 

@@ -27,7 +27,6 @@ from .settings import (
     SparkSettings,
     StoreSettings,
     TargetSettings,
-    ValidationSettings,
 )
 from .table_settings import RuleSettings, TableSettings, settled
 from .yaml_lines import Mistake
@@ -61,7 +60,6 @@ class Task(Settings):
     """Groups of tables: name -> settings."""
     keylog: KeyLogSettings = KeyLogSettings()
     retention: RetentionSettings = RetentionSettings()
-    validation: ValidationSettings = ValidationSettings()
     maintenance: MaintenanceSettings = MaintenanceSettings()
     on_bad_value: Literal["stop", "quarantine"] = "stop"
     """What to do with a value that its lake type cannot hold (NaN in a decimal, a year before 1): stop the

@@ -7,9 +7,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -27,10 +26,9 @@ from ..sources.base import Finding
 from ..state import live
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+    from ..execution import BackgroundSession
     from ..validate.repair import Repaired
-    from ..validate.sides import Sessions
+    from ..validate.sessions import Sessions
     from ..validate.tables import ValidationReport
 
 
@@ -165,12 +163,18 @@ def validate_task(
     timeout_s: float,
     samples: int,
     steps: Steps | None = None,
+    session: BackgroundSession | None = None,
 ) -> ValidationReport:
     """Compares source and target of a task, running or not; see `validate.validate` for what is raised.
 
     When neither half of the task runs, this process captures, stores and applies what the source has.
+
+    Args:
+        task_file, task, tables, timeout_s, samples, steps: see there.
+        session: the session whose tasks read and compare large tables, once it is ready. Without it the one
+            that runs in this process does, or one starts if only Spark's SQL can compute something.
     """
-    with _validation(task, steps or Steps()) as (validated, catch_up, _):
+    with _validation(task, steps or Steps(), session) as (validated, catch_up, _):
         running = any(live.locked(task.run_path, half) for half in ("capture", "pipeline"))
         return validated(
             tables=tables,
@@ -181,11 +185,18 @@ def validate_task(
 
 
 def repair_task(
-    task: Task, tables: Sequence[str], *, dry_run: bool, samples: int, steps: Steps | None = None
+    task: Task,
+    tables: Sequence[str],
+    *,
+    dry_run: bool,
+    samples: int,
+    steps: Steps | None = None,
+    session: BackgroundSession | None = None,
 ) -> tuple[ValidationReport, list[Repaired], ValidationReport | None]:
     """Compares source and target of a stopped task, and writes the differences to the target.
 
-    Gives what was found before, what was done, and what is found after it (None: nothing was done).
+    Gives what was found before, what was done, and what is found after it (None: nothing was done). `session`
+    as for `validate_task`.
 
     Raises:
         ConfigError: the task runs.
@@ -199,8 +210,8 @@ def repair_task(
             hint="stop `tailrace run`, repair, and start it again: its changes wait in the source's log",
         )
     steps = steps or Steps()
-    with _validation(task, steps) as (validated, catch_up, spark):
-        repair = Repair(task, spark, dry_run, steps)
+    with _validation(task, steps, session) as (validated, catch_up, sessions):
+        repair = Repair(task, sessions, dry_run, steps)
         common: dict[str, Any] = {"samples": samples, "catch_up": catch_up}
         repair.finish(tables)
         before = validated(tables=tables, amend=repair, **common)
@@ -210,42 +221,36 @@ def repair_task(
         return before, repair.done, after
 
 
+def session_for(task: Task) -> BackgroundSession:
+    """The session of a validation: one that runs in this process already, or one that may be started."""
+    from .session import background_session
+
+    return background_session(f"tailrace validate {task.name}", task.spark)
+
+
 @contextmanager
 def _validation(
-    task: Task, steps: Steps
+    task: Task, steps: Steps, session: BackgroundSession | None
 ) -> Iterator[tuple[Callable[..., ValidationReport], Callable[[], None], Sessions]]:
-    """`validate` with the task's source, a catch-up before it, and a session if needed."""
+    """`validate` with the task's source, a catch-up before it, and a session."""
     steps.now("connecting to the source")
     from ..validate import tables as validate
-    from .session import session
+    from ..validate.sessions import Sessions
 
-    @cache
-    def started() -> SparkSession:
-        return session(f"tailrace validate {task.name}", conf=task.spark.session_conf)
-
-    lock = Lock()
-
-    def spark(why: str) -> SparkSession:
-        with lock:  # tables are compared in parallel
-            if not started.cache_info().currsize:
-                steps.now(f"starting Spark: {why}")
-            return started()
-
+    sessions = Sessions(session or session_for(task), steps)
     source = open_source(task)
     try:
-        validated = partial(validate.validate, task, spark, source, steps=steps)
-        yield validated, lambda: _catch_up(task, spark, steps), spark
+        validated = partial(validate.validate, task, sessions, source, steps=steps)
+        yield validated, lambda: _catch_up(task, sessions, steps), sessions
     finally:
         source.close()
 
 
-def _catch_up(task: Task, spark: Sessions, steps: Steps) -> None:
+def _catch_up(task: Task, sessions: Sessions, steps: Steps) -> None:
     from ..capture.process import Capture
-    from ..execution import BackgroundSession
     from .pipeline import Pipeline
 
     steps.now("capturing the source's current changes")
     Capture(task, once=True).run()
     steps.now("applying what is not applied yet")
-    late = BackgroundSession(lambda: spark("changes wait that only Spark can apply"))
-    Pipeline(task, late.as_session).drain()
+    Pipeline(task, sessions.waiting("changes wait that only Spark can apply")).drain()

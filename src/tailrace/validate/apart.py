@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ..errors import (
     ApplyError,
@@ -20,11 +20,6 @@ from ..errors import (
     UnsupportedError,
 )
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from .sides import Sessions
-
 _T = TypeVar("_T")
 _OF_TABLES = (ApplyError, ConfigError, FormatError, SourceError, UnsupportedError)
 _OF_TASKS = (ConcurrentCommitError, ConnectionLostError, PositionError, TableMovedError, TargetLostError)
@@ -34,13 +29,16 @@ _OF_TASKS = (ConcurrentCommitError, ConnectionLostError, PositionError, TableMov
 class Apart:
     """Works on tables one by one, and keeps those apart that it fails for.
 
+    Args:
+        ending: errors that concern the task, whichever table they were raised for.
+
     Attributes:
         why: these tables, and what is the matter with each.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ending: Sequence[TailraceError] = ()) -> None:
         self.why: dict[str, str] = {}
-        self._ending: list[TailraceError] = []
+        self._ending = ending
 
     def tried(self, table: str, work: Callable[[], _T]) -> _T | None:
         """What the work gives; None: it fails, or has failed before, because of this table.
@@ -53,10 +51,18 @@ class Apart:
         try:
             return work()
         except TailraceError as error:
-            if not isinstance(error, _OF_TABLES) or isinstance(error, _OF_TASKS) or error in self._ending:
-                raise
-            self.why[table] = words(error)
+            self.failed(table, error)
             return None
+
+    def failed(self, table: str, error: TailraceError) -> None:
+        """Keeps a table apart because of an error.
+
+        Raises:
+            TailraceError: the error, if it does not concern this table alone.
+        """
+        if not isinstance(error, _OF_TABLES) or isinstance(error, _OF_TASKS) or error in self._ending:
+            raise error
+        self.why[table] = words(error)
 
     def each(self, tables: Iterable[str], work: Callable[[str], _T]) -> dict[str, _T]:
         """What the work gives for the tables that it does not fail for."""
@@ -66,18 +72,6 @@ class Apart:
             if done is not None:
                 found[table] = done
         return found
-
-    def sessions(self, started: Sessions) -> Sessions:
-        """Starts Spark as `started` does. Where that fails, it fails for the task, whichever table asked."""
-
-        def asked(why: str) -> SparkSession:
-            try:
-                return started(why)
-            except TailraceError as error:
-                self._ending.append(error)
-                raise
-
-        return asked
 
 
 def words(error: TailraceError) -> str:

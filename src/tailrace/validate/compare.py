@@ -1,32 +1,53 @@
-"""Compares two sides of a table by counts and checksums per bucket of keys, and row by row where they
-differ.
+"""Compares source and target of tables, both in files: counts and checksums per bucket of keys, and row by
+row where these differ.
 
-What is computed is computed here, over Arrow batches: in this process (`Files`), or by Spark's tasks over the
-same functions (`compare_spark`). Rows are known by their hashes (`wire.row_hashes`), so both agree.
+Tasks read the files (`hash_tasks`), as many at once as there are slots: in Spark if the tables have at least
+`spark.driver_limit` rows and its session is ready, otherwise in this process.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
-from ..model.change import Relation
-from ..wire.row_hashes import hashes, kind_of, slices
+from ..errors import TailraceError
+from ..execution import Job, executor_of, map_tasks, slots
+from .file_rows import FileRows
+from .hash_tasks import (
+    COPIES,
+    HASH,
+    BucketSums,
+    FirstRows,
+    MatchHashes,
+    Numbers,
+    Piece,
+    RowsOfKeys,
+    Shape,
+    Surplus,
+    WriteHashes,
+    empty_rows,
+    first_rows,
+    shape_of,
+    sum_buckets,
+)
 
-Sums = dict[int, tuple[int, int]]
-"""Bucket -> its rows, and the sum of their hashes (64 bits)."""
-Counts = dict[int, int]
-"""Hash of a row (64 bits, signed) -> its copies in the source minus those in the target."""
-SUMS = pa.schema([("bucket", pa.int32()), ("rows", pa.int64()), ("sum", pa.int64())])
-BUCKET, HASH = "bucket", "hash"
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_R = TypeVar("_R")
+PIECE_BYTES = (4 << 20, 32 << 20)
+"""A piece that a task reads has at least and at most about so many bytes of files."""
+PACK_BYTES = 64 << 20
+"""Tables are compared by one job up to so many bytes of files together."""
+GROUP_ROWS = 2_000_000
+"""A task brings the hashes of about so many rows together."""
+SAMPLED = 10_000
+"""Samples are chosen from at least so many of the differing rows."""
 
 
 @dataclass(frozen=True)
@@ -62,208 +83,200 @@ class TableResult:
 
 
 @dataclass(frozen=True)
-class Shape:
-    """How rows are compared: the columns and their common types, the indexes of the key columns among them,
-    and the number of buckets. Spark's tasks receive it, with batches whose columns are in this order."""
+class Pair:
+    """Both sides of a table.
 
-    schema: pa.Schema
-    key: tuple[int, ...]
-    buckets: int
-
-    def tagged(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[npt.NDArray[Any], pa.RecordBatch]]:
-        """The rows in the schema's types, and bucket and hash of each row (a structured array)."""
-        for batch in batches:
-            arrays = [a.cast(f.type) for a, f in zip(batch.columns, self.schema, strict=True)]
-            for rows in slices(pa.record_batch(arrays, schema=self.schema)):
-                tags = np.empty(rows.num_rows, [(BUCKET, np.int32), (HASH, np.int64)])
-                mine = hashes(rows.columns)
-                keys = hashes([rows.columns[k] for k in self.key])
-                tags[BUCKET], tags[HASH] = keys % np.uint64(self.buckets), mine.view(np.int64)
-                yield tags, rows
-
-    def sums(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Per bucket of one batch, the number of rows and the sum of their hashes (schema `SUMS`)."""
-        rows, sums = np.zeros(self.buckets, np.int64), np.zeros(self.buckets, np.uint64)
-        for tags, _ in self.tagged(batches):
-            rows += np.bincount(tags[BUCKET], minlength=self.buckets)
-            np.add.at(sums, tags[BUCKET], tags[HASH].view(np.uint64))
-        some = np.flatnonzero(rows)
-        found = [some.astype(np.int32), rows[some], sums[some].view(np.int64)]
-        yield pa.record_batch([pa.array(one) for one in found], schema=SUMS)
-
-    def placed(self, batches: Iterable[pa.RecordBatch], buckets: Sequence[int]) -> Iterator[pa.RecordBatch]:
-        """The rows of some buckets: `BUCKET`, `HASH`, then the columns as c0, c1, ..."""
-        names = [BUCKET, HASH, *(f"c{i}" for i in range(len(self.schema)))]
-        for tags, rows in self.tagged(batches):
-            near = pa.array(np.isin(tags[BUCKET], buckets))
-            own = [pa.array(np.ascontiguousarray(tags[n])) for n in (BUCKET, HASH)]
-            yield pa.record_batch([*own, *rows.columns], names).filter(near)
-
-    def named(self, batches: Iterable[pa.RecordBatch], buckets: Sequence[int]) -> Iterator[pa.RecordBatch]:
-        """The same without their `BUCKET`."""
-        for batch in self.placed(batches, buckets):
-            yield batch.select(batch.schema.names[1:])
-
-
-class Sides(Protocol):
-    """The rows of source and target, wherever they are read."""
-
-    @property
-    def schemas(self) -> tuple[pa.Schema, pa.Schema]:
-        """The columns of both sides."""
-
-    def sums(self, shape: Shape) -> tuple[Sums, Sums]:
-        """The buckets of both sides."""
-
-    def apart(self, shape: Shape, buckets: Sequence[int], samples: int) -> tuple[int, pa.Table]:
-        """For the rows of some buckets: how many are on one side only (for a row on both sides, the surplus
-        copies), and some of them, the first by key: `COPIES`, then the columns of the shape."""
-
-
-COPIES = "header__copies"
-"""How many more copies of a row the source has than the target; negative: the target has more."""
-
-
-def compare(
-    table: str, relation: Relation, sides: Sides, overlaid: bool, buckets: int, samples: int
-) -> TableResult:
-    """Compares a table's source rows with its target's; `relation`: the target's layout."""
-    began = time.monotonic()
-    shape, words = shape_of(*sides.schemas, relation.key, buckets)
-    sources, targets = sides.sums(shape) if shape.schema else ({}, {})
-    differing = apart(sources, targets)
-    count, some = 0, pa.table({})
-    if differing:
-        count, some = sides.apart(shape, differing, samples)
-    return TableResult(
-        table,
-        not differing and not words,
-        sum(rows for rows, _ in sources.values()),
-        sum(rows for rows, _ in targets.values()),
-        len(sources.keys() | targets.keys()),
-        len(differing),
-        count,
-        [_shown(row) for row in some.to_pylist()],
-        "; ".join(words) or None,
-        overlaid,
-        round(time.monotonic() - began, 3),
-    )
-
-
-def shape_of(left: pa.Schema, right: pa.Schema, key: Sequence[str], buckets: int) -> tuple[Shape, list[str]]:
-    """How two sides can be compared, and a sentence about columns that cannot."""
-    words = []
-    for one, other, side in ((left, right, "source"), (right, left, "target")):
-        if only := [n for n in one.names if n not in other.names]:
-            words.append(f"only in the {side}: {', '.join(only)}")
-    fields = []
-    for name in (n for n in left.names if n in right.names):
-        types = left.field(name).type, right.field(name).type
-        if (kind := kind_of(*types)) is None:
-            words.append(f"{name} is {types[0]} in the source and {types[1]} in the target")
-        else:
-            fields.append(pa.field(name, kind))
-    schema = pa.schema(fields)
-    places = [schema.names.index(k) for k in key if k in schema.names] or range(len(schema))
-    return Shape(schema, tuple(places), buckets), words
-
-
-def apart(left: Sums, right: Sums) -> list[int]:
-    """The buckets that differ."""
-    return sorted(b for b in left.keys() | right.keys() if left.get(b) != right.get(b))
-
-
-def added(found: Iterable[tuple[int, int, int]]) -> Sums:
-    """Adds up the parts of several tasks (bucket, rows, sum).
-
-    >>> added([(1, 2, -1), (1, 1, 3), (4, 1, 0)])
-    {1: (3, 2), 4: (1, 0)}
+    Attributes:
+        key: the target's key columns; none: a keyless table.
+        overlaid: whether stored changes were laid over the target's version.
     """
-    sums: Sums = {}
-    for place, rows, total in found:
-        before = sums.get(place, (0, 0))
-        sums[place] = before[0] + rows, (before[1] + total) % (1 << 64)
-    return sums
 
-
-@dataclass(frozen=True)
-class FileRows:
-    """Rows read by this process: from where, their columns (name -> what it is made of), which of them."""
-
-    data: ds.Dataset
-    columns: Mapping[str, pc.Expression]
-    only: ds.Expression | None = None
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Their columns."""
-        return self.data.scanner(columns=dict(self.columns)).projected_schema
-
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows: those columns, in that order."""
-        made = {name: self.columns[name] for name in columns}
-        yield from self.data.to_batches(columns=made, filter=self.only, batch_size=1 << 16)
-
-
-@dataclass(frozen=True)
-class Files:
-    """Both sides, read by this process. Memory: eight bytes per differing row, whatever the size of the
-    rows."""
-
+    table: str
+    key: tuple[str, ...]
     left: FileRows
     right: FileRows
+    overlaid: bool = False
 
     @property
-    def schemas(self) -> tuple[pa.Schema, pa.Schema]:
-        """See `Sides`."""
-        return self.left.schema, self.right.schema
+    def rows(self) -> int:
+        """About how many rows the larger side has."""
+        return max(self.left.rows, self.right.rows)
 
-    def sums(self, shape: Shape) -> tuple[Sums, Sums]:
-        """See `Sides`."""
-        made = (shape.sums(one.batches(shape.schema.names)) for one in (self.left, self.right))
-        left, right = (added(zip(*(c.to_pylist() for c in next(m).columns), strict=True)) for m in made)
-        return left, right
+    @property
+    def size(self) -> int:
+        """The bytes of both."""
+        return self.left.size + self.right.size
 
-    def apart(self, shape: Shape, buckets: Sequence[int], samples: int) -> tuple[int, pa.Table]:
-        """See `Sides`."""
-        found = [
-            np.concatenate([b[HASH].to_numpy() for b in near] or [np.zeros(0, np.int64)])
-            for near in (self._near(one, shape, buckets) for one in (self.left, self.right))
+
+@dataclass(frozen=True)
+class TableSums:
+    """The sums of both sides of a table, and the pieces that they are of."""
+
+    shape: Shape
+    pieces: Sequence[Piece]
+    left: BucketSums
+    right: BucketSums
+
+    @property
+    def differing(self) -> Numbers:
+        """The buckets that differ."""
+        return self.left.differing(self.right)
+
+    @property
+    def near(self) -> int:
+        """How many rows of both sides are in these buckets."""
+        return int((self.left.rows + self.right.rows)[self.differing].sum())
+
+    @property
+    def near_bytes(self) -> int:
+        """About how many bytes these rows take in memory."""
+        every = int((self.left.rows + self.right.rows).sum())
+        return self.near * (self.left.bytes + self.right.bytes) // max(1, every)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Compares tables by tasks.
+
+    Attributes:
+        session: whose tasks may work; None: this process does.
+        scratch: a folder that all tasks can write to and read.
+        kind: `validate` or `repair`, of the jobs.
+    """
+
+    session: SparkSession | None
+    scratch: str
+    kind: str = "validate"
+
+    def compare(
+        self, pairs: Sequence[Pair], buckets: int, samples: int, now: Callable[[str], None] = lambda _: None
+    ) -> Iterator[tuple[Pair, TableResult | TailraceError]]:
+        """The result of each table, or why it cannot be compared; `now` is called before each job."""
+        for pack in packed(pairs):
+            began = time.monotonic()
+            now("comparing " + ", ".join(pair.table for pair in pack))
+            sums = self.sums(pack, buckets)
+            for pair, one in zip(pack, sums, strict=True):
+                if isinstance(one, TailraceError):
+                    yield pair, one
+                else:
+                    yield pair, self._result(pair, one, samples, began)
+
+    def _result(self, pair: Pair, sums: TableSums, samples: int, began: float) -> TableResult:
+        _, words = shape_of(pair.left.schema, pair.right.schema, pair.key, 1)
+        count, some = self._samples(pair, sums, samples) if len(sums.differing) else (0, [])
+        return TableResult(
+            pair.table,
+            not len(sums.differing) and not words,
+            int(sums.left.rows.sum()),
+            int(sums.right.rows.sum()),
+            int(np.count_nonzero(sums.left.rows + sums.right.rows)),
+            len(sums.differing),
+            count,
+            some,
+            "; ".join(words) or None,
+            pair.overlaid,
+            round(time.monotonic() - began, 3),
+        )
+
+    def sums(self, pairs: Sequence[Pair], buckets: int) -> list[TableSums | TailraceError]:
+        """The sums of tables, by one job."""
+        shapes = [shape_of(p.left.schema, p.right.schema, p.key, buckets)[0] for p in pairs]
+        most = self._piece_bytes(pairs)
+        cut: list[list[Piece]] = []
+        for pair, shape in zip(pairs, shapes, strict=True):
+            sides = enumerate((pair.left, pair.right) if shape.schema else ())
+            cut.append(
+                [Piece(at, rows, size, shape) for at, side in sides for rows, size in side.pieces(most)]
+            )
+        every = [piece for pieces in cut for piece in pieces]
+        rows = sum(pair.rows for pair in pairs)
+        name = pairs[0].table if len(pairs) == 1 else f"{len(pairs)} tables"
+        job = Job(self.kind, f"{self.kind} {name}: {rows:,} rows, {len(every)} parts", rows)
+        weights = [piece.size for piece in every] if len(pairs) > 1 else None
+        found = iter(map_tasks(sum_buckets, every, session=self.session, job=job, weights=weights))
+        return [
+            _together(shape, pieces, [next(found) for _ in pieces])
+            for shape, pieces in zip(shapes, cut, strict=True)
         ]
-        known, which = np.unique(np.concatenate(found), return_inverse=True)
-        split = len(found[0])
-        copies = np.bincount(which[:split], minlength=len(known)) - np.bincount(
-            which[split:], minlength=len(known)
-        )
-        known, copies = known[copies != 0], copies[copies != 0]
-        wanted, first = pa.array(known), pa.table({})
-        for one in (self.left, self.right):
-            for batch in self._near(one, shape, buckets):
-                rows = pa.table(batch.filter(pc.is_in(batch[HASH], value_set=wanted)))
-                first = self._first([first, rows] if first.num_columns else [rows], shape, samples)
-        many = copies[np.searchsorted(known, first[HASH].to_numpy())] if first.num_rows else []
-        columns = [pa.array(many, pa.int64()), *first.columns[1:]]
-        return int(np.abs(copies).sum()), pa.table(columns, [COPIES, *shape.schema.names])
 
-    def near(self, shape: Shape, buckets: Sequence[int]) -> tuple[pa.Table, pa.Table]:
-        """The rows of both in some buckets: `HASH`, then the columns as c0, c1, ..."""
-        schema = pa.schema([(HASH, pa.int64()), *((f"c{i}", f.type) for i, f in enumerate(shape.schema))])
+    def _piece_bytes(self, pairs: Sequence[Pair]) -> int:
+        """Bytes of a piece: such that there are several for each slot."""
+        session = executor_of(self.session, sum(pair.rows for pair in pairs))
+        least, most = PIECE_BYTES
+        return min(most, max(least, sum(pair.size for pair in pairs) // (4 * slots(session))))
+
+    def surplus(self, pair: Pair, sums: TableSums, groups: int) -> tuple[list[Surplus], list[Piece]]:
+        """The rows on one side only, a group of keys after the other; and the pieces that may have them."""
+        work = WriteHashes(self.scratch, sums.differing, groups)
+        files = self._run(pair, "hashes of rows that may differ", work, sums.pieces)
+        near = [(piece, file) for piece, file in zip(sums.pieces, files, strict=True) if file is not None]
+        left, right = (tuple(file for piece, file in near if piece.side == side) for side in (0, 1))
+        found = self._run(
+            pair, "rows on one side only", MatchHashes(self.scratch, (left, right)), range(groups)
+        )
+        return found, [piece for piece, _ in near]
+
+    def rows_of_keys(self, pair: Pair, file: str, pieces: Sequence[Piece]) -> tuple[pa.Table, pa.Table]:
+        """All rows of both sides with the keys of a group's `Surplus`: `HASH`, then the columns as c0, ..."""
+        found, none = (
+            self._run(pair, "rows that differ", RowsOfKeys(file), pieces),
+            empty_rows(pieces[0].shape),
+        )
         left, right = (
-            pa.Table.from_batches(self._near(one, shape, buckets), schema) for one in (self.left, self.right)
+            pa.concat_tables([none, *(t for p, t in zip(pieces, found, strict=True) if p.side == side)])
+            for side in (0, 1)
         )
         return left, right
 
-    def _near(self, one: FileRows, shape: Shape, buckets: Sequence[int]) -> Iterator[pa.RecordBatch]:
-        return shape.named(one.batches(shape.schema.names), buckets)
+    def _samples(self, pair: Pair, sums: TableSums, most: int) -> tuple[int, list[dict[str, Any]]]:
+        """How many rows are on one side only (for a row on both sides, the surplus copies), and some of them:
+        the first by key, unless there are more than `SAMPLED`."""
+        found, pieces = self.surplus(pair, sums, max(1, -(-sums.near // GROUP_ROWS)))
+        files: list[str] = []
+        chosen = 0
+        for one in found:
+            if one.file is not None and chosen < max(most, SAMPLED):
+                files.append(one.file)
+                chosen += one.different
+        count = sum(one.count for one in found)
+        if not most or not files:
+            return count, []
+        some = self._run(pair, "samples of the rows that differ", FirstRows(tuple(files), most), pieces)
+        rows = first_rows(some, sums.shape, most).drop_columns([HASH])
+        return count, [
+            _shown(row) for row in rows.rename_columns([COPIES, *sums.shape.schema.names]).to_pylist()
+        ]
 
-    def _first(self, tables: Sequence[pa.Table], shape: Shape, most: int) -> pa.Table:
-        """The first rows by key, each hash once."""
-        rows = pa.concat_tables(tables)
-        _, places = np.unique(rows[HASH].to_numpy(), return_index=True)
-        order = [*shape.key, *range(len(shape.schema))]
-        # Arrow sorts no arrays.
-        key = [(f"c{k}", "ascending") for k in order if not pa.types.is_nested(shape.schema.field(k).type)]
-        return rows.take(pa.array(np.sort(places))).sort_by([*key, (HASH, "ascending")]).slice(0, most)
+    def _run(self, pair: Pair, what: str, task: Callable[[Any], _R], inputs: Sequence[Any]) -> list[_R]:
+        job = Job(self.kind, f"{self.kind} {pair.table}: {what}", pair.rows, counts=False)
+        return map_tasks(task, inputs, session=self.session, job=job)
+
+
+def packed(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
+    """Small tables together, large ones alone."""
+    pack: list[Pair] = []
+    filled = 0
+    for pair in pairs:
+        size = pair.size
+        if pack and filled + size > PACK_BYTES:
+            yield pack
+            pack, filled = [], 0
+        pack.append(pair)
+        filled += size
+    if pack:
+        yield pack
+
+
+def _together(
+    shape: Shape, pieces: Sequence[Piece], found: Sequence[BucketSums | TailraceError]
+) -> TableSums | TailraceError:
+    sides = BucketSums.none(shape.buckets), BucketSums.none(shape.buckets)
+    for piece, sums in zip(pieces, found, strict=True):
+        if isinstance(sums, TailraceError):
+            return sums
+        sides[piece.side].add(sums)
+    return TableSums(shape, pieces, *sides)
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

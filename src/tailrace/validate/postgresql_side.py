@@ -7,13 +7,14 @@ it lacks of the source's state are changes that are stored, and those are laid o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ..apply.mapping.table_map import place_of, task_map
 from ..apply.targets.postgresql.place import Place, session
 from ..apply.targets.postgresql.progress import TABLE, Progress
-from ..capture.part_readers import PartLoad, PartReaders
+from ..capture.part_readers import Loaded, PartLoad, PartReaders
 from ..config.task import Task
 from ..errors import ConfigError, OtherTableError, TailraceError
 from ..model.change import Relation
@@ -58,17 +59,16 @@ class HeldTarget:
             raise missing(name, self.place.label)
         return self.tables[name]
 
-    def files(self, table: str, folder: str, readers: PartReaders) -> list[str]:
-        """Reads a table's rows into parquet files; returns their paths.
+    def load(self, table: str, folder: str, readers: PartReaders) -> list[Future[Loaded]]:
+        """Has a table's rows read into parquet files of a folder.
 
-        Raises:
-            TableMovedError: the target was truncated or rewritten since it is held; hold it again.
+        The results raise TableMovedError if the target was truncated or rewritten since it is held; hold it
+        again.
         """
         held = self.table(table)
         reader = PgPartReader(self.place.url, held.only, numbered=False)
         load = PartLoad(reader, self.snapshot, held.layout, folder, keep_bad=False)
-        loads = [readers.load(load, part) for part in held.parts]
-        return [f"{folder}/{done.added.path}" for done in (one.result() for one in loads) if done.added]
+        return [readers.load(load, part) for part in held.parts]
 
 
 @contextmanager

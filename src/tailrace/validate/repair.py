@@ -13,8 +13,8 @@ next repair finds again; after it, the next repair logs what the key log lacks.
 from __future__ import annotations
 
 import getpass
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -36,16 +36,17 @@ from ..apply.plan import SPECIAL, UNKNOWN, TableBatch
 from ..apply.rule_columns import rules_of
 from ..apply.targets.audit import Audited
 from ..apply.targets.delta import distributed
-from ..apply.targets.delta.local import PartTask, write_parts
+from ..apply.targets.delta.local import PartTask
 from ..apply.targets.delta.many import ROWS
 from ..apply.targets.delta.target import DeltaTarget
 from ..apply.targets.postgresql.target import PostgresTarget
 from ..apply.targets.task_batch import TaskBatch
 from ..config.task import Task
 from ..errors import ApplyError, TailraceError, TargetLostError
+from ..execution import Job, described
 from ..lake import delta as lake
 from ..model import sequence
-from ..model.change import PREFIX, ChangeTable, Relation
+from ..model.change import ChangeTable, Relation
 from ..model.steps import Steps
 from ..model.types import header_schema, schema_of
 from ..operate.runs import REPAIR, Runs
@@ -54,19 +55,18 @@ from ..state import ledger, live
 from ..state.orders import of_task, target_names
 from . import repair_sides as sides
 from .apart import Apart
-from .compare import TableResult
-from .repair_changes import Mark, difference, difference_here
-from .repair_sides import TargetRows, WantedRows
-from .sides import Sessions
+from .compare import Comparison, TableResult
+from .repair_changes import Differences, Mark, counted
+from .scratch import scratch_folder
+from .sessions import Sessions
 from .tables import Difference
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 APP = "tailrace/repair"
 """App id under which a change table of repairs records the number of its last change."""
 _AFTER, _LAYOUT = f"{APP}/after", "tailrace.layout"
-_OPER = PREFIX + "change_oper"
 
 
 @dataclass(frozen=True)
@@ -136,29 +136,28 @@ class Repair:
             if (logbook.standing(table).reached or -1) < upto:
                 self._log(logbook, table, upto)
 
-    def _table(self, one: Difference) -> Repaired:
+    def _table(self, one: Difference, *, again: bool = False) -> Repaired:
+        """Repairs a table; once more if keys were in its target twice, whose rows are missing then."""
         task, table = self.task, one.result.table
-        with tempfile.TemporaryDirectory(prefix="tailrace-repair-") as scratch:
-            there = sides.there(task, table, scratch)
+        with scratch_folder(task) as scratch:
+            there = sides.there(task, table, scratch, self.sessions)
             wanted = sides.wanted(task, one, there.upto, there.columns)
             if isinstance(wanted, str):
                 return Repaired(table, refused=wanted)
+            left, right = (side.read(self.sessions, scratch) for side in (wanted, there))
             mark = self._mark(one)
-            if (found := self._here(one, wanted, there, mark)) is not None:
-                return self._made(_repaired(table, _counted(found)), found, wanted.relation, mark.after)
-            spark = self.sessions(f"rows of {table} are repaired")
-            changes = difference(wanted.frame(spark), there.frame(spark), wanted.relation, mark).persist()
-            try:
-                counts = {r[_OPER]: int(r["count"]) for r in changes.groupBy(_OPER).count().collect()}
-                return self._made(_repaired(table, counts), changes, wanted.relation, mark.after)
-            finally:
-                changes.unpersist()
-
-    def _here(self, one: Difference, wanted: WantedRows, there: TargetRows, mark: Mark) -> pa.Table | None:
-        """The changes, found by this process; None: that is work for Spark."""
-        if not wanted.plain or one.both.target.needs_spark(one.both.source.size) is not None:
-            return None
-        return difference_here(one.both.left_here(), there.here(), wanted.relation, mark)
+            comparison = Comparison(self.sessions.tasks, scratch, sides.KIND)
+            found = Differences(comparison, wanted.relation, task.apply.merge_memory)
+            done = self._made(table, found.changes(left, right, mark), wanted.relation, mark.after)
+        if again or not found.repeated or self.dry_run or done.refused is not None:
+            return done
+        more = self._table(one, again=True)
+        return replace(
+            more,
+            inserts=done.inserts + more.inserts,
+            updates=done.updates + more.updates,
+            deletes=done.deletes + more.deletes,
+        )
 
     def _mark(self, one: Difference) -> Mark:
         table, now = one.result.table, datetime.now(timezone.utc)
@@ -166,34 +165,42 @@ class Repair:
         time = int(sequence.time_parts(np.array([int(now.timestamp() * 1e6)]))[0])
         return Mark(time, after, one.position, f"{REPAIR} by {getpass.getuser()}", now)
 
-    def _made(
-        self, said: Repaired, changes: DataFrame | pa.Table, relation: Relation, after: int
-    ) -> Repaired:
+    def _made(self, table: str, changes: Iterable[pa.Table], relation: Relation, after: int) -> Repaired:
         """Keeps the changes and their layout, applies and logs them."""
-        if self.dry_run or not said.changes:
-            return said
-        table, upto = said.table, after + said.changes
         kept, schema = self._kept(table), pa.schema([*header_schema(), *schema_of(relation.columns)])
-        lake.create(kept, schema)
-        part = PartTask(kept, schema)
-        if isinstance(changes, pa.Table):
-            (row,) = next(part(changes.to_batches())).to_pylist()
-            files = [lake.AddedFile.from_json(row["file"])]
-        else:
-            files, _ = write_parts(changes, part)
+        counts, files = Counter[str](), list[lake.AddedFile]()
+        for some in changes:
+            counts += counted(some)
+            if self.dry_run or not some.num_rows:
+                continue
+            if not files:
+                lake.create(kept, schema)
+            (row,) = next(PartTask(kept, schema)(some.to_batches())).to_pylist()
+            files.append(lake.AddedFile.from_json(row["file"]))
+        said, upto = Repaired(table, counts["I"], counts["U"], counts["D"]), after + counts.total()
+        if not files:
+            return said
         progress = {APP: upto, _AFTER: after}
         info = {_LAYOUT: relation.to_json()}
         lake.replace_all(kept, files, schema=schema, progress=progress, info=info)
         try:
             if (done := self._applied_here(table, relation, after, upto)) is not None:
                 return replace(said, run_id=done or None)
-            self._apply(said, relation, upto)
+            with described(self.sessions.tasks, self._job(said, "apply")):
+                self._apply(said, relation, upto)
         except TargetLostError:  # whether it was written, nobody knows
             raise
         except ApplyError as error:  # nothing was written; other tables may be repaired
             return Repaired(table, refused=f"the target refuses the rows that it lacks: {error.what}")
         logbook = self._keylog()
-        return said if logbook is None else replace(said, run_id=self._log(logbook, table, upto))
+        if logbook is None:
+            return said
+        with described(self.sessions.tasks, self._job(said, "log")):
+            return replace(said, run_id=self._log(logbook, table, upto))
+
+    @staticmethod
+    def _job(said: Repaired, what: str) -> Job:
+        return Job(sides.KIND, f"{sides.KIND} {said.table}: {what} {said.changes:,} changes", said.changes)
 
     def _applied_here(self, table: str, relation: Relation, after: int, upto: int) -> str | None:
         """Brings the kept changes to the target, and to the key log, in this process, as one of Spark's tasks
@@ -239,7 +246,7 @@ class Repair:
 
     def _apply(self, said: Repaired, relation: Relation, upto: int) -> None:
         """Brings the kept changes to the target, as its rules apply changes that meet no conflict."""
-        spark = self.sessions(f"changes are brought to {said.table}")
+        spark = self.sessions.sql(f"changes are brought to {said.table}")
         target, rules, changes = (
             self._target(spark),
             rules_of(self.task, said.table),
@@ -261,7 +268,7 @@ class Repair:
         """The changes of a table's last repair."""
         kept = DeltaTable(self._kept(table))
         relation = Relation.from_json(kept.history(1)[0][_LAYOUT])
-        spark = self.sessions(f"the repair of {table} is applied and logged")
+        spark = self.sessions.sql(f"the repair of {table} is applied and logged")
         df = distributed.rows_of(spark, self._kept(table), kept)
         return ChangeTable(df, relation.key, [c.name for c in relation.columns], name=table)
 
@@ -312,12 +319,3 @@ class Repair:
             merge_memory_bytes=task.apply.merge_memory,
             places=places,
         )
-
-
-def _counted(changes: pa.Table) -> dict[str, int]:
-    found = changes[_OPER].value_counts().to_pylist()
-    return {one["values"]: one["counts"] for one in found}
-
-
-def _repaired(table: str, counts: Mapping[str, int]) -> Repaired:
-    return Repaired(table, counts.get("I", 0), counts.get("U", 0), counts.get("D", 0))

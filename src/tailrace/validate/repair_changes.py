@@ -1,33 +1,30 @@
 """The difference between two sides of a table as changes: what turns one side into the other.
 
 They are a change table of tailrace's own layout, one change a row that differs: an insert of what is missing,
-a delete of each extra row, an update (with its before image) of what is another. The functions work on Arrow
-tables: in this process (`difference_here`), or in Spark's tasks, one bucket of keys at a time (`difference`).
+a delete of each extra row, an update (with its before image) of what is another. Tasks find the rows that
+differ (`compare`); only these reach this process, a group of keys after the other.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..apply.images import col
-from ..execution import over_rows
+from ..errors import TailraceError
 from ..model.change import HEADERS, OPERATIONS, PREFIX, Relation
 from ..model.sequence import NUMBER_DIGITS
-from ..model.types import header_schema, schema_of, spark_type
+from ..model.types import header_schema, schema_of
 from ..wire.row_hashes import hashes
-from .compare import BUCKET, HASH, FileRows, Files, apart, shape_of
-from .compare_spark import Frames
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from .compare import GROUP_ROWS, Comparison, Pair
+from .file_rows import FileRows
+from .hash_tasks import HASH
 
 BUCKETS = 256
 _OPER = "oper"
@@ -51,7 +48,8 @@ class ChangeImages:
     """Makes the images of changes (`oper`, then the columns) out of rows of two sides: `HASH`, then the
     columns as c0, c1, ...; all rows of a key must be there.
 
-    `key`: places of the key's columns; none: a table without a key, whose rows differ by all they have.
+    `key`: places of the key's columns; none: a table without a key, whose rows differ by all they have. A key
+    that is `there` more than once is deleted: an update would write as many rows as there are.
     """
 
     key: tuple[int, ...]
@@ -65,20 +63,20 @@ class ChangeImages:
         left, right = (_first(w, len(known)) for w in (which[: wanted.num_rows], which[wanted.num_rows :]))
         both = (left >= 0) & (right >= 0)
         again = np.bincount(which[wanted.num_rows :], minlength=len(known)) > 1
-        other = both.copy()
-        other[both] = again[both] | (new[left[both]] != old[right[both]])  # as validation sees it
+        other = both & ~again
+        other[other] = new[left[other]] != old[right[other]]  # as validation sees it
         return _together(
             [
                 ("B", there, right[other]),
-                ("D", there, right[left < 0]),
+                ("D", there, right[again | (left < 0)]),
                 ("I", wanted, left[right < 0]),
                 ("U", wanted, left[other]),
             ]
         )
 
-    def repeated(self, rows: pa.Table) -> bool:
+    def repeated(self, there: pa.Table) -> bool:
         """Whether a key is there more than once."""
-        return bool(self.key) and len(np.unique(self._keys(rows))) < rows.num_rows
+        return bool(self.key) and len(np.unique(self._keys(there))) < there.num_rows
 
     def _copies(self, wanted: pa.Table, there: pa.Table, new: _Places, old: _Places) -> pa.Table:
         """So many inserts or deletes of each row as there are copies apart."""
@@ -144,24 +142,56 @@ class ImageHeaders:
             yield pa.record_batch(arrays, schema=schema)
 
 
-def difference_here(wanted: FileRows, there: FileRows, relation: Relation, mark: Mark) -> pa.Table | None:
-    """The changes that make `there` what `wanted` is, in the order of their keys: columns of `HEADERS` with
-    their prefix, then the relation's. None: a key is there more than once, which needs a look at all rows."""
-    names = [c.name for c in relation.columns]
-    both = Files(_ordered(wanted, names), _ordered(there, names))
-    shape, _ = shape_of(*both.schemas, relation.key or names, BUCKETS)
-    buckets = apart(*both.sums(shape))
-    left, right = both.near(shape, buckets)
-    images = ChangeImages(shape.key if relation.key else ())
-    if images.repeated(right):
-        return None
-    made = images(left, right)
-    if relation.key:
-        made = _by_key(made, shape.key)
-    numbered = ImageHeaders(mark, schema_of(relation.columns))
-    return pa.Table.from_batches(
-        list(numbered(made.to_batches())), pa.schema([*header_schema(), *numbered.data])
-    )
+@dataclass
+class Differences:
+    """The changes that turn one side of a table into the other.
+
+    Attributes:
+        comparison: the tasks that find the rows that differ.
+        relation: the table's layout.
+        memory: about how many bytes of rows are held at once.
+        repeated: whether keys were there more than once: their rows are deleted, and missing then.
+    """
+
+    comparison: Comparison
+    relation: Relation
+    memory: int
+    repeated: bool = False
+
+    def changes(self, wanted: FileRows, there: FileRows, mark: Mark) -> Iterator[pa.Table]:
+        """The changes that turn `there` into `wanted`, in tables with consecutive numbers, each in the
+        order of the keys: columns of `HEADERS` with their prefix, then the relation's."""
+        names = [c.name for c in self.relation.columns]
+        pair = Pair(
+            self.relation.table, tuple(self.relation.key), _ordered(wanted, names), _ordered(there, names)
+        )
+        (sums,) = self.comparison.sums([pair], BUCKETS)
+        if isinstance(sums, TailraceError):
+            raise sums
+        if not len(sums.differing):
+            return
+        groups = max(-(-sums.near // GROUP_ROWS), -(-sums.near_bytes // self.memory), 1)
+        found, pieces = self.comparison.surplus(pair, sums, groups)
+        images = ChangeImages(sums.shape.key if self.relation.key else ())
+        for file in (one.file for one in found if one.file is not None):
+            left, right = self.comparison.rows_of_keys(pair, file, pieces)
+            self.repeated |= images.repeated(right)
+            made = images(left, right)
+            if self.relation.key:
+                made = _by_key(made, sums.shape.key)
+            numbered = ImageHeaders(mark, schema_of(self.relation.columns))
+            changes = pa.Table.from_batches(
+                list(numbered(made.combine_chunks().to_batches())),
+                pa.schema([*header_schema(), *numbered.data]),
+            )
+            yield changes
+            mark = replace(mark, after=mark.after + counted(changes).total())
+
+
+def counted(changes: pa.Table) -> Counter[str]:
+    """How many changes there are of each kind (I, U, D)."""
+    found = changes[PREFIX + "change_oper"].value_counts().to_pylist()
+    return Counter({one["values"]: one["counts"] for one in found if one["values"] != "B"})
 
 
 def _by_key(made: pa.Table, key: Sequence[int]) -> pa.Table:
@@ -178,31 +208,3 @@ def _by_key(made: pa.Table, key: Sequence[int]) -> pa.Table:
 
 def _ordered(rows: FileRows, names: Sequence[str]) -> FileRows:
     return replace(rows, columns={n: rows.columns[n] for n in names})
-
-
-def difference(wanted: DataFrame, there: DataFrame, relation: Relation, mark: Mark) -> DataFrame:
-    """The same by Spark's tasks. A key that is there more than once becomes one update, which writes the row
-    anew."""
-    names = [c.name for c in relation.columns]
-    wanted, there = (
-        df.select(*[col(c.name).cast(c.type).alias(c.name) for c in relation.columns])
-        for df in (wanted, there)
-    )
-    left, right, shape = Frames(wanted, there).differing(relation.key or names, BUCKETS)
-    images = ChangeImages(shape.key if relation.key else ())
-    kinds = ", ".join(f"c{i} {spark_type(f.type)}" for i, f in enumerate(shape.schema))
-    sides = left.groupBy(BUCKET).cogroup(right.groupBy(BUCKET))
-
-    def of_bucket(one: pa.Table, other: pa.Table) -> pa.Table:
-        return images(one.drop_columns([BUCKET]), other.drop_columns([BUCKET]))
-
-    found = sides.applyInArrow(of_bucket, f"{_OPER} string, {kinds}").repartition(1)
-    if relation.key:
-        found = found.sortWithinPartitions(*[f"c{k}" for k in shape.key], _OPER)
-    headers = [f"{PREFIX}{n} {kind}" for n, kind in HEADERS.items()]
-    data = [f"c{i} {c.type}" for i, c in enumerate(relation.columns)]
-    numbered = ImageHeaders(
-        mark, pa.schema([(f"c{i}", f.type) for i, f in enumerate(schema_of(relation.columns))])
-    )
-    made = over_rows(found, numbered, ", ".join([*headers, *data]))
-    return made.toDF(*[PREFIX + n for n in HEADERS], *names)

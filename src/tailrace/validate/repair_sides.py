@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from ..apply.mapped_snapshots import CHANGED, loaded, made_with
 from ..apply.mapping.shared_rows import own_rows
@@ -23,26 +22,32 @@ from ..apply.segment import Segment
 from ..apply.targets.delta import distributed
 from ..capture.part_readers import PartReaders
 from ..config.task import Task
+from ..execution import Job
 from ..lake import delta as lake
 from ..lake import log
 from ..lake.past import at_version
 from ..model.change import Relation
+from ..model.steps import Steps
 from ..query.state import state_at
 from ..state import ledger
 from ..state.ledger import Baseline
 from ..state.orders import of_task, target_names
 from ..state.totals import batches_of
-from .compare import FileRows
+from .file_rows import FileRows
 from .mapped import Made
 from .postgresql_side import hold
 from .rules import living
-from .sides import Landed
-from .tables import Difference
+from .sessions import Sessions
+from .sides import Landed, rows_of_table
+from .sql_rows import rows_of_query
+from .tables import Difference, landed
 from .versions import WAITS, Version, mark_of, own_and_living
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+KIND = "repair"
+"""The kind of its jobs."""
 _DDL = "its target does not follow every DDL statement of the source: `tailrace resync` rebuilds it"
 
 
@@ -66,26 +71,26 @@ class TargetRows:
             found = lake.arrow_schema(self.rows.path).names
         return [n for n in found if n != self.mark]
 
-    def frame(self, spark: SparkSession) -> DataFrame:
-        """They, for Spark."""
+    def read(self, sessions: Sessions, scratch: str) -> FileRows:
+        """The rows in files; `scratch`: a folder for what Spark's SQL computes."""
         if isinstance(self.rows, Landed):
-            return living(self.task, self.table, self.rows.rows(spark))
+            found, own = self.rows.rows(), dict[str, str]()
+        else:
+            delta = at_version(self.rows.path, self.rows.version)
+            if more := lake.unread(delta):
+                spark = sessions.sql(f"the target of {self.table} has {', '.join(more)}")
+                job = Job(KIND, f"{KIND} {self.table}: rows of the target", counts=False)
+                return rows_of_query(spark, self._frame, scratch, job)
+            found, own = FileRows(lake.dataset(delta), {}, rows=rows_of_table(delta)), dict(self.rows.own)
+        only = own_and_living(found.data.schema.names, own, self.mark)
+        return replace(found, columns={n: pc.field(n) for n in self.columns}, only=only)
+
+    def _frame(self, spark: SparkSession) -> DataFrame:
+        """The rows of a Delta target for Spark's SQL."""
+        assert isinstance(self.rows, Version)  # noqa: S101 - called only in that case
         path, version = self.rows.path, self.rows.version
         rows = distributed.rows_of(spark, path, at_version(path, version))
         return living(self.task, self.table, own_rows(rows, self.rows.own))
-
-    def here(self) -> FileRows:
-        """They, for this process."""
-        data, own = self._data, self.rows.own if isinstance(self.rows, Version) else {}
-        only = own_and_living(data.schema.names, own, self.mark)
-        return FileRows(data, {n: pc.field(n) for n in self.columns}, only)
-
-    @property
-    def _data(self) -> ds.Dataset:
-        if isinstance(self.rows, Landed):
-            return self.rows.data()
-        path, version = self.rows.path, self.rows.version
-        return lake.dataset(at_version(path, version))
 
 
 @dataclass(frozen=True)
@@ -104,10 +109,19 @@ class WantedRows:
         """Whether nothing was applied since."""
         return self.upto <= self.after
 
-    def frame(self, spark: SparkSession) -> DataFrame:
-        """The rows, for Spark."""
+    def read(self, sessions: Sessions, scratch: str) -> FileRows:
+        """The rows in files; `scratch`: a folder for what Spark's SQL computes."""
+        if self.plain:
+            return self.one.both.left(sessions, scratch, KIND)
+        table = self.one.result.table
+        job = Job(KIND, f"{KIND} {table}: rows of the source with the changes applied since", counts=False)
+        spark = sessions.sql(f"changes of {table} were applied since it was validated")
+        return rows_of_query(spark, self._frame, scratch, job)
+
+    def _frame(self, spark: SparkSession) -> DataFrame:
+        """The rows for Spark's SQL."""
         task, one, table = self.task, self.one, self.one.result.table
-        rows, source = one.both.left(spark), one.made.source
+        rows, source = one.both.left_frame(spark), one.made.source
         later = Segment(self.after, self.upto, one.position, source, source)
         found = None if self.plain else read_changes(spark, task.changes_path(table), later)
         if found is None:
@@ -119,15 +133,17 @@ class WantedRows:
         return state_at(rows, changes, self.relation, mine)
 
 
-def there(task: Task, table: str, scratch: str) -> TargetRows:
+def there(task: Task, table: str, scratch: str, sessions: Sessions) -> TargetRows:
     """A table's rows in its target; `scratch`: a folder for rows that are read from a database."""
     mark = mark_of(task, table)
     with hold(task, [table]) as held:
         if held is not None:
             found = held.table(table)
-            with PartReaders(task.baseline.workers) as readers:
-                files = held.files(table, scratch, readers)
-            return TargetRows(task, table, Landed(found.layout, files), found.upto, mark)
+            folder = f"{scratch}/target"
+            with PartReaders(task.baseline.workers, sessions.background, kind=KIND) as readers:
+                loads = held.load(table, folder, readers)
+                rows = landed(found.layout, folder, loads, Steps(), "")
+            return TargetRows(task, table, rows, found.upto, mark)
     place = place_of(task_map(task, table), target_names(of_task(task.orders_path, {})))
     path = task.target_path(place.target)
     reached = lake.progress(path, place.app(table, task.apply_app))

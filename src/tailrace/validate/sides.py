@@ -1,20 +1,18 @@
 """The two sides of a validated table: the source's rows in a snapshot, the target's rows at its position.
 
-Where the target has a version with nothing to be laid over it, and the files are small, this process reads
-both; else Spark does. What is compared, and how, is the same (`compare`).
+Both are files. What only Spark's SQL can compute (expressions of a mapping, changes laid over a version,
+deletion vectors) is written to files first (`sql_rows`); everything else is read where it is.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from ..apply.one_route import Route
@@ -24,7 +22,7 @@ from ..apply.route import Routes
 from ..apply.segment import Segment, segments
 from ..apply.targets.delta.reshape import reshaped
 from ..config.task import Task
-from ..execution import BackgroundSession
+from ..execution import BackgroundSession, Job
 from ..lake import delta as lake
 from ..lake import log
 from ..lake.past import at_version
@@ -34,40 +32,34 @@ from ..model.types import schema_of
 from ..query.state import state_at
 from ..state.ledger import Baseline
 from ..state.totals import batches_after, last_stored
-from .compare import FileRows, Files, Sides
-from .compare_spark import Frames
+from .compare import Pair
+from .file_rows import FileRows
 from .mapped import Made
 from .rules import living
+from .sessions import Sessions
+from .sql_rows import rows_of_query
 from .versions import Version, mark_of, own_and_living, refuse_waiting, version_before
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Sessions = Callable[[str], "SparkSession"]
-"""Returns the Spark session, which is started at the first call; the text says what it is needed for."""
-
 
 @dataclass(frozen=True)
 class Landed:
     """Rows in parquet files, and their layout. `bad`: column -> how many of its values its lake type cannot
-    hold: the files have NULL in their place."""
+    hold: the files have NULL in their place. `count`: how many rows there are."""
 
     layout: Relation
     files: Sequence[str]
     bad: Mapping[str, int] = field(default_factory=dict)
+    count: int = 0
 
-    @property
-    def size(self) -> int:
-        """Their size in bytes."""
-        return sum(map(os.path.getsize, self.files))
+    def rows(self) -> FileRows:
+        """The rows, with the files' columns."""
+        return FileRows.of(self.files, schema_of(self.layout.columns), self.count)
 
-    def data(self) -> ds.Dataset:
-        """The rows, for this process."""
-        schema = schema_of(self.layout.columns)
-        return ds.dataset(list(self.files), schema) if self.files else ds.dataset(schema.empty_table())
-
-    def rows(self, spark: SparkSession) -> DataFrame:
-        """The rows, for Spark."""
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The rows, for Spark's SQL."""
         return rows_of_files(spark, self.layout, list(self.files))
 
 
@@ -124,7 +116,7 @@ class TargetSide:
             for one in log.history(task.relations_path).get(table, [])
             if one.from_position.hex().upper() < limit
         ]
-        late = BackgroundSession(lambda: sessions(f"the mapping of {table} has expressions"))
+        late = BackgroundSession(lambda: sessions.sql(f"the mapping of {table} has expressions"))
         routes = Routes.of(task, late.as_session, record=False)
         spans = segments(history, taken, number, upto) if lake.exists(task.changes_path(table)) else []
         steps = routes.follow(table, spans, history, taken, number)[0]
@@ -137,20 +129,13 @@ class TargetSide:
         rows = sum(b.tables.get(table, {}).get("rows", 0) for b in stored)
         return TargetSide(task, table, base, limit, steps, rows, counts, made)
 
-    def needs_spark(self, size: int) -> str | None:
-        """Why this process cannot read it; `size`: bytes of the source's side."""
-        if self.made.mapping is not None and self.made.projection is None:
-            return f"{self.table} is mapped by expressions or criteria"
+    @property
+    def why_sql(self) -> str | None:
+        """Why only Spark's SQL can compute its rows; None: the files are read as they are."""
         if self.stored or any(r.before != r.relation for _, r in self.steps):
             return f"changes of {self.table} have to be applied on top of its target"
-        if isinstance(self.base, Version):
-            if more := lake.unread(self._delta):
-                return f"the target of {self.table} has {', '.join(more)}"
-            size += sum(pa.table(self._delta.get_add_actions(flatten=True))["size_bytes"].to_pylist())
-        else:
-            size += self.base.landed.size
-        if size > self.task.validation.local_limit:
-            return f"{self.table} is larger than `validation.local_limit`"
+        if isinstance(self.base, Version) and (more := lake.unread(self._delta)):
+            return f"the target of {self.table} has {', '.join(more)}"
         return None
 
     @cached_property
@@ -158,21 +143,41 @@ class TargetSide:
         assert isinstance(self.base, Version)  # noqa: S101 - called only in that case
         return at_version(self.base.path, self.base.version)
 
-    def here(self) -> FileRows:
-        """The rows, for this process."""
-        base = self.base
-        data = lake.dataset(self._delta) if isinstance(base, Version) else base.landed.data()
-        mark = mark_of(self.task, self.table)
+    def rows(self, sessions: Sessions, scratch: str, kind: str = "validate") -> tuple[FileRows, bool]:
+        """The rows; and whether changes were applied on top of the base.
+
+        `scratch`: a folder for what Spark's SQL computes; `kind`: of the jobs."""
+        if (why := self.why_sql) is None:
+            return self._files(), False
+        overlaid = False
+
+        def computed(spark: SparkSession) -> DataFrame:
+            nonlocal overlaid
+            df, overlaid = self.frame(spark)
+            return df
+
+        job = Job(kind, f"{kind} {self.table}: rows of the target", self.stored, counts=False)
+        return rows_of_query(sessions.sql(why), computed, scratch, job), overlaid
+
+    def _files(self) -> FileRows:
+        base, mark = self.base, mark_of(self.task, self.table)
         gone = {*self.made.kept, mark}
-        names = {n: pc.field(n) for n in data.schema.names if n not in gone}
-        own = base.own if isinstance(base, Version) else {}
-        return FileRows(data, names, own_and_living(data.schema.names, own, mark))
+        if isinstance(base, Held):
+            found, own = base.landed.rows(), dict[str, str]()
+        else:
+            found, own = (
+                FileRows(lake.dataset(self._delta), {}, rows=rows_of_table(self._delta)),
+                dict(base.own),
+            )
+        have = found.data.schema.names
+        columns = {n: pc.field(n) for n in have if n not in gone}
+        return replace(found, columns=columns, only=own_and_living(have, own, mark))
 
     def frame(self, spark: SparkSession) -> tuple[DataFrame, bool]:
-        """The rows, for Spark; and whether changes were applied on top of the base."""
+        """The same for Spark's SQL."""
         from pyspark.sql import functions as F
 
-        base = self.base.rows(spark) if isinstance(self.base, Version) else self.base.landed.rows(spark)
+        base = self.base.rows(spark) if isinstance(self.base, Version) else self.base.landed.frame(spark)
         base, overlaid = living(self.task, self.table, base), False
         for span, route in self.steps:
             if route.before != route.relation:
@@ -192,13 +197,11 @@ class Both:
     source: Landed
     target: TargetSide
 
-    def sides(self, sessions: Sessions) -> tuple[Sides, bool]:
-        """Both as they are compared; and whether changes were applied on top of the target's."""
-        why = self.target.needs_spark(self.source.size)
-        if why is None:
-            return Files(self.left_here(), self.target.here()), False
-        right, overlaid = self.target.frame(sessions(why))
-        return Frames(self.left(sessions(why)), right), overlaid
+    def pair(self, sessions: Sessions, scratch: str) -> Pair:
+        """Both as they are compared; `scratch`: as for `TargetSide.rows`."""
+        right, overlaid = self.target.rows(sessions, scratch)
+        key = tuple(self.target.made.relation.key)
+        return Pair(self.target.table, key, self.left(sessions, scratch), right, overlaid)
 
     @property
     def as_null(self) -> int:
@@ -206,10 +209,20 @@ class Both:
         seen = self.target.made.seen(self.source.layout)
         return sum(many for column, many in self.source.bad.items() if column in seen)
 
-    def left(self, spark: SparkSession) -> DataFrame:
-        """The source's rows as the target should have them."""
-        return self.target.made.left(self.source.layout, self.source.rows(spark))
+    def left(self, sessions: Sessions, scratch: str, kind: str = "validate") -> FileRows:
+        """The source's rows as the target should have them; `scratch`, `kind`: as for `TargetSide.rows`."""
+        made, table = self.target.made, self.target.table
+        if made.mapping is None or made.projection is not None:
+            return replace(self.source.rows(), columns=made.left_here(self.source.layout))
+        job = Job(kind, f"{kind} {table}: mapped rows of the source", self.source.count, counts=False)
+        spark = sessions.sql(f"{table} is mapped by expressions or criteria")
+        return rows_of_query(spark, self.left_frame, scratch, job)
 
-    def left_here(self) -> FileRows:
-        """The same, for this process."""
-        return FileRows(self.source.data(), self.target.made.left_here(self.source.layout))
+    def left_frame(self, spark: SparkSession) -> DataFrame:
+        """The same for Spark's SQL."""
+        return self.target.made.left(self.source.layout, self.source.frame(spark))
+
+
+def rows_of_table(delta: DeltaTable) -> int:
+    """The number of rows of a Delta table, as far as its log has it."""
+    return sum(many or 0 for many in pa.table(delta.get_add_actions(flatten=True))["num_records"].to_pylist())

@@ -3,41 +3,44 @@
 The source is read in an exported snapshot, whose position is known. The target's state at that position is
 its newest version not after it, overlaid with the stored changes in between (`query.state`). Both sides are
 compared by counts and checksums per bucket of keys; only buckets that differ are compared row by row.
+Everything that reads rows runs as tasks (`execution`): in Spark, or in this process.
 """
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from ..capture.ddl_watch import moved_of
-from ..capture.part_readers import PartLoad, PartReaders
+from ..capture.part_readers import Loaded, PartLoad, PartReaders
 from ..config.task import Task
-from ..errors import ConfigError, PositionError, TableMovedError
+from ..errors import ConfigError, PositionError, TableMovedError, TailraceError
+from ..execution import thread_pool
 from ..lake import delta as lake
 from ..model.change import Relation
 from ..model.nearest import meant
 from ..model.steps import Steps
 from ..operate.consumers import consumers_of
-from ..sources.base import BaselinePart, LogSource, Snapshot
+from ..sources.base import LogSource, Snapshot
 from ..state import ledger
 from ..state.layouts import policy
 from ..state.orders import of_task
 from ..state.totals import last_stored
 from .apart import Apart
-from .compare import TableResult, compare
+from .compare import Comparison, Pair, TableResult
 from .mapped import Made
 from .postgresql_side import HeldTarget, hold
 from .rules import comparable
-from .sides import Both, Held, Landed, Sessions, TargetSide
+from .scratch import scratch_folder
+from .sessions import Sessions
+from .sides import Both, Held, Landed, TargetSide
 
+KIND = "validate"
+"""The kind of the jobs that read rows."""
 TRIES = 10
 """How often a validation is repeated because a table was truncated, rewritten or loaded again."""
 RENAMED_S = 30.0
@@ -77,7 +80,7 @@ class ValidationReport:
 
 def validate(
     task: Task,
-    spark: Sessions,
+    sessions: Sessions,
     source: LogSource,
     *,
     tables: Sequence[str] = (),
@@ -93,7 +96,7 @@ def validate(
     `catch_up` is called before and after the snapshot when no process of the task is running (it must store
     and apply what the source has). Otherwise validation waits until the running task has stored up to the
     snapshot's position, at most `timeout_s` seconds (PositionError). `steps` is told what is done.
-    `spark` is asked for a session only where this process cannot compare by itself (`validate_sides`).
+    `sessions` has the Spark session: its tasks read and compare large tables once it is ready.
     `amend` gets the tables that differ, when any does; the report says what was found before it. An error
     that concerns one table alone is that table's result (`TableResult.not_compared`).
 
@@ -132,31 +135,33 @@ def validate(
     wait_named(task, wanted, min(timeout_s, RENAMED_S) if catch_up is None else 0)
     moved_of(task, source)  # renamed tables are found under their known names
     for attempt in range(TRIES):
-        scratch = Path(tempfile.mkdtemp(prefix="tailrace-validate-"))
         try:
             # Changes that are applied on top of an older version must not be removed in the meantime.
             kept = consumers_of(task).held("validate")
-            with kept, hold(task, wanted) as held, source.snapshot() as snapshot:
+            with (
+                kept,
+                scratch_folder(task) as scratch,
+                hold(task, wanted) as held,
+                source.snapshot() as snapshot,
+            ):
                 return _at(
-                    task, spark, source, snapshot, held, wanted, scratch, catch_up,
+                    task, sessions, source, snapshot, held, wanted, scratch, catch_up,
                     timeout_s, buckets, samples, steps or Steps(), amend,
                 )  # fmt: skip
         except TableMovedError:
             if attempt + 1 == TRIES:
                 raise
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
     raise AssertionError("unreachable")
 
 
 def _at(
     task: Task,
-    spark: Sessions,
+    sessions: Sessions,
     source: LogSource,
     snapshot: Snapshot,
     held: HeldTarget | None,
     wanted: Sequence[str],
-    scratch: Path,
+    scratch: str,
     catch_up: Callable[[], None] | None,
     timeout_s: float,
     buckets: int,
@@ -167,27 +172,8 @@ def _at(
     """Validation at one snapshot. The source is read first, so that less can be truncated during the
     validation."""
     source.mark("validate")  # a record after the snapshot: once it is stored, so is everything before it
-    alone = Apart()
-    targets = {} if held is None else alone.each(wanted, held.table)
-    relations = alone.each(wanted, source.relation)
-    parts = alone.each(relations, lambda t: source.parts(relations[t], task.baseline.rows_per_part))
-    there = [p for one in targets.values() for p in one.parts]
-    steps.more(sum(map(len, parts.values())) + len(there) + len(wanted))
-
-    def left(t: str, readers: PartReaders) -> Landed:
-        folder = scratch / lake.file_name(t)
-        return _source_rows(task, source, snapshot, relations[t], parts[t], folder, readers, steps)
-
-    def right(t: str, readers: PartReaders) -> Held:
-        assert held is not None  # noqa: S101 - otherwise no table is held
-        steps.now(f"reading the target of {t}")
-        files = held.files(t, str(scratch / "target" / lake.file_name(t)), readers)
-        steps.done(len(targets[t].parts))
-        return Held(Landed(targets[t].layout, files), targets[t].upto)
-
-    with PartReaders(task.baseline.workers) as readers:
-        lefts = alone.each(parts, lambda t: left(t, readers))
-        rights = alone.each(targets, lambda t: right(t, readers))
+    alone = Apart(sessions.failures)
+    lefts, rights = _read(task, sessions, source, snapshot, held, wanted, scratch, alone, steps)
     if catch_up is not None:
         catch_up()
     steps.now("waiting for the changes before the snapshot to be stored")
@@ -201,27 +187,94 @@ def _at(
             hint="validate again",
         )
     both: dict[str, Both] = {}
-    sessions = alone.sessions(spark)
 
-    def one(table: str) -> TableResult:
-        steps.now(f"comparing {table}")
+    def paired(table: str) -> Pair:
         target = TargetSide.at(task, baselines[table], limit, rights.get(table), sessions)
         both[table] = Both(lefts[table], target)
-        sides, overlaid = both[table].sides(sessions)
-        found = compare(table, target.made.relation, sides, overlaid, buckets, samples)
-        return replace(found, as_null=both[table].as_null)
+        return both[table].pair(sessions, scratch)
 
-    def tried(table: str) -> TableResult:
-        found = alone.tried(table, lambda: one(table))
+    with thread_pool("sides", task.apply.parallel_tables) as side_by_side:
+        made = list(side_by_side.map(lambda t: alone.tried(t, lambda: paired(t)), wanted))
+    results: dict[str, TableResult] = {}
+    steps.done(len(wanted) - len(pairs := [pair for pair in made if pair is not None]))
+    for pair, found in Comparison(sessions.tasks, scratch).compare(pairs, buckets, samples, steps.now):
+        if isinstance(found, TailraceError):
+            alone.failed(pair.table, found)
+        else:
+            results[pair.table] = replace(found, as_null=both[pair.table].as_null)
         steps.done()
-        return found or TableResult(table, False, 0, 0, 0, 0, not_compared=alone.why[table])
-
-    with ThreadPoolExecutor(task.apply.parallel_tables) as side_by_side:
-        report = ValidationReport(limit, list(side_by_side.map(tried, wanted)))
-    found = [(t, both[t.table]) for t in report.tables if not t.equal and t.not_compared is None]
-    if amend is not None and found:
-        amend([Difference(t, b.target.made, b, limit) for t, b in found])
+    report = ValidationReport(
+        limit,
+        [results.get(t) or TableResult(t, False, 0, 0, 0, 0, not_compared=alone.why.get(t)) for t in wanted],
+    )
+    differ = [(t, both[t.table]) for t in report.tables if not t.equal and t.not_compared is None]
+    if amend is not None and differ:
+        amend([Difference(t, b.target.made, b, limit) for t, b in differ])
     return report
+
+
+def _read(
+    task: Task,
+    sessions: Sessions,
+    source: LogSource,
+    snapshot: Snapshot,
+    held: HeldTarget | None,
+    wanted: Sequence[str],
+    scratch: str,
+    alone: Apart,
+    steps: Steps,
+) -> tuple[dict[str, Landed], dict[str, Held]]:
+    """Reads the rows of the source, and of a target that is held, into files: all parts of all tables are
+    given to the readers at once."""
+    targets = {} if held is None else alone.each(wanted, held.table)
+    relations = alone.each(wanted, source.relation)
+    parts = alone.each(relations, lambda t: source.parts(relations[t], task.baseline.rows_per_part))
+    there = [p for one in targets.values() for p in one.parts]
+    steps.more(sum(map(len, parts.values())) + len(there) + len(wanted))
+
+    def left(t: str, readers: PartReaders) -> tuple[str, list[Future[Loaded]]]:
+        folder = f"{scratch}/source/{lake.file_name(t)}"
+        hidden = policy(task, relations[t].table, relations[t]).hidden(
+            relations[t]
+        )  # their values exist only in the source
+        load = PartLoad(source.part_reader(), snapshot, relations[t], folder, keep_bad=True, hidden=hidden)
+        return folder, [readers.load(load, part) for part in parts[t]]
+
+    def right(t: str, readers: PartReaders) -> tuple[str, list[Future[Loaded]]]:
+        assert held is not None  # noqa: S101 - otherwise no table is held
+        folder = f"{scratch}/target/{lake.file_name(t)}"
+        return folder, held.load(t, folder, readers)
+
+    with PartReaders(task.baseline.workers, sessions.background, kind=KIND) as readers:
+        begun = alone.each(parts, lambda t: left(t, readers))
+        begun_there = alone.each(targets, lambda t: right(t, readers))
+        try:
+            lefts = alone.each(begun, lambda t: landed(relations[t], *begun[t], steps, f"reading {t}"))
+            rights = alone.each(
+                begun_there,
+                lambda t: landed(targets[t].layout, *begun_there[t], steps, f"reading the target of {t}"),
+            )
+        except BaseException:
+            for _, futures in [*begun.values(), *begun_there.values()]:
+                for one in futures:
+                    one.cancel()
+            raise
+    return lefts, {t: Held(rows, targets[t].upto) for t, rows in rights.items()}
+
+
+def landed(
+    layout: Relation, folder: str, loads: Sequence[Future[Loaded]], steps: Steps, message: str
+) -> Landed:
+    """The rows that are read into a folder, once they are."""
+    steps.now(message)
+    files, bad, rows = list[str](), Counter[str](), 0
+    for one in loads:
+        done = one.result()
+        files += [f"{folder}/{done.added.path}"] if done.added else []
+        bad.update(column for column, _ in done.bad)
+        rows += done.rows
+        steps.done()
+    return Landed(layout, files, bad, rows)
 
 
 def wait_named(task: Task, tables: Sequence[str], timeout_s: float) -> None:
@@ -258,27 +311,3 @@ def _wait_stored(task: Task, snapshot: Snapshot, timeout_s: float) -> None:
                 hint="is `tailrace run` running, and is its lag small? see `tailrace status`",
             )
         time.sleep(0.2)
-
-
-def _source_rows(
-    task: Task,
-    source: LogSource,
-    snapshot: Snapshot,
-    relation: Relation,
-    parts: Sequence[BaselinePart],
-    scratch: Path,
-    readers: PartReaders,
-    steps: Steps,
-) -> Landed:
-    path = str(scratch)
-    hidden = policy(task, relation.table, relation).hidden(relation)  # their values exist only in the source
-    load = PartLoad(source.part_reader(), snapshot, relation, path, keep_bad=True, hidden=hidden)
-    loads = [readers.load(load, part) for part in parts]
-    steps.now(f"reading {relation.table}")
-    files, bad = [], Counter[str]()
-    for one in loads:
-        done = one.result()
-        files += [f"{path}/{done.added.path}"] if done.added else []
-        bad.update(column for column, _ in done.bad)
-        steps.done()
-    return Landed(relation, files, bad)

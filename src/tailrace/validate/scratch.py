@@ -1,0 +1,57 @@
+"""Folders for the files that a validation or a repair needs while it runs. They are in the task's home, which
+executors on other hosts can read."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..config.task import Task
+from ..errors import room
+
+KEPT_S = 2 * 86400.0
+"""Folders of processes on other hosts are removed when nothing was added to them for so many seconds."""
+
+
+@contextmanager
+def scratch_folder(task: Task) -> Iterator[str]:
+    """A new folder, until the block ends. Those that killed processes left are removed."""
+    every = Path(task.run_path) / "scratch"
+    mine = every / f"{platform.node()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
+    with room(str(mine)):
+        mine.mkdir(parents=True)
+    for folder in every.iterdir():
+        if folder != mine and _is_left(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+    try:
+        yield str(mine)
+    finally:
+        shutil.rmtree(mine, ignore_errors=True)
+
+
+def _is_left(folder: Path) -> bool:
+    """Whether the process of a folder is gone."""
+    host, _, rest = folder.name.rpartition(".")[0].rpartition(".")
+    if host == platform.node() and rest.isdigit() and not _lives(int(rest)):
+        return True
+    try:
+        newest = max(entry.stat().st_mtime for entry in [folder, *folder.rglob("*")])
+    except OSError:  # it is being removed
+        return False
+    return time.time() - newest > KEPT_S
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        return True
+    return True

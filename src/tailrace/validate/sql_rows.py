@@ -1,0 +1,39 @@
+"""Rows that only Spark's SQL can compute (mapped by expressions, changed since a version, hidden by deletion
+vectors), written to files, so that they are compared as all others are."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ..apply.targets.delta.local import PartTask, write_parts
+from ..execution import Job, described
+from ..model.types import arrow_type
+from .file_rows import FileRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def rows_of_query(
+    spark: SparkSession, make: Callable[[SparkSession], DataFrame], scratch: str, job: Job
+) -> FileRows:
+    """The rows of a DataFrame, which tasks write to files.
+
+    Args:
+        spark: the session.
+        make: makes the DataFrame.
+        scratch: a folder that all tasks can write to and read.
+        job: the step, as Spark shows it.
+    """
+    with described(spark, job):
+        df = make(spark)
+        schema = pa.schema([pa.field(f.name, arrow_type(f.dataType.simpleString())) for f in df.schema])
+        if not schema:
+            return FileRows.of([], schema)
+        folder = f"{scratch}/{uuid.uuid4().hex}"
+        files, written = write_parts(df, PartTask(folder, schema))
+    return FileRows.of([f"{folder}/{one.path}" for one in files], schema, written.inserted)
