@@ -197,6 +197,22 @@ _WORKER = re.compile(
 )
 """The last words of an exception in a task of Python's, without the way to it."""
 
+_PYTHONS = {
+    re.compile(
+        r"PYTHON_VERSION_MISMATCH\] Python in worker has different version: ([\d.]+) than that in driver: "
+        r"([\d.]+)"
+    ): "an executor has Python {}, the driver has {}",
+    re.compile(r"ModuleNotFoundError: No module named '([^']+)'"): "an executor's Python lacks the module {}",
+    re.compile(r'Cannot run program "([^"]*)"'): "an executor's host has no Python at {}",
+}
+"""What Spark says of an executor's Python that does not fit, and what we say."""
+PYTHON_CURE = (
+    "install tailrace and its packages for the Python of all executors, and name that Python with "
+    "`spark.pyspark.python` in the task file's section `spark` (or PYSPARK_PYTHON in the driver's "
+    "environment); or ship an environment with `--archives` (docs/spark.md)"
+)
+"""What to do about an executor's Python that does not fit."""
+
 
 def from_spark(error: BaseException, *, where: str) -> TailraceError:
     """The cause of a failed Spark job or query. A tailrace error raised by a task is reconstructed from
@@ -223,8 +239,11 @@ def from_spark(error: BaseException, *, where: str) -> TailraceError:
     return _of_a_job(text, where)
 
 
-def _of_a_job(text: str, where: str) -> ApplyError:
+def _of_a_job(text: str, where: str) -> TailraceError:
     """What Spark says of a job that failed, without stack traces."""
+    for pattern, what in _PYTHONS.items():
+        if found := pattern.search(text):
+            return ConfigError(what.format(*found.groups()), where=where, hint=PYTHON_CURE)
     if value := _VALUE.search(text):
         hint = "with `on: {data_error: log}` such a change is set aside with its reason (docs/apply.md)"
         return ApplyError(f"a value does not fit its column: {value[1]}", where=where, hint=hint)

@@ -19,8 +19,8 @@ from . import check, drop, export, formats, keylog, prepare, purge, query, schem
 from . import tables as cli_tables
 from .exit_codes import FINDINGS
 from .out import err, out, print_json
-from .process import UMASK, anywhere, checked, ended, keep_private, seconds_of, stop_with_parent
-from .signals import stop_on_signals
+from .process import UMASK, anywhere, checked, ended, keep_private, seconds_of
+from .signals import stop_on_signals, stop_with_parent
 from .task_file import TaskFile
 
 if TYPE_CHECKING:
@@ -156,6 +156,7 @@ def capture(
     stop = threading.Event()
     began = stop_on_signals(stop, starting=True, child=parent is not None)
     if parent is not None:
+        # The id comes from the parent itself: read here, it could already be too late.
         stop_with_parent(stop, parent)
     wanted = load(task)
     with served(wanted, metrics, "capture"):
@@ -177,7 +178,7 @@ def pipeline(
     metrics: Metrics = None,
     as_json: Json = False,
 ) -> None:
-    """Store and apply: the Spark half alone (spark-submit runs `python -m tailrace pipeline TASK`)."""
+    """Store and apply: the Spark half alone (for spark-submit: examples/submit.py)."""
     from ..capture.part_requests import reading_for_capture
     from ..config.task import load
     from ..execution import counted, summary
@@ -192,7 +193,7 @@ def pipeline(
     wanted = load(task)
     live.refuse(wanted.run_path, "pipeline")  # before anything is started
     with served(wanted, metrics, "pipeline") as watched:
-        spark = background_session(f"tailrace {wanted.name}", wanted.spark)
+        spark = background_session(f"tailrace {wanted.name}", wanted.spark, wanted.shared_folders)
         spark.begin()
         work = Pipeline(wanted, spark.as_session, stop=stop)
         watched.counted = work.counted

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import tempfile
-import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -155,14 +154,3 @@ def bytes_of(text: str) -> int:
 
     with given():
         return size(text)
-
-
-def stop_with_parent(stop: threading.Event, parent: int) -> None:
-    # The id comes from the parent itself: read here, it could already be too late.
-    def watch() -> None:
-        while os.getppid() == parent:
-            if stop.wait(0.5):
-                return
-        stop.set()
-
-    threading.Thread(target=watch, daemon=True, name="parent").start()

@@ -12,6 +12,10 @@ from types import FrameType
 
 from ..config.logs import line
 
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Environment variable of a process that spark-submit started. A signal to spark-submit ends its JVM only:
+this process learns of it by the end of its parent."""
+
 
 def end(number: int, frame: FrameType | None = None) -> None:
     """Ends the process with the shell's exit code for a signal (Ctrl-C: 130), and one line of output."""
@@ -52,9 +56,23 @@ def stop_on_signals(
 
     signal.signal(signal.SIGINT, handle)
     signal.signal(signal.SIGTERM, handle)
+    if SUBMITTED in os.environ:
+        stop_with_parent(stop, os.getppid())
     return works.set
 
 
 def _set_when_read(read: int, stop: threading.Event) -> None:
     os.read(read, 1)
     stop.set()
+
+
+def stop_with_parent(stop: threading.Event, parent: int) -> None:
+    """Sets `stop` when the process `parent`, which started this one, has ended."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            if stop.wait(0.5):
+                return
+        stop.set()
+
+    threading.Thread(target=watch, daemon=True, name="parent").start()

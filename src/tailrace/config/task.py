@@ -144,6 +144,11 @@ class Task(Settings):
         return [f"{self.home}/{name}" for name in HOME_FOLDERS]
 
     @property
+    def shared_folders(self) -> list[str]:
+        """The folders that driver and executors both read and write."""
+        return [self.run_path] if self.target.database else [self.run_path, self.target.path]
+
+    @property
     def apply_app(self) -> str:
         """App id under which targets keep the change number that was applied."""
         return f"tailrace/{self.name}"

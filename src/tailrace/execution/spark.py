@@ -66,7 +66,7 @@ class _ArrowPartition:
         for batch in batches:
             numbers = batch.column(0).to_pylist()
             made = [next(iter(self.work([row]))) for row in batch.column(1).to_pylist()]
-            yield pa.record_batch([pa.array(numbers, pa.int64()), pa.array(made, pa.binary())], ["n", "made"])
+            yield pa.record_batch([pa.array(numbers, pa.int32()), pa.array(made, pa.binary())], ["n", "made"])
 
 
 def slots(session: SparkSession) -> int:
@@ -110,9 +110,9 @@ def run(
 
 def _by_arrow(session: SparkSession, packed: Sequence[bytes], work: _Partition) -> list[bytes]:
     many = len(packed)
-    rows = pa.table({"n": pa.array(range(many), pa.int64()), "input": pa.array(packed, pa.binary())})
+    rows = pa.table({"n": pa.array(range(many), pa.int32()), "input": pa.array(packed, pa.binary())})
     spread = session.createDataFrame(rows).repartitionById(many, "n")
-    found = spread.mapInArrow(_ArrowPartition(work), "n bigint, made binary").collect()
+    found = spread.mapInArrow(_ArrowPartition(work), "n int, made binary").collect()
     return [bytes(row["made"]) for row in sorted(found, key=lambda row: int(row["n"]))]
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..config.machine import DRIVER_LIMIT
-from ..execution import Job, map_tasks, over_rows, slots
+from ..execution import check_executors, over_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+
+LOADED = ("tailrace.apply.targets.delta.many", "tailrace.store.running")
+"""Modules that nearly all tasks need."""
 
 
 def start(spark: SparkSession) -> None:
@@ -21,19 +23,14 @@ def start(spark: SparkSession) -> None:
     threading.Thread(target=_run, args=(spark,), daemon=True, name="first worker").start()
 
 
-def warm_up(spark: SparkSession) -> None:
+def warm_up(spark: SparkSession, shared: Sequence[str] = ()) -> None:
     """Runs a first job with a task for each slot, and waits: then Python workers have started and loaded
-    what tasks need."""
-    job = Job("warm-up", "start Python workers", DRIVER_LIMIT, counts=False)
-    map_tasks(_loaded, range(slots(spark)), session=spark, job=job)
+    what tasks need. `shared`: folders that executors need, too.
 
-
-def _loaded(number: int) -> int:
-    """Loads what nearly all tasks need; the worker keeps it."""
-    from ..apply.targets.delta import many  # noqa: F401
-    from ..store import running  # noqa: F401
-
-    return number
+    Raises:
+        ConfigError: executors' Python does not fit the driver's (see `check_executors`).
+    """
+    check_executors(spark, LOADED, shared)
 
 
 def _run(spark: SparkSession) -> None:

@@ -121,6 +121,8 @@ class Pipeline:
             self._catch_up()
             while self._gate.failing and not self.stop.wait(0.2):
                 self._catch_up()
+            if self._background is not None:
+                self._background.check()  # otherwise nobody learns that the driver has done everything
             if self._maintenance.due():
                 self._maintenance.run()
             then()

@@ -124,7 +124,7 @@ def run(
     live.refuse(task.run_path, "pipeline")
     live.refuse(task.run_path, "capture", within=ORPHAN_S)
     if spark is None:
-        spark = background_session(f"tailrace {task.name}", task.spark)
+        spark = background_session(f"tailrace {task.name}", task.spark, task.shared_folders)
         spark.begin()
     before_run(task, lambda: spark.as_session)
     where = "a database" if task.target.database else task.target.path

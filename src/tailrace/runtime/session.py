@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,8 @@ def session(
     from pyspark.sql import SparkSession
 
     wanted = dict(conf or {})
+    if (connected := _connected()) is not None:
+        return _adopt(connected, wanted)
     if SparkContext._active_spark_context is not None:
         # Another thread may have no active session: getOrCreate gives the application's first one.
         return _adopt(SparkSession.getActiveSession() or SparkSession.builder.getOrCreate(), wanted)
@@ -97,7 +100,7 @@ def session(
         return _submitted(name, wanted)
     master = master or wanted.get("spark.master") or f"local[{cores()}]"
     java = ensure_java()
-    _environment(master)
+    _environment(master, wanted)
     settings = {
         **CORRECTNESS,
         **BATCHES,
@@ -124,9 +127,10 @@ def session(
     return made
 
 
-def background_session(name: str, spark: SparkSettings) -> BackgroundSession:
+def background_session(name: str, spark: SparkSettings, shared: Sequence[str] = ()) -> BackgroundSession:
     """The session of a task: one that runs already is used as it is (in a notebook, under `spark-submit`),
-    otherwise one starts in the background once `begin` is called."""
+    otherwise one starts in the background once `begin` is called. `shared`: folders that executors need,
+    too."""
     from pyspark import SparkContext
 
     def start() -> SparkSession:
@@ -136,9 +140,10 @@ def background_session(name: str, spark: SparkSettings) -> BackgroundSession:
         return session(name, conf=spark.session_conf, pipeline=True)
 
     runs = SparkContext._active_spark_context is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+    runs = runs or _connected() is not None
     return BackgroundSession(
         start,
-        warm_up=first_worker.warm_up,
+        warm_up=partial(first_worker.warm_up, shared=shared),
         driver_limit=spark.driver_limit,
         given=start() if runs else None,
         when_needed=spark.start == "when_needed",
@@ -167,7 +172,7 @@ def _said_once() -> None:
         PySparkLogger.getLogger(name).disabled = not logging.getLogger().isEnabledFor(logging.INFO)
 
 
-def _environment(master: str) -> None:
+def _environment(master: str, wanted: Mapping[str, str]) -> None:
     """Environment of the JVM to start: this Python, this pyspark's Spark (not one that SPARK_HOME names)."""
     import pyspark
 
@@ -178,6 +183,17 @@ def _environment(master: str) -> None:
         os.environ["PYSPARK_PYTHON"] = sys.executable
         # Otherwise a warning if the host's name does not resolve.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    else:  # only Spark's scripts turn the setting into the variable that pyspark reads
+        _executors_python(wanted.get("spark.pyspark.python"), master)
+
+
+def _executors_python(wanted: str | None, master: str) -> None:
+    """Names the Python of executors: the one that is wanted, or that of the environment, or, on a standalone
+    cluster, a Python at the path of this one. Otherwise pyspark takes the first `python3` of their hosts."""
+    if wanted:
+        os.environ["PYSPARK_PYTHON"] = wanted
+    elif master.startswith("spark://"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def _home_of_links(spark: Path) -> Path:
@@ -197,7 +213,9 @@ def _submitted(name: str, wanted: dict[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
     SparkContext._ensure_initialized()  # connects to the waiting JVM, so that its settings can be read
-    given = {key for key, _ in SparkConf().getAll()}
+    conf = SparkConf()
+    given = {key for key, _ in conf.getAll()}
+    _executors_python(wanted.get("spark.pyspark.python"), conf.get("spark.master", "") or "")
     builder = SparkSession.builder
     if "spark.app.name" not in given:
         builder = builder.appName(name)
@@ -212,11 +230,26 @@ def _submitted(name: str, wanted: dict[str, str]) -> SparkSession:
     return _with_delta(builder.getOrCreate())
 
 
+def _connected() -> SparkSession | None:
+    """The session of a Spark Connect server: that of a notebook, or the one that SPARK_REMOTE names; None
+    without either."""
+    if "SPARK_REMOTE" in os.environ:
+        from pyspark.sql import SparkSession
+
+        return SparkSession.builder.getOrCreate()
+    module = sys.modules.get("pyspark.sql.connect.session")  # its packages may not be installed
+    return None if module is None else module.SparkSession.getActiveSession()
+
+
 def _adopt(running: SparkSession, wanted: dict[str, str]) -> SparkSession:
     """The running session if it is tailrace's; otherwise a new session in the same application."""
+    from pyspark import SparkContext
+
     settings = dict(wanted)
     if running.conf.get(_OURS_KEY, "") != "true":
-        running = _with_delta(running).newSession()
+        running = _with_delta(running)
+        if SparkContext._active_spark_context is not None:  # one of Spark Connect is the client's own
+            running = running.newSession()
         settings = {**BATCHES, **CORRECTNESS, **_OURS, **settings}
     for key, value in settings.items():
         if running.conf.isModifiable(key):
