@@ -68,7 +68,7 @@ class Asked:
     def withdraw(self, tables: Sequence[str]) -> None:
         self._source.published -= set(tables)
 
-    def lost(self, source: Asked, tables: Sequence[str]) -> dict[str, str]:
+    def lost(self, source: Asked, tables: Sequence[str], *, now: bool = True) -> dict[str, str]:
         return {}
 
     def attached(self, tables: Sequence[str]) -> dict[str, str]:

@@ -21,6 +21,7 @@ from tailrace.lake import delta as lake
 from tailrace.lake.log import Layout
 from tailrace.model.change import ChangeTable, Column, Relation
 from tailrace.model.sequence import make
+from tailrace.sources.postgresql.layout import UNKNOWN_VALUE
 from tailrace.state import ddl as kept
 from tailrace.state.ddl import Key, decided, decisions
 from tailrace.validate.mapped import Made
@@ -293,3 +294,22 @@ def test_what_a_table_died_of_is_told_while_other_mappings_are_prepared(tmp_path
 
     routes._prepared[Name("s.a"), made] = made
     assert routes.value_error("s.b", ValueError("x"), where="apply s.b") is None
+
+
+@pytest.mark.parametrize(
+    ("policies", "stays", "want"),
+    [
+        ({}, True, "suspend"),
+        ({"retype": "stop"}, True, "stop"),
+        ({"retype": "ignore"}, True, "apply"),
+        ({"add": "ignore"}, True, "ignore"),
+        ({}, False, "apply"),  # it is dropped again
+    ],
+)
+def test_column_whose_older_values_are_not_proved_has_the_policy_for_retype(
+    policies: dict[str, str], stays: bool, want: str
+) -> None:
+    added = Column("x", 4, "text", "text", "string", note=UNKNOWN_VALUE)
+    found = between(BEFORE, BEFORE.with_columns([*BEFORE.columns, added]))
+    assert [p for _, p in decide(found, policies, {4} if stays else ())] == [want]
+    assert UNKNOWN_VALUE in str(found[0])

@@ -41,7 +41,7 @@ class Server(Selected):
         super().__init__(**now)
         self.prepared: list[str] = []
         self.withdrawn: list[str] = []
-        self.lost = lambda *_: lost
+        self.lost = lambda *_, **__: lost
         self.roots: dict[str, str] = {}
 
     def attached(self, tables: Sequence[str]) -> dict[str, str]:

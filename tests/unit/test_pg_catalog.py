@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tailrace.model.change import Column, Relation
 from tailrace.sources.postgresql import layout as pg_layout
 from tailrace.sources.postgresql import slot
 from tailrace.sources.postgresql.catalog import tables
-from tailrace.sources.postgresql.evidence import LiveColumn, LiveTable, Moment
+from tailrace.sources.postgresql.evidence import Evidence, LiveColumn, LiveTable, Moment
 from tailrace.sources.postgresql.identity import identify
 from tailrace.sources.postgresql.layout import Bracket, TypeInfo, Types
 from tailrace.wire.pgmessages import RelationColumn, RelationMessage
@@ -130,6 +131,28 @@ def test_row_key(identity: str, flagged: tuple[str, ...], pk: tuple[int, ...], k
     said = message(("id", INT), ("a", TEXT), identity=identity, key=flagged)
     now = live((1, "id", INT), (2, "a", TEXT), (3, "hidden", INT), pk=pk)
     assert layout(said, now, TYPES).key == key
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "key"),
+    [
+        (10, 10, ["id"]),  # the same constraint all the time
+        (0, 10, []),  # added before the change, or after it
+        (9, 10, []),  # moved
+        (None, 10, ["id"]),  # an earlier release looked; its layout has the key of now
+        (0, 0, []),
+    ],
+)
+def test_row_key_under_full_is_the_one_that_looks_prove(
+    before: int | None, after: int, key: list[str]
+) -> None:
+    said = message(("id", INT), ("a", TEXT), identity="f", key=("id", "a"))
+    now = replace(live((1, "id", INT), (2, "a", TEXT), pk=(1,) if after else ()), key_id=after)
+    previous = layout(said, now, TYPES)
+    looks = Bracket(replace(now.look, key=before), now)
+    made = pg_layout.layout(said, Moment(0, 7), looks, TYPES, previous)
+    assert made.key == key
+    assert Evidence.parse(made.evidence).key_open == (not key and after > 0)
 
 
 def test_missing_value_stays_when_the_table_was_rewritten() -> None:

@@ -74,6 +74,7 @@ def stream(at: Path) -> tuple[Life, State]:
     source: Any = SimpleNamespace(renew=lambda: None, identity=lambda: {"slot": "s"})
     source.prepare, source.published = lambda _: True, lambda tables: dict.fromkeys(tables, "1")
     source.partitions = lambda *_: {}
+    source.column_states = lambda *_: {}
 
     def life() -> None:
         mine = Streams(one)

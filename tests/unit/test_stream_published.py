@@ -20,6 +20,7 @@ def source_of(published: dict[str, str]) -> Any:
     one: Any = SimpleNamespace(identity=lambda: {"slot": "s"}, prepare=lambda *_, **__: False)
     one.published = lambda tables: {t: published[t] for t in tables if t in published}
     one.partitions = lambda *_: {}
+    one.column_states = lambda *_: {}
     return one
 
 

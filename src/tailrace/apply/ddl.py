@@ -19,13 +19,14 @@ is another. What was decided for a DDL is kept and holds, whatever the policy be
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import ApplyError, BaselineNeededError
 from ..model.change import Column, Relation
 from ..model.types import arrow_type
 from ..sources.base import OR_LEAVE_OUT
+from ..sources.postgresql.layout import UNKNOWN_VALUE
 from ..store.tables import widens
 from .mapping.prepare import MappedColumn, Prepared
 from .mapping.table_map import TableMap
@@ -55,13 +56,19 @@ class Ddl:
     before: Column | None = None
     after: Column | None = None
 
+    @property
+    def unproved(self) -> bool:
+        """Whether it is a new column of which the log does not prove what older rows have in it."""
+        return self.after is not None and self.kind == "add" and self.after.note == UNKNOWN_VALUE
+
     def __str__(self) -> str:
         if self.kind == "rekey":
             return "the key is another one"
         if self.before is None or self.after is None:
             one = self.after or self.before
             assert one is not None  # noqa: S101 - one of them is there
-            return f"column {one.name!r} was {'added' if self.kind == 'add' else 'dropped'}"
+            said = f"column {one.name!r} was {'added' if self.kind == 'add' else 'dropped'}"
+            return f"{said}: {UNKNOWN_VALUE}; `tailrace resync` reads them" if self.unproved else said
         if self.kind == "rename":
             return f"column {self.before.name!r} was renamed to {self.after.name!r}"
         return changed(self.before, self.after)
@@ -185,6 +192,19 @@ def projection(source: Relation, target: Relation) -> Prepared | None:
     return Prepared(TableMap(source.table, target.table), source, target, tuple(parts))
 
 
-def decide(found: Sequence[Ddl], policies: Mapping[str, str]) -> list[tuple[Ddl, str]]:
-    """The policy of each change."""
-    return [(d, policies.get(d.kind, DEFAULTS[d.kind])) for d in found]
+def decide(
+    found: Sequence[Ddl], policies: Mapping[str, str], stays: Container[int] = ()
+) -> list[tuple[Ddl, str]]:
+    """The policy of each change; `stays`: the columns of the newest layout.
+
+    A column that stays, and whose value in older rows is not proved, has the policy of a type whose values
+    cannot be converted: applied with NULL in older rows if that is `ignore`, suspended if it is `apply`.
+    """
+    decided = []
+    for d in found:
+        policy = policies.get(d.kind, DEFAULTS[d.kind])
+        if policy == APPLY and d.unproved and d.attnum in stays:
+            lossy = policies.get("retype", DEFAULTS["retype"])
+            policy = {APPLY: SUSPEND, IGNORE: APPLY}.get(lossy, lossy)
+        decided.append((d, policy))
+    return decided

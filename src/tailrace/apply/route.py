@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -168,6 +168,7 @@ class Routes:
         """The target-side layouts of a table's changes up to a change number."""
         position = baseline.position if baseline else ""
         first = baseline.relation if baseline else history[0].relation
+        stays = {c.attnum for c in history[-1].relation.columns}
         coming = [
             one for one in history[0 if baseline else 1 :] if one.from_position.hex().upper() >= position
         ]
@@ -186,7 +187,7 @@ class Routes:
                 continue
             found = ddl.between(source, one.relation)
             with self._deciding:
-                made = self._decide(table, one, found, before, out, applied=number <= reached)
+                made = self._decide(table, one, found, stays, before, out, applied=number <= reached)
             if isinstance(made, Halt):
                 return Layouts(tuple(chain), made)
             target, source = ddl.followed(target, one.relation, made), one.relation
@@ -198,6 +199,7 @@ class Routes:
         table: str,
         one: log.Layout,
         found: Sequence[ddl.Ddl],
+        stays: Collection[int],
         before: TargetLayout,
         out: LeftOutColumns,
         *,
@@ -210,7 +212,7 @@ class Routes:
         if applied:  # from before there were decisions
             return [(d, self._decided.get(keys[d], ddl.APPLY)) for d in found]
         policies, number = self._policies(table), log.number(one)
-        now = ddl.decide(new, policies)
+        now = ddl.decide(new, policies, stays)
         for policy in (ddl.STOP, ddl.SUSPEND):
             if said := [str(d) for d, p in now if p == policy]:
                 record = tuple((keys[d], p) for d, p in now)
@@ -218,7 +220,8 @@ class Routes:
         known = {**self._decided, **{keys[d]: p for d, p in now}}
         made = [(d, known[keys[d]]) for d in found]
         if self._reshapes(table, before, one.relation, out, made):
-            made = now = ddl.decide(found, policies)  # nothing of it is done yet: it may be ignored by now
+            # Nothing of it is done yet: it may be ignored by now.
+            made = now = ddl.decide(found, policies, stays)
             if self._reshapes(table, before, one.relation, out, made):
                 why = (
                     f"{'; '.join(map(str, found))}: that would change the columns of "

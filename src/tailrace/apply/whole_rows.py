@@ -90,5 +90,6 @@ def refuse_marks(name: str, rules: Rules) -> None:
         raise ConfigError(
             "soft delete marks rows by their key, and the table has none",
             where=name,
-            hint=f"name its key ({NAME_KEY}; of a task's table at the source), or choose another mode",
+            hint=f"name its key ({NAME_KEY}; of a task's table at the source), or choose another mode; "
+            "if its key was only moved at the source, `tailrace resync` the task's table",
         )

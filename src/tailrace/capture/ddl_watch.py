@@ -226,6 +226,13 @@ def recreated(task: Task, table: str) -> str:
     return given or (APPLY if task.automatic_baseline(table) else SUSPEND)
 
 
+def rewritten(task: Task, table: str) -> str:
+    """The policy for a table whose values changed without a record in the log: that of a type whose values
+    cannot be converted."""
+    given = task.table(table).ddl.get("retype", APPLY)
+    return SUSPEND if given == APPLY and not task.automatic_baseline(table) else given
+
+
 def said(one: ddl.CatalogEvent) -> str:
     """An event in words.
 

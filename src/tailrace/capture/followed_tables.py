@@ -12,16 +12,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from ..apply.ddl import APPLY, STOP
+from ..apply.ddl import APPLY, IGNORE, STOP
 from ..config.policies import MEDIUM
 from ..config.task import Task
-from ..errors import ConnectionLostError, TableMovedError, TailraceError
+from ..errors import ConnectionLostError, SourceError, TableMovedError, TailraceError
 from ..sources.base import Finding, LogSource
 from ..state import orders, streams
+from ..state.capture_gaps import UNLOGGED_VALUES
 from ..state.orders import TableControl
 from .added_tables import AddedTables, unfit
 from .attached_tables import AttachedTables
-from .ddl_watch import Watch, recreated
+from .ddl_watch import Watch, recreated, rewritten
 from .stream import ALTERED, MISSING, RECREATED
 from .table_selection import Known, Moved, drop_targets, members
 from .target_rename import Renaming
@@ -40,8 +41,8 @@ class Stream(Protocol):
     def prepare(self, source: LogSource, tables: Sequence[str]) -> bool:
         """`LogSource.prepare` as the stream's state allows it."""
 
-    def lost(self, source: LogSource, tables: Sequence[str]) -> dict[str, str]:
-        """The tables of which changes may be missing, and why."""
+    def lost(self, source: LogSource, tables: Sequence[str], *, now: bool = True) -> dict[str, str]:
+        """The tables of which changes may be missing, and why; some are noticed later without `now`."""
 
 
 class BaselineWork(Protocol):
@@ -186,7 +187,7 @@ class FollowedTables:
             logger.info("adding %s", ", ".join(new))
         self.tables = wanted
         due = work.due(wanted, self.task, self.known, busy)
-        if new or due or self._behind or stream.lost(source, wanted):
+        if new or due or self._behind or stream.lost(source, wanted, now=False):
             self._behind = True
             try:
                 self.follow(source, work, stream)
@@ -254,8 +255,11 @@ class FollowedTables:
             if self.task.policy(table).level < MEDIUM:
                 logger.warning(_TRACKED, table, why, extra={"table": table})
                 continue
-            policy = recreated(self.task, table)
-            asked = due or bool(state.wanted) or policy == APPLY
+            asked = due or bool(state.wanted)
+            policy = self._policy(table, why, asked)
+            if policy == IGNORE and why.startswith(UNLOGGED_VALUES):
+                continue
+            asked = asked or policy == APPLY
             told = state.held != orders.SUSPENDED or state.why == why
             if not asked and (why in (MISSING, RECREATED, ALTERED) or not told):
                 waiting.add(table)  # suspended for something else, it is to be so for this once it is resumed
@@ -271,6 +275,20 @@ class FollowedTables:
         wait = unfit(list(again), partial(self._findings, source))
         self._fit |= {t: number for t, number in again.items() if t not in wait}
         return waiting.union(wait)
+
+    def _policy(self, table: str, why: str, asked: bool) -> str:
+        """The policy for a table that lost changes; `asked`: a new baseline of it is to come.
+
+        Raises:
+            SourceError: its values changed without a record in the log, and the policy for that is `stop`.
+        """
+        if not why.startswith(UNLOGGED_VALUES):
+            return recreated(self.task, table)
+        policy = rewritten(self.task, table)
+        if policy == STOP and not asked:
+            hint = "`tailrace resync` takes a new baseline; or set another policy (`ddl: {retype: ...}`)"
+            raise SourceError(f"{why}, and its policy is `stop`", where=table, hint=hint)
+        return policy
 
     def _refuse_renamed(self, source: LogSource, lost: Mapping[str, str]) -> None:
         """Raises TableMovedError if tables have other names since they were looked at, and one is lost of

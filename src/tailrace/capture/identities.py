@@ -1,10 +1,11 @@
 """Columns whose identity in the source is not proved, or was proved too late: they count as new columns, and
-older rows may lack values (docs/decisions/2026-11-22-columns-proved-not-guessed.md)."""
+older rows may lack values (docs/decisions/2026-11-22-columns-proved-not-guessed.md). And those whose older
+rows changed without a record in the log."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import pyarrow.compute as pc
@@ -16,6 +17,7 @@ from ..model.change import Relation
 from ..sources.base import Finding
 from ..sources.postgresql.layout import UNKNOWN_VALUE
 from ..state.ledger import Baseline
+from .column_notes import doubts_noted
 
 _UNKNOWN = '"attnum": -'
 """Text that the JSON of a layout with a column that is not proved contains (`Relation.to_json`)."""
@@ -32,15 +34,17 @@ class Doubts:
     Attributes:
         unknown: those whose identity is not proved.
         proved: those that a later change has proved: new ones once more, NULL in rows from before.
+        changed: what changed in columns without a record in the log, in words.
     """
 
     unknown: list[str] = field(default_factory=list)
     proved: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
 
     @property
     def said(self) -> list[str]:
         """What is in doubt, in words."""
-        found = []
+        found = [*self.changed]
         if self.unknown:
             names = ", ".join(self.unknown)
             found.append(f"the identity of columns {names} is not proved: older rows may lack their values")
@@ -58,9 +62,11 @@ def doubts_of(task: Task, baselines: Mapping[str, Baseline]) -> dict[str, Doubts
     identity."""
     path = task.relations_path
     texts = lake.read(path, ["LAYOUT"])["LAYOUT"] if lake.exists(path) else []
-    if not len(texts) or not pc.any(pc.match_substring(texts, _UNKNOWN)).as_py():
-        return {}
-    found = {t: _doubts(layouts, baselines.get(t)) for t, layouts in log.history(path).items()}
+    found: dict[str, Doubts] = {}
+    if len(texts) and pc.any(pc.match_substring(texts, _UNKNOWN)).as_py():
+        found = {t: _doubts(layouts, baselines.get(t)) for t, layouts in log.history(path).items()}
+    for table, said in doubts_noted(task, baselines).items():
+        found[table] = replace(found.get(table, Doubts()), changed=said)
     return {t: one for t, one in found.items() if one.said}
 
 

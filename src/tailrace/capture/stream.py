@@ -12,6 +12,7 @@ from ..lake import log
 from ..sources.base import OF_TABLE, LogSource
 from ..state import streams
 from ..state.streams import ANEW, MADE, MAKING, PUBLISHED, UNMADE
+from .column_notes import ColumnNotes
 from .partition_notes import PartitionNotes
 
 MISSING = "it was dropped and created again, or removed from the publication"
@@ -24,7 +25,7 @@ class Streams:
 
     def __init__(self, task: Task, *, notes: bool = True) -> None:
         self._task, self.now, self._notes = task, streams.newest(task), notes
-        self.partitions = PartitionNotes(task)
+        self.partitions, self.columns = PartitionNotes(task), ColumnNotes(task)
         self._lost: dict[str, str] = {}
         self._looked: dict[str, str] = {}  # how tables were in the stream when they were looked at
 
@@ -69,10 +70,10 @@ class Streams:
         self._note(source, tables)
         return fresh
 
-    def lost(self, source: LogSource, tables: Sequence[str]) -> dict[str, str]:
+    def lost(self, source: LogSource, tables: Sequence[str], *, now: bool = True) -> dict[str, str]:
         """Those of the tables of which changes may be missing, given to `prepare`, and why: they are not in
         the stream (`MISSING`), or in it in another way than then, or other tables have their names now, or
-        they got rows that were never in it.
+        they got rows that were never in it, or values that are in no log (looked for `now`, or now and then).
         Empty before the first `prepare`.
 
         Raises:
@@ -84,14 +85,17 @@ class Streams:
         self._looked = there
         lost = {t: why for t in tables if t in there and (why := _altered(then.get(t, there[t]), there[t]))}
         lost |= {t: MISSING for t in tables if t not in there}
-        self._lost = self.partitions.filled(source, tables, notes=self._notes) | lost
+        self._lost = self.columns.stale(source, tables, notes=self._notes, now=now)
+        self._lost |= self.partitions.filled(source, tables, notes=self._notes) | lost
         return self._lost
 
     def _note(self, source: LogSource, tables: Sequence[str]) -> None:
         """Records how tables are in the stream now: new ones, and those that were found lost, of which a new
         baseline has what is missing. What became of others since is for the next look."""
-        self.partitions.settled([t for t in tables if t in self._lost])
+        for one in (self.partitions, self.columns):
+            one.settled([t for t in tables if t in self._lost])
         self.partitions.filled(source, tables)  # those of new tables are noted before a baseline is read
+        self.columns.stale(source, tables)
         then = self.now.published
         new = [t for t in tables if t not in then or t in self._lost]
         named = {t: how for t, how in self._looked.items() if t in then and not _altered(then[t], how)}

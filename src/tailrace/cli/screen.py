@@ -72,7 +72,7 @@ def reasons(found: Status) -> list[str]:
     lines += [f"{t.table}: {t.errors} errors in a row, retrying: {t.error}" for t in found.tables if t.errors]
     lines += [f"{t.table}: its target is called {t.target}" for t in found.tables if t.target]
     for t in found.tables:
-        doubts = Doubts(t.unknown_columns, t.proved_columns)
+        doubts = Doubts(t.unknown_columns, t.proved_columns, t.changed_values)
         lines += [f"{t.table}: {said} ({REPAIRS})" for said in doubts.said]
     lines += [
         f"{t.table}: {_bad(t.quarantined)} set aside in `control/quarantine` and became NULL (`on_bad_value`)"

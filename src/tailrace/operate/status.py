@@ -52,7 +52,8 @@ class TableStatus:
     `flagged`: changes since its baseline that did not hit the row they expected; None: there is no key log.
     `unknown_columns`: columns of which it could not be proved which of the source's they are.
     `proved_columns`: columns that only a later change has proved: values from before may have been replaced
-    by NULL. Both are said until a new baseline.
+    by NULL. `changed_values`: columns whose older rows changed at the source without a record in the log.
+    All are said until a new baseline.
     `quarantined`: values that the column's lake type cannot hold, as many as `control/quarantine` keeps; they
     became NULL."""
 
@@ -78,6 +79,7 @@ class TableStatus:
     flagged: int | None = None
     unknown_columns: list[str] = field(default_factory=list)
     proved_columns: list[str] = field(default_factory=list)
+    changed_values: list[str] = field(default_factory=list)
     quarantined: int = 0
 
 
@@ -212,7 +214,9 @@ def _noted(task: Task, tables: dict[str, TableStatus], baselines: Baselines) -> 
             tables[row["subscription_id"]].flagged = row["flagged_count"] or 0
     for name, doubts in doubts_of(task, baselines).items():
         if name in tables and tables[name].state != "removed":
-            tables[name].unknown_columns, tables[name].proved_columns = doubts.unknown, doubts.proved
+            mine = tables[name]
+            mine.unknown_columns, mine.proved_columns = doubts.unknown, doubts.proved
+            mine.changed_values = doubts.changed
     quarantine = task.control_path("quarantine")
     for name, many in _quarantined(quarantine, lake.version(quarantine)).items():
         if name in tables and tables[name].state != "removed":

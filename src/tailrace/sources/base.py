@@ -129,6 +129,23 @@ class Partitions(NamedTuple):
     unsure: Sequence[str] = ()
 
 
+class ColumnChange(NamedTuple):
+    """A column whose older rows changed without a record in the log: its name, `why` they have changed, and
+    whether the target's rows are `stale`: others than the source's, or not found again by their key."""
+
+    column: str
+    why: str
+    stale: bool
+
+
+class ColumnStates(NamedTuple):
+    """The state of a table's columns at a moment, for the next look (JSON), and what has changed since the
+    known one."""
+
+    state: Mapping[str, Any]
+    changed: Sequence[ColumnChange] = ()
+
+
 class Renamed(NamedTuple):
     """A renamed table: its relation id, the name under which it is `known`, and its current name (`now`)."""
 
@@ -226,6 +243,11 @@ class LogSource(Protocol):
     ) -> Mapping[str, Partitions]:
         """The partitions of those of the tables that have some, or could; new are those whose keys are not
         among the `known` ones of their table, none if it is not in there."""
+
+    def column_states(
+        self, tables: Sequence[str], known: Mapping[str, Mapping[str, Any]]
+    ) -> Mapping[str, ColumnStates]:
+        """Those of the tables whose columns are in another state than the `known` one; all that have none."""
 
     def waits(self, told: Callable[[str], None], stopped: Callable[[], bool]) -> None:
         """Whom to tell what a new stream, a snapshot or a window waits for at the source: in words, and

@@ -5,8 +5,9 @@ that is removed for good has none: its gap does not end):
 
 - the task's stream was lost, and an operator began a new one (`streams`: where LOG ended, where it begins);
 - the table was removed, and added again (`orders`, and the baseline that answers `add`);
-- the table was dropped and created again, somebody altered the publication, or attached a partition with
-  rows (`orders`: capture asks for a baseline itself, or suspends the table for its rows until somebody does).
+- the table was dropped and created again, somebody altered the publication, attached a partition with
+  rows, or rewrote values (`orders`: capture asks for a baseline itself, or suspends the table until somebody
+  does).
 
 A baseline that an operator asks for (`resync`) is none: changes go on into the change table meanwhile.
 """
@@ -30,8 +31,13 @@ NEW_STREAM = "its stream was lost, and `tailrace resync --new-stream` began a ne
 ADDED_AGAIN = "it was removed, and added again"
 UNSENT_ROWS = "it got partitions with rows that were never sent"
 """What capture's reason begins with when it suspends a table for them."""
+UNLOGGED_VALUES = "values of its rows changed without a record in the log"
+"""What capture's reason begins with when it suspends a table for these."""
 REMOVED = "it was removed, and is captured no longer"
-MADE_AGAIN = "it was dropped and created again, the publication was altered, or it got partitions with rows"
+MADE_AGAIN = (
+    "it was dropped and created again, the publication was altered, it got partitions with rows, or values "
+    "changed without a record in the log"
+)
 
 
 @dataclass(frozen=True)
@@ -126,7 +132,7 @@ def _begun(given: Iterable[Order]) -> list[tuple[Order, Order | None]]:
     for one in given:
         if one.action == orders.REMOVE:
             removed = removed or one
-        elif one.action == orders.SUSPEND and one.why.startswith(UNSENT_ROWS):
+        elif one.action == orders.SUSPEND and one.why.startswith((UNSENT_ROWS, UNLOGGED_VALUES)):
             unsent = unsent or one
         elif one.action == orders.RESUME:
             unsent = None  # somebody has looked: there were none

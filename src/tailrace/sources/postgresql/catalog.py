@@ -47,9 +47,15 @@ end
 In one that was made with it, by the transaction that wrote its system columns, every row has its own."""
 _KEY = "(indkey::int2[])[:indnkeyatts - 1]"
 """The columns of an index that tell its rows apart, without those that it only includes (INCLUDE)."""
+_PRIMARY = """
+from pg_constraint k join pg_index i on i.indexrelid = k.conindid and i.indisvalid
+where k.conrelid = c.oid and k.contype = 'p' and not k.condeferrable
+"""
+"""The primary key of a table. Between the statements of a transaction, two rows may have one value of a
+deferrable one: it does not tell the rows of changes apart."""
 _LIVE = f"""
 select c.oid::bigint, n.nspname, c.relname, c.relreplident,
-  (select {_KEY} from pg_index where indrelid = c.oid and indisprimary and indisvalid),
+  (select {_KEY} {_PRIMARY}), (select k.oid::bigint {_PRIMARY}), (select k.xmin::text::bigint {_PRIMARY}),
   (select {_KEY} from pg_index where indexrelid = pg_get_replica_identity_index(c.oid)),
   exists (select from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
     where r.prrelid = c.oid and p.pubname = %s and to_jsonb(r) ->> 'prattrs' is not null),
@@ -63,7 +69,8 @@ from pg_class c join pg_namespace n on n.oid = c.relnamespace
 _LOOKS = f"""
 select c.oid::bigint, (pg_current_wal_insert_lsn() - '0/0')::bigint, {_FILE},
   array(select a.xmin::text::bigint from pg_attribute a
-    where a.attrelid = c.oid and a.attnum > 0 order by a.attnum)
+    where a.attrelid = c.oid and a.attnum > 0 order by a.attnum),
+  coalesce((select k.oid::bigint {_PRIMARY}), 0)
 from pg_class c where c.oid = any(%s::oid[])
 """
 _TYPES = """
@@ -158,19 +165,20 @@ def live_table(session: Session, relid: int, publication: str | None = None) -> 
 def _live(rows: Sequence[tuple[Any, ...]]) -> LiveTable:
     if not rows:
         return LiveTable(0, "", "", "", ())
-    columns = tuple(LiveColumn(*row[10:]) for row in rows if row[10] is not None)
-    relid, schema, name, identity, primary, index, listed, file, snapshot, at = rows[0][:10]
+    columns = tuple(LiveColumn(*row[12:]) for row in rows if row[12] is not None)
+    relid, schema, name, identity, primary, key, stamp, index, listed, file, snapshot, at = rows[0][:12]
     keys = frozenset(primary or ()), frozenset(index or ())
-    return LiveTable(
-        relid, schema, name, identity, columns, *keys, listed, file, at, XidSnapshot.parse(snapshot)
-    )
+    seen, key = XidSnapshot.parse(snapshot), (key or 0, stamp or 0)
+    return LiveTable(relid, schema, name, identity, columns, *keys, listed, file, at, seen, *key)
 
 
 def looks(session: Session, relids: Sequence[int]) -> dict[int, Look]:
     """The current state of tables, numbers only, by oid; tables that are gone are missing. Does not query
     which attributes are dropped."""
     rows = session.execute(_LOOKS, (list(relids),))
-    return {relid: Look(at, file, tuple(stamps), len(stamps)) for relid, at, file, stamps in rows}
+    return {
+        relid: Look(at, file, tuple(stamps), len(stamps), key=key) for relid, at, file, stamps, key in rows
+    }
 
 
 def timeline(session: Callable[[], Session], publication: str) -> Timeline:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base import NO_COLUMNS, OR_LEAVE_OUT, Finding
 from . import catalog
-from .connect import Session, oid_of, quoted_table
+from .connect import Session, oid_of, quoted, quoted_table
 
 _TABLES = """
 select t.name, c.relkind, c.relpersistence, c.relreplident,
@@ -32,6 +32,27 @@ select t.name, l.oid::regclass::text from unnest(%s::text[], %s::text[]) as t(na
   join pg_class l on l.oid = p.relid and p.isleaf and l.relpersistence = 'u'
 order by 1, 2
 """
+
+_KEYS = f"""
+select t.name, string_agg(quote_ident(a.attname), ', ' order by a.attnum),
+  bool_and(a.attgenerated <> '' and list.columns is null and not server.old), bool_or(server.old)
+from unnest(%s::text[], %s::text[]) as t(name, sql)
+  join pg_class c on c.oid = {oid_of("t.sql")} and c.relreplident in ('d', 'i')
+  join pg_index i on i.indrelid = c.oid and i.indisvalid
+    and case c.relreplident when 'd' then i.indisprimary else i.indisreplident end
+  join pg_attribute a on a.attrelid = c.oid and a.attnum = any((i.indkey::int2[])[:i.indnkeyatts - 1])
+  cross join lateral (select current_setting('server_version_num')::int < 180000 as old) as server
+  left join pg_publication p on p.pubname = %s
+  left join lateral (
+    select nullif(to_jsonb(r) -> 'prattrs', 'null') as columns from pg_publication_rel r
+    where r.prrelid = c.oid and r.prpubid = p.oid) as list on true
+where case when a.attgenerated <> '' and (server.old or list.columns is null)
+    then server.old or coalesce(to_jsonb(p) ->> 'pubgencols', 's') <> a.attgenerated::text
+  else list.columns is not null and not list.columns @> to_jsonb(a.attnum) end
+group by t.name
+"""
+"""Columns of the key by which changes identify rows that the publication does not send; a publication that
+tailrace makes sends stored generated ones from PostgreSQL 18 on."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +131,7 @@ def tables(q: Question) -> Iterator[Finding]:
                 else "drop the columns, or give the table a key and REPLICA IDENTITY DEFAULT",
             )
     yield from _unlogged_leaves(q)
+    yield from _keys_sent_in_part(q)
 
 
 def _unlogged_leaves(q: Question) -> Iterator[Finding]:
@@ -120,6 +142,23 @@ def _unlogged_leaves(q: Question) -> Iterator[Finding]:
             "baseline once it is logged",
             f"{q.server}, {name}",
             f"ALTER TABLE {leaf} SET LOGGED",
+        )
+
+
+def _keys_sent_in_part(q: Question) -> Iterator[Finding]:
+    names = [quoted_table(table) for table in q.tables]
+    for name, columns, generated, old in q.session.execute(_KEYS, (list(q.tables), names, q.publication)):
+        publication = quoted(q.publication)
+        cure = f"ALTER PUBLICATION {publication} SET (publish_generated_columns = stored)"
+        if old:
+            cure = f"ALTER TABLE {quoted_table(name)} REPLICA IDENTITY FULL: all values identify a row then"
+        elif not generated:
+            cure = f"have the publication {publication} send all columns of the table"
+        yield error(
+            f"its key is not published whole ({columns} is not sent): rows that differ only there would "
+            "replace each other",
+            f"{q.server}, {name}",
+            f"{cure}; {OR_LEAVE_OUT % name}",
         )
 
 

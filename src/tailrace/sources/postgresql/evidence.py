@@ -33,7 +33,8 @@ class Look:
     """A table's attributes as they were at some moment before the LSN `at`.
 
     `file`: what changes when the table is rewritten (0: cannot be told); `stamps`: by attnum, from 1 on;
-    `began`: how many attributes there were when this file was first seen.
+    `began`: how many attributes there were when this file was first seen; `key`: as `LiveTable.key_id`,
+    None in a look that an earlier release kept.
     """
 
     at: int
@@ -41,6 +42,7 @@ class Look:
     stamps: tuple[int, ...]
     began: int
     gone: frozenset[int] = frozenset()
+    key: int | None = 0
 
     @property
     def count(self) -> int:
@@ -54,7 +56,7 @@ class Look:
 
     def like(self, other: Look) -> bool:
         """Whether nothing has changed between the two."""
-        return (self.file, self.stamps) == (other.file, other.stamps)
+        return (self.file, self.stamps, self.key) == (other.file, other.stamps, other.key)
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,9 @@ class XidSnapshot:
 @dataclass(frozen=True)
 class LiveTable:
     """The catalog's entry of a table at one moment; no columns if it is gone. `primary_key` and
-    `identity_key` (the columns of the replica identity's index): attnums. `listed`: the publication has a
-    list of columns. `file`, `at`: as in `Look`."""
+    `identity_key` (the columns of the replica identity's index): attnums. `key_id`: the oid of the primary
+    key's constraint (0: none), whose columns never change; `key_stamp`: its xmin. `listed`: the
+    publication has a list of columns. `file`, `at`: as in `Look`."""
 
     relid: int
     schema: str
@@ -98,6 +101,8 @@ class LiveTable:
     file: int = 0
     at: int = 0
     snapshot: XidSnapshot | None = None
+    key_id: int = 0
+    key_stamp: int = 0
 
     def sees(self, xid: int) -> bool:
         """Whether it was read after a transaction."""
@@ -107,7 +112,8 @@ class LiveTable:
     def look(self) -> Look:
         """The part of it that is kept."""
         gone = frozenset(c.attnum for c in self.columns if c.dropped)
-        return Look(self.at, self.file, tuple(c.stamp for c in self.columns), len(self.columns), gone)
+        stamps = tuple(c.stamp for c in self.columns)
+        return Look(self.at, self.file, stamps, len(self.columns), gone, self.key_id)
 
 
 @dataclass(frozen=True)
@@ -127,7 +133,8 @@ class Evidence:
     known about that moment, and looks at the catalog.
 
     `exists`: attributes up to this number existed; `newest`: none above it did; `lowest`: the lowest number
-    that was given to a column whose attribute is unknown; `columns`: the attributes that are known.
+    that was given to a column whose attribute is unknown; `columns`: the attributes that are known;
+    `key_open`: whether the catalog does not prove yet which primary key the table had.
     """
 
     lsn: int = 0
@@ -138,6 +145,7 @@ class Evidence:
     gone: frozenset[int] = frozenset()
     columns: frozenset[int] = frozenset()
     looks: tuple[Look, ...] = field(default=())
+    key_open: bool = False
 
     def to_text(self) -> str:
         """As JSON text.
@@ -151,7 +159,8 @@ class Evidence:
                 "at": [self.lsn, self.address.hex(), self.exists, self.newest, self.lowest],
                 "gone": sorted(self.gone),
                 "columns": sorted(self.columns),
-                "looks": [[x.at, x.file, x.stamps, x.began, sorted(x.gone)] for x in self.looks],
+                "looks": [[x.at, x.file, x.stamps, x.began, sorted(x.gone), x.key] for x in self.looks],
+                "key_open": self.key_open,
             }
         )
 
@@ -163,13 +172,15 @@ class Evidence:
         raw = json.loads(text)
         lsn, address, exists, newest, lowest = raw["at"]
         looks = tuple(
-            Look(at, file, tuple(stamps), began, frozenset(gone))
-            for at, file, stamps, began, gone in raw["looks"]
+            Look(at, file, tuple(stamps), began, frozenset(gone), *(key or [None]))
+            for at, file, stamps, began, gone, *key in raw["looks"]
         )
         gone, columns = frozenset(raw["gone"]), frozenset(raw["columns"])
-        return Evidence(lsn, bytes.fromhex(address), exists, newest, lowest, gone, columns, looks)
+        key_open = raw.get("key_open", False)
+        return Evidence(lsn, bytes.fromhex(address), exists, newest, lowest, gone, columns, looks, key_open)
 
 
 def newest_before(looks: Sequence[Look], lsn: int) -> Look | None:
-    """The newest look that is certainly from before a commit at that LSN."""
-    return max((one for one in looks if one.at <= lsn), key=lambda one: one.at, default=None)
+    """The newest look that is certainly from before a commit at that LSN; the last of those of one moment,
+    which knows more (`timeline.at_rest`)."""
+    return max((one for one in reversed(looks) if one.at <= lsn), key=lambda one: one.at, default=None)

@@ -9,7 +9,7 @@ then unknown. Pure: no connection.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...errors import ConfigError
@@ -63,7 +63,8 @@ def catalogued(
     """The layout that a table has in the catalog; `message` names the columns that are sent."""
     now = {c.name: c for c in live.columns if not c.dropped}
     numbers = [now[c.name].attnum for c in message.columns]
-    columns = _columns(message, numbers, live, types, None, overrides or {})
+    key = _key(message, numbers, live.primary_key, live.identity_key)
+    columns = _columns(message, numbers, key, types, None, overrides or {})
     columns = [replace(c, missing=now[c.name].missing) for c in columns]
     look = live.look
     known = Evidence(live.at, b"", look.count, look.count, 0, look.gone, frozenset(numbers), (look,))
@@ -99,7 +100,10 @@ def layout(
     else:
         found = Identified(_by_name(message.columns, types, previous), valid.exists, valid.gone)
     lowest, numbers = _numbered(found.numbers, min(earlier.lowest, 0))
-    columns = _columns(message, numbers, live, types, previous, overrides or {})
+    primary = _primary_key(bracket, previous)
+    there = {n for n in live.identity_key if n <= found.exists}
+    key = _key(message, numbers, primary or frozenset(), there)
+    columns = _columns(message, numbers, key, types, previous, overrides or {})
     if live.columns:
         older = _Older(bracket, valid, previous)
         columns = [older.rows(c, said) for c, said in zip(columns, message.columns, strict=True)]
@@ -113,6 +117,7 @@ def layout(
         found.gone,
         frozenset(n for n in numbers if n > 0),
         (look,) if bracket.before is None else (bracket.before, look),
+        there != live.identity_key if _flagged(message) else primary is None and bool(live.primary_key),
     )
     return _relation(message, columns, known)
 
@@ -155,13 +160,12 @@ def _numbered(found: Sequence[int | None], lowest: int) -> tuple[int, list[int]]
 def _columns(
     message: RelationMessage,
     numbers: Sequence[int],
-    live: LiveTable,
+    key: Collection[int],
     types: Types,
     previous: Relation | None,
     overrides: Mapping[str, str],
 ) -> list[Column]:
     known = {c.attnum: c for c in previous.columns} if previous else {}
-    key = _key(message, numbers, live, previous)
     columns = []
     for attnum, column in zip(numbers, message.columns, strict=True):
         before = known.get(attnum)
@@ -189,16 +193,33 @@ def _columns(
     return columns
 
 
+def _flagged(message: RelationMessage) -> bool:
+    """Whether a message says which columns are the key: not if it flags everything or nothing."""
+    return message.identity in ("d", "i")
+
+
 def _key(
-    message: RelationMessage, numbers: Sequence[int], live: LiveTable, previous: Relation | None
+    message: RelationMessage, numbers: Sequence[int], primary: Collection[int], identity: Collection[int]
 ) -> set[int]:
-    """The row key's attribute numbers: what the message flags, unless it flags everything or nothing."""
-    if message.identity in ("d", "i"):
-        return {n for n, column in zip(numbers, message.columns, strict=True) if column.flags & 1}
-    key = set(live.primary_key)
-    if not live.columns or not key <= set(numbers):
-        key = {c.attnum for c in previous.columns if c.key} if previous else set()
-    return key if key <= set(numbers) else set()
+    """The row key's attribute numbers: what the message flags, or the primary key; none if a part of it is
+    not sent. `identity`: the columns of the replica identity's index that existed."""
+    if _flagged(message):
+        flagged = {n for n, column in zip(numbers, message.columns, strict=True) if column.flags & 1}
+        return flagged if set(identity) <= set(numbers) or not flagged < set(identity) else set()
+    return set(primary) if set(primary) <= set(numbers) else set()
+
+
+def _primary_key(bracket: Bracket, previous: Relation | None) -> frozenset[int] | None:
+    """The primary key at a change; None if it may have been another one, or none: all values of a full image
+    identify its row then. A constraint's oid is never used again, and its columns never change."""
+    before, after = bracket.before, bracket.after
+    if before is None or not after.columns:
+        return None
+    if before.key is None:  # an earlier release did not look: the same key as in its layout counts as one
+        same = previous and {c.attnum for c in previous.columns if c.key} == after.primary_key
+    else:
+        same = before.key == after.key_id
+    return after.primary_key if same else None
 
 
 def _by_name(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,8 @@ from ...wire.records import Chunk
 from ..base import (
     BaselineBatch,
     BaselinePart,
+    ColumnChange,
+    ColumnStates,
     Finding,
     Lag,
     Partitions,
@@ -32,7 +34,7 @@ from ..base import (
     Snapshot,
     SourceObject,
 )
-from . import baseline, catalog, checks, leaving, partitions, resent
+from . import baseline, catalog, checks, column_states, leaving, partitions, resent
 from . import slot as pg_slot
 from . import snapshot as pg_snapshot
 from .address import address
@@ -207,6 +209,24 @@ class PostgresSource:
         """The partitions of partitioned tables, see `partitions.look`."""
         with asking(self.where):
             return partitions.look(self._session(), {t: self._now(t) for t in tables}, known)
+
+    def column_states(
+        self, tables: Sequence[str], known: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, ColumnStates]:
+        """The columns of tables, see `column_states.look`; those that are not published do not count."""
+        found: dict[str, ColumnStates] = {}
+        with asking(self.where):
+            states = column_states.look(self._session(), {t: self._now(t) for t in tables}, known)
+            for table, state in states.items():
+                changes: list[ColumnChange] = []
+                if table in known and [*column_states.changed(known[table], state, ())]:
+                    with suppress(TableMovedError):
+                        relation = self.relation(table)
+                        names = [c.name for c in relation.columns]
+                        every = column_states.changed(known[table], state, relation.key or names)
+                        changes = [one for one in every if one.column in names]
+                found[table] = ColumnStates(state, changes)
+        return found
 
     def attached(self, tables: Sequence[str]) -> dict[str, str]:
         """Those of the tables whose changes are published under their root's name, and that one."""

@@ -33,7 +33,7 @@ from .connect import (
     quoted,
     refused,
 )
-from .evidence import Moment
+from .evidence import Evidence, Moment
 from .records import EMPTY, HEADER, Built, RecordBuilder
 from .slot import IN_USE, IN_USE_S
 
@@ -94,6 +94,7 @@ class SlotStream:
         self._builder = RecordBuilder(after or 0)
         self._known = {relation.relid: relation for relation in known}
         self._waiting: list[tuple[int, RelationMessage]] = []  # announced, no record of that table yet
+        self._open: dict[int, RelationMessage] = {}  # of layouts whose key is not proved yet
         self._flushed = self._read_to = self.seen = after or 0
         self._idle_at = time.monotonic()
         self._send_status()
@@ -207,13 +208,27 @@ class SlotStream:
             if not len(mine):
                 waiting.append((0, message))
                 continue
-            before = self._known.get(message.relid)
-            relation = self.layouts(message, self._moment(built, index + int(mine[0])), before)
-            if relation != before:
-                self._known[message.relid] = relation
-            new.append((index, relation))
+            new.append((index, self._layout(message, built, index + int(mine[0]))))
         self._waiting = waiting
+        announced = {relation.relid for _, relation in new}
+        for relid, message in [*self._open.items()]:
+            mine = np.flatnonzero(relids == relid)
+            if relid not in announced and len(mine):
+                new.append((int(mine[0]), self._layout(message, built, int(mine[0]))))
         return new
+
+    def _layout(self, message: RelationMessage, built: Built, record: int) -> Relation:
+        """The layout of a record. One whose key is not proved is asked for again with the table's next
+        records: a later look at the catalog may prove it, and the server does not announce it again."""
+        before, again = self._known.get(message.relid), self._open.pop(message.relid, None)
+        relation = self.layouts(message, self._moment(built, record), before)
+        if again is message and before and _numbers(relation) != _numbers(before):
+            relation = before  # the columns stay what they were taken for until they are announced
+        elif relation != before:
+            self._known[message.relid] = relation
+        if Evidence.parse(relation.evidence).key_open:
+            self._open[message.relid] = message
+        return relation
 
     def _moment(self, built: Built, record: int) -> Moment:
         """When a record's change was made."""
@@ -274,6 +289,10 @@ class SlotStream:
         if self._session is not None:
             self._session.close()
             self._session = None
+
+
+def _numbers(relation: Relation) -> list[int]:
+    return [c.attnum for c in relation.columns]
 
 
 def _status_interval(session: Session) -> float:

@@ -23,7 +23,7 @@ SEEN_S = 20.0
 """Seconds: a transaction is in the log, and may be read there, a moment before others see its effects;
 longer with a synchronous standby."""
 OPEN = -1
-"""The stamp of an attribute that may have been a different one."""
+"""The stamp of an attribute, or the key, that may have been a different one."""
 _KEPT = 64
 
 
@@ -113,9 +113,15 @@ def at_rest(before: Look | None, after: LiveTable, xid: int) -> Look:
     >>> at_rest(None, LiveTable(1, "s", "t", "d", columns), 701).stamps
     (700,)
     """
-    old = {c.attnum: c for c in after.columns if 0 < (xid - c.stamp) & 0xFFFFFFFF < 1 << 31}
+    old = {c.attnum: c for c in after.columns if _earlier(c.stamp, xid)}
     count = max([before.count if before else 0, *old])
     stamps = tuple(old[n].stamp if n in old else OPEN for n in range(1, count + 1))
+    key = after.key_id if _earlier(after.key_stamp, xid) else before.key if before else OPEN
     gone = frozenset(n for n, c in old.items() if c.dropped) | (before.gone if before else frozenset())
     file, began = (before.file, before.began) if before else (0, count)
-    return Look(after.at, file, stamps, began, gone)
+    return Look(after.at, file, stamps, began, gone, key)
+
+
+def _earlier(stamp: int, xid: int) -> bool:
+    """Whether a row of the catalog was written by a transaction that began before another one; 0: no row."""
+    return bool(stamp) and 0 < (xid - stamp) & 0xFFFFFFFF < 1 << 31

@@ -22,7 +22,17 @@ from ...formats.soliddb.options import SolidOptions
 from ...model.change import Relation
 from ...wire.records import Chunk
 from ...wire.soliddb_address import behind, short
-from ..base import BaselineBatch, BaselinePart, Finding, Lag, Partitions, Renamed, Snapshot, SourceObject
+from ..base import (
+    BaselineBatch,
+    BaselinePart,
+    ColumnStates,
+    Finding,
+    Lag,
+    Partitions,
+    Renamed,
+    Snapshot,
+    SourceObject,
+)
 from .baseline import SolidPartReader, lock, quoted
 from .catalog import chosen, names, relation
 from .connect import Connection, Server, asking, let_go
@@ -169,6 +179,12 @@ class SolidSource:
         self, tables: Sequence[str], known: Mapping[str, Collection[str]]
     ) -> dict[str, Partitions]:
         """None: tables have no partitions."""
+        return {}
+
+    def column_states(
+        self, tables: Sequence[str], known: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, ColumnStates]:
+        """None: columns keep their types, and there are no types whose texts change."""
         return {}
 
     def waits(self, told: Callable[[str], None], stopped: Callable[[], bool]) -> None:

@@ -1,0 +1,99 @@
+"""Columns whose older rows changed at the source without a record in the log.
+
+`<home>/control/column_states.json` has the states of the tables' columns, as `LogSource.column_states` gave
+them last; a table that is not in it has its columns noted as they are. `column_changes.json` has what changed
+since: what makes a table `stale`, until a new baseline is asked for or the table is suspended for it, and all
+`doubts`, with the time, which hold until there is a later baseline.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from ..apply.mapping.table_map import task_map
+from ..config.task import Task
+from ..lake import json_files
+from ..sources.base import LogSource
+from ..state.capture_gaps import UNLOGGED_VALUES
+from ..state.ledger import Baseline
+
+logger = logging.getLogger("tailrace.capture")
+EVERY_S = 5.0
+"""Seconds between two looks at all columns."""
+STALE = UNLOGGED_VALUES + " ({}): a new baseline has them"
+_STATES, _CHANGES = "column_states", "column_changes"
+
+
+class ColumnNotes:
+    """The columns of a task's tables, as they were noted last."""
+
+    def __init__(self, task: Task) -> None:
+        self._task, self._folder, self._due = task, f"{task.home}/control", 0.0
+        found = json_files.read(self._folder, _STATES) or {}
+        self._states: dict[str, Mapping[str, Any]] = found.get("tables", {})
+        self._changes = _changes(self._folder)
+
+    def stale(
+        self, source: LogSource, tables: Sequence[str], *, notes: bool = True, now: bool = False
+    ) -> dict[str, str]:
+        """The tables whose target needs a new baseline, and why. The source is asked if that is due,
+        or `now`, or if a table is new; what it says is kept, but without `notes`."""
+        if now or time.monotonic() >= self._due or any(t not in self._states for t in tables):
+            self._due = time.monotonic() + EVERY_S
+            self._look(source, tables, notes=notes)
+        found = {t: one["stale"] for t, one in self._changes.items() if t in tables and one["stale"]}
+        return {t: STALE.format("; ".join(said)) for t, said in found.items()}
+
+    def settled(self, tables: Collection[str]) -> None:
+        """A new baseline of these tables was asked for, or is about to be read, or they are suspended."""
+        stale = {t: one | {"stale": []} for t, one in self._changes.items() if t in tables and one["stale"]}
+        if stale:
+            self._write(self._changes | stale)
+
+    def _look(self, source: LogSource, tables: Sequence[str], *, notes: bool) -> None:
+        found = source.column_states(tables, self._states)
+        if not found:
+            return
+        at, changes = dt.datetime.now(dt.timezone.utc).isoformat(), dict(self._changes)
+        for table, one in found.items():
+            for change in one.changed:
+                said = f"column {change.column}: {change.why}"
+                mine = changes.get(table, {"stale": [], "doubts": {}})
+                stale = change.stale or change.column in (task_map(self._task, table).key or ())
+                held = [*mine["stale"], said] if stale and said not in mine["stale"] else mine["stale"]
+                changes[table] = {"stale": held, "doubts": mine["doubts"] | {said: at}}
+                if notes:
+                    logger.warning("%s, %s", table, said, extra={"table": table})
+        self._changes, before = changes, self._changes
+        if not notes:
+            return
+        if changes != before:
+            self._write(changes)  # before the states: after a crash the source says it again
+        self._states = {**self._states, **{t: one.state for t, one in found.items()}}
+        json_files.write(self._folder, _STATES, {"tables": self._states})
+
+    def _write(self, changes: dict[str, dict[str, Any]]) -> None:
+        self._changes = changes
+        json_files.write(self._folder, _CHANGES, {"tables": changes})
+
+
+def doubts_noted(task: Task, baselines: Mapping[str, Baseline]) -> dict[str, list[str]]:
+    """Table -> what changed in its columns without a record in the log since its baseline began."""
+    found: dict[str, list[str]] = {}
+    for table, one in _changes(f"{task.home}/control").items():
+        if (taken := baselines.get(table)) is None:
+            continue
+        began = taken.finished_at - dt.timedelta(seconds=taken.seconds)
+        since = [said for said, at in one["doubts"].items() if began <= dt.datetime.fromisoformat(at)]
+        if since:
+            found[table] = since
+    return found
+
+
+def _changes(folder: str) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = (json_files.read(folder, _CHANGES) or {}).get("tables", {})
+    return found
