@@ -64,6 +64,9 @@ def _connected(port: str, secret: str) -> SparkSession:
 
     from tailrace.runtime import session
 
+    if (own := SparkContext._active_spark_context) is not None:  # a test has started a Spark in this process
+        own.stop()
+    SparkContext._gateway = SparkContext._jvm = SparkSession._instantiatedSession = None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_GATEWAY_PORT", port)
         patch.setenv("PYSPARK_GATEWAY_SECRET", secret)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -119,7 +120,7 @@ def test_running_session_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch, runs:
     monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)  # other tests' session
     if runs:
         monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # under spark-submit
-    late = sessions.background_session("t", SparkSettings())
+    late = sessions.background_session("t", SparkSettings(start="at_once"))
     assert (late.running is not None, start.times) == (runs, times)
 
 
@@ -132,7 +133,7 @@ def test_lost_session_is_replaced_and_the_driver_works_meanwhile(monkeypatch: py
         raise ConnectionRefusedError
 
     monkeypatch.setattr("tailrace.execution.spark.run", gone)
-    monkeypatch.setattr("tailrace.execution.map_tasks.is_lost", lambda _: True)
+    monkeypatch.setattr(sys.modules["tailrace.execution.map_tasks"], "is_lost", lambda _: True)
     assert map_tasks(abs, [-1, 2], session=late.as_session, job=STORE) == [1, 2]
     begun(late)
     assert start.times == 2

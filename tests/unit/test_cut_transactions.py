@@ -92,7 +92,7 @@ def captured(given: Iterator[Chunk], home: Path, due: Sequence[bool]) -> list[by
         _once=False,
         stop=stop,
         _state=CaptureState(),
-        _followed=SimpleNamespace(watch=SimpleNamespace(look=lambda *_: None)),
+        _followed=SimpleNamespace(tables=[], watch=SimpleNamespace(look=lambda *_: None)),
         _tell_lag=lambda _: None,
         _look=lambda *_: None,
     )

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.unit
 
 
 def test_given_session_works_once_it_is_warmed_up() -> None:
-    given: Any = SimpleNamespace()
+    given: Any = SimpleNamespace(version="4.2.0")
     warm = threading.Event()
     found = BackgroundSession(lambda: given, warm_up=lambda _: (warm.wait(30), None)[1], given=given)
     found.begin()

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -76,7 +77,8 @@ def test_spark_reads_jobs_that_are_worth_it(
 ) -> None:
     """While the session starts threads read the first few rows, and more rows wait for it."""
     spark = Tasks(state)
-    monkeypatch.setattr(time, "sleep", lambda _: setattr(spark, "state", "ready"))
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: setattr(spark, "state", "ready"))
+    monkeypatch.setattr("tailrace.capture.part_readers.time", clock)
     assert read_by(spark, tmp_path, rows) == [1] * len(rows)
     assert spark.read_rows == in_spark
 

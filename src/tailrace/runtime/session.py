@@ -145,7 +145,7 @@ def background_session(name: str, spark: SparkSettings, shared: Sequence[str] = 
         start,
         warm_up=partial(first_worker.warm_up, shared=shared),
         driver_limit=spark.driver_limit,
-        given=start() if runs else None,
+        given=start() if runs and spark.start == "at_once" else None,
         when_needed=spark.start == "when_needed",
     )
 
