@@ -161,7 +161,7 @@ def task_file(folder: Path, name: str, url: str, target: str, master: str) -> Pa
     file.write_text(
         f"name: {name}\nhome: home\nsource: {{url: '{url}', tables: ['l.*']}}\ntarget: {target}\n"
         "capture: {commit_every: 200ms, idle_advance: 1s}\n"
-        "spark:\n"
+        "spark:\n  start: at_once\n"
         "  driver_limit: 200\n"
         f"  spark.master: '{master}'\n"
         "  spark.cores.max: 1\n"
@@ -262,10 +262,15 @@ def kind_file(folder: Path, url: str, name: str, target: str, master: str) -> Pa
     path = write_task(folder / name, url)
     text = path.read_text().replace("name: model", f"name: {name}").replace("{path: lake}", target)
     mapped = "tables: {m.whole: {where: 'v is not null', columns: {word: upper(v)}}}\n"
-    conf = {"driver_limit": 0, "spark.master": master, "spark.executor.memory": "768m", **PLAIN_PLANS, **FEW}
-    path.write_text(
-        f"{text}\n{mapped if name == 'mapped' else ''}validation: {{local_limit: 1B}}\nspark: {json.dumps(conf)}\n"
-    )
+    conf = {
+        "start": "at_once",
+        "driver_limit": 0,
+        "spark.master": master,
+        "spark.executor.memory": "768m",
+        **PLAIN_PLANS,
+        **FEW,
+    }
+    path.write_text(f"{text}\n{mapped if name == 'mapped' else ''}spark: {json.dumps(conf)}\n")
     return path
 
 
