@@ -20,6 +20,7 @@ from tailrace.capture.part_readers import PartLoad, PartReaders
 from tailrace.capture.part_requests import reading_for_capture
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
+from tailrace.errors import CancelledError
 from tailrace.execution import JobCount, counted
 from tailrace.lake import delta as lake
 from tailrace.lake import json_files
@@ -94,7 +95,7 @@ def task(request: pytest.FixtureRequest, tmp_path: Path, database: str, db: psyc
     file = tmp_path / "shop.yaml"
     file.write_text(
         f"name: shop\nhome: home\nsource: {{url: '{database}', tables: ['s.*']}}\ntarget: {target}\n"
-        "baseline: {workers: 2, rows_per_part: 4000}\n"
+        "baseline: {workers: 2, rows_per_part: 4000}\nspark: {start: at_once}\n"
     )
     return load(file)
 
@@ -142,6 +143,22 @@ def test_what_a_job_could_not_read_capture_reads(
         Capture(task, once=True).run()
     assert complete(task, db) and left(task) == []
     assert any("RuntimeError: all executors are gone" in one for one in caplog.messages)
+
+
+def test_a_job_that_is_cancelled_because_the_task_ends_is_not_done_by_capture(
+    task: Task, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop = threading.Event()
+
+    def cancelled(*_: object, **__: object) -> None:
+        threading.Timer(0.3, stop.set).start()
+        raise CancelledError("the job was cancelled")
+
+    monkeypatch.setattr(part_requests, "map_tasks", cancelled)
+    with reading_for_capture(task, None):  # type: ignore[arg-type]
+        Capture(task, once=True, stop=stop).run()
+    assert ledger.read_baselines(task.control_path("baselines")) == {}
+    assert (left(task), [one for one in caplog.messages if "Spark has not" in one]) == ([], [])
 
 
 def test_capture_does_not_wait_for_a_process_that_is_gone(

@@ -1,9 +1,10 @@
 """A baseline: a table's rows, read in parallel and committed to its target at once.
 
-Parts are read side by side (`part_readers.py`), each with its own connection, all in the same snapshot or, in
-an open window, as the rows are meanwhile. They go to the target's landing (`snapshot_sink.py`). One commit
-makes the whole table appear, then the `baselines` record says from which position on its changes count. A
-crash leaves parts that nobody sees; the table is simply read again, at a later position.
+Parts are read side by side (`part_readers.py`), by Spark's tasks or here, each with its own connection, all
+in the same snapshot or, in an open window, as the rows are meanwhile. They go to the target's landing
+(`snapshot_sink.py`). One commit makes the whole table appear, then the `baselines` record says from which
+position on its changes count. A crash leaves parts that nobody sees; the table is simply read again, at a
+later position.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..config.task import Task
-from ..errors import ConnectionLostError, TailraceError
+from ..errors import CancelledError, ConnectionLostError, TailraceError
 from ..execution import BackgroundSession, background, map_tasks
 from ..lake import delta as lake
 from ..lake import json_files
@@ -144,7 +144,8 @@ class _Reader:
                 while not over.is_set() or (job is not None and not job.done()):
                     beats, busy = self.tell(), job is not None and not job.done()
                     waiting = self._waiting() if beats or not busy else []
-                    if waiting and not busy and not over.is_set():
+                    ends = over.is_set() or (self._late is not None and self._late.cancelled)
+                    if waiting and not busy and not ends:
                         job = pool.submit(self._read, waiting)
                     time.sleep(LOOK_S)
         except (OSError, TailraceError) as error:
@@ -190,6 +191,8 @@ class _Reader:
         try:
             if said:
                 self._read_all(said)
+        except CancelledError:
+            return  # this process ends, and capture with it; or it reads what is left once this one is gone
         except Exception as error:
             # Capture reads what is left, and raises what goes on failing.
             why = error.what if isinstance(error, TailraceError) else f"{type(error).__name__}: {error}"

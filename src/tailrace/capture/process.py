@@ -1,8 +1,8 @@
 """The capture process: source -> LOG, and baselines next to it. No JVM, no row is parsed here.
 
 The loop reads chunks, appends whole transactions to LOG, and acknowledges a position to the source only
-after the commit that holds it. Baselines run in worker processes while the loop goes on. What the process
-does is told in `<home>/run/capture.json`, replaced once a second.
+after the commit that holds it. Meanwhile baselines are read by tasks of the pipeline's Spark session, or by
+worker processes. What the process does is told in `<home>/run/capture.json`, replaced once a second.
 """
 
 from __future__ import annotations
