@@ -291,8 +291,8 @@ def _results(folder: Path, request: str) -> list[int]:
 
 
 def _remove(folder: Path, request: str) -> None:
-    """Removes a request, then its results."""
+    """Removes a request, then its results, and what a killed task was writing of them."""
     (folder / f"{request}.json").unlink(missing_ok=True)
     for file in list(folder.iterdir()):
-        if file.name.startswith(f"{request}."):
+        if file.name.removeprefix(".").startswith(f"{request}."):
             file.unlink(missing_ok=True)
