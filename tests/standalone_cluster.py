@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import psutil
 import pyspark
@@ -31,22 +32,15 @@ def wait_until(what: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(0.2)
 
 
-class StandaloneCluster:
-    """One master and workers with one core each, on loopback addresses. A context manager: all that was started
-    is killed at its end."""
+class Processes:
+    """Processes of Spark's wheel, with a log file each. A context manager: all that were started are killed at
+    its end."""
 
-    def __init__(self, folder: Path, workers: int = 2) -> None:
-        self.folder, self._count = folder, workers
-        self.url = f"spark://127.0.0.1:{free_port()}"
-        self.workers: list[psutil.Popen] = []
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.processes: list[psutil.Popen] = []
 
-    def __enter__(self) -> StandaloneCluster:
-        port = self.url.rpartition(":")[2]
-        self._daemon("master", "master.Master", "--host", "127.0.0.1", "--port", port)
-        wait_until(lambda: "I have been elected leader" in self.log("master"))
-        self.workers = [self.start_worker(n) for n in range(self._count)]
-        wait_until(lambda: self.log("master").count("Registering worker") == self._count)
+    def __enter__(self) -> Any:
         return self
 
     def __exit__(
@@ -61,18 +55,6 @@ class StandaloneCluster:
             for file in sorted(self.folder.glob("*.log")):
                 said = [line for line in file.read_text().splitlines() if " INFO " not in line]
                 print(f"--- {file.name}", *said[-30:], sep="\n")
-
-    def start_worker(self, number: int) -> psutil.Popen:
-        """Starts a worker, for the first time or again."""
-        name, folder = f"worker{number}", self.folder / f"worker{number}"
-        folder.mkdir(exist_ok=True)
-        options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--work-dir", str(folder)]
-        return self._daemon(name, "worker.Worker", *options, self.url, cwd=folder)
-
-    def _daemon(self, name: str, kind: str, *options: str, cwd: Path | None = None) -> psutil.Popen:
-        program = [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}"]
-        more = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK}
-        return self.start(name, [*program, "--webui-port", "0", *options], cwd=cwd, **more)
 
     def start(
         self, name: str, command: Sequence[str], *, cwd: Path | None = None, **environment: str
@@ -100,6 +82,36 @@ class StandaloneCluster:
     def log(self, name: str) -> str:
         """What a process has written."""
         return (self.folder / f"{name}.log").read_text()
+
+
+class StandaloneCluster(Processes):
+    """One master and workers with one core each, on loopback addresses."""
+
+    def __init__(self, folder: Path, workers: int = 2) -> None:
+        super().__init__(folder)
+        self._count = workers
+        self.url = f"spark://127.0.0.1:{free_port()}"
+        self.workers: list[psutil.Popen] = []
+
+    def __enter__(self) -> Any:
+        port = self.url.rpartition(":")[2]
+        self._daemon("master", "master.Master", "--host", "127.0.0.1", "--port", port)
+        wait_until(lambda: "I have been elected leader" in self.log("master"))
+        self.workers = [self.start_worker(n) for n in range(self._count)]
+        wait_until(lambda: self.log("master").count("Registering worker") == self._count)
+        return self
+
+    def start_worker(self, number: int) -> psutil.Popen:
+        """Starts a worker, for the first time or again."""
+        name, folder = f"worker{number}", self.folder / f"worker{number}"
+        folder.mkdir(exist_ok=True)
+        options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--work-dir", str(folder)]
+        return self._daemon(name, "worker.Worker", *options, self.url, cwd=folder)
+
+    def _daemon(self, name: str, kind: str, *options: str, cwd: Path | None = None) -> psutil.Popen:
+        program = [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}"]
+        more = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK}
+        return self.start(name, [*program, "--webui-port", "0", *options], cwd=cwd, **more)
 
     def executors(self) -> list[psutil.Process]:
         """The JVMs of all executors."""
