@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tailrace.sources.postgresql.column_states import RETEXTED, REWRITTEN
+from tailrace.sources.postgresql.column_states import PERHAPS, RETEXTED, REWRITTEN
 
 from .reading import Make
 
@@ -30,6 +30,8 @@ CASES: dict[str, tuple[str, list[tuple[str, str, str, bool]]]] = {
                          [("t", "note", REWRITTEN, True), ("t", "id", REWRITTEN, True)]),
     "VACUUM FULL": ("vacuum full t", []),
     "a rewrite beside": ("alter table t alter price type float, alter note set not null", []),
+    "a new name beside": ("alter table t rename late to later; alter table t alter price type float",
+                          [("t", "later", PERHAPS, False)]),
     "nothing rewritten": ("alter table t alter price set not null, alter note set default 'y'; alter table t rename late to later", []),
     "other columns": ("alter table t add more float default random(), drop late", []),
     "truncate": ("truncate t", []),

@@ -15,7 +15,7 @@ import pytest
 from tailrace.apply.keylog.exceptions import EXCEPTIONS
 from tailrace.apply.rules_apply import RulesApply
 from tailrace.apply.targets.postgresql.audit import DatabaseAudit
-from tailrace.apply.targets.postgresql.merges import Merges
+from tailrace.apply.targets.postgresql.merges import MergeTask
 from tailrace.apply.targets.postgresql.refused import Trial
 from tailrace.apply.targets.postgresql.target import PostgresTarget
 from tailrace.apply.task_rules import TableRules
@@ -162,7 +162,7 @@ def test_a_crash_before_or_after_the_transaction_is_made_good(
     task.store({"s.t": [change(1, "I", "a")]})
     task.catch_up()
     commit, crashes = lake.commit, []
-    owners: dict[str, Any] = {"_merged": Merges, "apply_noted": PostgresTarget, "commit": lake}
+    owners: dict[str, Any] = {"_merged": MergeTask, "apply_noted": PostgresTarget, "commit": lake}
 
     def dies(name: str, before: bool) -> Callable[..., Any]:
         real = getattr(owners[name], name)

@@ -58,6 +58,7 @@ class Routes:
         decisions: path of `ddl_decisions`.
         orders: the task's orders.
         seen: the layouts that tables had (`layouts_seen`); only mappings with `drop` ask for them.
+        archives: whether a table's target is an archive of changes: it has no rows that a new column fills.
         record: False for who only looks: nothing is kept of what is decided on the way, and nothing said.
     """
 
@@ -71,8 +72,9 @@ class Routes:
         *,
         seen: Callable[[], Mapping[str, Sequence[tuple[str, Relation]]]] = dict,
         record: bool = True,
+        archives: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        self._record, self._seen = record, seen
+        self._record, self._seen, self._archives = record, seen, archives
         self._spark, self._maps, self._policies = spark, maps, policies
         self._path, self._orders = decisions, orders
         self._deciding = threading.RLock()  # of `_decided`: nothing is kept while it is read
@@ -91,6 +93,7 @@ class Routes:
             task.orders_path,
             seen=lambda: layouts_seen(task.relations_path, task.control_path("baselines")),
             record=record,
+            archives=lambda table: task.table(table).rule_mode == "archive",
         )
 
     def map(self, table: str) -> TableMap:
@@ -168,7 +171,7 @@ class Routes:
         """The target-side layouts of a table's changes up to a change number."""
         position = baseline.position if baseline else ""
         first = baseline.relation if baseline else history[0].relation
-        stays = {c.attnum for c in history[-1].relation.columns}
+        stays = set() if self._archives(table) else {c.attnum for c in history[-1].relation.columns}
         coming = [
             one for one in history[0 if baseline else 1 :] if one.from_position.hex().upper() >= position
         ]

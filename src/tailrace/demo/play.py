@@ -41,7 +41,7 @@ PATIENCE_S = 900.0
 
 def play(folder: Path, *, seconds: float, scale: int, show: Show) -> Played:
     """Runs everything; the server is stopped and everything else left in the folder."""
-    spark = background_session("tailrace demo", SparkSettings())
+    spark = background_session("tailrace demo", SparkSettings(start="at_once"))
     spark.begin()
     before = counted()
     with place.make(folder) as server:

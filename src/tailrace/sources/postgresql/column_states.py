@@ -18,6 +18,9 @@ from ..base import ColumnChange
 from .connect import Session, oid_of, quoted_table
 
 REWRITTEN = "older rows have other values in the source, which no log has (USING, or SET EXPRESSION)"
+PERHAPS = (
+    "older rows may have other values in the source: it was renamed, and its table was rewritten meanwhile"
+)
 RETEXTED = "older rows have another text in the source (its type has a renamed label, or another attribute)"
 _STATES = f"""
 with recursive asked as (
@@ -100,13 +103,15 @@ def changed(
     """
     if before["relid"] != after["relid"]:  # another table of that name
         return
-    for number, (name, *kind, stamp, made, texts) in after["columns"].items():
-        if number not in before["columns"]:
-            continue
-        _, *was, stamped, had, said = before["columns"][number]
+    kept = {n: one for n, one in after["columns"].items() if n in before["columns"]}
+    retyped = any(before["columns"][n][1:3] != one[1:3] for n, one in kept.items())
+    for number, (name, *kind, stamp, made, texts) in kept.items():
+        named, *was, stamped, had, said = before["columns"][number]
         if was != kind:
             continue
         if before["file"] != after["file"] and stamped != stamp and (made is None or made != had):
-            yield ColumnChange(name, REWRITTEN, stale=True)
+            # Its new name and the other column's new type explain all of it.
+            explained = retyped and named != name
+            yield ColumnChange(name, PERHAPS if explained else REWRITTEN, stale=not explained)
         if any(said[item] != text for item, text in texts.items() if item in said):
             yield ColumnChange(name, RETEXTED, stale=name in key)
