@@ -19,6 +19,7 @@ from pathlib import Path
 import apply
 import capture
 import decode
+import executors
 import formats
 import fresh
 import keylog
@@ -90,6 +91,10 @@ class Benches:
         """From commit to target, and idle."""
         return fresh.rows(self.running, self.folder, quick=self.quick)
 
+    def executors(self) -> list[Row]:
+        """One executor against two."""
+        return executors.rows(self.running, self.folder, quick=self.quick)
+
     def transaction(self) -> list[Row]:
         """One very large transaction."""
         return capture.one_transaction(self.running, self.folder, self.sizes)
@@ -108,6 +113,7 @@ NAMES = (
     "formats",
     "queries",
     "fresh",
+    "executors",
 )
 
 

@@ -64,6 +64,10 @@ class Drain:
         found = json.loads(self._child.ask("again"))
         return Drained(self._cold, found["work"], self._child.finish())
 
+    def end(self) -> None:
+        """Ends: what was there is done."""
+        self._child.finish()
+
 
 class StreamStart:
     """Notices when somebody begins to read from a slot: the start of streaming, start-up left out."""

@@ -30,8 +30,9 @@ ROWS = 1_000_000
 """A batch of more changes is a job of its own, which many tasks may do; so is one that the memory of a task
 does not hold, but that shows only when it is read."""
 SHARD_BYTES = 128 << 20
-"""A batch of whole images that goes through Spark has a job of its own where its table has more bytes: shards
-of the table's files are merged side by side."""
+"""Tables of fewer bytes are not merged by shards of their files."""
+SHARD_COST = 2
+"""Shards of a table take so many times the work of one task: each reads the keys of all changes."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,13 @@ class ManyTask:
     """Merges the batch of one table. Returns what was done; the error of a table whose changes were not
     applied; None if the table needs a job of its own (nothing was done, or what was done is not known).
 
-    One task may merge tables of any size, if it writes at most `limits.local_bytes`. `sharded`: tables above
-    `SHARD_BYTES` that several tasks can merge are left to them.
+    One task may merge tables of any size, if it writes at most `limits.local_bytes`. `sharded`: names
+    of tables that are left to several tasks, if these can merge them and they have `SHARD_BYTES`.
     """
 
     limits: Limits
     memory_bytes: int | None
-    sharded: bool = False
+    sharded: frozenset[str] = frozenset()
 
     def __call__(self, one: TaskBatch) -> Audited | TailraceError | None:
         began = time.monotonic()
@@ -101,7 +102,7 @@ class ManyTask:
     def _may(self, one: TaskBatch, table: DeltaTable) -> bool:
         """Whether one task may look for the rows."""
         size = size_of(table)
-        if self.sharded and size.bytes > SHARD_BYTES and is_whole(one):
+        if one.table in self.sharded and size.bytes > SHARD_BYTES and is_whole(one):
             return False
         if is_local(size, self.limits):
             return True
@@ -131,8 +132,11 @@ def merge_many(
     if any(one.rows is not None for one in todo):
         spark = None  # the rows are in the driver
     weights = [max(1, sum(one.counts.get(kind, 0) for kind in "IUD")) for one in todo]
+    # A table that one task would keep busy for longer than shards of it, on all slots, would take.
     there = executor_of(spark, sum(weights))
-    make = replace(make, sharded=there is not None and slots(there) > 1)
+    most = SHARD_COST * sum(weights) / slots(there)
+    large = (one.table for one, weight in zip(todo, weights, strict=True) if weight > most)
+    make = replace(make, sharded=frozenset(large if there is not None else ()))
     what = todo[0].table if len(todo) == 1 else f"{len(todo)} tables"
     job = Job("apply", f"apply {what}: {sum(weights):,} changes", sum(weights))
     found = map_tasks(make, todo, session=spark, job=job, weights=weights)
