@@ -66,7 +66,9 @@ def play(folder: Path, *, seconds: float, scale: int, show: Show) -> Played:
             took = time.monotonic() - began
             with show.doing("comparing every table with its target"):
                 steps = Steps(lambda words, *_: show.about(words) if words else None)
-                report = validate_task(task_file, task, (), timeout_s=PATIENCE_S, samples=3, steps=steps)
+                report = validate_task(
+                    task_file, task, (), timeout_s=PATIENCE_S, samples=3, steps=steps, session=spark
+                )
     show.step("all tables are compared at one position; task and PostgreSQL are stopped")
     played.position, played.tables = report.position, _lines(task, report, took)
     with show.doing("asking three questions"):

@@ -94,8 +94,8 @@ def run(
     work = _Partition(task, guards.now())
     with described(session, job, count=False):
         if has_rdds(there):
-            rows = there.sparkContext.parallelize(packed, len(packed))
-            found = rows.mapPartitions(work).collect()
+            context = there.sparkContext
+            found = context.runJob(context.parallelize(packed, len(packed)), work)
         else:
             found = _by_arrow(there, packed, work)
     count_spark(job, 1, len(packed))
@@ -178,9 +178,15 @@ def described(session: SparkSession | None, job: Job, *, count: bool = True) -> 
     if found is not None:
         found.add_tag(tag, job.text)
     context = real.sparkContext
-    names = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+    mine = {
+        "callSite.short": f"tasks of {job.kind}",  # else pyspark's and our own lines of code
+        "spark.scheduler.pool": job.kind,  # a long baseline does not hold back store and apply
+    }
+    names = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel", *mine)
     before = [context.getLocalProperty(name) for name in names]
     context.setJobGroup(group_of(real, job.kind), job.text)
+    for name, value in mine.items():
+        context.setLocalProperty(name, value)
     context.addJobTag(tag)
     try:
         yield
@@ -195,8 +201,8 @@ def described(session: SparkSession | None, job: Job, *, count: bool = True) -> 
             if count:
                 _count(context, tag, job)
             context.removeJobTag(tag)
-            for name, value in zip(names, before, strict=True):
-                context.setLocalProperty(name, value)  # type: ignore[arg-type]
+            for name, was in zip(names, before, strict=True):
+                context.setLocalProperty(name, was)  # type: ignore[arg-type]
 
 
 def group_of(session: SparkSession, kind: str) -> str:

@@ -75,6 +75,8 @@ def local_settings(
         "spark.sql.ui.retainedExecutions": "10",
         "spark.sql.streaming.numRecentProgressUpdates": "10",
         "spark.python.worker.reuse": "true",
+        # Jobs of each kind of step share the slots (`execution.described` names their pools).
+        "spark.scheduler.mode": "FAIR",
         **{f"spark.executorEnv.{name}": os.environ[name] for name in (_POOL,) if name in os.environ},
         # Hadoop sets permissions by itself, whatever the umask of the process is.
         "spark.hadoop.fs.permissions.umask-mode": _umask(),

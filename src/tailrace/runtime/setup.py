@@ -225,7 +225,10 @@ def session_for(task: Task) -> BackgroundSession:
     """The session of a validation: one that runs in this process already, or one that may be started."""
     from .session import background_session
 
-    return background_session(f"tailrace validate {task.name}", task.spark)
+    found = background_session(f"tailrace validate {task.name}", task.spark)
+    if found.running is not None:
+        found.begin()
+    return found
 
 
 @contextmanager
