@@ -102,9 +102,14 @@ def test_key_moved_while_capture_was_stopped_keeps_rows(
         if n % stopped == 0:
             drain(task, None)
             assert differs(task, db) == SAME, statement
-    db.execute("insert into t values (5, 'end')")
-    drain(task, None)
-    assert differs(task, db) == SAME
+    for n in range(
+        5, 10
+    ):  # a busy server writes log records of its own, which leave the key of one drain unproved
+        db.execute(f"insert into t values ({n}, 'end {n}')")
+        drain(task, None)
+        assert differs(task, db) == SAME
+        if key(task):
+            break
     assert key(task) == ["v"]
 
 

@@ -21,6 +21,7 @@ from tailrace.apply.targets.postgresql.write import StagedWriter
 from tailrace.apply.tasks import Parts
 from tailrace.engine.columns import KEPT, OP
 from tailrace.errors import ConcurrentCommitError
+from tailrace.lake.thinning import Past
 from tailrace.model.change import ChangeTable
 from tailrace.model.types import schema_of
 
@@ -55,7 +56,9 @@ def test_a_look_that_maintenance_took_away_is_taken_anew(
         pass
     target = PostgresTarget(None, database, task="t")  # type: ignore[arg-type]
     while db.execute("select to_regclass(%s)", (made.table,)).fetchone() != (None,):
-        target.maintain(RELATION.table, 2, 3600.0)  # not while the server still ends the session from before
+        target.maintain(
+            RELATION.table, 2, Past(3600.0)
+        )  # not while the server still ends the session from before
     with (
         locked(table.place, "t", RELATION.table) as on,
         pytest.raises(ConcurrentCommitError, match="the look at rows of the batch is gone") as told,

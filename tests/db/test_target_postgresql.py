@@ -22,6 +22,7 @@ from tailrace.apply.targets.postgresql.batch import PostgresBatch
 from tailrace.apply.targets.postgresql.target import PostgresTarget
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, BaselineNeededError, ConfigError
+from tailrace.lake.thinning import Past
 from tailrace.model.change import ChangeTable, Column, Relation
 from tailrace.testing.images import ID, KEYLESS, RELATION, V, batch_of, image, move
 from tailrace.testing.mapped_targets import MappedTargetConformance, places
@@ -148,7 +149,7 @@ def test_the_connection_dies_at_the_commit(
         with pytest.raises(ApplyError, match="terminat"):
             target.apply(batch_of(spark, RELATION, rows))
     assert (target.progress(RELATION.table), content(database, RELATION.table)) == (-1, [])
-    target.maintain(RELATION.table, 2, 0.0)
+    target.maintain(RELATION.table, 2, Past(0.0))
     with psycopg.connect(database) as db:
         assert db.execute(STAGES).fetchone() == (0,)
     assert target.apply(batch_of(spark, RELATION, rows)).inserted == 1

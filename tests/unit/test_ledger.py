@@ -98,7 +98,7 @@ def test_files_that_others_have_joined_are_told_apart_by_their_rows(tmp_path: Pa
         store(path, batch(upto, a=upto))
         if upto == 2:
             rolling.fold(path, STORED)
-    lake.compact(path, 2, vacuum_after_s=86400)
+    lake.compact(path, 2)
     (only,) = rolling.Ledger(path, STORED).files
     assert only.kind is None
     for _ in range(2):

@@ -96,6 +96,20 @@ def test_what_retention_took_between_the_target_and_a_place_is_told_by_that_plac
             ask()
 
 
+def test_as_of_the_end_of_a_batch_needs_no_changes_but_its_version(home: TaskHome) -> None:
+    home.store((17, "I", item(17, "q")), (18, "I", item(18, "r")))
+    home.applied([item(1, "after 18")], 18)
+    home.store((21, "I", item(21, "s")))
+    home.applied([item(1, "after 21")], 21)
+    home.forget(20)
+    table = tailrace.open(home.file).table(ITEM)
+    for place in (18, seq(18), position(18)):
+        assert rows(table.as_of(place)) == [(1, "after 18")]
+    for place in (17, 19):  # the records do not show whether there were changes up to these
+        with pytest.raises(PositionError, match="only those after number 20 are kept"):
+            table.as_of(place)
+
+
 def test_what_retention_took_is_an_error_where_no_change_is_left(home: TaskHome) -> None:
     """Also for places that tell no number; behind what it took, they are answered."""
     home.applied([item(1, "c"), item(4), item(5)], 16)
@@ -104,9 +118,11 @@ def test_what_retention_took_is_an_error_where_no_change_is_left(home: TaskHome)
     assert table.changes().table().num_rows == 0
     told = "only those after number 16 are kept"
     for place in (at(12), at(16), position(13), seq(16), 16):
-        for ask in (table.as_of, table.changes):
-            with pytest.raises(PositionError, match=told):
-                ask(place)
+        with pytest.raises(PositionError, match=told):
+            table.changes(place)
+    for place in (at(12), at(16), position(12), 12):
+        with pytest.raises(PositionError, match=told):
+            table.as_of(place)
     for question in ("net", "transactions", "diff"):
         with pytest.raises(PositionError, match=told):
             getattr(table, question)(at(16), at(30))

@@ -198,7 +198,11 @@ def many_files(at: Path) -> tuple[Life, State]:
     def state() -> object:
         return len(DeltaTable(path).file_uris()), rows(path), lake.progress(path, "x"), orphan.exists()
 
-    return lambda: lake.compact(path, 2, vacuum_after_s=3600.0), state
+    def maintain() -> None:
+        lake.compact(path, 2)
+        lake.vacuum(path, 3600.0)
+
+    return maintain, state
 
 
 # change tables

@@ -86,7 +86,7 @@ def test_what_is_kept_survives_what_else_is_done_to_the_table(tmp_path: Path) ->
     path = table(tmp_path, [1], [2], [3], [4])
     trim(path, SEQ, Bound(2))
     lake.add_columns(path, [pa.field("more", pa.string())])
-    lake.compact(path, 2, vacuum_after_s=0)
+    lake.compact(path, 2)
     trim(path, SEQ, Bound(1))
     part = lake.Part(path, pa.schema([(SEQ, pa.string()), ("id", pa.int64())]))
     part.write(pa.table({SEQ: [make(DAY, 9)], "id": [9]}))
@@ -116,7 +116,7 @@ def test_somebody_elses_commit_in_between_is_taken_in(
         found = choose(*args, **kwargs)  # type: ignore[arg-type]
         if not times:
             times.append(1)
-            lake.compact(path, 2, vacuum_after_s=0)  # what was chosen is gone
+            lake.compact(path, 2)  # what was chosen is gone
         return found
 
     monkeypatch.setattr(trimming, "choose", late)

@@ -1,8 +1,7 @@
-"""Files that no version needs any more go from the disk, checkpoints of the log in between or not."""
+"""Files that no version needs any more go from the disk."""
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
@@ -15,87 +14,167 @@ from deltalake.exceptions import TableNotFoundError
 from tailrace.errors import PositionError
 from tailrace.lake import delta as lake
 from tailrace.lake.past import at_version
-from tailrace.lake.vacuum import COMMITS, DURATION
+from tailrace.lake.thinning import Past, sweep, thin
 
 pytestmark = pytest.mark.unit
-WEEK = 7 * 86_400.0
+HOUR, DAY = 3600.0, 86_400.0
+SCHEMA = pa.schema([("n", pa.int64())])
 
 
-def aged(folder: Path, days: float) -> None:
-    """Makes all that is there older: files, and the removals that the log tells of."""
-    then = time.time() - days * 86_400
-    for one in folder.rglob("*"):
-        if one.suffix == ".json":
-            lines = [json.loads(line) for line in one.read_text().splitlines()]
-            for line in lines:
-                if "remove" in line:
-                    line["remove"]["deletionTimestamp"] = int(then * 1000)
-            one.write_text("\n".join(map(json.dumps, lines)) + "\n")
-        os.utime(one, (then, then))
+def rewritten(path: str, ages: list[float], *, progress: bool = True) -> None:
+    """Makes a table with one version for each age (seconds); version n has one file with the row n."""
+    lake.create(path, SCHEMA)
+    now = time.time()
+    os.utime(commit(path, 0), (now - 400 * DAY, now - 400 * DAY))
+    for n, age in enumerate(ages, start=1):
+        files = lake.write_part(path, pa.table({"n": [n]}))
+        lake.replace_all(path, files, schema=SCHEMA, progress={"app": n} if progress else {})
+        os.utime(commit(path, n), (now - age, now - age))
 
 
-def aged_log(folder: Path, days: float) -> None:
-    """Makes the removals older that the log tells of."""
-    times = {one: one.stat() for one in folder.rglob("*.parquet")}
-    aged(folder, days)
-    for one, was in times.items():
-        os.utime(one, (was.st_atime, was.st_mtime))
+def commit(path: str, version: int) -> Path:
+    return Path(path) / "_delta_log" / f"{version:020d}.json"
 
 
-@pytest.mark.parametrize("commits", [1, 15])
-def test_what_was_removed_long_ago(tmp_path: Path, commits: int) -> None:
+def versions(path: str) -> list[int]:
+    return sorted(int(one.stem) for one in (Path(path) / "_delta_log").glob("*[0-9].json"))
+
+
+def rows(path: str, version: int) -> list[int]:
+    return at_version(path, version).to_pyarrow_table()["n"].to_pylist()
+
+
+def data_files(path: str) -> int:
+    return len(list(Path(path).glob("*.parquet")))
+
+
+def start_of_hour(hours_ago: int) -> float:
+    """The age of the beginning of a clock hour (seconds)."""
+    return time.time() % HOUR + hours_ago * HOUR
+
+
+def test_versions_older_than_an_hour_are_thinned_to_one_an_hour(tmp_path: Path) -> None:
+    path, hour = str(tmp_path / "t"), start_of_hour(4)
+    rewritten(path, [hour - m * 60 for m in (5, 25, 45, 65, 85)] + [600, 300, 1])
+    assert thin(path, Past(DAY, times=100)) == 4  # versions 0, 1, 2, and 4
+    assert versions(path) == [3, 5, 6, 7, 8]
+    assert [rows(path, v) for v in versions(path)] == [[3], [5], [6], [7], [8]]
+    assert data_files(path) == 5
+    assert DeltaTable(path).version() == 8
+
+
+def test_a_thinned_table_takes_commits_and_is_thinned_again(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
-    for n in (1, 2):
-        lake.append(path, pa.table({"id": [n]}))
-    DeltaTable(path).optimize.compact()
-    (tmp_path / "t" / "part-of-a-killed-process.parquet").write_bytes(b"")
-    aged(tmp_path / "t", 8)
-    for n in range(commits):
-        lake.append(path, pa.table({"id": [10 + n]}))
-    DeltaTable(path).create_checkpoint()
-    (tmp_path / "t" / "part-of-a-commit-to-come.parquet").write_bytes(b"")
-    lake.vacuum(path, WEEK)
-    there = {one.name for one in Path(path).glob("*.parquet")} - {"part-of-a-commit-to-come.parquet"}
-    assert there == {Path(p).name for p in DeltaTable(path).file_uris()}
-    assert (Path(path) / "part-of-a-commit-to-come.parquet").exists()
+    rewritten(path, [start_of_hour(h) - m for h in range(6, 2, -1) for m in (60, 600, 1200)])
+    assert thin(path, Past(DAY, times=100)) == 9
+    lake.append(path, pa.table({"n": [13]}))
+    assert thin(path, Past(DAY, times=100)) == 0
+    now = time.time() + 2 * HOUR
+    assert thin(path, Past(DAY, times=100), now=now) == 0
+    assert versions(path) == [3, 6, 9, 12, 13]
+    assert rows(path, 9) == [9]
+    assert sorted(rows(path, 13)) == [12, 13]
 
 
-def test_a_short_time_touches_no_file_that_the_log_does_not_tell_of(tmp_path: Path) -> None:
-    """LOG's files go after an hour; a transaction may come for longer."""
+def test_versions_older_than_the_limit_go(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
-    lake.append(path, pa.table({"id": [1]}))
-    (tmp_path / "t" / "part-of-a-long-transaction.parquet").write_bytes(b"")
-    aged(tmp_path / "t", 0.5)
-    lake.vacuum(path, 3600.0)
-    assert (Path(path) / "part-of-a-long-transaction.parquet").exists()
+    rewritten(path, [9 * DAY, 6 * DAY, 2 * HOUR])
+    thin(path, Past(7 * DAY, times=100))
+    assert versions(path) == [2, 3]
+    assert data_files(path) == 2
 
 
-def test_longer_than_a_week_what_was_removed_a_week_ago_stays(tmp_path: Path) -> None:
-    """Of a file that is older than that; the log remembers removals from now on."""
-    path, folder = str(tmp_path / "t"), tmp_path / "t"
-    lake.append(path, pa.table({"id": [1]}))
-    aged(folder, 60)
-    DeltaTable(path).delete("id = 1")
-    aged_log(folder, 8)
-    lake.append(path, pa.table({"id": [2]}))
-    DeltaTable(path).create_checkpoint()
-    for _ in range(2):
-        lake.vacuum(path, 30 * 86_400.0)
-        assert len(list(folder.glob("*.parquet"))) == 2
-    assert DeltaTable(path).metadata().configuration[DURATION] == "interval 744 hours"
+def test_the_newest_version_stays_whatever_its_age(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    rewritten(path, [90 * DAY, 80 * DAY])
+    thin(path, Past(7 * DAY))
+    assert (versions(path), rows(path, 2), data_files(path)) == ([2], [2], 1)
 
 
-def test_longer_than_a_month_the_log_keeps_its_commits(tmp_path: Path) -> None:
-    path, folder = str(tmp_path / "t"), tmp_path / "t"
-    for n in range(3):
-        lake.append(path, pa.table({"id": [n]}))
-    lake.vacuum(path, 90 * 86_400.0)
-    assert DeltaTable(path).metadata().configuration[COMMITS] == "interval 2184 hours"
-    aged(folder, 60)
-    delta = DeltaTable(path)
-    delta.create_checkpoint()
-    delta.cleanup_metadata()
-    assert at_version(path, 1).version() == 1
+def test_steps_grow_until_the_past_is_small_enough(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    rewritten(path, [start_of_hour(h) - 60 for h in range(20, 1, -1)])
+    thin(path, Past(DAY, times=3))
+    assert 2 <= len(versions(path)) <= 4
+    assert versions(path)[-1] == 19
+    assert [rows(path, v) for v in versions(path)] == [[v] for v in versions(path)]
+    assert data_files(path) == len(versions(path))
+
+
+def test_an_hour_keeps_a_version_that_recorded_progress(tmp_path: Path) -> None:
+    path, hour = str(tmp_path / "t"), start_of_hour(4)
+    rewritten(path, [hour - 60, hour - 120])
+    DeltaTable(path).alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+    os.utime(commit(path, 3), (time.time() - hour + 180,) * 2)
+    rewritten_later = lake.write_part(path, pa.table({"n": [4]}))
+    lake.replace_all(path, rewritten_later, schema=SCHEMA, progress={"app": 4})
+    os.utime(commit(path, 4), (time.time() - 2 * HOUR,) * 2)
+    thin(path, Past(DAY, times=100))
+    assert versions(path) == [2, 4]
+
+
+def test_an_open_table_is_read_again_after_it_was_thinned(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    rewritten(path, [start_of_hour(3) - 60])
+    assert lake.version(path) == 1  # and it stays open
+    for n in range(2, 30):
+        part = lake.write_part(path, pa.table({"n": [n]}))
+        DeltaTable(path).create_write_transaction(
+            [lake_action(part[0])], mode="overwrite", schema=DeltaTable(path).schema()
+        )
+        os.utime(commit(path, n), (time.time() - 1.5 * HOUR,) * 2)
+    thin(path, Past(DAY, times=100))
+    assert versions(path) == [1, 29]
+    assert lake.version(path) == 29
+
+
+def lake_action(part: lake.AddedFile) -> object:
+    from deltalake.transaction import AddAction
+
+    return AddAction(part.path, part.size, {}, part.modified, True, part.stats)
+
+
+def test_vacuum_removes_what_was_replaced_more_than_an_hour_ago(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    rewritten(path, [3000, 1])
+    lake.vacuum(path, HOUR)
+    assert data_files(path) == 2
+    log = commit(path, 2)
+    log.write_text(log.read_text().replace('"deletionTimestamp":1', '"deletionTimestamp":0'))
+    before = versions(path)
+    lake.vacuum(path, HOUR)
+    assert (data_files(path), versions(path)) == (1, before)
+
+
+def test_sweep_removes_files_that_no_commit_names_after_three_days(tmp_path: Path) -> None:
+    path, now = str(tmp_path / "t"), time.time()
+    rewritten(path, [5 * DAY, 1])
+    for name, age in (("part-of-a-killed-process", 4), ("part-of-a-commit-to-come", 2)):
+        (tmp_path / "t" / f"{name}.parquet").write_bytes(b"")
+        os.utime(tmp_path / "t" / f"{name}.parquet", (now - age * DAY,) * 2)
+    assert sweep(path) == 1
+    assert (tmp_path / "t" / "part-of-a-commit-to-come.parquet").exists()
+    assert [rows(path, v) for v in (1, 2)] == [[1], [2]]
+
+
+def test_sweep_leaves_tables_in_folders_of_a_table_alone(tmp_path: Path) -> None:
+    outer, inner = str(tmp_path / "t"), str(tmp_path / "t" / "inner")
+    for path in (outer, inner):
+        lake.append(path, pa.table({"id": [1]}))
+    assert sweep(outer, now=time.time() + 30 * DAY) == 0
+    assert lake.read(inner).num_rows == 1
+
+
+def test_small_files_are_joined_once_there_are_many_of_one_size(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    for n in range(15):
+        lake.append(path, pa.table({"n": [n]}))
+    lake.compact(path, 16)
+    assert len(DeltaTable(path).file_uris()) == 15
+    lake.append(path, pa.table({"n": [15]}))
+    lake.compact(path, 16)
+    assert len(DeltaTable(path).file_uris()) == 1
+    assert sorted(lake.read(path)["n"].to_pylist()) == list(range(16))
 
 
 def test_a_version_whose_commits_are_gone(tmp_path: Path) -> None:
@@ -113,12 +192,3 @@ def test_a_version_whose_commits_are_gone(tmp_path: Path) -> None:
         assert f"version {version}" in str(error.value) and "vacuum_after" in str(error.value)
     with pytest.raises(TableNotFoundError):
         at_version(str(tmp_path / "none"), 0)
-
-
-def test_tables_inside_of_another_ones_folder(tmp_path: Path) -> None:
-    outer, inner = str(tmp_path / "t"), str(tmp_path / "t" / "inner")
-    for path in (outer, inner):
-        lake.append(path, pa.table({"id": [1]}))
-    aged(tmp_path / "t", 30)
-    lake.vacuum(outer, WEEK)
-    assert lake.read(inner).num_rows == 1

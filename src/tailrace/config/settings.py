@@ -278,8 +278,8 @@ class MaintenanceSettings(Settings):
 
     every: Seconds = 600.0
     """How often."""
-    small_files: int = Field(default=32, ge=2)
-    """Join small files once a table has this many of them."""
+    small_files: int = Field(default=16, ge=2)
+    """Join small files of a table once it has this many of about one size."""
     keep_log: Seconds = 3600.0
     """How long LOG keeps records after they were applied."""
     keep_ledger: Seconds = 7 * 86400.0
@@ -287,4 +287,11 @@ class MaintenanceSettings(Settings):
     `export-status` can look. Records of changes that a target does not have yet are kept longer; totals
     include everything."""
     vacuum_after: Seconds = 7 * 86400.0
-    """How long files of past versions are kept: how far back time travel goes."""
+    """How far back targets are kept: all versions of the last hour, then one an hour up to this age. `as-of`
+    answers for every position in between (docs/retention.md)."""
+    past_size: float = Field(default=3.0, ge=0)
+    """Versions of a target that are older than an hour take at most this many times the size of the newest
+    one; the steps between them grow until they do."""
+    keep_commits: Seconds = 86400.0
+    """How long the Delta logs of change tables, TRACKING and the key log keep commits for streams over them.
+    Commits that a registered consumer needs are kept longer."""

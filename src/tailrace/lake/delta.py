@@ -8,6 +8,7 @@ each app id has a version that only grows, and a commit that would not move it f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 import pyarrow as pa
@@ -25,12 +26,12 @@ from .file_names import file_name
 from .opened import is_kept, opened, reached, whole
 from .parts import ROW_GROUP, AddedFile, Part, filesystem
 from .reading import dataset, fitted, folder_of, paths, unread
-from .vacuum import hours, vacuum
+from .vacuum import DURATION, hours, vacuum
 
 __all__ = [
     "ROW_GROUP",
     "SMALL_FILE",
-    "WHOLE_FILE",
+    "TIERS",
     "AddedFile",
     "Part",
     "add_columns",
@@ -64,10 +65,14 @@ __all__ = [
     "write_part",
 ]
 
-SMALL_FILE, WHOLE_FILE = 32 << 20, 128 << 20
-PROPERTIES = {"delta.checkpointInterval": "10"}
-"""Of every table that is created: who opens a table reads all commits after its newest checkpoint. By itself
-delta-rs makes one every 100 commits."""
+SMALL_FILE = 32 << 20
+TIERS = (1 << 20, 16 << 20, 128 << 20)
+"""Sizes (bytes) to which small files are joined, in steps."""
+PROPERTIES = {"delta.checkpointInterval": "10", DURATION: "interval 3 hours"}
+"""Properties of every table that is created. A reader reads all commits after the newest checkpoint: by
+default delta-rs makes one every 100 commits. Checkpoints name removed files for three hours instead of a
+week, so their size follows the files that are there; maintenance deletes removed files after an hour
+(`vacuum`, `thin`)."""
 _T = TypeVar("_T")
 
 
@@ -376,18 +381,16 @@ def arrow_schema(table: str | DeltaTable) -> pa.Schema:
     return plain_schema(pa.schema(table.schema().to_arrow()))
 
 
-def compact(table: str, small_files: int, *, vacuum_after_s: float) -> None:
-    """Joins small files once there are that many, then removes files as `vacuum` does; rows and progress
-    stay. Not for tables with deletion vectors."""
-    delta = DeltaTable(table)
-    sizes = pa.table(delta.get_add_actions(flatten=True))["size_bytes"].to_pylist()
-    if sum(size < SMALL_FILE for size in sizes) >= max(small_files, 2):
+def compact(table: str, small_files: int) -> None:
+    """Joins small files of a table once it has that many of one tier (`TIERS`), so that a row is rewritten
+    once a tier; rows and progress stay. Not for tables with deletion vectors."""
+    with opened(table) as delta:
+        sizes = pa.table(delta.get_add_actions(flatten=True))["size_bytes"].to_pylist()
+    tiers = [sum(low <= size < high for size in sizes) for low, high in pairwise([0, *TIERS])]
+    due = [high for high, many in zip(TIERS, tiers, strict=True) if many >= max(small_files, 2)]
+    if due:
         reach("maintain.compact")
-        retried(lambda: DeltaTable(table).optimize.compact(target_size=WHOLE_FILE))
-        delta = DeltaTable(table)
-        delta.create_checkpoint()
-        delta.cleanup_metadata()
-    vacuum(table, vacuum_after_s)
+        retried(lambda: DeltaTable(table).optimize.compact(target_size=due[-1]))
 
 
 def schema_json(schema: pa.Schema) -> str:

@@ -122,15 +122,7 @@ def version_after(log: str, number: int) -> int:
     Older versions are not needed by who has stored that far, and their files may be gone. A few commits are
     read, however many there are.
     """
-    there = log_retention.versions(log)
-    low, high = 0, len(there) - 1
-    while low < high:
-        middle = (low + high) // 2
-        # A maintenance commit has no records: its number is that of the commit before it.
-        commits = (log_retention.commit_progress(log, there[k]) for k in range(middle, low - 1, -1))
-        reached = next((found[_NUMBER] for found in commits if _NUMBER in found), 0)
-        low, high = (low, middle) if reached > number else (middle + 1, high)
-    return there[low]
+    return log_retention.version_after(log, _NUMBER, number)
 
 
 def layouts(relations: str) -> list[Layout]:

@@ -1,4 +1,4 @@
-"""How many commits a task's Delta tables keep: `_delta_log` is listed each time a table is opened.
+"""How many commits the logs of Delta tables keep, of tables that are not read as of an older version.
 
 Commits from before a checkpoint are needed by time travel and by streams alone.
 """
@@ -11,25 +11,15 @@ import re
 import time
 
 import pyarrow.fs
-from deltalake import DeltaTable
 
 from . import delta as lake
 from .failpoints import reach
-from .vacuum import DURATION
+from .thinning import sweep
 
-PROPERTIES = {**lake.PROPERTIES, DURATION: "interval 3 hours"}
-"""Settings for tables whose unused files go after an hour: they need not remember them for a week."""
 KEPT_S = 3600.0
 """Seconds for which commits and unused files of tables are kept that nobody reads as of an older version."""
 _COMMIT = re.compile(r"\d{20}\.json")
 _NAME = re.compile(r"(\d{20})\.(json|crc|checkpoint(?:\.\d+\.\d+)?\.parquet)")
-
-
-def settle(table: str) -> None:
-    """Sets the properties that keep checkpoints small on a table of an earlier release."""
-    delta = DeltaTable(table)
-    if any(delta.metadata().configuration.get(k) != v for k, v in PROPERTIES.items()):
-        delta.alter.set_table_properties(dict(PROPERTIES))
 
 
 def forget(table: str, *, before: int | None = None, older_than_s: float = KEPT_S) -> int:
@@ -54,11 +44,32 @@ def forget(table: str, *, before: int | None = None, older_than_s: float = KEPT_
     return len(gone)
 
 
+def tidy(table: str) -> None:
+    """Deletes what a small table that is rewritten again and again does not need: old commits, and the files
+    that only they name."""
+    forget(table)
+    sweep(table)
+
+
 def versions(table: str) -> list[int]:
     """The versions whose own commits exist, in order."""
     fs, folder = lake.filesystem(table)
     found = fs.get_file_info(pyarrow.fs.FileSelector(f"{folder}/_delta_log"))
     return sorted(int(one.base_name[:20]) for one in found if _COMMIT.fullmatch(one.base_name))
+
+
+def version_after(table: str, app: str, number: int) -> int:
+    """The first version in which an application's progress is greater than a number; the newest if there is
+    none. Few commits are read, however many are listed."""
+    listed = versions(table)
+    low, high = 0, len(listed) - 1
+    while low < high:
+        middle = (low + high) // 2
+        # A maintenance commit records no progress: that of the commit before it holds.
+        commits = (commit_progress(table, listed[k]) for k in range(middle, low - 1, -1))
+        reached = next((found[app] for found in commits if app in found), 0)
+        low, high = (low, middle) if reached > number else (middle + 1, high)
+    return listed[low]
 
 
 def commit_progress(table: str, version: int) -> dict[str, int]:

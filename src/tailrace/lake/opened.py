@@ -32,11 +32,13 @@ Commit = tuple[int, int, int]
 
 @dataclass
 class _Open:
-    """A table that is open. `commit`, `actions`: its version's, as they were told when it was given back;
-    `read`: a version, columns (None: all), and their rows."""
+    """A table that is open. `commit`, `hint`, `actions`: its version's, as they were when it was given back;
+    `hint` is the file that names the newest checkpoint. `read`: a version, columns (None: all), and their
+    rows."""
 
     table: DeltaTable
     commit: Commit | None = None
+    hint: Commit | None = None
     actions: int = 0
     read: tuple[int, tuple[str, ...] | None, pa.Table] | None = None
 
@@ -114,7 +116,9 @@ def _lent(path: str) -> Iterator[_Open]:
     one = _taken(path) or _Open(DeltaTable(path))
     yield one  # after an error it is not kept
     if (commit := _commit(path, one.table)) is not None:
-        one.commit, one.actions = commit, _actions(path)
+        hint = _stat(_hint_file(path))
+        newest, one.actions = _checkpoint(path)
+        one.commit, one.hint = commit, hint if newest <= one.table.version() else None
         _kept.give(path, one)
 
 
@@ -132,6 +136,8 @@ def _taken(path: str) -> _Open | None:
     try:
         if _commit_file(path, one.table.version() + 1).exists():
             one.table.update_incremental()
+        elif one.hint != _stat(_hint_file(path)):
+            return None  # the commits after its version may be gone (`thinning`)
     except Exception:  # noqa: BLE001 - opening it tells what is wrong, if anything is
         return None
     return one
@@ -139,20 +145,30 @@ def _taken(path: str) -> _Open | None:
 
 def _commit(path: str, table: DeltaTable) -> Commit | None:
     """The file of the commit that made a table's version; None: it is not on this machine, or cleaned up."""
+    return _stat(_commit_file(path, table.version()))
+
+
+def _stat(file: Path) -> Commit | None:
     try:
-        found = _commit_file(path, table.version()).stat()
+        found = file.stat()
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _hint_file(path: str) -> Path:
+    return Path(f"{path}/_delta_log/_last_checkpoint")
 
 
 def _commit_file(path: str, version: int) -> Path:
     return Path(f"{path}/_delta_log/{version:020d}.json")
 
 
-def _actions(path: str) -> int:
-    """How many files, present and removed, a table's newest checkpoint names; 0 without one."""
+def _checkpoint(path: str) -> tuple[int, int]:
+    """The version of a table's newest checkpoint, and how many files, present and removed, it names; (-1, 0)
+    without one."""
     try:
-        return int(json.loads(Path(f"{path}/_delta_log/_last_checkpoint").read_bytes())["size"])
+        hint = json.loads(_hint_file(path).read_bytes())
+        return int(hint["version"]), int(hint["size"])
     except (OSError, ValueError, KeyError):
-        return 0
+        return -1, 0

@@ -133,6 +133,10 @@ class TaskTable(TableChanges):
         point = None if at is None else Point.of(at)
         upto = None if point is None else point.upto()
         if point is not None:
+            if self.files.were_removed:
+                exact = versions.exactly(self._task.control_path("applied"), self.name, point)
+                if exact is not None:
+                    return replace(self._laid_over(exact, taken, self._no_changes()), stored=stored)
             self.files.refuse_gone(None, point)
             refuse_older(self.files, point, taken, stored, log.state(self._task.log_path))
             refuse_later(point, taken, stored, self._task.name)
@@ -155,6 +159,10 @@ class TaskTable(TableChanges):
         self.files.refuse_gone(lacks, None, needs)
         rows = self.files.rows_where(both(since, upto), self._wanted(STATE))
         return replace(self._laid_over(version, taken, rows), stored=stored)
+
+    def _no_changes(self) -> pa.Table:
+        wanted = set(self._wanted(STATE))
+        return pa.schema([f for f in self.files.schema if f.name in wanted]).empty_table()
 
     def diff(self, start: Place, end: Place | None = None) -> Result:
         """The rows that differ between two places: those of `as_of(start)` and those of `as_of(end)` (None:

@@ -36,6 +36,7 @@ from deltalake.exceptions import DeltaError
 from ..config.task import Task
 from ..errors import ConfigError, TailraceError
 from ..lake import delta as lake
+from ..lake import log_retention
 from ..lake.failpoints import reach
 from ..model.patterns import fits
 
@@ -53,7 +54,7 @@ _RENEWALS = 4
 """How often who holds everything says so again, while that lasts."""
 PROMISED, _PROMISED_LOG = "tailrace/kept", "tailrace/kept-log"
 """The app id used in the tables that changes are removed from; that of LOG, whose records go sooner."""
-_TRIES, _VACUUM_EVERY, _VACUUM_S = 20, 50, 86_400.0
+_TRIES, _TIDY_EVERY = 20, 50
 
 
 @dataclass(frozen=True)
@@ -260,8 +261,8 @@ class Consumers:
             now = max(version, 0)
             done = lake.overwrite(self.path, files, schema=SCHEMA, progress={}, only_after=now)
             if done is not None:
-                if done % _VACUUM_EVERY == 0:  # each commit leaves the file of the previous one
-                    lake.vacuum(self.path, _VACUUM_S)
+                if done % _TIDY_EVERY == 0:  # each commit leaves the file of the previous one
+                    log_retention.tidy(self.path)
                 return
         raise ConfigError("the consumers are constantly being written by other processes", where=self.path)
 

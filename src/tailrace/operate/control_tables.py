@@ -16,13 +16,13 @@ from ..errors import ConfigError
 from ..formats.sqdr.control import TABLES
 from ..formats.sqdr.tables import KEYLOG
 from ..lake import delta as lake
+from ..lake import log_retention
 from ..lake.failpoints import reach
 from ..model.types import arrow_type
 
 Row = dict[str, Any]
 _TRIES = 20
-_VACUUM_S = 86_400.0
-_VACUUM_EVERY = 50
+_TIDY_EVERY = 50
 
 
 def path(keylog: str, name: str) -> str:
@@ -78,8 +78,8 @@ def change(keylog: str, name: str, work: Callable[[list[Row]], list[Row]]) -> No
         reach("control.change")
         done = lake.overwrite(place, files, schema=columns, progress={}, only_after=version)
         if done is not None:
-            if done % _VACUUM_EVERY == 0:  # each commit leaves the file of the previous one
-                lake.vacuum(place, _VACUUM_S)
+            if done % _TIDY_EVERY == 0:  # each commit leaves the file of the previous one
+                log_retention.tidy(place)
             return
     raise ConfigError("the control table is constantly being written by other processes", where=place)
 

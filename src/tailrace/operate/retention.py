@@ -18,12 +18,12 @@ from deltalake import DeltaTable
 from ..errors import ConfigError
 from ..formats.sqdr.control import STATISTIC
 from ..lake import delta as lake
+from ..lake import log_retention
 from . import control_tables, rows
 from .consumers import NOTHING_YET, Consumers
 
 CONSUMERS = "consumers"
 RUNNING = "running"
-_VACUUM_S = 7 * 86_400.0
 _AT_ONCE, _TRIES = 500, 20
 
 
@@ -65,7 +65,7 @@ def prune(keylog: str, keep: int, *, dry_run: bool = False) -> Pruned:
         _delete(keylog, found.runs[start : start + _AT_ONCE])
     control_tables.change(keylog, STATISTIC, lambda have: [r for r in have if r["run_id"] not in gone])
     if lake.exists(keylog):
-        lake.vacuum(keylog, _VACUUM_S)
+        log_retention.tidy(keylog)
     return found
 
 

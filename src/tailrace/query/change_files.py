@@ -230,6 +230,11 @@ class ChangeFiles:
                     hint="retention took them (docs/retention.md): ask for later ones",
                 )
 
+    @property
+    def were_removed(self) -> bool:
+        """Whether retention has removed changes."""
+        return self.delta is not None and kept(self.delta) >= 0
+
     def refuse_gaps(self, start: Point | None, end: Point | None) -> None:
         """Raises GapError when changes of a range were never captured."""
         refuse_gaps(self, start, end)

@@ -24,6 +24,7 @@ from ..engine.history import END_AT, START_AT
 from ..engine.kept_history import SYSTEM_FROM, SYSTEM_TO, HistoryRules, Settled, Since, settle, sooner
 from ..errors import ConcurrentCommitError, ConfigError, OvertakenError, PositionError, UnsupportedError, room
 from ..lake import delta as lake
+from ..lake.thinning import Past, sweep, thin
 from ..model.types import plain_schema
 from .history_checks import conformed, differences, refuse
 from .history_events import APP, HistoryEvents, first_cut, flow_app, stored
@@ -241,8 +242,10 @@ class HistoryTable:
     def maintain(self, *, vacuum_after_s: float = VACUUM_AFTER_S) -> None:
         """Joins small files of events, and deletes files that no version within a time needs. `apply` does it
         once in a while."""
-        lake.compact(self.events_path, SMALL_FILES, vacuum_after_s=vacuum_after_s)
-        lake.vacuum(self.path, vacuum_after_s)
+        lake.compact(self.events_path, SMALL_FILES)
+        for path in (self.events_path, self.path):
+            thin(path, Past(vacuum_after_s))
+            sweep(path)
 
     def events(self) -> HistoryEvents:
         """Its events, as of now."""

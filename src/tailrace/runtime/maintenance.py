@@ -1,25 +1,33 @@
-"""Maintenance on a cadence: retention (`purging`), compaction, checkpoints of the Delta logs.
+"""Maintenance of a task's Delta tables: retention (`purging`), compaction, and what their past may take.
 
-Nothing is removed that somebody still needs; files that were replaced or removed go after `vacuum_after`.
+Targets keep every version of the last hour, then one an hour, up to `vacuum_after`. The other tables are not
+read as of an older version: files that were replaced go after an hour, commits after `keep_commits`, which
+streams need. Files that no commit names go after three days.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from ..apply.keylog.exceptions import EXCEPTIONS
 from ..apply.keylog.tokens import tokens_logged
 from ..apply.mapped_snapshots import loaded
 from ..apply.openedge_tables import TRACKING_TABLE
 from ..apply.targets.base import Target
+from ..apply.targets.delta.target import DeltaTarget
 from ..config.task import Task
 from ..formats.openedge.made import change_table
 from ..lake import delta as lake
-from ..lake import json_files, log, log_retention
+from ..lake import json_files, log, log_retention, thinning
+from ..lake.thinning import HOUR_S, Past
+from ..operate.consumers import consumers_of
 from ..operate.old_records import forget_old
 from ..operate.purging import purge_task
-from ..state.ledger import STORE_APP, read_baselines
+from ..state.ledger import STORE_APP, Baseline, read_baselines
 from ..state.orders import of_task
 from ..state.upkeep import in_force, shorten
 
@@ -27,8 +35,9 @@ logger = logging.getLogger("tailrace.maintenance")
 
 _NAME = "maintenance"
 CONTROL = ("baselines", "orders", "tokens", "errors", "mapped", "ddl_events", "ddl_decisions", "ddl_history",
-           "consumers")  # fmt: skip
-"""Control tables that are only compacted; `stored` and `applied` are rolled up (`control.rolling`)."""
+           "consumers", "quarantine", EXCEPTIONS)  # fmt: skip
+"""Control tables; `stored` and `applied` are rolled up (`control.rolling`)."""
+DAY_S = 86_400.0
 
 
 class Maintenance:
@@ -36,8 +45,25 @@ class Maintenance:
 
     def __init__(self, task: Task, target: Target) -> None:
         self._task, self._target = task, target
-        before = json_files.read(task.run_path, _NAME)
-        self._last = float(before["done"]) if before else 0.0
+        before = json_files.read(task.run_path, _NAME) or {}
+        self._last, self._swept = float(before.get("done", 0.0)), float(before.get("swept", 0.0))
+        self._lock, self._commits = threading.Lock(), Counter[str]()
+
+    def stored(self, tables: Iterable[str]) -> None:
+        """Counts a commit to TRACKING and to each of these change tables; called by the thread that
+        stores."""
+        with self._lock:
+            self._commits.update([self._task.tracking_path, *map(self._task.changes_path, tables)])
+
+    def compact(self) -> None:
+        """Joins small files of the change tables that got many since the last call."""
+        small_files = self._task.maintenance.small_files
+        with self._lock:
+            due = [path for path, commits in self._commits.items() if commits >= small_files]
+            for path in due:
+                del self._commits[path]
+        for path in due:
+            lake.compact(path, small_files)
 
     def due(self) -> bool:
         """Whether the next round is due, counted across restarts; also after the clock was set back."""
@@ -46,42 +72,70 @@ class Maintenance:
     def run(self) -> None:
         """One round."""
         self._last = time.time()
-        task, settings = self._task, self._task.maintenance
+        task = self._task
         purge_task(task)
         forget_old(task)
         tables = read_baselines(task.control_path("baselines"))
-        known = {*tables, *log.history(task.relations_path)}
-        paths = [task.changes_path(t) for t in sorted(known)]
-        paths += [task.control_path(c) for c in CONTROL]
-        paths += [task.control_path(EXCEPTIONS), task.tracking_path, task.keylog_path]
-        paths += [task.control_path("quarantine")]
-        for path in paths:
+        known = sorted({*tables, *log.history(task.relations_path)})
+        openedge = [f"{task.openedge_path}/{name}" for name in (TRACKING_TABLE, *map(change_table, known))]
+        read_by_streams = dict[str, str | None].fromkeys((task.keylog_path, *openedge))
+        read_by_streams |= {task.changes_path(t): t for t in known} | {task.tracking_path: ""}
+        for path, table in read_by_streams.items():
             if lake.exists(path):
-                lake.compact(path, settings.small_files, vacuum_after_s=settings.vacuum_after)
-        states = of_task(task.orders_path, tables)
-        for table in sorted(tables if task.baseline.enabled else known):
-            # Capture is about to replace or drop it, and has been told that nobody else is writing to it.
-            if table in states and (states[table].busy or states[table].member == "removed"):
-                continue
-            self._target.maintain(table, settings.small_files, settings.vacuum_after)
-        lake.vacuum(task.relations_path, settings.vacuum_after)
-        for name in (TRACKING_TABLE, *map(change_table, sorted(known))):
-            if lake.exists(path := f"{task.openedge_path}/{name}"):
-                lake.vacuum(path, settings.vacuum_after)
-        self._control()
-        json_files.write(task.run_path, _NAME, {"done": self._last})
-
-    def _control(self) -> None:
-        """Keeps the control tables small, and the Delta logs of tables that are written all the time. The
-        store needs LOG's commits from where it stands on."""
-        task = self._task
+                self._read_by_streams(path, table)
         in_force(task, logged=tokens_logged(task.keylog_path, task.name, task.keylog.mode))
         shorten(task, loaded(task.control_path("mapped")))
-        for name in CONTROL:
-            log_retention.forget(task.control_path(name))
-        stored = lake.progress(task.tracking_path, STORE_APP)
-        need = log.version_after(task.log_path, stored)
-        log_retention.settle(task.log_path)
-        lake.vacuum(task.log_path, log_retention.KEPT_S)
-        log_retention.forget(task.log_path, before=need)
-        log_retention.forget(task.tracking_path)
+        control = [task.relations_path, *map(task.control_path, CONTROL)]
+        for path in control:
+            if lake.exists(path):
+                self._only_newest(path)
+        self._log()
+        targets = self._targets(sorted(tables) if task.baseline.enabled else known, tables)
+        if not 0 <= self._last - self._swept < DAY_S:
+            ledgers = [task.control_path(name) for name in ("stored", "applied")]
+            for path in (task.log_path, *ledgers, *read_by_streams, *control, *targets):
+                thinning.sweep(path)
+            self._swept = self._last
+        json_files.write(task.run_path, _NAME, {"done": self._last, "swept": self._swept})
+
+    def _read_by_streams(self, path: str, table: str | None) -> None:
+        """Maintains a table whose commits streams read. `table`: whose changes they are; "" for TRACKING;
+        None if no registered consumer reads it."""
+        task, settings = self._task, self._task.maintenance
+        lake.compact(path, settings.small_files)
+        keep_s, version = HOUR_S, None
+        readers = (
+            [] if table is None else [c for c in consumers_of(task).all() if not table or c.reads(table)]
+        )
+        if readers:
+            version = log_retention.version_after(path, STORE_APP, min(c.acknowledged for c in readers))
+            keep_s = max(keep_s, time.time() - log_retention.committed_at(path, version).timestamp() + HOUR_S)
+        lake.vacuum(path, keep_s)
+        log_retention.forget(path, before=version, older_than_s=settings.keep_commits)
+
+    def _only_newest(self, path: str) -> None:
+        """Maintains a table that is only read as it is now."""
+        lake.compact(path, self._task.maintenance.small_files)
+        lake.vacuum(path, HOUR_S)
+        log_retention.forget(path)
+
+    def _log(self) -> None:
+        """Maintains LOG; the store needs its commits after those that it has stored."""
+        path = self._task.log_path
+        need = log.version_after(path, lake.progress(self._task.tracking_path, STORE_APP))
+        lake.vacuum(path, HOUR_S)
+        log_retention.forget(path, before=need)
+
+    def _targets(self, tables: Iterable[str], baselines: Mapping[str, Baseline]) -> list[str]:
+        """Maintains the targets of tables; returns the paths of those that are Delta tables."""
+        task, settings = self._task, self._task.maintenance
+        states, past = of_task(task.orders_path, baselines), Past(settings.vacuum_after, settings.past_size)
+        found = []
+        for table in tables:
+            # Capture is about to replace or drop it, and no other process may write to it.
+            if table in states and (states[table].busy or states[table].member == "removed"):
+                continue
+            self._target.maintain(table, settings.small_files, past)
+            if isinstance(self._target, DeltaTarget):
+                found.append(self._target.path(table))
+        return found

@@ -154,6 +154,7 @@ class Pipeline:
                         self._background.check()
                     self._tell(RUNNING)
                     self._runs.note()
+                    self._maintenance.compact()
                     if self._maintenance.due():
                         self._maintained()
             finally:
@@ -215,6 +216,7 @@ class Pipeline:
         if (stored := self._store.batch(runner(task.log_path, files, self._spark))) is not None:
             self._applier.add(stored)
             self._seen.stored(stored, time.monotonic() - began)
+            self._maintenance.stored(stored.tables)
             self._news.set()
         if self._openedge is not None:
             self._openedge.catch_up()

@@ -9,7 +9,6 @@ from ..config import state_version
 from ..config.task import Task
 from ..errors import TailraceError
 from ..lake import delta as lake
-from ..lake import log_retention
 from . import rolling
 from .ledger import APPLIED, STORED
 
@@ -38,7 +37,6 @@ def _totals(task: Task) -> None:
         path = task.control_path(name)
         if not lake.exists(path):
             continue
-        log_retention.settle(path)
         if not rolling.fold(path, book):
             raise TailraceError(
                 "another process writes the records of batches while they are rolled up",

@@ -45,7 +45,6 @@ def shorten(task: Task, loads: Mapping[str, tuple[int, str, int]], now: dt.datet
             continue
         rolling.fold(path, book)
         rolling.trim(path, book, rule, lambda one: _before(one, limit), task.maintenance.small_files)
-        log_retention.settle(path)
         lake.vacuum(path, log_retention.KEPT_S)
         log_retention.forget(path)
 

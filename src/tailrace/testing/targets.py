@@ -23,6 +23,7 @@ from ..apply.plan import TableBatch
 from ..apply.targets.base import Target
 from ..errors import ApplyError, BaselineNeededError
 from ..formats.shape import few_rows
+from ..lake.thinning import Past
 from ..model.change import Column
 from .images import ID, KEYLESS, V, W, batch_of, change_table, count, image
 from .target_capabilities import TargetCapabilities
@@ -123,7 +124,7 @@ class TargetConformance(PlanConformance, BagConformance, TargetCapabilities):
 
     def test_maintenance_changes_no_row(self, spark: SparkSession, filled: Target) -> None:
         self.run(spark, filled, (4, "U", image(1, "A")), (5, "D", {"id": 2}))
-        filled.maintain(self.relation.table, 2, 3600.0)
+        filled.maintain(self.relation.table, 2, Past(3600.0))
         assert filled.progress(self.relation.table) == 5
         self.run(spark, filled, (6, "I", image(6, "f")))
         self.same(spark, filled, (1, "A", 1.5), (3, "c", 1.5), (6, "f", 1.5))

@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 
 from ..config.task import Task
 from ..lake import delta as lake
-from ..lake import log, log_retention
+from ..lake import log
 from ..model import sequence
 from ..model.change import Column, Relation
 from ..state import ledger, orders, rolling
@@ -68,7 +68,7 @@ def settled(task: Task, year: Year) -> None:
     old, week = newest - year.back(year.paused_days), newest - year.back(year.kept_days)
     for name, book in (("stored", STORED), ("applied", APPLIED)):
         path = task.control_path(name)
-        lake.create(path, book.schema, log_retention.PROPERTIES)
+        lake.create(path, book.schema, lake.PROPERTIES)
         files = [_total(path, book, year, newest)]
         if book is STORED:  # more of the paused table is needed
             files += _past(path, book, year, old, week, [0])

@@ -19,9 +19,12 @@ from ..config.task import Task
 from ..engine.rules import SOFT_COLUMN
 from ..errors import ConfigError
 from ..lake import delta as lake
+from ..lake import log_retention
 from ..lake.past import at_version
-from ..state.ledger import Baseline
+from ..query.points import Point
+from ..state.ledger import APPLIED, Baseline
 from ..state.orders import of_task, target_names
+from ..state.rolling import Ledger
 from ..state.totals import records_of
 
 if TYPE_CHECKING:
@@ -114,28 +117,54 @@ class Versions:
         return Versions(path, app, mark_of(task, taken.table), base, batches, newest)
 
     def before(self, limit: str) -> Version:
-        """The newest version not after a position."""
+        """The newest version that is kept (`lake.thinning`) and not after a position."""
         version, number, newest = self.base.version, self.base.number, self.newest
+        kept = log_retention.versions(self.path)
+        readable = set(kept)
         for position, made in self.batches:
             if position >= limit:
                 newest = made - 1
                 break
             # The number that a batch has reached in the table itself: the batch may have ended early.
-            version, number = made, -1
+            if made in readable:
+                version, number = made, -1
         if number < 0:
             number = max(lake.reached(at_version(self.path, version), self.app), 0)
-        return replace(self.base, version=self._newest_without(number, version, newest), number=number)
+        later = [v for v in kept if version < v <= newest]
+        return replace(self.base, version=self._newest_without(number, version, later), number=number)
 
-    def _newest_without(self, number: int, version: int, newest: int) -> int:
-        """The newest version up to `newest` without changes after a number, and the layout of `version`:
-        changes by others to the target count too. The column `mark` may be newer: it does not belong to the
-        layout."""
-        if newest <= version:
+    def exactly(self, record: str, table: str, point: Point) -> Version | None:
+        """The kept version that has a table's rows as of a point, as the records of batches
+        (`control/applied`) show; None if they do not: then changes have to be laid over an earlier
+        version."""
+        names = ["upto", "change_seq", "position", "table", "version"]
+        rows = sorted(Ledger(record, APPLIED).batches(names).to_pylist(), key=lambda r: r["upto"])
+        column = {"number": "upto", "stream_position": "position"}.get(point.column, "change_seq")
+        value = int(point.high) if column == "upto" else point.high
+        mine = [r for r in rows if r["table"] == table and r["version"] > self.base.version]
+        before = [r for r in mine if r[column] <= value]
+        if not before:
+            return None
+        last, end = before[-1], next((r["upto"] for r in mine if r[column] > value), rows[-1]["upto"] + 1)
+        # Batches between this one and the table's next one have changes of other tables only.
+        if not any(r[column] >= value for r in rows if last["upto"] <= r["upto"] < end):
+            return None
+        if last["version"] not in log_retention.versions(self.path):
+            return None
+        if lake.reached(at_version(self.path, last["version"]), self.app) != last["upto"]:
+            return None  # the batch ended early, or another process wrote this version
+        return replace(self.base, version=last["version"], number=last["upto"])
+
+    def _newest_without(self, number: int, version: int, later: Sequence[int]) -> int:
+        """The last of `later` versions without changes after a number, and with the layout of `version`;
+        `version` if there is none. Changes by others to the target count too. The column `mark` may be
+        newer: it does not belong to the layout."""
+        if not later:
             return version
-        later = at_version(self.path, newest).history(newest - version)
-        anew = [int(h["version"]) for h in later if is_marked(h)]
+        history = at_version(self.path, later[-1]).history(later[-1] - version)
+        first = min([int(h["version"]) for h in history if is_marked(h)], default=later[-1] + 1)
         columns = _columns(at_version(self.path, version), self.mark)
-        for newer in range(min([*anew, newest + 1]) - 1, version, -1):
+        for newer in reversed([v for v in later if v < first]):
             table = at_version(self.path, newer)
             if lake.reached(table, self.app) <= number and _columns(table, self.mark) == columns:
                 return newer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from ...lake.thinning import Past
 from ...model.change import Relation
 from ..data_errors import Demands
 from ..plan import TableBatch
@@ -115,6 +116,6 @@ class Target(Protocol):
     def demands(self, table: str) -> Demands:
         """What the table asks of rows that a target cannot be given at all otherwise."""
 
-    def maintain(self, table: str, small_files: int, vacuum_after: float) -> None:
+    def maintain(self, table: str, small_files: int, past: Past) -> None:
         """Joins files once there are that many small ones, and drops files that no version within
         `vacuum_after` seconds needs; rows and progress stay."""

@@ -20,7 +20,7 @@ from ....engine.source import Source
 from ....lake import delta as lake
 from ....lake.filestats import width
 
-PART = lake.WHOLE_FILE // 2
+PART = lake.TIERS[-1] // 2
 """About how large a written part is: several are written side by side, and fewer are touched."""
 BATCH = 64 << 20
 """Bytes of a batch of rows that are copied."""

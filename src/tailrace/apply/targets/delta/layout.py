@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from ....lake import delta as lake
 from ....lake import guards
 from ....lake.failpoints import reach
-from ....lake.vacuum import remembered
+from ....lake.vacuum import DURATION
 from ....model.change import Column, Relation
 from ....model.quoting import quoted
 from ....model.types import arrow_type, plain_schema, schema_of, spark_type
@@ -163,9 +163,10 @@ def maintain_distributed(spark: SparkSession, path: str, small_files: int, vacuu
     mine = distributed.merge_session(spark)
     if sum(size < lake.SMALL_FILE for size in sizes) >= max(small_files, 2):
         mine.sql(f"OPTIMIZE delta.{quoted(path)}").collect()
-    if properties := remembered(DeltaTable(path), vacuum_after):
-        listed = ", ".join(f"'{name}' = '{text}'" for name, text in properties.items())
-        mine.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({listed})")
+    if DeltaTable(path).metadata().configuration.get(DURATION) == lake.PROPERTIES[DURATION]:
+        # Spark deletes the files of removals that the log remembers, and reads no version from before them.
+        text = f"interval {lake.hours(vacuum_after) + 24} hours"
+        mine.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{DURATION}' = '{text}')")
     mine.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     # VACUUM cuts its listing into that many tasks; the default of 10,000 takes a minute for one folder.
     mine.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "8")

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 
 from ....errors import ConcurrentCommitError, TailraceError
 from ....lake import delta as lake
+from ....lake.thinning import Past, thin
 from ....model.change import Relation
 from ....model.types import spark_type
 from ...data_errors import Demands
@@ -172,17 +173,18 @@ class DeltaTarget:
             if not dry_run:
                 delta_layout.alter(self._spark, path, before, after, shared=shared)
 
-    def maintain(self, table: str, small_files: int, vacuum_after: float) -> None:
-        """Joins small files and drops old ones; needs no snapshot in the JVM while the table is local."""
+    def maintain(self, table: str, small_files: int, past: Past) -> None:
+        """Joins small files and thins the past; needs no snapshot in the JVM while the table is local."""
         path = self.path(table)
         if not lake.exists(path):
             return
         with self._locks[path]:
             delta = DeltaTable(path)
             if distributed.has_vectors(delta):
-                delta_layout.maintain_distributed(self._spark, path, small_files, vacuum_after)
+                delta_layout.maintain_distributed(self._spark, path, small_files, past.until_s)
             else:
-                lake.compact(path, small_files, vacuum_after_s=vacuum_after)
+                lake.compact(path, small_files)
+                thin(path, past)
 
     def apply(self, batch: TableBatch) -> ApplyOutcome:
         """Applies one batch by the cheapest plan, in one commit."""

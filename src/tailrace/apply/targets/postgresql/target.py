@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ....engine.rules import Rules
 from ....errors import ApplyError, ConcurrentCommitError, UnsupportedError
+from ....lake.thinning import Past
 from ....model.change import Relation
 from ....sources.postgresql.connect import Session, quoted
 from ...data_errors import Demands
@@ -167,7 +168,7 @@ class PostgresTarget:
             finally:
                 staging.drop(mine, self._place.own(stage))
 
-    def maintain(self, table: str, small_files: int, vacuum_after: float) -> None:
+    def maintain(self, table: str, small_files: int, past: Past) -> None:
         """Drops staging tables that crashes left behind; files are autovacuum's work."""
         with locked_or_none(self._place, self._task, table) as mine:
             if mine is not None:

@@ -1,0 +1,253 @@
+"""Thins the past of a Delta table: every version of the last hour stays readable, then one version an hour.
+
+A kept version has its commit, a checkpoint of its own, and its data files. Versions between two kept ones
+lose their commits and the files that no kept version has. So every version whose commit is listed can be
+read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.fs
+from deltalake import DeltaTable
+
+from .failpoints import reach
+from .parts import filesystem
+
+HOUR_S = 3600.0
+ORPHAN_S = 3 * 86_400.0
+"""Age from which on a data file goes that no commit names: a killed process left it."""
+_NAME = re.compile(r"(\d{20})\.(json|crc|checkpoint\.(?:[\w-]+\.)*(?:parquet|json))")
+_COMMITS, _MONTH_S = "delta.logRetentionDuration", 29 * 86_400.0
+
+
+@dataclass(frozen=True)
+class Past:
+    """How much of a table's past stays readable.
+
+    Attributes:
+        until_s: the greatest age of a version that stays (seconds); one hour at least.
+        times: bytes of the files that only versions older than an hour have, at most this many times the
+        bytes of
+            the newest version; the steps between versions grow until that holds.
+    """
+
+    until_s: float
+    times: float = 3.0
+
+
+@dataclass(frozen=True)
+class _Log:
+    """The listed log of a table: the time of each commit, and the files of each version's log entry."""
+
+    table: str
+    fs: pyarrow.fs.FileSystem
+    folder: str
+    times: Mapping[int, float]
+    files: Mapping[int, Sequence[str]]
+    checkpoints: set[int]
+    _known: dict[int, dict[str, int]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(table: str) -> _Log:
+        fs, folder = filesystem(table)
+        times, files, checkpoints = dict[int, float](), dict[int, list[str]](), set[int]()
+        for one in fs.get_file_info(pyarrow.fs.FileSelector(f"{folder}/_delta_log", allow_not_found=True)):
+            if (name := _NAME.fullmatch(one.base_name)) is None:
+                continue
+            version = int(name[1])
+            files.setdefault(version, []).append(one.path)
+            if name[2] == "json":
+                times[version] = one.mtime.timestamp()
+            elif name[2].startswith("checkpoint"):
+                checkpoints.add(version)
+        return _Log(table, fs, folder, times, files, checkpoints)
+
+    def actions(self, version: int) -> list[dict[str, dict[str, Any]]]:
+        """The actions of a version's commit."""
+        with self.fs.open_input_stream(f"{self.folder}/_delta_log/{version:020}.json") as file:
+            return [json.loads(line) for line in file.read().splitlines() if line.strip()]
+
+    def added(self, version: int) -> set[str]:
+        """Paths of the data files that a version's commit adds."""
+        return {str(one["add"]["path"]) for one in self.actions(version) if "add" in one}
+
+    def data(self, version: int) -> dict[str, int]:
+        """Paths of a version's data files -> bytes."""
+        if version not in self._known:
+            self._known[version] = _data(self.table, version)
+        return self._known[version]
+
+    def delete(self, paths: Collection[str]) -> None:
+        """Deletes data files of the table, given by their paths in commits."""
+        for path in sorted(paths):
+            if "://" not in path and not path.startswith("/"):  # files of another table, which was cloned
+                delete(self.fs, f"{self.folder}/{unquote(path)}")
+
+
+def thin(table: str, past: Past, *, now: float | None = None) -> int:
+    """Removes the versions of a table that are not to stay readable; returns their number.
+
+    The newest version, the versions of the last hour, and the newest version before them always stay. Not for
+    tables with deletion vectors.
+    """
+    log, now = _Log.of(table), time.time() if now is None else now
+    old = sorted(v for v, at in log.times.items() if at <= now - HOUR_S)
+    if len(old) < 2:
+        return 0
+    last = _with_progress(log, old)
+    kept = _kept(log, [v for v in old if v <= last], past, now)
+    dropped = [v for v in old if v < last and v not in kept]
+    if not dropped:
+        return 0
+    _remember(table, past.until_s)
+    for version in sorted(kept - log.checkpoints):
+        DeltaTable(table, version=version).create_checkpoint()
+    _point_at(log, max(kept))
+    unneeded = _unneeded(log, dropped, sorted(kept))
+    below = [v for v in log.files if v < last and v not in kept]
+    for version in sorted(below):
+        reach("maintain.forget")
+        for path in log.files[version]:
+            delete(log.fs, path)
+    log.delete(unneeded)
+    return len(dropped)
+
+
+def _with_progress(log: _Log, versions: Sequence[int]) -> int:
+    """The last version that recorded progress of an application; the last one of all if none of the last ten
+    did: those of maintenance and of other writers record none."""
+    for version in reversed(versions[-10:]):
+        if any("txn" in one for one in log.actions(version)):
+            return version
+    return versions[-1]
+
+
+def _kept(log: _Log, old: Sequence[int], past: Past, now: float) -> set[int]:
+    """Versions that stay, of those older than an hour: the last one, and one for each step of time."""
+    young = [v for v in old if log.times[v] > now - max(past.until_s, HOUR_S)]
+    step, limit = HOUR_S, past.times * sum(log.data(old[-1]).values())
+    while True:
+        steps = dict[int, list[int]]()
+        for version in young:
+            steps.setdefault(int(log.times[version] // step), []).append(version)
+        kept = {old[-1], *(_with_progress(log, one) if len(one) > 1 else one[0] for one in steps.values())}
+        if len(kept) == 1 or _past_bytes(log, sorted(kept)) <= limit:
+            return kept
+        step *= 2
+        if step > 2 * past.until_s:
+            return {old[-1]}
+
+
+def _past_bytes(log: _Log, kept: Sequence[int]) -> int:
+    """Bytes of the files that kept versions have, and the last one does not. A file that is in two versions
+    is in those between them, too."""
+    return sum(_own_bytes(log.table, one, later) for one, later in pairwise(kept))
+
+
+@lru_cache(maxsize=1 << 16)
+def _own_bytes(table: str, version: int, later: int) -> int:
+    """Bytes of the files that a version has, and a later one does not."""
+    had, has = _data(table, version), _data(table, later)
+    return sum(size for path, size in had.items() if path not in has)
+
+
+def _data(table: str, version: int) -> dict[str, int]:
+    """Paths of a version's data files -> bytes."""
+    actions = pa.table(DeltaTable(table, version=version).get_add_actions())
+    return dict(zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True))
+
+
+def _unneeded(log: _Log, dropped: Sequence[int], kept: Sequence[int]) -> set[str]:
+    """Paths of the data files that dropped versions have, and no kept one: neither that before nor that after
+    them has a file, so no other has it."""
+    found = set[str]()
+    before, bounds = -1, [*kept]
+    for after in bounds:
+        between = [v for v in dropped if before < v < after]
+        files = set[str]()
+        for version in between:
+            # The first of them after a gap has files from versions that are gone.
+            files |= log.added(version) if version - 1 in log.times else log.data(version).keys()
+        if between:
+            files -= log.data(after).keys()
+            files -= log.data(before).keys() if before >= 0 else set()
+        found |= files
+        before = after
+    return found
+
+
+def _point_at(log: _Log, version: int) -> None:
+    """Makes the log's hint name a checkpoint that stays."""
+    hint = f"{log.folder}/_delta_log/_last_checkpoint"
+    try:
+        with log.fs.open_input_stream(hint) as file:
+            if int(json.loads(file.read())["version"]) >= version:
+                return
+    except (FileNotFoundError, ValueError, KeyError):
+        pass
+    with log.fs.open_output_stream(hint) as out:
+        out.write(json.dumps({"version": version, "size": len(log.data(version))}).encode())
+
+
+def _remember(table: str, until_s: float) -> None:
+    """Has other writers keep commits for as long as versions stay: by default they remove them after 30
+    days."""
+    delta = DeltaTable(table)
+    if until_s > _MONTH_S and _COMMITS not in delta.metadata().configuration:
+        days = int(until_s // 86_400) + 2
+        delta.alter.set_table_properties({_COMMITS: f"interval {days} days"})
+
+
+def delete(fs: pyarrow.fs.FileSystem, path: str) -> None:
+    """Deletes a file, if it is there."""
+    with suppress(FileNotFoundError):
+        fs.delete_file(path)
+
+
+def sweep(table: str, *, now: float | None = None) -> int:
+    """Deletes data files that no commit names, once they are three days old; returns their number."""
+    log, limit = _Log.of(table), (time.time() if now is None else now) - ORPHAN_S
+    fs, folder = log.fs, log.folder
+    found = fs.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
+    for part in [one for one in found if one.type == pyarrow.fs.FileType.Directory and "=" in one.base_name]:
+        found += fs.get_file_info(pyarrow.fs.FileSelector(part.path, recursive=True))
+    old = [
+        one.path
+        for one in found
+        if one.type == pyarrow.fs.FileType.File
+        and one.base_name[0] not in "_."
+        and one.mtime.timestamp() < limit
+    ]
+    if not old:
+        return 0
+    named = {f"{folder}/{unquote(path)}" for path in _named(log, limit + ORPHAN_S - HOUR_S)}
+    orphans = [path for path in old if path not in named]
+    for path in orphans:
+        delete(fs, path)
+    return len(orphans)
+
+
+def _named(log: _Log, since: float) -> set[str]:
+    """Paths of all data files that listed versions have, or that were removed since a time."""
+    found = set[str]()
+    for version in sorted(log.times):
+        if version - 1 not in log.times:
+            found |= log.data(version).keys()
+        for one in log.actions(version):
+            if "add" in one:
+                found.add(str(one["add"]["path"]))
+            elif "remove" in one and int(one["remove"].get("deletionTimestamp") or 0) >= since * 1000:
+                found.add(str(one["remove"]["path"]))
+    return found
