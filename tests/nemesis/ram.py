@@ -244,8 +244,7 @@ class RamLake:
             put.enter_context(mock.patch.object(lake, "dataset", _Delta.dataset))
             put.enter_context(mock.patch.object(lake, "opened", self.opened))
             put.enter_context(mock.patch.object(lake, "vacuum", lambda path, after_s: None))
-            for name in ("settle", "forget"):
-                put.enter_context(mock.patch.object(log_retention, name, lambda path: None))
+            put.enter_context(mock.patch.object(log_retention, "forget", lambda path: None))
             put.enter_context(mock.patch.object(upkeep, "_MANY", 0))
             for module in (ledger, log, rolling, orders, upkeep):
                 if hasattr(module, "DeltaTable"):
