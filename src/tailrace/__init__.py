@@ -45,13 +45,13 @@ _NAMES = {"open": "OpenTask"}
 __all__ = [
     "ChangeTable", "Column", "HistoryFlow", "HistoryRules", "HistoryTable", "OpenTask", "Relation", "Result",
     "TableChanges", "TailraceError", "TaskTable", "__version__", "apply", "columns_changed", "convert",
-    "inspect", "open", "pipelines", "read", "watching",
+    "errors", "inspect", "open", "pipelines", "read", "watching",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name == "pipelines":
-        return import_module(".library.pipelines", __name__)
+        return import_module(".pipelines", __name__)
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{_PLACES[name]}", __name__), _NAMES.get(name, name))
@@ -60,8 +60,18 @@ def __getattr__(name: str) -> Any:
 class _Callable(ModuleType):
     """The package `tailrace.apply`: `tailrace.apply(...)` is the library's function, imported or not."""
 
+    @property
+    def _function(self) -> Any:
+        return import_module(".library.change_tables", __name__).apply
+
+    @property
+    def __signature__(self) -> Any:
+        from inspect import signature
+
+        return signature(self._function)
+
     def __call__(self, *given: Any, **named: Any) -> Any:
-        return import_module(".library.change_tables", __name__).apply(*given, **named)
+        return self._function(*given, **named)
 
 
 class _Library(ModuleType):

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from tailrace import pipelines
 from tailrace.errors import ConfigError
 from tailrace.lake import delta as lake
-from tailrace.library import pipelines
-from tailrace.library.pipelines import CdcPipeline
+from tailrace.pipelines import CdcPipeline
 from tailrace.query.history_table import HistoryTable
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from tailrace import pipelines
 from tailrace.errors import ConfigError, UnsupportedError
 from tailrace.lake import delta as lake
-from tailrace.library import pipelines
-from tailrace.library.pipelines import CdcPipeline
 from tailrace.model.change import Relation
 from tailrace.model.quoting import quoted
 from tailrace.model.types import arrow_type
+from tailrace.pipelines import CdcPipeline
 from tailrace.query.history_flow import HistoryFlow
 from tailrace.query.history_snapshots import changed
 from tailrace.query.history_spark import apply_in_tasks

@@ -6,12 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
+from inspect import signature
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import tailrace
+from tailrace import Result
+from tailrace.cli import formats
 from tailrace.errors import BaselineNeededError, ConfigError, PositionError, UnsupportedError
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
@@ -271,6 +274,28 @@ def test_results_come_as_what_the_user_works_with(home: TaskHome) -> None:
         found.where("nope > 3")
 
 
+def test_results_and_tables_are_shown_in_one_line(home: TaskHome) -> None:
+    table = tailrace.open(home.file).table(ITEM)
+    assert repr(table) == "TaskTable('shop.item', key=['id'], columns=[id, name, price])"
+    assert repr(table.as_of(14)) == "Result(id: int32, name: string, price: decimal128(8, 2))"
+    wide = Result.of(pa.table({f"c{k}": [1] for k in range(100)}))
+    assert repr(wide).endswith("c10: int64, and 89 more)")
+
+
+def test_results_have_a_length_rows_and_html(home: TaskHome) -> None:
+    found = Result.of(pa.table({"id": [1, 2], "name": ["<nut>", None]}))
+    assert len(found) == 2
+    assert [row["name"] for row in found] == ["<nut>", None]
+    assert found._repr_html_() == (
+        "<table><thead><tr><th>id</th><th>name</th></tr></thead><tbody>"
+        "<tr><td>1</td><td>&lt;nut&gt;</td></tr><tr><td>2</td><td></td></tr></tbody></table>"
+    )
+    many = Result.of(pa.table({"id": range(30)}))._repr_html_()
+    assert many.count("<td>") == 20
+    assert many.endswith("</table><p>...</p>")
+    assert len(tailrace.open(home.file).table(ITEM).net(14)) == 5
+
+
 def test_a_table_that_was_opened_earlier_knows_what_was_applied_since(home: TaskHome) -> None:
     table = tailrace.open(home.file).table(ITEM)
     home.store((17, "U", item(1, "later")), (18, "I", item(9)))
@@ -390,9 +415,18 @@ for _ in (1, 2):
     except tailrace.TailraceError as error: print(error.what)
 import tailrace.apply.plan as plan
 print(callable(tailrace.apply), tailrace.apply.plan is plan)
+import inspect
+print(list(inspect.signature(tailrace.apply).parameters)[:3])
 """
     found = process(words)
-    assert found == ["set()", "set()", "jemalloc", *["there is no /nonexistent"] * 2, "True True"]
+    assert found == [
+        "set()",
+        "set()",
+        "jemalloc",
+        *["there is no /nonexistent"] * 2,
+        "True True",
+        "['changes', 'target', 'format']",
+    ]
     told = "import tailrace, pyarrow; print(pyarrow.default_memory_pool().backend_name)"
     assert process(told, ARROW_DEFAULT_MEMORY_POOL="system") == ["system"]
 
@@ -411,3 +445,20 @@ def test_all_that_it_offers_is_there() -> None:
         assert getattr(tailrace, name) is not None
     with pytest.raises(AttributeError):
         _ = tailrace.nope  # type: ignore[attr-defined]
+
+
+def test_pipelines_is_a_module_of_the_package() -> None:
+    words = """
+import tailrace.pipelines
+from tailrace import pipelines
+print(pipelines is tailrace.pipelines, [n for n in dir(pipelines) if not n.startswith('create')])
+"""
+    assert process(words) == ["True ['CdcPipeline', 'clear', 'run', 'temporary_view', 'view']"]
+
+
+def test_apply_takes_what_the_command_takes() -> None:
+    command, function = (set(signature(one).parameters) for one in (formats.apply, tailrace.apply))
+    assert function - {"options", "session"} == command - {"option", "as_json"}
+    for wrong, said in (({"mode": "odd"}, "odd"), ({"on_bad": "odd"}, "odd"), ({"on_late": "odd"}, "odd")):
+        with pytest.raises(ConfigError, match=said):
+            tailrace.apply(changes=".", target="lake", **wrong)  # type: ignore[arg-type]

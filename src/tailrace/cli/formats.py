@@ -139,27 +139,21 @@ def apply(
 ) -> None:
     """Apply change tables, a vendor's or your own, to a target, without capture and without a task. For a
     table without a key (name the key with -o key=...), updates and deletes need complete old images."""
-    from ..config.tables_file import load as load_tables
-    from ..formats.convert import refuse_nothing, refuse_treatment, side
-    from ..operate import apply_place
-    from ..operate import vendor_apply as work
+    from contextlib import ExitStack
+
+    from ..library import change_tables as library
     from .screen_applied import applied, remarks
     from .screen_spark import started
 
-    given = dict(pair(o) for o in option or [])
-    policies = dict(pair(o) for o in on or [])
-    ruling = work.ruling(mode, policies, soft_delete, keylog, keylog_mode, transactional)
-    mapped = None if tables is None else load_tables(tables)
-    refuse_treatment(on_bad)
-    skip_late = work.skips_late(on_late)
-    apply_place.refuse(target, control)
-    refuse_nothing(side(format, changes, given))
     there = "://" in target or Path(target).exists()  # a target that is not there yet has nothing to read
     reads = [changes, target] if there else [changes]
-    with started("tailrace apply", _TASKS, "applying", quiet=as_json, reads=reads) as spark:
-        done = work.run(
-            spark, changes, format, given, target, app_id=name, fail=on_bad == "fail", dry_run=dry_run,
-            ruling=ruling, resume=resume, tables=mapped, control=control, skip_late=skip_late,
+    with ExitStack() as stack:
+        spark = started("tailrace apply", _TASKS, "applying", quiet=as_json, reads=reads)
+        done = library.apply(
+            changes, target, format=format, options=dict(pair(o) for o in option or []), on_bad=on_bad,
+            on_late=on_late, name=name, mode=mode, on=dict(pair(o) for o in on or []), keylog=keylog,
+            soft_delete=soft_delete, keylog_mode=keylog_mode, transactional=transactional, control=control,
+            resume=resume, tables=tables, dry_run=dry_run, session=lambda: stack.enter_context(spark),
         )  # fmt: skip
     print_json(done) if as_json else out.print(applied(done["tables"]))
     for said in [] if as_json else remarks(done):

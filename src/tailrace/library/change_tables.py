@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
@@ -102,17 +103,67 @@ def apply(
     *,
     format: str = "tailrace",
     options: Mapping[str, str] | None = None,
-    session: SparkSession | None = None,
-    **more: Any,
+    on_bad: str = "fail",
+    on_late: str = "fail",
+    name: str = "apply",
+    mode: str | None = None,
+    on: Mapping[str, str] | None = None,
+    soft_delete: str | None = None,
+    keylog: str | None = None,
+    keylog_mode: str = "all",
+    transactional: bool = False,
+    control: str | None = None,
+    resume: bool = False,
+    tables: str | Path | None = None,
+    dry_run: bool = False,
+    session: SparkSession | Callable[[], SparkSession] | None = None,
 ) -> dict[str, Any]:
     """Applies the change tables at a path to Delta tables or a PostgreSQL database, as `tailrace apply` does.
 
-    `options`: of the format. `more`, and what is given and raised: see `operate.vendor_apply.run`. Uses the
-    Spark session that is given, or starts one.
-    """
-    from ..operate.vendor_apply import run
+    Args:
+        changes: a file, a folder, or a folder of tables.
+        target: the folder of the target tables, or `postgresql://user@host:port/database`.
+        format: the format of the change tables.
+        options: of the format.
+        on_bad: bad rows: `fail`, or `reject` (set aside in `_rejects`).
+        on_late: changes that came after their target had passed their position: `fail`, or `skip`.
+        name: under which the targets keep their progress.
+        mode: `strict`, `upsert` (the default without rules), `archive` or `soft_delete`.
+        on: conflict -> policy, e.g. `{"update_missing": "log"}` (docs/apply.md).
+        soft_delete: the column in which deleted rows are marked.
+        keylog: path of the key log, a Delta table.
+        keylog_mode: `all`, `keys`, `errors` or `off`.
+        transactional: one commit per transaction, in order.
+        control: folder of exceptions, suspended tables and rejects; the target by default.
+        resume: resumes suspended tables.
+        tables: a YAML file with `tables:` as in a task file: row filter and mapping of each table.
+        dry_run: writes nothing, and returns what there is to apply.
+        session: the Spark session, or a function that starts one; one is started by default.
 
-    return run(session or _session("apply"), changes, format, dict(options or {}), target, **more)
+    Returns:
+        `tables` (a dictionary per table), `bad` (number of bad rows), `rejects` (their folder) and `notes`.
+
+    Raises:
+        ConfigError: arguments that are unknown or do not go together; a mapping that does not fit its table.
+        FormatError: a bad row or an incomplete file, unless they are rejected.
+        ApplyError: changes that cannot be applied, that are late, or whose target is unknown.
+    """
+    from ..config.tables_file import load
+    from ..formats import convert as work
+    from ..operate import apply_place, vendor_apply
+
+    given = dict(options or {})
+    ruling = vendor_apply.ruling(mode, on or {}, soft_delete, keylog, keylog_mode, transactional)
+    mapped = None if tables is None else load(tables)
+    work.refuse_treatment(on_bad)
+    skip_late = vendor_apply.skips_late(on_late)
+    apply_place.refuse(target, control)
+    work.refuse_nothing(work.side(format, changes, given))
+    spark = session() if callable(session) else session or _session("apply")
+    return vendor_apply.run(
+        spark, changes, format, given, target, app_id=name, fail=on_bad == "fail", dry_run=dry_run,
+        ruling=ruling, resume=resume, tables=mapped, control=control, skip_late=skip_late,
+    )  # fmt: skip
 
 
 def convert(

@@ -44,7 +44,7 @@ _END = "G" * 40
 """Behind every stream position."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TaskTable(TableChanges):
     """The same questions as to any change table, and `as_of`, `current` and `diff`, which the target serves.
     Columns that the task's policies keep out of its images (below level 2) are in no answer."""

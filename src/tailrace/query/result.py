@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
-    """The rows of an answer. Each method reads them anew.
+    """The rows of an answer. Each method, and `len`, reads them again; iteration gives dictionaries.
 
     Attributes:
         schema: their columns.
@@ -28,8 +28,8 @@ class Result:
     """
 
     schema: pa.Schema
-    batches: Callable[[], Iterator[pa.RecordBatch]] = field(repr=False)
-    aside: pa.Table = field(default_factory=lambda: pa.table({}), repr=False)
+    batches: Callable[[], Iterator[pa.RecordBatch]]
+    aside: pa.Table = field(default_factory=lambda: pa.table({}))
 
     @staticmethod
     def of(rows: pa.Table, aside: pa.Table | None = None) -> Result:
@@ -49,19 +49,41 @@ class Result:
         """As Python dictionaries: for few rows."""
         return list(self.table().to_pylist())
 
+    def __len__(self) -> int:
+        return sum(batch.num_rows for batch in self.batches())
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for batch in self.batches():
+            yield from batch.to_pylist()
+
+    def __repr__(self) -> str:
+        return f"Result({', '.join(first_of([f'{f.name}: {f.type}' for f in self.schema]))})"
+
+    def _repr_html_(self) -> str:
+        """The first rows as an HTML table, which notebooks show."""
+        from .shown import html
+
+        rows, more = self._first(20)
+        return html(self.schema.names, rows) + ("<p>...</p>" if more else "")
+
     def show(self, *columns: str, limit: int = 20) -> None:
         """Prints the first rows, of some columns or of all."""
-        from .shown import lines, listed
+        from .shown import lines
 
         found = self.select(list(columns)) if columns else self
+        rows, more = found._first(limit)
+        print(lines(found.schema.names, rows) + ("\n..." if more else ""))  # noqa: T201
+
+    def _first(self, limit: int) -> tuple[list[list[Any]], bool]:
+        """The values of the first rows, and whether there are more rows."""
+        from .shown import listed
+
         rows: list[list[Any]] = []
-        more = False
-        for batch in found.batches():
-            part = listed(batch.slice(0, limit + 1 - len(rows)))
-            rows += [list(row.values()) for row in part]
-            if more := len(rows) > limit:
+        for batch in self.batches():
+            rows += [list(row.values()) for row in listed(batch.slice(0, limit + 1 - len(rows)))]
+            if len(rows) > limit:
                 break
-        print(lines(found.schema.names, rows[:limit]) + ("\n..." if more else ""))  # noqa: T201
+        return rows[:limit], len(rows) > limit
 
     def pandas(self) -> pd.DataFrame:
         """As a pandas DataFrame."""
@@ -119,6 +141,15 @@ class Result:
             )
         schema = pa.schema([self.schema.field(n) for n in columns])
         return Result(schema, lambda: (b.select(columns) for b in self.batches()), self.aside)
+
+
+def first_of(texts: Sequence[str], many: int = 12) -> list[str]:
+    """The first texts, and how many more there are.
+
+    >>> first_of(["a", "b", "c"], 2)
+    ['a', 'and 2 more']
+    """
+    return [*texts] if len(texts) <= many else [*texts[: many - 1], f"and {len(texts) - many + 1} more"]
 
 
 def named_apart(schema: pa.Schema) -> pa.Schema:

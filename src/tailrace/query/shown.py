@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import pyarrow as pa
@@ -95,3 +96,17 @@ def lines(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return "\n".join(
         "  ".join(t.ljust(w) for t, w in zip(row, widths, strict=True)).rstrip() for row in texts
     )
+
+
+def html(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table in HTML.
+
+    >>> html(["id", "name"], [[1, "a<b"]])
+    '<table><thead><tr><th>id</th><th>name</th></tr></thead><tbody><tr><td>1</td><td>a&lt;b</td></tr></tbody></table>'
+    """
+    head, *body = (
+        "".join(f"<{tag}>{escape(cell(value))}</{tag}>" for value in row)
+        for tag, row in (("th", names), *(("td", row) for row in rows))
+    )
+    lines = "".join(f"<tr>{row}</tr>" for row in body)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"

@@ -27,7 +27,7 @@ from .layouts import broken, in_force, in_layout, layout_of
 from .mask_names import with_names
 from .points import Place, Point
 from .ranges import refuse_reversed
-from .result import Result
+from .result import Result, first_of
 
 if TYPE_CHECKING:
     from .history_table import HistoryTable
@@ -40,7 +40,7 @@ TOLD = (*ORDER, "user_name")
 """Headers of questions that tell of single changes."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TableChanges:
     """A change table that questions are put to, without a JVM. What a question reads is held in memory.
 
@@ -59,6 +59,10 @@ class TableChanges:
     files: ChangeRows
     key: tuple[str, ...] = ()
     layouts: Sequence[Layout] = ()
+
+    def __repr__(self) -> str:
+        columns = ", ".join(first_of(self.columns))
+        return f"{type(self).__name__}({self.name!r}, key={list(self.key)}, columns=[{columns}])"
 
     @property
     def columns(self) -> list[str]:

@@ -24,13 +24,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError, UnsupportedError
-from ..lake.delta import exists
-from ..lake.file_names import file_name
-from ..query.history_flow import HistoryFlow
-from ..query.history_snapshots import GONE, VERSION, changed
-from ..query.history_table import HistoryTable
-from . import pipeline_catalog
+from .errors import ConfigError, UnsupportedError
+from .lake.delta import exists
+from .lake.file_names import file_name
+from .library import pipeline_catalog
+from .query.history_flow import HistoryFlow
+from .query.history_snapshots import GONE, VERSION, changed
+from .query.history_table import HistoryTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -179,7 +179,7 @@ class CdcPipeline:
 
 
 def _session() -> SparkSession:
-    from ..runtime.session import session
+    from .runtime.session import session
 
     return session("tailrace pipelines")
 
@@ -222,7 +222,7 @@ def _stream_name(flow: _Flow, df: DataFrame) -> str:
 
 
 def _take(history: HistoryTable, flow: _Flow, df: DataFrame, batch: int | None, name: str) -> None:
-    from ..query.history_spark import apply_in_tasks
+    from .query.history_spark import apply_in_tasks
 
     kept = df.persist()
     try:
@@ -239,8 +239,8 @@ def _snapshots(
 ) -> None:
     from pyspark.sql import functions as F
 
-    from ..query.history_spark import finish_in_tasks
-    from ..query.history_table import batch_of
+    from .query.history_spark import finish_in_tasks
+    from .query.history_table import batch_of
 
     last = batch_of(path, flow.name)
     # What is no longer in the next snapshot is looked for in the versions.
@@ -274,6 +274,10 @@ def _snapshot(
     return _source(flow, spark, views, stream=False), time.time_ns() // 1000
 
 
+__all__ = [
+    "CdcPipeline", "clear", "create_auto_cdc_flow", "create_auto_cdc_from_snapshot_flow",
+    "create_streaming_table", "run", "temporary_view", "view",
+]  # fmt: skip
 _ONE = CdcPipeline()
 temporary_view = view = _ONE.temporary_view
 create_streaming_table = _ONE.create_streaming_table
@@ -290,3 +294,7 @@ def __getattr__(name: str) -> Any:
             hint="write that dataset with Spark; AUTO CDC flows may read it",
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__
