@@ -183,6 +183,18 @@ def test_the_delimiter_is_found(tmp_path: Path) -> None:
     assert wrong.value.where == "in__ct/20260101-120000001.csv"
 
 
+@pytest.mark.parametrize(
+    ("said", "letter"), [("0x01", "\x01"), ("\\x01", "\x01"), ("\\t", "\t"), ("0x7C0x7c", "||")]
+)
+def test_delimiters_of_a_dfm_may_be_hexadecimal(tmp_path: Path, said: str, letter: str) -> None:
+    options = {"fieldDelimiter": said, "recordDelimiter": "0x0D0A", "quoteChar": "\\x27"}
+    put(tmp_path / "in__ct", "LOAD00000001.csv", "", [dfm.column(1, "id", "string")], options=options)
+    (found,) = files.listing(str(tmp_path), PLAIN).files
+    dialect = files.dialect(found, PLAIN)
+    assert (dialect.delimiter, dialect.ends, dialect.quote) == (letter, "\r\n", "'")
+    assert files.dialect(found, QlikOptions(delimiter=said)).delimiter == letter
+
+
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no"):
         files.listing(str(tmp_path / "none"), PLAIN)

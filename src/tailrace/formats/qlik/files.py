@@ -6,6 +6,7 @@ at once; rows are Spark's business (`loading`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -116,18 +117,27 @@ def refuse_nothing(made: Listing, path: str) -> None:
 def dialect(file: DataFile, options: QlikOptions) -> Dialect:
     """The dialect of a CSV file: from the options, its DFM or its first line."""
     said = dict(file.meta.options) if file.meta else {}
-    quote = said.get("quoteChar", '"') or None
+    quote = _letters(said.get("quoteChar", '"')) or None
     return Dialect(
         delimiter=_letters(options.delimiter or said.get("fieldDelimiter") or file.delimiter or ","),
         quote=quote,
-        escape=said.get("escapeChar") or quote or "",
+        escape=_letters(said.get("escapeChar", "")) or quote or "",
         ends=_letters(said.get("recordDelimiter") or file.ends or "\n"),
         encoding=options.encoding,
     )
 
 
+_HEX = r"(?:(?:0x|\\x)(?:[0-9A-Fa-f]{2})+)+"
+
+
 def _letters(said: str) -> str:
-    """Line feeds, carriage returns and tabs as users write them."""
+    """A delimiter as users write it: line feeds, carriage returns and tabs by letter, all in hexadecimal.
+
+    >>> _letters("\\\\t"), _letters("0x01"), _letters("\\\\x0D\\\\x0a"), _letters("0x0D0A")
+    ('\\t', '\\x01', '\\r\\n', '\\r\\n')
+    """
+    if re.fullmatch(_HEX, said):
+        return bytes.fromhex(re.sub(r"0x|\\x", "", said)).decode("latin-1")
     return said.replace("\\n", "\n").replace("\\r", "\r").replace("\\t", "\t")
 
 
