@@ -8,6 +8,7 @@ import re
 import shutil
 import socket
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -128,6 +129,16 @@ def test_every_declared_metric_has_values(running: Task, counted: Counts, port: 
     for name, labels in found:
         if one := next((m for m in METRICS.values() if name in m.series), None):
             assert {k for k, _ in labels} - {"le"} == {"task", *one.labels}
+
+
+def test_paths_but_metrics_and_healthz_are_not_found(running: Task, port: int) -> None:
+    with served(running, f"127.0.0.1:{port}", "capture", "pipeline"):
+        assert scrape(port)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=30) as answer:
+            assert answer.read() == b"ok\n"
+        for path in ("/", "/metric", "/metrics/x", "/favicon.ico"):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30)
 
 
 def test_what_they_say(running: Task, counted: Counts, port: int) -> None:

@@ -73,12 +73,28 @@ def served(task: Task, at: str | None, *halves: str) -> Iterator[Served]:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
         raise _not_served(task, at, halves, error) from error
+    server.set_app(_routed(server.get_app()))
     try:
         yield watched
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def _routed(metrics: Callable[..., Any] | None) -> Callable[..., Any]:
+    """The WSGI application with the metrics at `/metrics`, and `/healthz`, which answers while the process
+    lives."""
+
+    def answer(environ: dict[str, Any], respond: Callable[..., Any]) -> Any:
+        path = environ["PATH_INFO"]
+        if path == "/metrics" and metrics is not None:
+            return metrics(environ, respond)
+        healthy = path == "/healthz"
+        respond("200 OK" if healthy else "404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
+        return [b"ok\n" if healthy else b"not found: use /metrics or /healthz\n"]
+
+    return answer
 
 
 def _not_served(task: Task, at: str, halves: tuple[str, ...], error: OSError) -> ConfigError:
