@@ -52,6 +52,27 @@ def test_tab_completes_and_lines_are_remembered(home: TaskHome) -> None:
     assert "SELECT name FROM shop.item;" in kept.read_text()
 
 
+def test_parquet_is_not_written_to_a_terminal(home: TaskHome) -> None:
+    mine, theirs = pty.openpty()
+    words = [
+        sys.executable,
+        "-m",
+        "tailrace",
+        "query",
+        "current",
+        str(home.file),
+        "shop.item",
+        "-o",
+        "parquet",
+    ]
+    done = subprocess.run(words, stdout=theirs, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(theirs)
+    said = said_until(mine)
+    os.close(mine)
+    assert (said, done.returncode) == (b"", 2)
+    assert "redirect it: -o parquet > rows.parquet" in " ".join(done.stderr.split())
+
+
 def said_until(terminal: int, *words: bytes) -> bytes:
     """What the other side prints until these words have come one after the other; until it closes if none are
     given."""

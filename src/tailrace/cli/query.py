@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -44,9 +45,19 @@ Where = Annotated[
     str | None, typer.Option("--where", help="Only rows for which this SQL holds (needs DuckDB).")
 ]
 Columns = Annotated[str | None, typer.Option("--columns", help="Columns of the answer, separated by commas.")]
+
+
+def _to_a_file(output: str) -> str:
+    if output == "parquet" and sys.stdout.isatty():
+        raise typer.BadParameter("Parquet is no text for a terminal; redirect it: -o parquet > rows.parquet")
+    return output
+
+
 Output = Annotated[
     Literal["table", "csv", "json", "parquet"],
-    typer.Option("--output", "-o", help="json: one object a line; parquet: redirect it to a file."),
+    typer.Option(
+        "--output", "-o", help="json: one object a line; parquet: redirect it to a file.", callback=_to_a_file
+    ),
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="With -o table: at most so many rows.")]
 
