@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -205,3 +208,16 @@ def test_a_task_is_named_by_its_file_or_its_folder(home: TaskHome, words: str) -
     (home.file.parent / "other.yml").write_text("")
     with pytest.raises(ConfigError, match="the folder has 2 task files"):
         run(home, *words.split(), str(home.file.parent), *after)
+
+
+@pytest.mark.parametrize("words", [["query", "current"], ["sql"], ["status"], ["status", "--json"]])
+def test_a_reader_that_has_gone_ends_a_command_with_0(home: TaskHome, words: list[str]) -> None:
+    more = {"query": [ITEM, "-o", "json"], "sql": ["SELECT range FROM range(100000)", "-o", "csv"]}.get(
+        words[0], []
+    )
+    read, write = os.pipe()
+    os.close(read)  # `| head -1`, at its soonest
+    command = [sys.executable, "-m", "tailrace", *words, str(home.file), *more]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -7,8 +7,9 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 from rich.console import Console
 
@@ -22,12 +23,33 @@ def _forget_unknown() -> None:
             del os.environ[name]
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        _reader_gone()
+
+
+def _reader_gone() -> NoReturn:
+    """Ends the command with code 0: the reader of its output has what it wants, as `head` has."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(0)
+
+
+@contextmanager
+def written() -> Iterator[None]:
+    """Writes what the block prints to standard output; ends the command if its reader has gone."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _reader_gone()
+
+
 def console(*, stderr: bool = False, quiet: bool = False) -> Console:
     """A console on standard output, or on standard error."""
     _forget_unknown()
     stream = sys.stderr if stderr else sys.stdout
     piped = not stream.isatty() and "COLUMNS" not in os.environ
-    return Console(stderr=stderr, quiet=quiet, highlight=False, emoji=False, width=_WIDE if piped else None)
+    return _Console(stderr=stderr, quiet=quiet, highlight=False, emoji=False, width=_WIDE if piped else None)
 
 
 out, err = console(), console(stderr=True)
@@ -35,7 +57,8 @@ out, err = console(), console(stderr=True)
 
 def print_json(value: Any) -> None:
     """Prints one JSON document, for scripts; what JSON does not know is text."""
-    sys.stdout.write(json_of(value, indent=2) + "\n")
+    with written():
+        sys.stdout.write(json_of(value, indent=2) + "\n")
 
 
 def json_of(value: Any, *, indent: int | None = None, default: Callable[[Any], str] = str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from .out import err, out
+from .out import err, out, written
 from .process import checked, told_once
 from .task_file import TaskFile
 
@@ -233,7 +233,8 @@ def print_result(
 
     found = found if where is None else found.where(where)
     found = found if columns is None else found.select(_names(columns) or [])
-    rows_out.WRITERS[output](found) if output != "table" else _shown(found, limit)
+    with written():
+        rows_out.WRITERS[output](found) if output != "table" else _shown(found, limit)
     if found.aside.num_rows:
         for why in sorted(set(found.aside.columns[-1].to_pylist())):
             err.print(f"some change rows were left out: {why}", markup=False, soft_wrap=True)
