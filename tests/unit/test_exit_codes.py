@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -134,6 +135,14 @@ def test_init_with_errors_ends_with_3_and_does_not_say_run(
 def test_a_validation_that_compares_nothing_is_no_success(file: str) -> None:
     with pytest.raises(ConfigError, match="nothing was compared"):
         validate(load(file), cast(Any, None), cast(Any, None))
+
+
+def test_an_error_under_json_is_a_document_too(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "tailrace", "status", str(tmp_path / "none.yaml"), "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["kind"], error["where"]) == (1, "ConfigError", str(tmp_path / "none.yaml"))
+    assert error["what"] in done.stderr
 
 
 def test_a_full_standard_output_is_named() -> None:

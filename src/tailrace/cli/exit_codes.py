@@ -6,7 +6,8 @@ FINE, FAILED, USAGE, FINDINGS, INTERRUPTED = 0, 1, 2, 3, 130
 
 MEANINGS = {
     FINE: "Success, and nothing to report.",
-    FAILED: "An error. Standard error says what, where and what to do.",
+    FAILED: "An error. Standard error says what, where and what to do; with `--json`, standard output is "
+    '`{"error": {"kind", "what", "where", "hint"}}`.',
     USAGE: "The command line is wrong: an unknown option, a missing argument, an impossible value.",
     FINDINGS: "The command completed, and there is something to look at; the next table says what.",
     INTERRUPTED: "Ended by Ctrl-C before it was done (143: by SIGTERM).",

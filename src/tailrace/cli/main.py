@@ -53,11 +53,12 @@ Metrics = Annotated[
 def main() -> None:
     """Runs the command line; prints a tailrace error with its hint; returns an exit code (see
     `exit_codes`)."""
+    words = anywhere(sys.argv[1:])
     try:
         keep_private(os.environ.get(UMASK, "077"))
-        app(anywhere(sys.argv[1:]))
+        app(words)
     except Exception as error:  # noqa: BLE001 - raised again there, when it is a defect
-        ended(error)
+        ended(error, as_json="--json" in words)
 
 
 def _version(wanted: bool) -> None:

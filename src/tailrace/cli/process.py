@@ -9,7 +9,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 import typer
@@ -18,7 +18,7 @@ from rich.markup import escape
 from ..config import logs
 from ..errors import ConfigError, TailraceError, from_spark, full, spark_lost
 from .exit_codes import FAILED
-from .out import err
+from .out import err, print_json
 
 UMASK = "TAILRACE_UMASK"
 """Environment variable with the same meaning as `--umask`."""
@@ -61,8 +61,9 @@ def anywhere(words: Sequence[str]) -> list[str]:
     return [*first, *rest, *words[end:]]
 
 
-def ended(error: Exception) -> NoReturn:
-    """Ends the process with code 1 after printing a tailrace error; raises other errors again."""
+def ended(error: Exception, *, as_json: bool = False) -> NoReturn:
+    """Ends the process with code 1 after printing a tailrace error; raises other errors again. `as_json`: it
+    is also the JSON document on standard output."""
     place = getattr(error, "filename", None) or f"standard output, or {tempfile.gettempdir()}"
     shown = error if isinstance(error, TailraceError) else full(error, where=place)
     shown = shown or spark_lost(error, where="this command")
@@ -77,6 +78,12 @@ def ended(error: Exception) -> NoReturn:
         sys.stderr.write(logs.line("ERROR", shown.what, where=shown.where, hint=shown.hint))
     else:
         err.print(f"[red]error:[/] {escape(str(shown))}", soft_wrap=True)
+    if as_json:
+        kind = type(shown).__name__
+        with suppress(OSError):  # perhaps it is the error
+            print_json(
+                {"error": {"kind": kind, "what": shown.what, "where": shown.where, "hint": shown.hint}}
+            )
     sys.exit(FAILED)
 
 
