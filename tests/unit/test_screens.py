@@ -91,6 +91,23 @@ def test_values_that_were_compared_as_null_are_counted() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("states", "says"),
+    [
+        ([], "no table is loaded yet"),
+        (["baseline 3/8", "running"], "1 of 2 tables loads still: s.t0"),
+        (["baseline 3/8", "waits for its baseline"], "2 of 2 tables load still: s.t0, s.t1"),
+        (["running"], "pipeline running; everything captured is applied"),
+    ],
+)
+def test_status_of_a_task_that_still_loads_says_so(states: list[str], says: str) -> None:
+    runs = {"running": True, "state": "running"}
+    tables = [screen_table(f"s.t{k}", state) for k, state in enumerate(states)]
+    said = shown(screen.status(Status("shop", runs, runs, 0, 0, 0, None, tables)))
+    assert says in said
+    assert ("everything captured is applied" in said) == (states == ["running"])
+
+
 def test_status_says_how_many_values_were_set_aside() -> None:
     odd = screen_table("s.odd", "running")
     odd.quarantined = 3

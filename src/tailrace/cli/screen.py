@@ -17,7 +17,7 @@ from ..config.quantities import about, span
 from ..errors import TailraceError
 from ..execution import JobCount, summary
 from ..lake import json_files
-from ..operate.status import ENDED, Status
+from ..operate.status import ENDED, Status, TableStatus
 from ..operate.status import status as status_of
 from ..state.capture_state import RECONNECTING, RUNNING
 from .out import console
@@ -91,7 +91,27 @@ def _title(found: Status) -> str:
 
 def _processes(found: Status) -> list[str]:
     """What the two processes do, and how much log the source keeps for them: one line each."""
-    return [_capture(found), *_kept(found.capture or {}), _pipeline(found), *_spark(found.pipeline or {})]
+    lines = [_capture(found), *_kept(found.capture or {}), _pipeline(found), *_spark(found.pipeline or {})]
+    return [*lines, *_loading(found)]
+
+
+def _loading(found: Status) -> list[str]:
+    """Which tables are not loaded yet, if the task runs."""
+    if not found.capture or not found.capture["running"]:
+        return []
+    if not found.tables:
+        return ["no table is loaded yet"]
+    loading = [t.table for t in found.tables if _loads(t)]
+    some = ", ".join(loading[:3]) + (", ..." if len(loading) > 3 else "")
+    many = (
+        f"{len(loading):,} of {len(found.tables):,} tables {'loads' if len(loading) == 1 else 'load'} still"
+    )
+    return [f"{many}: {some}"] if loading else []
+
+
+def _loads(table: TableStatus) -> bool:
+    """Whether a table's baseline is being read, or waits."""
+    return table.state.startswith(("baseline ", "waits for "))
 
 
 def _capture(found: Status) -> str:
@@ -120,7 +140,8 @@ def _pipeline(found: Status) -> str:
         does.append(f"{waiting:,} records wait for the store, {span(found.seconds_unstored)}")
     if rows:
         does.append("1 row waits to be applied" if rows == 1 else f"{rows:,} rows wait to be applied")
-    if not does and said is not None and said["running"]:
+    loaded = bool(found.tables) and not any(map(_loads, found.tables))
+    if not does and loaded and said is not None and said["running"]:
         does.append("everything captured is applied")
     if said is not None and said["running"] and said.get("state") == RECONNECTING:
         return "; ".join([_away("pipeline", said, "target"), *does, str(said["message"]).splitlines()[0]])
