@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
+import time
 from decimal import Decimal
 from pathlib import Path
 
@@ -50,6 +52,39 @@ def test_tab_completes_and_lines_are_remembered(home: TaskHome) -> None:
         process.kill()
         os.close(mine)
     assert "SELECT name FROM shop.item;" in kept.read_text()
+
+
+def test_a_prompt_has_help_tables_and_exit_and_ctrl_c_ends_the_statement_only(home: TaskHome) -> None:
+    words, env, _ = command(home)
+    mine, theirs = pty.openpty()
+    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=env, close_fds=True)
+    os.close(theirs)
+    try:
+        said_until(mine, b"tailrace> ")
+        os.write(mine, b"SELECT nope,\n")
+        said_until(mine, b"...> ")
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        said_until(mine, b"tailrace> ")
+        for typed, answer in (
+            (b"help\n", b"End a statement with a semicolon"),
+            (b"\\d\n", b"the target shop.item"),
+            (b"\\d shop.item;\n", b"price"),
+            (b"SELECT 41 + 1 AS n;\n", b"42"),
+        ):
+            os.write(mine, typed)
+            assert answer in said_until(mine, answer, b"tailrace> "), typed
+        os.write(mine, b"SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b;\n")
+        said_until(mine, b"b;\r\n")
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        assert b"the statement was cancelled" in said_until(mine, b"cancelled", b"tailrace> ")
+        os.write(mine, b"exit\n")
+        said_until(mine)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        os.close(mine)
 
 
 def test_parquet_is_not_written_to_a_terminal(home: TaskHome) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
 
 _KEPT = 1000
 """Lines of history that are kept."""
+_DESCRIBE = re.compile(r"\\d\+?(?:\s+(.+))?")
+_HELP = r"""End a statement with a semicolon; Ctrl-C drops or cancels it.
+\d, SHOW TABLES;             the tables: targets, change tables, tracking, keylog
+\d NAME, DESCRIBE NAME;      a table's columns
+SHOW FUNCTIONS;              the questions, as FROM net('schema.table', start => '2026-11-22')
+exit, \q, Ctrl-D             end"""
 
 
 def sql(
@@ -57,11 +65,16 @@ def sql(
             print_result(opened.sql(asked, session), output=output, limit=limit)
 
         if statement is None and sys.stdin.isatty():
+            if session is None:  # Spark's own handler cancels its jobs
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+            out.print("help says what can be asked; exit, or Ctrl-D, ends the prompt")
             for asked in _typed(lambda: words(opened)):
                 try:
                     answer(asked)
                 except TailraceError as error:
                     err.print(str(error), markup=False, soft_wrap=True)
+                except KeyboardInterrupt:
+                    err.print("\nthe statement was cancelled")
             return
         for asked in _given(sys.stdin.read() if statement is None else statement):
             answer(asked)
@@ -95,18 +108,31 @@ def _given(text: str) -> list[str]:
 
 
 def _typed(words: Callable[[], Sequence[str]]) -> Iterator[str]:
-    """What is typed, up to each semicolon, until Ctrl-D; Tab completes words, and the lines of earlier
-    prompts can be called back."""
+    """What is typed, up to each semicolon, until `exit` or Ctrl-D; Ctrl-C drops what is typed. Tab completes
+    words, and the lines of earlier prompts can be called back."""
     with suppress(ImportError):
         _edited(words())
     said = ""
     while True:
         try:
-            said += input("   ...> " if said else "tailrace> ") + "\n"
+            line = input("   ...> " if said else "tailrace> ")
         except EOFError:
             out.print()
             return
-        found, said = statements(said)
+        except KeyboardInterrupt:
+            out.print()
+            said = ""
+            continue
+        command = "" if said else line.strip().rstrip("; ")
+        if command.lower() in ("exit", "quit", "\\q"):
+            return
+        if command.lower() in ("help", "\\?", "\\h"):
+            out.print(_HELP, markup=False)
+            continue
+        if described := _DESCRIBE.fullmatch(command):
+            yield f"DESCRIBE {described[1]}" if described[1] else "SHOW TABLES"
+            continue
+        found, said = statements(said + line + "\n")
         yield from found
         said += "\n" * bool(said)
 

@@ -49,6 +49,11 @@ def asked(
         except db.Error as error:
             failed = ConfigError(f"the statement cannot be run: {error}", where=statement)
             raise why(error) or failed from None
+        except RuntimeError as error:
+            if not isinstance(error.__cause__, KeyboardInterrupt):
+                raise
+            connection.interrupt()  # otherwise closing it waits until the statement has run
+            raise KeyboardInterrupt from None
         raise ConfigError(
             "the statement is not a query: it returns no rows, or changes something",
             where=statement,
