@@ -85,6 +85,20 @@ def test_the_beginning_of_time_is_before_all_changes(home: TaskHome) -> None:
     assert table.changes("0001-01-01T00:00:00+02:00").rows() == table.changes().rows()
 
 
+def test_places_may_be_now_durations_before_now_and_postgresql_positions(home: TaskHome) -> None:
+    table = tailrace.open(home.file).table(ITEM)
+    assert rows(table.as_of("now")) == rows(table.current())
+    assert len(table.net("20000d", "0s")) == len(table.net("20000d", "now")) == len(table.net())
+    assert table.net("now").table().num_rows == 0
+    with pytest.raises(PositionError, match="before the baseline"):
+        table.as_of("20000d")
+    assert rows(table.as_of("0/0")) == rows(table.current())  # the first 16 digits of all positions here
+    with pytest.raises(PositionError, match="1/A0 is not stored yet"):
+        table.as_of("1/A0")
+    lsn = Point.of("1/a0")
+    assert (lsn.low[:16], lsn.high[:17]) == ("00000001000000A0", "00000001000000A0F")
+
+
 def test_a_time_is_exact_in_any_year() -> None:
     """As numbers of floating point, seconds since 1970 are not from 2038 on."""
     times = [dt.datetime(2039, 11, 22, 10, 0, 0, 10_000 * n) for n in range(100)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ..model.change import PREFIX
 from .out import err, out, written
 from .process import checked, told_once
 from .task_file import TaskFile
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
     from ..query.result import Result
 
 app = typer.Typer(
-    help="Ask a task's change tables. No JVM. A place is a time (2026-11-22T10:00:00Z), a change_seq, a "
-    "stream position or a change number.",
+    help="Ask a task's change tables. No JVM. A place is a time (2026-11-22T10:00:00Z, now, or 10m for "
+    "ten minutes ago), a change_seq, a stream position (0/291F3590) or a change number.",
     no_args_is_help=True,
 )
 
@@ -240,6 +242,19 @@ def print_result(
             err.print(f"some change rows were left out: {why}", markup=False, soft_wrap=True)
 
 
+_XIDS = ("transaction_id", f"{PREFIX}transaction_id")
+
+
+def _number(transaction: Any) -> Any:
+    """A transaction id, 32 hex digits in change tables, as its database writes it: a number.
+
+    >>> _number("000000000000000000000000000001F5"), _number("other"), _number(None)
+    (501, 'other', None)
+    """
+    is_id = re.fullmatch(r"0{16}[0-9A-F]{16}", str(transaction))
+    return int(transaction, 16) if is_id else transaction
+
+
 def _shown(found: Result, limit: int) -> None:
     from ..query.shown import cell, listed
     from .screen_fit import Col, Fit
@@ -251,7 +266,7 @@ def _shown(found: Result, limit: int) -> None:
             break
     shown = Fit([Col(n, fold=True) for n in found.schema.names], empty="no rows")
     for row in islice(rows, limit):
-        shown.add(*map(cell, row.values()))
+        shown.add(*(cell(_number(value) if name in _XIDS else value) for name, value in row.items()))
     if limit or not rows:
         out.print(shown)
     if len(rows) > limit:

@@ -11,7 +11,7 @@ from ..errors import ConfigError
 from ..lake import log
 from ..lake.reading import dataset
 from ..model import sequence
-from ..query.points import Place, Point
+from ..query.points import Place, Point, absolute
 from ..query.result import Result
 from ..query.table_changes import TOLD
 from .task_table import TaskTable
@@ -126,6 +126,7 @@ class OpenTask:
         """
         from ..engine.transactions import transactions
 
+        start, end = absolute(start), absolute(end)
         asked = {n: self.table(n) for n in (self._matching(tables) if tables else self.tables)}
         if not tables:
             asked = {n: one.until_removed for n, one in asked.items() if not one.only_tracked}
@@ -153,8 +154,8 @@ class OpenTask:
         from ..operate.ordering import captured_of
 
         names = self._matching(tables) if tables else captured_of(self.task)
-        place, end = at, self.finalized_until
-        if end is not None and (at is None or _later(Point.of(at), end)):
+        place, end = absolute(at), self.finalized_until
+        if end is not None and (place is None or _later(Point.of(place), end)):
             place = end.change_seq  # what came since may be in some of the tables only
         return {n: self.table(n).as_of(place) for n in names}
 
@@ -210,7 +211,7 @@ class OpenTask:
 
 def _later(time: Point, end: Stored) -> bool:
     """Whether a place is a time behind all that is stored; later places of other kinds are refused."""
-    return time.low != time.high and time.high > end.change_seq
+    return time.column == "change_seq" and time.low != time.high and time.high > end.change_seq
 
 
 def _named(tables: Sequence[str]) -> Sequence[str]:

@@ -57,7 +57,7 @@ def refuse_later(point: Point, taken: Baseline, stored: Stored | None, task: str
     """Raises PositionError for a position or change number that is not stored yet; without any stored change
     that is one after the baseline. A time may be later than all that is stored: nothing tells yet whether
     there will be changes up to it."""
-    if point.low != point.high:
+    if point.column == "change_seq" and point.low != point.high:
         return
     if stored is None:
         number, at = max(taken.after, 0), taken.finished_at

@@ -25,7 +25,7 @@ from ..query.base_rows import told
 from ..query.change_files import POSITION, SEQ, ChangeFiles, both
 from ..query.diff import different
 from ..query.layouts import in_layout, layout_of
-from ..query.points import Place, Point
+from ..query.points import Place, Point, absolute
 from ..query.ranges import refuse_reversed, reversed_places
 from ..query.result import Result
 from ..query.table_changes import ORDER, STATE, TableChanges
@@ -172,6 +172,7 @@ class TaskTable(TableChanges):
             ConfigError: `end` is known to be before `start`.
             PositionError, UnsupportedError: as for `as_of`.
         """
+        start, end = absolute(start), absolute(end)
         known = self._rows_at(start)
         before = known.answer
         first, last = Point.of(start), None if end is None else Point.of(end)

@@ -69,7 +69,7 @@ def moment(text: str, now: dt.datetime | None = None) -> dt.datetime:
     2026-03-01 10:30:00+00:00 2026-03-01 09:00:00+00:00
     """
     try:
-        return ago(seconds(text), now)
+        return ago(0.0 if text == "now" else seconds(text), now)
     except ValueError:
         pass
     try:

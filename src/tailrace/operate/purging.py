@@ -103,8 +103,8 @@ class Line:
 
 
 def number_at(task: Task, text: str) -> int:
-    """The change number for a change sequence (35 digits), a stream position (40 hex digits) or a change
-    number; for a position, that of the last whole store batch up to it.
+    """The change number for a change sequence (35 digits), a stream position (40 hex digits, or `0/291F3590`)
+    or a change number; for a position, that of the last whole store batch up to it.
 
     Raises:
         ConfigError: it is none of them, or beyond what is stored.
@@ -114,9 +114,9 @@ def number_at(task: Task, text: str) -> int:
         batches = ledger.read_stored(task.control_path("stored"))
         if place.low > max((b.position for b in batches), default=""):
             raise _beyond(task, text, stored)
-        return max((b.upto for b in batches if b.position <= place.low), default=-1)
+        return max((b.upto for b in batches if b.position <= place.high), default=-1)
     if (number := place.number) is None:
-        hint = "write a change_seq (35 digits), a stream position (40 hex digits) or a change number"
+        hint = "write a change_seq (35 digits), a stream position (0/291F3590) or a change number"
         raise ConfigError(f"{text!r} is a time, not a position", hint=hint)
     if number > stored:
         raise _beyond(task, text, stored)

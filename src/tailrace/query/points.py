@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from dataclasses import dataclass, replace
+from typing import overload
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from ..config.quantities import seconds
 from ..errors import ConfigError
 from ..model import sequence
 from ..model.change import PREFIX
 
 Place = str | int | dt.datetime
-"""A `change_seq` (35 digits), a stream position (40 hex digits), a change number, or a time (UTC unless it
-says otherwise): all that was committed at it, by the time in `change_seq` (hundredths of a second)."""
+"""A `change_seq` (35 digits), a stream position (40 hex digits, or PostgreSQL's `0/291F3590`), a change
+number, or a time: ISO 8601 (UTC unless it says otherwise), `now`, or a duration before now (`10m`). A time is
+all that was committed at it, by the time in `change_seq` (hundredths of a second)."""
 POSITION_DIGITS = 40
+_LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
+_DURATION = re.compile(r"\d[\d.\s]*(?:ms|[smhd])[\d.\smhd]*")
 _NUMBER = sequence.NUMBER_DIGITS
 
 
@@ -34,8 +40,8 @@ class Point:
 
         >>> Point.of("2026-11-22T10:00:00Z").low
         '20261122100000000000000000000000000'
-        >>> Point.of(7).column
-        'number'
+        >>> Point.of(7).column, Point.of("0/291F3590").low[:16], Point.of("10m").column
+        ('number', '00000000291F3590', 'change_seq')
 
         Raises:
             ConfigError: it is none.
@@ -50,13 +56,18 @@ class Point:
             return Point("stream_position", text.upper(), text.upper(), text)
         if digits and len(text) < _NUMBER:
             return Point("number", text.zfill(_NUMBER), text.zfill(_NUMBER), text)
+        if lsn := _LSN.fullmatch(text):
+            start = "".join(part.upper().zfill(8) for part in lsn.groups())
+            low, high = (start.ljust(POSITION_DIGITS, digit) for digit in "0F")
+            return Point("stream_position", low, high, text)
         try:
-            return _time(dt.datetime.fromisoformat(text.replace("Z", "+00:00")), text)
+            at = _before_now(text)
+            return _time(*(at or (dt.datetime.fromisoformat(text.replace("Z", "+00:00")), text)))
         except ValueError:
             raise ConfigError(
                 f"{text!r} is not a place in the history",
                 hint="write a time (2026-11-22T10:00:00Z), a change_seq (35 digits), a stream position (40 "
-                "hex digits) or a change number",
+                "hex digits, or 0/291F3590), a change number, a duration before now (10m), or now",
             ) from None
 
     def since(self, prefix: str = PREFIX) -> ds.Expression:
@@ -89,6 +100,33 @@ class Point:
         if self.column == "number":
             return int(self.low)
         return sequence.number_of(self.low) if self.low == self.high and self.column == "change_seq" else None
+
+
+@overload
+def absolute(place: Place) -> Place: ...
+@overload
+def absolute(place: Place | None) -> Place | None: ...
+def absolute(place: Place | None) -> Place | None:
+    """The place without `now` and durations, which mean another time at each reading."""
+    return Point.of(place).text if isinstance(place, str) else place
+
+
+def short(position: str) -> str:
+    """A stream position as PostgreSQL writes it.
+
+    >>> short("00000000291F3590" + "0" * 24)
+    '0/291F3590'
+    """
+    return f"{int(position[:8], 16):X}/{int(position[8:16], 16):X}" if position else ""
+
+
+def _before_now(text: str) -> tuple[dt.datetime, str] | None:
+    """The time that `now` or a duration before now means, and its text; None if it is neither."""
+    if text != "now" and not _DURATION.fullmatch(text):
+        return None
+    ago = 0.0 if text == "now" else seconds(text)
+    at = dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=ago)
+    return at, at.isoformat()
 
 
 def _time(at: dt.datetime, text: str) -> Point:

@@ -25,7 +25,7 @@ from .base_rows import LayoutRange, laid_under, named, told, whole
 from .change_files import SEQ, ChangeRows
 from .layouts import broken, in_force, in_layout, layout_of
 from .mask_names import with_names
-from .points import Place, Point
+from .points import Place, Point, absolute
 from .ranges import refuse_reversed
 from .result import Result, first_of
 
@@ -199,7 +199,7 @@ class TableChanges:
         tracked = names_of(self.columns, only, but, "track_history_column_list")
         chosen = None if only is None and but is None else tuple(tracked)
         rules = HistoryRules(self.key, tuple(self.columns), stored_as_scd_type, chosen, True, bitemporal)
-        return follow(self, path, rules, base, start)
+        return follow(self, path, rules, base, absolute(start))
 
     def pairs(
         self,
