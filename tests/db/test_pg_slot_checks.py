@@ -92,3 +92,32 @@ def test_the_slot_is_gone_or_not_ours_or_in_use(a: psycopg.Connection, make: Mak
     while other.check(A, at) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert other.check(A, at) == []
+
+
+@pytest.mark.since(18)
+def test_a_timeout_of_idle_slots_is_warned_of_and_named_when_it_has_ended_one(
+    a: psycopg.Connection, make: Make
+) -> None:
+    source = make()
+    source.prepare(A)
+    at = source.end_position()
+    set_timeout = "alter system set idle_replication_slot_timeout = {}"
+    try:
+        a.execute(set_timeout.format("'1s'"))
+        a.execute("select pg_reload_conf()")
+        time.sleep(2)
+        warned = one(source.check(A, at), "idle_replication_slot_timeout is 1s")
+        assert warned.level == "warning"
+        a.execute("checkpoint")  # which invalidates
+        lost = one(source.check(A, at), "invalidated the slot (idle_timeout)")
+        assert lost.level == "error" and "then set idle_replication_slot_timeout to 0" in lost.cure
+        for statement in warned.cure.split("; "):
+            a.execute(statement)
+        time.sleep(0.5)
+        assert not [f for f in source.check(A, at) if "timeout is" in f.what]
+        with pytest.raises(PositionError) as ended:
+            source.start(at, [])
+        assert "idle_replication_slot_timeout" in str(ended.value.hint)
+    finally:
+        a.execute("alter system reset idle_replication_slot_timeout")
+        a.execute("select pg_reload_conf()")

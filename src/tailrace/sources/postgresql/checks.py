@@ -18,6 +18,12 @@ OLDEST = 140000
 _GOING_S = 2.0
 _NEAR = 0.25
 """Remaining share of `max_slot_wal_keep_size` below which a slot is near its limit."""
+_KEEPS = {
+    "idle_timeout": "then set idle_replication_slot_timeout to 0: it invalidates slots that nobody reads for "
+    "so long",
+    "wal_level_insufficient": "wal_level was below logical: set it back first",
+}
+"""Reason for which a slot was invalidated -> what keeps the next one from it."""
 _READER = "select active_pid from pg_replication_slots where slot_name = %s"
 _SLOT = "select to_jsonb(s) from pg_replication_slots s where slot_name = %s"
 
@@ -151,10 +157,23 @@ def _publication(q: Question) -> Iterator[Finding]:
             )
 
 
+def _idle_timeout(q: Question, where: str) -> Iterator[Finding]:
+    """Warns of the setting that invalidates slots which nobody reads (PostgreSQL 18)."""
+    timeout = q.value("select current_setting('idle_replication_slot_timeout', true)")
+    if timeout not in (None, "0"):
+        yield warning(
+            f"idle_replication_slot_timeout is {timeout}: if capture does not run for so long, the server "
+            "invalidates the slot, and changes are lost",
+            where,
+            "ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf()",
+        )
+
+
 def _slot(q: Question) -> Iterator[Finding]:
     slot = q.value(_SLOT, q.slot)
     where = f"{q.server}, slot {q.slot}"
     yield from _set_back(q)
+    yield from _idle_timeout(q, where)
     if slot is None:
         if q.begun:
             yield error("the slot is gone: changes since are lost", where, ANEW)
@@ -178,7 +197,7 @@ def _slot(q: Question) -> Iterator[Finding]:
         yield error(
             f"the server invalidated the slot ({reason or 'its log was removed'}): changes since are lost",
             where,
-            f"{ANEW}; a larger max_slot_wal_keep_size keeps more",
+            f"{ANEW}; {_KEEPS.get(reason or '', 'a larger max_slot_wal_keep_size keeps more')}",
         )
         return
     yield from _retained(q, slot, where)

@@ -59,7 +59,7 @@ _HINTS = {
 _GONE = {"42704"}
 _NO_LOG, _NO_LOG_HINT = (
     "55000",
-    f"the server removed the slot's log (max_slot_wal_keep_size, invalidation): {ANEW}",
+    f"the server invalidated the slot (max_slot_wal_keep_size, idle_replication_slot_timeout): {ANEW}",
 )
 """The error for a slot whose log is gone, at the command that begins a stream. Other statements have it for
 other reasons: a standby has no end of a log of its own."""
