@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+
 import psycopg
 import pytest
 
@@ -51,6 +54,27 @@ AT = 'connection to server at "127.0.0.1", port 5432 failed: '
 )
 def test_what_another_try_may_cure(said: str, kind: type[TailraceError]) -> None:
     assert connect._why(AT + said)[0] is kind
+
+
+@pytest.mark.parametrize("parameter", ["options", "replication", "in options: datestyle"])
+def test_a_poolers_refusal_says_to_connect_to_the_server(parameter: str) -> None:
+    said = f"SFATAL\0C08P01\0Munsupported startup parameter: {parameter}\0\0".encode()
+    with socket.create_server(("127.0.0.1", 0)) as pooler:
+
+        def refuse() -> None:  # as PgBouncer does
+            client, _ = pooler.accept()
+            with client:
+                client.recv(4096)
+                client.sendall(b"E" + (len(said) + 4).to_bytes(4, "big") + said)
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        port = pooler.getsockname()[1]
+        with pytest.raises(SourceError, match="unsupported startup parameter") as refused:
+            connect.connect(f"postgresql://me@127.0.0.1:{port}/shop?sslmode=disable&gssencmode=disable")
+        thread.join()
+    assert not isinstance(refused.value, ConnectionLostError)
+    assert "use the server's own host and port" in str(refused.value.hint)
 
 
 @pytest.mark.parametrize(

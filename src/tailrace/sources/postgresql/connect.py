@@ -69,6 +69,9 @@ _STOPPED = {"57014", "53100", "53200", "58030"}
 """Somebody cancelled the statement; the server's disk or memory is full; its disk failed."""
 _LOST = ("08", "57P0")  # connection exceptions; shutdown, crash, still starting
 _REFUSALS = {
+    "unsupported startup parameter|(?i:pgbouncer|odyssey|supavisor)": "the address is a connection pooler's, "
+    "which takes neither tailrace's session settings nor a replication connection: use the server's own host "
+    "and port",
     "does not support SSL": "turn `ssl` on at the server, or use a weaker `sslmode` than `require`",
     r"certificate|private key|SSL error: (?!unexpected eof)": "check `sslmode`, `sslrootcert` (the authority "
     "that signed the server's certificate), the host's name in it, `sslcert` and `sslkey`",
