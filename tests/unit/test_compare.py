@@ -95,6 +95,15 @@ def test_rows_on_one_side_only_are_counted_and_the_first_by_key_are_shown(rows: 
     ]
 
 
+def test_large_values_of_samples_are_shortened_and_still_differ(rows: Rows) -> None:
+    large = "x" * 1_000_000
+    found = compared(rows(id=[1], v=[large]), rows(id=[1], v=[large[:-1] + "y"]))
+    left, right = (sample["v"] for sample in found.samples)
+    assert left.startswith("x" * 100 + "... (1,000,000 characters, SHA-256 ")
+    assert len(left) < 200
+    assert left != right
+
+
 def test_copies_count_where_there_is_no_key(rows: Rows) -> None:
     found = compared(rows(id=[7, 7, 7, 8]), rows(id=[7, 8, 8]), BAG)
     assert (found.source_rows, found.target_rows, found.differing_rows) == (4, 3, 3)

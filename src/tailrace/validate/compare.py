@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -46,6 +47,8 @@ PACK_BYTES = 64 << 20
 """Tables are compared by one job up to so many bytes of files together."""
 GROUP_ROWS = 2_000_000
 """A task brings the hashes of about so many rows together."""
+LONG = 200
+"""Characters from which on a sample's value is shortened."""
 SAMPLED = 10_000
 """Samples are chosen from at least so many of the differing rows."""
 
@@ -59,7 +62,7 @@ class TableResult:
         source_rows, target_rows: counts at the common position.
         buckets, differing_buckets: how many buckets of keys were compared, and how many differ.
         differing_rows: rows on one side only (a changed row counts once on each side).
-        samples: some of them: {"side": "source" | "target", column: text, ...}.
+        samples: some of them: {"side": "source" | "target", column: text, ...}; long texts are shortened.
         columns: a sentence when the columns differ.
         overlaid: whether stored changes had to be laid over the target's version to reach the position.
         as_null: values of the source that the column's lake type cannot hold: they were compared as NULL,
@@ -281,4 +284,12 @@ def _together(
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
     side = "source" if row.pop(COPIES) > 0 else "target"
-    return {"side": side, **{n: None if v is None else str(v) for n, v in row.items()}}
+    return {"side": side, **{n: None if v is None else _shortened(str(v)) for n, v in row.items()}}
+
+
+def _shortened(text: str) -> str:
+    """The text of a value; of a long one its beginning, its length and a digest, which tells two apart."""
+    if len(text) <= LONG:
+        return text
+    digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{text[: LONG // 2]}... ({len(text):,} characters, SHA-256 {digest})"
