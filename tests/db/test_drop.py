@@ -94,6 +94,16 @@ def test_targets_go_when_it_is_asked_for(task: Task, db: psycopg.Connection) -> 
     assert there(db) == [] and not Path(task.target.path).exists()
 
 
+def test_with_its_targets_a_task_names_all_that_it_leaves(task: Task, db: psycopg.Connection) -> None:
+    (Path(task.target.path) / "report").mkdir()
+    said = tailrace(task, "--yes", "--targets")["stays"]
+    left = [Path(task.home) / "mine", Path(task.target.path) / "report"]
+    assert sorted(said) == sorted(
+        [*(f"{one}, which is not the task's" for one in left), f"the task file {task.folder / 'shop.yaml'}"]
+    )
+    assert all(one.exists() for one in left) and not Path(task.target_path("s.t")).exists()
+
+
 def test_a_target_without_a_finished_baseline_goes_too(task: Task, db: psycopg.Connection) -> None:
     """Its window is open, say; a table there that others write to stays."""
     taken = ledger.read_baselines(task.control_path("baselines"))

@@ -34,12 +34,14 @@ def drop(
     from ..operate.dropping import drop as dropped
 
     done = dropped(load(task), dry_run=not yes, targets=targets, source=not leave_source)
+    if done.goes:
+        done.stays.append(f"the task file {task}")
     if as_json:
         print_json(done.as_dict())
         return
     for line in lines(done):
         out.print(escape(line), soft_wrap=True)
-    if not (done.folders or done.targets or any(one.ours for one in done.source)):
+    if not done.goes:
         out.print("there is nothing to drop")
     elif done.dry_run:
         more = "".join(f" {w}" for w, on in (("--targets", targets), ("--leave-source", leave_source)) if on)

@@ -4,12 +4,13 @@ only if requested. Each step can be repeated: after an interruption call it agai
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..apply.mapping.table_map import place_of, task_map
 from ..apply.needs import Needs
 from ..apply.target_checks import refuse_to_drop
 from ..capture.snapshot_sink import landings
@@ -43,6 +44,11 @@ class DroppedTask:
     folders: dict[str, int]
     stays: list[str] = field(default_factory=list)
     dry_run: bool = True
+
+    @property
+    def goes(self) -> bool:
+        """Whether anything goes."""
+        return bool(self.folders or self.targets or any(one.ours for one in self.source))
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -98,13 +104,17 @@ def _remove(folders: Sequence[str]) -> None:
 
 def _found(task: Task, *, targets: bool, source: bool, dry_run: bool) -> DroppedTask:
     baselines = ledger.read_baselines(task.control_path("baselines"))
-    removed = {t for t, one in orders.of_task(task.orders_path, baselines).items() if one.member == "removed"}
-    mine = sorted((baselines.keys() | _begun(task, targets=targets)) - removed)
+    states = orders.of_task(task.orders_path, baselines)
+    removed = {t for t, one in states.items() if one.member == "removed"}
+    begun = _begun(task, targets=targets)
+    mine = sorted((baselines.keys() | begun) - removed)
     left = [folder + _GONE for folder in task.own_folders]  # by a call that was killed
     there = {f: _bytes(f) for f in [*left, *task.own_folders] if Path(f).is_dir()}
     stays = _staying(task, mine, targets=targets)
     if not Path(task.keylog_path).is_relative_to(task.home) and Path(task.keylog_path).is_dir():
         stays.append(f"the key log {task.keylog_path}")
+    if targets and mine:
+        stays += _left(task, mine, sorted(begun & removed), states)
     if targets:
         refuse_to_drop(task, mine, ask_source=source)
     kept = _kept(task) if source else []
@@ -133,6 +143,31 @@ def _staying(task: Task, mine: Sequence[str], *, targets: bool) -> list[str]:
         why = "the task has no state that tells which they are"
         return [f"targets in {_place(task)}, if the task has left any: {why}; remove them there"]
     return []
+
+
+def _left(
+    task: Task, mine: Sequence[str], removed: Sequence[str], states: Mapping[str, orders.TableControl]
+) -> list[str]:
+    """What stays next to the targets that go, in words; `removed`: tables that have left their targets."""
+    stays = [f"the target of {table}, which was removed from the task" for table in removed]
+    if task.target.database:
+        from ..apply.targets.postgresql.place import Place
+
+        control = Place.of(task.target.database).control
+        return [*stays, f"schemas in the target database: {control}, and those of the targets"]
+    names = orders.target_names(states)
+    known = [task.target_path(place_of(task_map(task, t), names).target) for t in (*mine, *removed)]
+    known += [task.home, task.target.path, task.keylog_path, *task.own_folders]
+    ours = [*map(Path, known), *(Path(folder + _GONE) for folder in task.own_folders)]
+    for folder in {task.target.path, task.home}:
+        there = Path(folder).iterdir() if Path(folder).is_dir() else ()
+        stays += [f"{one}, which is not the task's" for one in sorted(there) if not _in(one, ours)]
+    return stays
+
+
+def _in(path: Path, known: Sequence[Path]) -> bool:
+    """Whether a path is one of those known, or has one of them in it."""
+    return any(one.is_relative_to(path) for one in known)
 
 
 def _place(task: Task) -> str:
