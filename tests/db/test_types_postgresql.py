@@ -260,3 +260,45 @@ def test_a_table_that_cannot_be_filled_is_refused(
     with pytest.raises(ApplyError, match=why):
         Capture(load(file), once=True).run()
     assert db.execute("table lake.up").fetchall() == before
+
+
+@pytest.mark.slow
+def test_settings_of_database_and_role_do_not_change_values(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    """What a server has for people's sessions: a value is the same in the baseline, in changes and in validate."""
+    odd = {
+        "array_nulls": "off",
+        "bytea_output": "escape",
+        "client_encoding": "latin1",
+        "datestyle": "German, DMY",
+        "extra_float_digits": "-9",
+        "intervalstyle": "sql_standard",
+        "quote_all_identifiers": "on",
+        "search_path": "s, public",
+        "standard_conforming_strings": "off",
+        "timezone": "'Asia/Tokyo'",
+        "xmlbinary": "hex",
+        "xmloption": "document",
+    }
+    names = "id int primary key, a text[], n int[], f float8, b bytea, d date, at timestamptz, i interval, r regclass"
+    row = (
+        r"""'{NULL,"NULL",a}', '{NULL,1}', 0.1::float8 + 0.2, '\x00ff5c', '2026-02-03', '2026-02-03 04:05:06+00',"""
+        " '1 mon -2 days', 's.\"Odd\"'"
+    )
+    db.execute(f'create schema s; create table s."Odd" (id int); create table s.up ({names})')
+    db.execute(f"insert into s.up values (1, {row})")
+    for name, value in odd.items():
+        db.execute(f"alter database {db.info.dbname} set {name} = {value}")  # type: ignore[arg-type]
+    file = tmp_path / "odd.yaml"
+    file.write_text(
+        f"name: odd\nsource: {{url: '{database}', tables: [s.up]}}\ntarget: '{database}&schema=lake'\n"
+    )
+    task = load(file)
+    drain(task, None)
+    db.execute(f"insert into s.up values (2, {row}); update s.up set id = 3 where id = 1")
+    drain(task, None)
+    assert rows(db, "lake.up", "id, a, n, f, b, d, at, i, r") == rows(
+        db, "s.up", "id, a, n, f, b, d, at, i, r::text"
+    )
+    assert setup.validate_task(file, task, (), timeout_s=60, samples=3).equal

@@ -18,11 +18,15 @@ from .address import address, parsed, secrets
 Session: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 PINNED = {
-    "datestyle": "ISO",
+    "datestyle": "ISO,YMD",
     "intervalstyle": "postgres",
     "extra_float_digits": "1",
     "timezone": "UTC",
     "bytea_output": "hex",
+    "array_nulls": "on",  # otherwise NULL in an array is the text NULL when a target reads it
+    "quote_all_identifiers": "off",  # of regclass values
+    "xmlbinary": "base64",
+    "xmloption": "content",
     "client_encoding": "UTF8",
     "search_path": "pg_catalog",  # names of types and of regclass values then do not depend on the role
     "standard_conforming_strings": "on",  # otherwise a backslash in one of our literals is an escape
@@ -32,8 +36,9 @@ PINNED = {
     "idle_in_transaction_session_timeout": "0",
     "default_transaction_read_only": "off",
 }
-"""Session settings: the same text for the same value in the stream, in baselines and from the catalog;
-nothing that a database or a role has for people's sessions ends or hinders ours."""
+"""Session settings: the same text for the same value in the stream, in baselines, from the catalog and in
+targets; nothing that a database or a role has for people's sessions ends or hinders ours. Not `lc_monetary`:
+it is the currency and the decimals of the database's own `money` values."""
 _SINCE = {"idle_session_timeout": 140000, "transaction_timeout": 170000}
 """Timeouts that end a session -> the first server that knows them: others refuse a connection that names
 them."""
