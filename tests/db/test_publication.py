@@ -14,6 +14,7 @@ from tailrace.capture.process import Capture
 from tailrace.capture.stream import MISSING, RECREATED
 from tailrace.errors import SourceError
 from tailrace.operate.checks import check
+from tailrace.runtime.setup import validate_task
 from tailrace.sources.postgresql.slot import published, withdraw
 from tailrace.state import ledger, orders
 
@@ -232,3 +233,48 @@ def test_tables_stay_in_one_that_is_for_all_or_for_a_schema(db: psycopg.Connecti
     db.execute(f"create {NAME} {made}".encode())
     withdraw(db, "tailrace_shop", ["s.b"])
     assert published(db, "tailrace_shop") == {"s.a", "s.b"}
+
+
+def rows_of(shop: Shop, table: str) -> set[tuple[object, ...]]:
+    return {tuple(r.values()) for r in target_rows(shop.task, table)}
+
+
+@pytest.mark.since(15)
+def test_rows_that_a_publication_filters_are_in_no_baseline_and_in_no_comparison(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    db.execute(
+        "create schema s; create table s.b (id int primary key, v int, w int) partition by range (id);"
+        " create table s.b1 partition of s.b for values from (0) to (9);"
+        " create table s.a (id int primary key, v int, w int); alter table s.a replica identity full"
+    )
+    db.execute(
+        f"create {NAME} for table only s.a where (v > 1), only s.b where (id > 1)"
+        " with (publish_via_partition_root = true)"
+    )
+    shop = shop_of(tmp_path, database, db)
+    assert rows_of(shop, "s.a") == rows_of(shop, "s.b") == {(2, 2, 2)}
+    db.execute("insert into s.a values (3, 3, 3), (4, 0, 4); insert into s.b values (3, 3, 3), (0, 9, 9)")
+    db.execute("update s.a set v = 0 where id = 2; update s.a set v = 5 where id = 1")
+    drain(shop.task, None)
+    kept = set(db.execute("select * from s.a where v > 1").fetchall())
+    assert rows_of(shop, "s.a") == kept == {(1, 5, 1), (3, 3, 3)}
+    assert rows_of(shop, "s.b") == {(2, 2, 2), (3, 3, 3)}
+    assert validate_task(shop.path, shop.task, (), timeout_s=60, samples=3).equal
+    found = check(shop.task, lambda: None)  # type: ignore[arg-type, return-value]
+    assert {one.where.split()[-1] for one in found if "sends only rows where" in one.what} == {"s.a", "s.b"}
+
+
+@pytest.mark.slow
+@pytest.mark.since(15)
+def test_a_filter_that_changes_while_capture_runs_suspends_the_table_until_resync(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    db.execute("create schema s")
+    shop = shop_of(tmp_path, database, db)
+    with capturing(shop):
+        db.execute(f"alter {NAME} set table only s.a where (id > 1), only s.b".encode())
+        wait_for(lambda: shop.state("s.a") == ("suspended", ALTERED), 20)
+    orders.give(shop.task.orders_path, orders.RESYNC, ["s.a"], why="altered", who="me")
+    drain(shop.task, None)
+    assert (rows_of(shop, "s.a"), shop.state("s.a")) == ({(2, 2, 2)}, ("stopped", None))

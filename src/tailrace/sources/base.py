@@ -111,12 +111,14 @@ class SourceObject:
 @dataclass(frozen=True)
 class BaselinePart:
     """A piece of a table that one worker reads: pages `first` to `last` (exclusive; None: to the end) of the
-    physical table `leaf` (quoted SQL name). `rows` is an estimate. Picklable."""
+    physical table `leaf` (quoted SQL name). `rows` is an estimate; `only`: SQL condition on the rows that the
+    source sends. Picklable."""
 
     leaf: str
     first: int
     last: int | None
     rows: int
+    only: str = "true"
 
 
 class Partitions(NamedTuple):

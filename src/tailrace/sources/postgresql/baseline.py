@@ -34,9 +34,9 @@ WIDE = 256
 """A wider row counts as several, so that a part has at most this many bytes for each of its rows."""
 
 
-def parts(session: Session, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
+def parts(session: Session, relation: Relation, rows_per_part: int, only: str = "true") -> list[BaselinePart]:
     """The pieces of a table, leaf partition by leaf partition, of about that many rows, fewer of wide ones
-    (`WIDE`); the last piece of a leaf has no end."""
+    (`WIDE`); the last piece of a leaf has no end. `only`: SQL condition on the wanted rows."""
     pieces: list[BaselinePart] = []
     for leaf, pages, tuples, counted, page in session.execute(_LEAVES, {"relid": relation.relid}):
         per_page = max(tuples / counted if counted and tuples else _ROWS_PER_PAGE, 1 / 1024)
@@ -44,7 +44,7 @@ def parts(session: Session, relation: Relation, rows_per_part: int) -> list[Base
         starts = list(range(0, max(pages, 1), step))
         for first, last in zip(starts, [*starts[1:], None], strict=True):
             size = (pages if last is None else last) - first
-            pieces.append(BaselinePart(leaf, first, last, round(size * per_page)))
+            pieces.append(BaselinePart(leaf, first, last, round(size * per_page), only))
     return pieces
 
 
@@ -175,7 +175,8 @@ def _typed(relation: Relation, data: bytes, count: int) -> BaselineBatch:
 def _copy(relation: Relation, part: BaselinePart, only: str) -> str:
     names = ", ".join(quoted(c.name) for c in relation.columns)
     until = "" if part.last is None else f" AND ctid < '({part.last},0)'"
-    rows = f"SELECT {names} FROM ONLY {part.leaf} WHERE ctid >= '({part.first},0)'{until} AND {only}"
+    wanted = f"ctid >= '({part.first},0)'{until} AND {only} AND ({part.only})"
+    rows = f"SELECT {names} FROM ONLY {part.leaf} WHERE {wanted}"
     return f"COPY ({rows}) TO STDOUT (FORMAT csv)"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..base import NEW_TASK, SET_BACK, Finding, PassingFinding
+from . import catalog
 from . import slot as pg_slot
 from .check_tables import Question, error, tables, warning
 from .connect import ANEW, Session, border, lsn, lsn_text, quoted, quoted_table
@@ -143,18 +144,19 @@ def _publication(q: Question) -> Iterator[Finding]:
             where,
             cure,
         )
-    if q.session.info.server_version >= 150000:
-        rows = q.session.execute(
-            "select schemaname || '.' || tablename from pg_publication_tables"
-            " where pubname = %s and rowfilter is not null",
-            (q.publication,),
+    yield from _filters(q)
+
+
+def _filters(q: Question) -> Iterator[Finding]:
+    """Tables of which the publication sends some rows only."""
+    found = pg_slot.row_filters(q.session, q.publication, catalog.oids(q.session, q.tables))
+    for relid, table in catalog.names(q.session, [*found]).items():
+        yield warning(
+            f"the publication sends only rows where {found[relid]}: the target has no others",
+            f"{q.server}, {table}",
+            f"if it is to have all: ALTER PUBLICATION {quoted(q.publication)} SET TABLE ... without WHERE, "
+            f"then `tailrace resync TASK {table}`",
         )
-        for (table,) in rows:
-            yield warning(
-                "the publication filters rows: the baseline reads all of them",
-                f"{q.server}, {table}",
-                f"ALTER PUBLICATION {quoted(q.publication)} SET TABLE ... without WHERE",
-            )
 
 
 def _idle_timeout(q: Question, where: str) -> Iterator[Finding]:

@@ -30,6 +30,14 @@ _NAMED = """
 select s.nspname || '.' || c.relname from pg_publication p join pg_publication_rel r on r.prpubid = p.oid
 join pg_class c on c.oid = r.prrelid join pg_namespace s on s.oid = c.relnamespace where p.pubname = %s"""
 _SCHEMAS = "left join pg_publication_namespace n on n.pnpubid = p.oid and n.pnnspid = s.oid"
+_FILTERS = """
+select r.prrelid::bigint, pg_get_expr(r.prqual, r.prrelid) from pg_publication_rel r
+  join pg_publication p on p.oid = r.prpubid join pg_class c on c.oid = r.prrelid
+where p.pubname = %s and r.prrelid = any(%s::oid[]) and r.prqual is not null and not p.puballtables
+  and not exists (
+    select from pg_publication_namespace n where n.pnpubid = p.oid and n.pnnspid = c.relnamespace)
+"""
+"""No rows are filtered of a table that a publication has with its whole schema."""
 
 
 def name_of(task: str) -> str:
@@ -150,6 +158,14 @@ def publish(
 def named(session: Session, publication: str) -> set[str]:
     """Tables (`schema.table`) that a publication names, instead of having all, or those of a schema."""
     return {name for (name,) in session.execute(_NAMED, (publication,))}
+
+
+def row_filters(session: Session, publication: str, relids: Sequence[int]) -> dict[int, str]:
+    """The conditions on the rows that a publication sends of tables, by oid; tables of which
+    it sends all rows are missing (PostgreSQL 14 has no filters)."""
+    if session.info.server_version < 150000:
+        return {}
+    return dict(session.execute(_FILTERS, (publication, list(relids))).fetchall())
 
 
 def withdraw(session: Session, publication: str, tables: Sequence[str]) -> None:

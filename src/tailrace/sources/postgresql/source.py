@@ -343,7 +343,9 @@ class PostgresSource:
     def parts(self, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
         """The table divided into pieces of about that many rows; none for a root without partitions."""
         with asking(self.where):
-            return baseline.parts(self._session(), relation, rows_per_part)
+            relid = relation.relid
+            only = pg_slot.row_filters(self._session(), self.publication, [relid]).get(relid, "true")
+            return baseline.parts(self._session(), relation, rows_per_part, only)
 
     def read_part(
         self, snapshot: Snapshot, relation: Relation, part: BaselinePart
