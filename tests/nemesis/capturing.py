@@ -50,7 +50,7 @@ class Asked:
     exact, slot_is_new = True, False
 
     def __init__(self, source: Source) -> None:
-        self._source = source
+        self._source, self.unidentified = source, dict[str, str]()
 
     def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
         return sorted(t for t in self._source.now if any(fnmatchcase(t, p) for p in patterns))

@@ -43,6 +43,7 @@ class Server(Selected):
         self.withdrawn: list[str] = []
         self.lost = lambda *_, **__: lost
         self.roots: dict[str, str] = {}
+        self.unidentified: dict[str, str] = {}
 
     def attached(self, tables: Sequence[str]) -> dict[str, str]:
         return {t: root for t, root in self.roots.items() if t in tables}

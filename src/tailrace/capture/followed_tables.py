@@ -44,6 +44,10 @@ class Stream(Protocol):
     def lost(self, source: LogSource, tables: Sequence[str], *, now: bool = True) -> dict[str, str]:
         """The tables of which changes may be missing, and why; some are noticed later without `now`."""
 
+    @property
+    def unidentified(self) -> Mapping[str, str]:
+        """Why changes of tables do not say which row they change, as `lost` found it."""
+
 
 class BaselineWork(Protocol):
     """What is asked of the baselines of a session."""
@@ -165,6 +169,7 @@ class FollowedTables:
         if due or fresh:
             work.begin(due, self.task)
         self._behind = late
+        self._suspend_unidentified(stream)
 
     def look(self, source: LogSource, work: BaselineWork, stream: Stream) -> None:
         """Picks up orders, and tables added to the task file."""
@@ -194,8 +199,18 @@ class FollowedTables:
             except TableMovedError as error:  # the next look finds it under its new name
                 logger.info("%s; checking again", error.what)
                 return
+        self._suspend_unidentified(stream)
         self._renaming.carry_on(self.task, work.busy)
         self.drop_targets(work.busy)
+
+    def _suspend_unidentified(self, stream: Stream) -> None:
+        """Suspends tables whose changes do not say which row they change, as long as that is so."""
+        for table, why in stream.unidentified.items():
+            held = self.known.states.get(table, TableControl(table)).held
+            if held != orders.SUSPENDED and self.task.policy(table).level >= MEDIUM:
+                logger.warning("%s: %s", table, why, extra={"table": table})
+                orders.suspend(self.task.orders_path, table, why, who="capture")
+                self._behind = True
 
     def drop_targets(self, busy: Collection[str] = ()) -> None:
         """Removes the targets for which this is ordered, but those whose baseline is being read (`busy`).

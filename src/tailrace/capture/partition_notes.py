@@ -39,12 +39,20 @@ class PartitionNotes:
         self._folder = f"{task.home}/control"
         found = json_files.read(self._folder, _NAME) or {}
         self._tables: dict[str, dict[str, Any]] = found.get("tables", {})
+        self._unidentified: dict[str, str] = {}
+
+    @property
+    def unidentified(self) -> Mapping[str, str]:
+        """Why changes of tables do not say which row they change, as of the last look."""
+        return self._unidentified
 
     def filled(self, source: LogSource, tables: Sequence[str], *, notes: bool = True) -> dict[str, str]:
         """The tables that got partitions with rows, and what that means. What the look has found is kept, but
         without `notes`."""
         now = source.partitions(tables, {t: one["there"] for t, one in self._tables.items()})
         new = {t: _after(self._tables.get(t), one) for t, one in now.items()}
+        others = {t: why for t, why in self._unidentified.items() if t not in tables}
+        self._unidentified = others | {t: one.unidentified for t, one in now.items() if one.unidentified}
         if notes:
             self._note(new)
         return {t: ATTACHED.format(_names(one["filled"])) for t, one in new.items() if one["filled"]}

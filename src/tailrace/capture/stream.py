@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..config.task import Task
@@ -38,6 +38,11 @@ class Streams:
     def made(self) -> bool:
         """Whether the task has a stream at the source."""
         return self.now.state == MADE
+
+    @property
+    def unidentified(self) -> Mapping[str, str]:
+        """Why changes of tables do not say which row they change, as of the last `lost`."""
+        return self.partitions.unidentified
 
     def clear(self, source: LogSource) -> None:
         """Removes what the source keeps for a stream that was given up, or not created completely."""

@@ -24,6 +24,10 @@ OPERATIONS = {
 }
 """`change_oper` -> `operation`."""
 
+PARTLY = "p"
+"""The `Relation.identity` of a table whose old images may lack values outside of the key: where such a value
+is NULL, it is unknown."""
+
 PREFIX = "header__"
 HEADERS: dict[str, str] = {
     "change_seq": "string",
@@ -100,7 +104,8 @@ class Relation:
     """One layout of a source table, valid from a position on.
 
     `identity` is PostgreSQL's letter for what an old image carries: d the primary key, i an index's columns,
-    f everything, n nothing. Sources that always send full images say f.
+    f everything, n nothing; `PARTLY`: f, but in some partitions less. Sources that always send full images
+    say f.
     """
 
     relid: int

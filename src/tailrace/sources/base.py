@@ -124,11 +124,13 @@ class BaselinePart:
 class Partitions(NamedTuple):
     """The partitions of a table, on all levels: names by a key that another attachment of the same partition
     does not have; those that are new and came with rows that are not in the stream (`filled`), and those of
-    which nobody may look whether they did (`unsure`)."""
+    which nobody may look whether they did (`unsure`); and why changes of some do not say which row they
+    change (`unidentified`; empty: those of all do)."""
 
     there: Mapping[str, str]
     filled: Sequence[str] = ()
     unsure: Sequence[str] = ()
+    unidentified: str = ""
 
 
 class ColumnChange(NamedTuple):

@@ -16,7 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..model import mask
-from ..model.change import BEFORE, DELETE, HEADERS, INSERT, OPERATIONS, TRUNCATE, UPDATE, Relation
+from ..model.change import (
+    BEFORE,
+    DELETE,
+    HEADERS,
+    INSERT,
+    OPERATIONS,
+    PARTLY,
+    TRUNCATE,
+    UPDATE,
+    Relation,
+)
 from ..wire import pgoutput, pgvalues
 
 Bools = npt.NDArray[np.bool_]
@@ -70,8 +80,8 @@ def decode(records: pa.RecordBatch, relation: Relation, schema: pa.Schema) -> De
     full = images.old == ord("O")
     key = np.array([c.key for c in relation.columns], np.bool_)
     if old is not None:
-        _fill_unchanged(new, old, images.new_state, full)
-        old.present = np.where(full[:, None], old.present, key[None, :])
+        _fill_unchanged(new, old, images.new_state)
+        old.present = np.where(full[:, None], old.present & (key | _known(relation, old)), key[None, :])
     deletes, updates = images.kind == ord("D"), images.kind == ord("U")
     changed = _changed(new, old, images.kind, full, has_old, key)
     key_changes = updates & has_old & (changed & key[None, :]).any(axis=1)
@@ -105,11 +115,20 @@ def _side(
     return _Side(columns, list(text), present)
 
 
-def _fill_unchanged(new: _Side, old: _Side, state: npt.NDArray[np.uint8], full: Bools) -> None:
-    """Copies values that the server did not send again (unchanged TOAST) from the old image: the full one, or
-    that of the key, which is also sent for an unchanged key that is stored out of line."""
-    has = np.column_stack([text.is_valid().to_numpy(zero_copy_only=False) for text in old.text])
-    unsent = (state == ord("u")) & (full[:, None] | has)
+def _values(old: _Side) -> Bools:
+    """Where an old image has a value that is not NULL."""
+    return np.column_stack([text.is_valid().to_numpy(zero_copy_only=False) for text in old.text])
+
+
+def _known(relation: Relation, old: _Side) -> Bools:
+    """Where a value outside of the key is one of an old image labelled as full."""
+    return _values(old) if relation.identity == PARTLY else np.ones_like(old.present)
+
+
+def _fill_unchanged(new: _Side, old: _Side, state: npt.NDArray[np.uint8]) -> None:
+    """Copies values that the server did not send again (unchanged TOAST, never NULL) from the old image: the
+    full one, or that of the key, which is also sent for an unchanged key that is stored out of line."""
+    unsent = (state == ord("u")) & _values(old)
     for k in np.flatnonzero(unsent.any(axis=0)):
         take = pa.array(unsent[:, k])
         new.columns[k] = pc.if_else(take, old.columns[k], new.columns[k])
@@ -133,7 +152,8 @@ def _changed(
             for k in range(bits.shape[1]):
                 differs[:, k] = _differ(old.text[k], new.text[k])
         by_key = np.where(key[None, :], differs & has_old[:, None], new.present)
-        bits[updates] = np.where(full[:, None], differs & new.present, by_key)[updates]
+        whole = full[:, None] & (old.present if old is not None else full[:, None])
+        bits[updates] = np.where(whole, differs & new.present, by_key)[updates]
     bits[kind == ord("D")] = key
     return np.asarray(bits, np.bool_)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...errors import ConfigError, TableMovedError
-from ...model.change import Relation
+from ...model.change import PARTLY, Relation
 from ...model.nearest import meant
 from ...model.patterns import fits, is_pattern
 from ...wire.pgmessages import RelationColumn, RelationMessage
@@ -53,8 +53,16 @@ where k.conrelid = c.oid and k.contype = 'p' and not k.condeferrable
 """
 """The primary key of a table. Between the statements of a transaction, two rows may have one value of a
 deferrable one: it does not tell the rows of changes apart."""
+_SENT = f"""
+case when c.relreplident = 'f' and c.relkind = 'p' and exists (
+  with recursive tree as (select c.oid as relid
+    union all select i.inhrelid from tree t join pg_inherits i on i.inhparent = t.relid)
+  select from tree join pg_class l on l.oid = relid and l.relkind = 'r' and l.relreplident <> 'f')
+then '{PARTLY}' else c.relreplident::text end
+"""
+"""The replica identity, see `Relation.identity`."""
 _LIVE = f"""
-select c.oid::bigint, n.nspname, c.relname, c.relreplident,
+select c.oid::bigint, n.nspname, c.relname, {_SENT},
   (select {_KEY} {_PRIMARY}), (select k.oid::bigint {_PRIMARY}), (select k.xmin::text::bigint {_PRIMARY}),
   (select {_KEY} from pg_index where indexrelid = pg_get_replica_identity_index(c.oid)),
   exists (select from pg_publication_rel r join pg_publication p on p.oid = r.prpubid

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base import NO_COLUMNS, OR_LEAVE_OUT, Finding
-from . import catalog
+from . import catalog, leaf_identities
 from .connect import Session, oid_of, quoted, quoted_table
 
 _TABLES = """
@@ -115,7 +115,7 @@ def tables(q: Question) -> Iterator[Finding]:
         if not plain and not catalog.relation(q.session, name, q.publication, {}).columns:
             yield error(NO_COLUMNS, where, f"add a column, {OR_LEAVE_OUT % name}")
             continue
-        if ident == "n" or (ident == "d" and not keyed):
+        if kind != "p" and (ident == "n" or (ident == "d" and not keyed)):
             yield warning(
                 f"{name} has no replica identity: once published, UPDATE and DELETE on it FAIL at the source",
                 where,
@@ -131,6 +131,7 @@ def tables(q: Question) -> Iterator[Finding]:
                 else "drop the columns, or give the table a key and REPLICA IDENTITY DEFAULT",
             )
     yield from _unlogged_leaves(q)
+    yield from leaf_identities.findings(q.session, q.server, q.tables, begun=q.begun)
     yield from _keys_sent_in_part(q)
 
 

@@ -34,7 +34,7 @@ from ..base import (
     Snapshot,
     SourceObject,
 )
-from . import baseline, catalog, checks, column_states, leaving, partitions, resent
+from . import baseline, catalog, checks, column_states, leaf_identities, leaving, partitions, resent
 from . import slot as pg_slot
 from . import snapshot as pg_snapshot
 from .address import address
@@ -206,9 +206,12 @@ class PostgresSource:
     def partitions(
         self, tables: Sequence[str], known: Mapping[str, Collection[str]]
     ) -> dict[str, Partitions]:
-        """The partitions of partitioned tables, see `partitions.look`."""
+        """The partitions of partitioned tables, see `partitions.look`, and `leaf_identities.unidentified`."""
+        names = {t: self._now(t) for t in tables}
         with asking(self.where):
-            return partitions.look(self._session(), {t: self._now(t) for t in tables}, known)
+            found = partitions.look(self._session(), names, known)
+            why = leaf_identities.unidentified(self._session(), {t: names[t] for t in found})
+        return {t: one._replace(unidentified=why.get(t, "")) for t, one in found.items()}
 
     def column_states(
         self, tables: Sequence[str], known: Mapping[str, Mapping[str, Any]]

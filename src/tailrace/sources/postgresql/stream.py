@@ -10,13 +10,15 @@ import select
 import struct
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import psycopg
 from psycopg.pq import ExecStatus
 
 from ...errors import SourceError
-from ...model.change import Relation
+from ...model.change import PARTLY, Relation
 from ...wire.pgmessages import RelationMessage
 from ...wire.pgoutput import EPOCH_US
 from ...wire.records import Chunk
@@ -95,6 +97,7 @@ class SlotStream:
         self._known = {relation.relid: relation for relation in known}
         self._waiting: list[tuple[int, RelationMessage]] = []  # announced, no record of that table yet
         self._open: dict[int, RelationMessage] = {}  # of layouts whose key is not proved yet
+        self._leaves: dict[int, dict[int, str]] = {}  # root -> the replica identities of its partitions
         self._flushed = self._read_to = self.seen = after or 0
         self._idle_at = time.monotonic()
         self._send_status()
@@ -198,24 +201,43 @@ class SlotStream:
         return Chunk(EMPTY, [], 0, position_at(self.seen))
 
     def _announce(self, built: Built) -> list[tuple[int, Relation]]:
-        """The layouts announced of tables that have records. Leaf partitions are announced too, but their
-        records have the root's relid."""
+        """The layouts announced of tables that have records."""
         relids = built.records.column("RELID").to_numpy()
-        new: list[tuple[int, Relation]] = []
-        waiting: list[tuple[int, RelationMessage]] = []
-        for index, message in self._waiting:
-            mine = np.flatnonzero(relids[index:] == message.relid)
-            if not len(mine):
-                waiting.append((0, message))
-                continue
-            new.append((index, self._layout(message, built, index + int(mine[0]))))
-        self._waiting = waiting
+        found = self._with_records(relids)
+        new = [(index, self._layout(message, built, record)) for index, message, record in found]
         announced = {relation.relid for _, relation in new}
         for relid, message in [*self._open.items()]:
             mine = np.flatnonzero(relids == relid)
             if relid not in announced and len(mine):
                 new.append((int(mine[0]), self._layout(message, built, int(mine[0]))))
         return new
+
+    def _with_records(self, relids: npt.NDArray[np.int64]) -> list[tuple[int, RelationMessage, int]]:
+        """The announced tables that have records, each with the first one; the others wait for theirs. A leaf
+        partition is announced directly after its root, and its records have the root's relid: where its
+        replica identity is not FULL, its old rows are not whole, whatever the root's message says of them."""
+        found: list[tuple[int, RelationMessage, int]] = []
+        waiting: list[tuple[int, RelationMessage]] = []
+        root: RelationMessage | None = None
+        for index, message in self._waiting:
+            mine = np.flatnonzero(relids[index:] == message.relid)
+            if len(mine):
+                root = message
+                found.append((index, self._as_sent(message), index + int(mine[0])))
+            elif root is not None and found[-1][0] == index:
+                self._leaves.setdefault(root.relid, {})[message.relid] = message.identity
+                found[-1] = index, self._as_sent(root), found[-1][2]
+                root = None
+            else:
+                waiting.append((0, message))
+        self._waiting = waiting
+        return found
+
+    def _as_sent(self, message: RelationMessage) -> RelationMessage:
+        """The message with the identity that old rows of all partitions have."""
+        leaves = self._leaves.get(message.relid, {}).values()
+        partly = message.identity == "f" and any(identity != "f" for identity in leaves)
+        return replace(message, identity=PARTLY) if partly else message
 
     def _layout(self, message: RelationMessage, built: Built, record: int) -> Relation:
         """The layout of a record. One whose key is not proved is asked for again with the table's next
