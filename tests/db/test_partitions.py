@@ -13,6 +13,7 @@ from tailrace.capture.partition_notes import UNSURE
 from tailrace.capture.process import Capture
 from tailrace.lake import delta as lake
 from tailrace.operate.checks import before_run, check
+from tailrace.runtime.setup import validate_task
 from tailrace.sources.base import Partitions
 from tailrace.state import ledger, orders
 
@@ -382,3 +383,37 @@ def test_a_captured_table_that_is_attached_is_suspended(
     assert shop.state("s.q")[0] != "suspended"
     taken = ledger.read_baselines(shop.task.control_path("baselines"))["s.q"]
     assert (taken.number, taken.rows) == (2, 1)
+
+
+FOREIGN = (
+    "create foreign data wrapper w; create server there foreign data wrapper w;"
+    " create foreign table s.far partition of s.p for values from (50) to (60) server there"
+)
+LEFT_OUT = "foreign tables are partitions of it (s.far), and their rows are in no baseline and in no change"
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["from the start", "attached later"])
+def test_a_foreign_partition_is_left_out_and_named(
+    tmp_path: Path, database: str, db: psycopg.Connection, caplog: pytest.LogCaptureFixture, later: bool
+) -> None:
+    db.execute("create schema s; create table s.p (id int, v int) partition by range (id)")
+    db.execute("create table s.p1 partition of s.p for values from (0) to (10); insert into s.p values (1)")
+    db.execute("alter table s.p replica identity full; alter table s.p1 replica identity full")
+    shop = Shop(task_file(tmp_path, database, tables="s.p"), db)
+    shop.path.write_text(shop.path.read_text().replace("keep: 0s", "keep: 1d"))
+    if later:
+        drain(shop.task, None)
+    for statement in FOREIGN.split(";"):
+        db.execute(statement.encode())
+    found = check(shop.task, lambda: None)  # type: ignore[arg-type, return-value]
+    assert [one.what for one in found if "foreign" in one.what] == [LEFT_OUT]
+    drain(shop.task, None)
+    assert validate_task(shop.path, shop.task, (), timeout_s=60, samples=3).equal
+    db.execute("insert into s.p1 values (2)")
+    drain(shop.task, None)
+    db.execute("insert into s.p1 values (3)")
+    orders.resync(shop.task.orders_path, "s.p", "asked for")
+    drain(shop.task, None)
+    rows = lake.read(shop.task.target_path("s.p"))["id"].to_pylist()
+    assert (sorted(rows), shop.state("s.p")) == ([1, 2, 3], ("stopped", None))
+    assert caplog.text.count(LEFT_OUT) >= 1

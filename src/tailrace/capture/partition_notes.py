@@ -40,6 +40,7 @@ class PartitionNotes:
         found = json_files.read(self._folder, _NAME) or {}
         self._tables: dict[str, dict[str, Any]] = found.get("tables", {})
         self._unidentified: dict[str, str] = {}
+        self._foreign: dict[str, str] = {}
 
     @property
     def unidentified(self) -> Mapping[str, str]:
@@ -53,9 +54,18 @@ class PartitionNotes:
         new = {t: _after(self._tables.get(t), one) for t, one in now.items()}
         others = {t: why for t, why in self._unidentified.items() if t not in tables}
         self._unidentified = others | {t: one.unidentified for t, one in now.items() if one.unidentified}
+        self._say_foreign(now)
         if notes:
             self._note(new)
         return {t: ATTACHED.format(_names(one["filled"])) for t, one in new.items() if one["filled"]}
+
+    def _say_foreign(self, now: Mapping[str, base.Partitions]) -> None:
+        """Warns of foreign tables among the partitions, once a process."""
+        for table, one in now.items():
+            said = base.FOREIGN_PARTITIONS.format(_names(one.foreign)) if one.foreign else ""
+            if said and said != self._foreign.get(table):
+                logger.warning("%s: %s", table, said, extra={"table": table})
+            self._foreign[table] = said
 
     def settled(self, tables: Collection[str]) -> None:
         """A new baseline of these tables was asked for, or is about to be read."""

@@ -125,12 +125,18 @@ class Partitions(NamedTuple):
     """The partitions of a table, on all levels: names by a key that another attachment of the same partition
     does not have; those that are new and came with rows that are not in the stream (`filled`), and those of
     which nobody may look whether they did (`unsure`); and why changes of some do not say which row they
-    change (`unidentified`; empty: those of all do)."""
+    change (`unidentified`; empty: those of all do); and those that are foreign tables (`foreign`)."""
 
     there: Mapping[str, str]
     filled: Sequence[str] = ()
     unsure: Sequence[str] = ()
     unidentified: str = ""
+    foreign: Sequence[str] = ()
+
+
+FOREIGN_PARTITIONS = (
+    "foreign tables are partitions of it ({}), and their rows are in no baseline and in no change"
+)
 
 
 class ColumnChange(NamedTuple):

@@ -26,7 +26,7 @@ select l.relid::regclass::text, pg_relation_size(l.relid) / current_setting('blo
   greatest(c.reltuples, 0)::bigint, c.relpages, current_setting('block_size')::int
 from (select relid from pg_partition_tree(%(relid)s::oid::regclass) where isleaf
       union select %(relid)s::oid::regclass from pg_class where oid = %(relid)s and relkind = 'r') l
-join pg_class c on c.oid = l.relid order by 1
+join pg_class c on c.oid = l.relid and c.relkind <> 'f' order by 1
 """
 _ROWS_PER_PAGE = 50
 """Assumed rows per page of tables that were never analyzed."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base import NO_COLUMNS, OR_LEAVE_OUT, Finding
+from ..base import FOREIGN_PARTITIONS, NO_COLUMNS, OR_LEAVE_OUT, Finding
 from . import catalog, leaf_identities
 from .connect import Session, oid_of, quoted, quoted_table
 
@@ -25,11 +25,11 @@ from unnest(%s::text[], %s::text[], %s::text[]) as t(name, schema, relation)
 left join (pg_class c join pg_namespace n on n.oid = c.relnamespace)
   on n.nspname = t.schema and c.relname = t.relation
 """
-_UNLOGGED = f"""
-select t.name, l.oid::regclass::text from unnest(%s::text[], %s::text[]) as t(name, sql)
+_ODD_LEAVES = f"""
+select t.name, l.oid::regclass::text, l.relkind = 'f' from unnest(%s::text[], %s::text[]) as t(name, sql)
   join pg_class c on c.oid = {oid_of("t.sql")} and c.relkind = 'p'
   cross join lateral pg_partition_tree(c.oid) p
-  join pg_class l on l.oid = p.relid and p.isleaf and l.relpersistence = 'u'
+  join pg_class l on l.oid = p.relid and p.isleaf and (l.relpersistence = 'u' or l.relkind = 'f')
 order by 1, 2
 """
 
@@ -130,20 +130,28 @@ def tables(q: Question) -> Iterator[Finding]:
                 if keyed
                 else "drop the columns, or give the table a key and REPLICA IDENTITY DEFAULT",
             )
-    yield from _unlogged_leaves(q)
+    yield from _odd_leaves(q)
     yield from leaf_identities.findings(q.session, q.server, q.tables, begun=q.begun)
     yield from _keys_sent_in_part(q)
 
 
-def _unlogged_leaves(q: Question) -> Iterator[Finding]:
-    rows = q.session.execute(_UNLOGGED, (list(q.tables), [quoted_table(table) for table in q.tables]))
-    for name, leaf in rows.fetchall():
+def _odd_leaves(q: Question) -> Iterator[Finding]:
+    """Partitions that are unlogged or foreign tables: their changes are not in the log."""
+    rows = q.session.execute(_ODD_LEAVES, (list(q.tables), [quoted_table(table) for table in q.tables]))
+    far: dict[str, list[str]] = {}
+    for name, leaf, foreign in rows.fetchall():
+        if foreign:
+            far.setdefault(name, []).append(leaf)
+            continue
         yield warning(
             f"{leaf} is an unlogged partition of {name}: its changes are not in the log; {name} needs a new "
             "baseline once it is logged",
             f"{q.server}, {name}",
             f"ALTER TABLE {leaf} SET LOGGED",
         )
+    for name, leaves in far.items():
+        what = FOREIGN_PARTITIONS.format(", ".join(leaves))
+        yield warning(what, f"{q.server}, {name}", "capture them at the server that stores them")
 
 
 def _keys_sent_in_part(q: Question) -> Iterator[Finding]:

@@ -29,7 +29,7 @@ with recursive tree as (
   select t.name, i.inhrelid, i.xmin, i.cmin
   from tree t join pg_inherits i on i.inhparent = t.relid and not i.inhdetachpending)
 select t.name, t.relid::bigint, n.nspname || '.' || c.relname, t.xid::text, t.command::text,
-  c.relkind = 'r' and c.relpersistence = 'u'
+  c.relkind = 'r' and c.relpersistence = 'u', c.relkind = 'f'
 from tree t left join pg_class c on c.oid = t.relid left join pg_namespace n on n.oid = c.relnamespace
 """
 """A table without partitions has one row of nulls."""
@@ -73,6 +73,7 @@ class _Edge(NamedTuple):
     xid: str
     command: str
     unlogged: bool
+    foreign: bool
 
     @property
     def key(self) -> str:
@@ -137,7 +138,7 @@ def _judged(session: Session, edges: Sequence[_Edge], known: Collection[str] | N
             if older is not False:
                 (filled if older else unsure).append(one.name)
         there[one.key] = one.name
-    return Partitions(there, filled, unsure)
+    return Partitions(there, filled, unsure, foreign=[one.name for one in edges if one.foreign])
 
 
 def _has_older_rows(session: Session, one: _Edge) -> bool | None:
