@@ -154,7 +154,7 @@ def test_a_null_from_before_a_not_null_makes_room_for_itself(
         world.look()
     assert not world.there["name"][1]
     assert [r.message for r in caplog.records] == [
-        "the target of s.item, column name: its rows in the target have NULLs, so it gets no NOT NULL"
+        "s.item: column name: its rows in the target have NULLs, so it gets no NOT NULL"
     ]
     world.db.execute("update lake.item set name = 'x'")
     ConstraintWatch(world.task).look()  # an hour later, or another process

@@ -7,7 +7,6 @@ any restart. A DDL under `suspend` or `stop` ends the stretch that is applied: s
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from ..state import ddl as kept
 from ..state import orders as tables
 from ..state.layouts import layouts_seen
 from ..state.ledger import Baseline
+from ..state.open_warnings import PIPELINE, OpenWarnings, log_only
 from . import ddl
 from .mapping.left_out import TO_HAVE_IT, LeftOutColumns, TargetLayout, stays_out
 from .mapping.prepare import Prepared, prepare
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..config.task import Task
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -60,6 +58,7 @@ class Routes:
         seen: the layouts that tables had (`layouts_seen`); only mappings with `drop` ask for them.
         archives: whether a table's target is an archive of changes: it has no rows that a new column fills.
         record: False for who only looks: nothing is kept of what is decided on the way, and nothing said.
+        warned: is given warnings, as `OpenWarnings.happened`.
     """
 
     def __init__(
@@ -73,7 +72,9 @@ class Routes:
         seen: Callable[[], Mapping[str, Sequence[tuple[str, Relation]]]] = dict,
         record: bool = True,
         archives: Callable[[str], bool] = lambda _: False,
+        warned: Callable[[str, str, str, str], None] = log_only,
     ) -> None:
+        self._warned = warned
         self._record, self._seen, self._archives = record, seen, archives
         self._spark, self._maps, self._policies = spark, maps, policies
         self._path, self._orders = decisions, orders
@@ -94,6 +95,7 @@ class Routes:
             seen=lambda: layouts_seen(task.relations_path, task.control_path("baselines")),
             record=record,
             archives=lambda table: task.table(table).rule_mode == "archive",
+            warned=OpenWarnings(task, PIPELINE).happened,
         )
 
     def map(self, table: str) -> TableMap:
@@ -118,8 +120,7 @@ class Routes:
         for name, was in at.left_out:
             if self._record and (table, name) not in self._told:
                 self._told.add((table, name))
-                cure = TO_HAVE_IT % (name, name)
-                logger.warning("%s: %s; %s", table, stays_out(name, was), cure, extra={"table": table})
+                self._warned("left out", table, stays_out(name, was), TO_HAVE_IT % (name, name))
 
     def landed(self, baseline: Baseline) -> TargetLayout:
         """The layout of a baseline's rows."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..engine.rules import Rules
 from ..model.change import Relation
+from ..state.open_warnings import log_only
 from .effects import refuse_other_mode
 from .keylog.change_range import ChangeRange
 from .keylog.exceptions import Exceptions, Holds
@@ -21,8 +21,6 @@ from .whole_rows import refuse_marks
 
 if TYPE_CHECKING:
     from .targets.base import Target
-
-logger = logging.getLogger("tailrace.apply")
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,9 @@ class TaskRules:
         suspensions: Holds,
         runs: Callable[[Collection[str]], Mapping[str, str]] | None = None,
         tokens: Callable[[], Sequence[Token]] | None = None,
+        warned: Callable[[str, str, str], None] = log_only,
     ) -> None:
+        self._warned = warned
         self._runs, self._tokens = runs, tokens
         self._target, self._of_table, self._root, self._task = target, of_table, root, task
         self._log, self._suspensions = keylog, suspensions
@@ -150,13 +150,9 @@ class TaskRules:
         self._recover()
         logged = self._log.standing(table).reached
         if logged is not None and max(logged, brought) < reached:
-            logger.warning(
-                "%s: its target has changes %d to %d, the key log has not, and is off: they are never logged",
-                table,
-                max(logged, brought) + 1,
-                reached,
-                extra={"table": table},
-            )
+            span = f"{max(logged, brought) + 1} to {reached}"
+            what = f"its target has changes {span}, the key log has not, and is off: they are never logged"
+            self._warned("key log", table, what)
         if logged is not None and logged < reached:
             self.passed(table, reached)
 

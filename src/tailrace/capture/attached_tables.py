@@ -10,6 +10,7 @@ from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..sources.base import LogSource
 from ..state import orders
+from ..state.open_warnings import CAPTURE, OpenWarnings
 from ..state.orders import Order, TableControl
 
 logger = logging.getLogger("tailrace.capture")
@@ -30,7 +31,7 @@ class AttachedTables:
     """The captured tables that are partitions now, as they were seen last."""
 
     def __init__(self, task: Task) -> None:
-        self._orders = task.orders_path
+        self._orders, self._open = task.orders_path, OpenWarnings(task, CAPTURE)
         self._had: set[str] = set()
         self._told: Mapping[str, str] = {}
         self._lack: dict[str, int] | None = None  # tables that lack changes -> the order that suspended them
@@ -48,15 +49,19 @@ class AttachedTables:
         self._had.update(had)
         followed = sorted(t for t in self._had if states.get(t, TableControl(t)).member != "removed")
         roots = source.attached(followed)
+        tracked = dict[str, str]()  # tables that nothing can suspend
         for table, root in roots.items():
             why = ": ".join(attached_as(table, root))
-            if self._told.get(table) != root:
+            if task.policy(table).level < MEDIUM:
+                tracked[table] = why
+            elif self._told.get(table) != root:
                 logger.warning("%s: %s", table, why, extra={"table": table})
             state = states.get(table, TableControl(table))
             told = state.held == orders.SUSPENDED and state.why == why
             if task.policy(table).level >= MEDIUM and not told:
                 orders.suspend(self._orders, table, why, who="capture")
                 self._lack = None
+        self._open.hold("attached", tracked)
         self._told = roots
         self._detached(states, roots)
         return [t for t in wanted if t not in roots]

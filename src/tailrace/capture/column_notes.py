@@ -11,15 +11,18 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..apply.mapping.table_map import task_map
 from ..config.task import Task
 from ..lake import json_files
+from ..model.change import Relation
 from ..sources.base import LogSource
+from ..sources.postgresql.layout import USING, retyped
 from ..state.capture_gaps import UNLOGGED_VALUES
 from ..state.ledger import Baseline
+from ..state.open_warnings import OpenWarnings
 
 logger = logging.getLogger("tailrace.capture")
 EVERY_S = 5.0
@@ -79,6 +82,19 @@ class ColumnNotes:
     def _write(self, changes: dict[str, dict[str, Any]]) -> None:
         self._changes = changes
         json_files.write(self._folder, _CHANGES, {"tables": changes})
+
+
+def warn_of_types(
+    warnings: OpenWarnings, known: dict[int, Relation], announced: Iterable[tuple[int, Relation]]
+) -> None:
+    """Warns of columns that have another type than in the layout that is `known` by the table's number, which
+    the announced one becomes."""
+    for _, made in announced:
+        for old, new in retyped(made, known.get(made.relid)):
+            what = f"column {new.name} changed from {old.source_type} to {new.source_type}: {USING}"
+            cure = "`tailrace validate` shows it, `tailrace resync` repairs it"
+            warnings.happened("types", made.table, what, cure)
+        known[made.relid] = made
 
 
 def doubts_noted(task: Task, baselines: Mapping[str, Baseline]) -> dict[str, list[str]]:

@@ -26,6 +26,7 @@ from ..model.change import Relation
 from ..sources.postgresql.connect import Session, asking, connect
 from ..sources.postgresql.declared import Declared, declared
 from ..state.layouts import policy
+from ..state.open_warnings import CAPTURE, OpenWarnings
 
 logger = logging.getLogger("tailrace.capture")
 EVERY_S = 10.0
@@ -64,7 +65,8 @@ class ConstraintWatch:
         self._place = Place.of(task.target.database) if task.target.database else None
         self._wanted = wanted
         self._seen: dict[str, object] = {}
-        self._failed: dict[str, set[tuple[int, str]]] = {}
+        self._failed: dict[str, dict[tuple[int, str], str]] = {}
+        self._open = OpenWarnings(task, CAPTURE)
         self._began = time.monotonic()
 
     @contextmanager
@@ -121,6 +123,8 @@ class ConstraintWatch:
                     logger.info("%s is altered later: %s", one.table, error, extra={"table": one.table})
                 else:
                     self._seen[one.table] = one, said
+        refused = {t: "; ".join(said.values()) for t, said in self._failed.items() if said}
+        self._open.hold("constraints", refused)
 
     def _targets(self, on: Session, place: Place) -> list[_Target]:
         """The targets that may be altered: copies of their sources that this task made."""
@@ -142,13 +146,8 @@ class ConstraintWatch:
         return task_map(self._task, table).plain and self._task.table(table).rule_mode != "archive"
 
     def _sync(self, place: Place, one: _Target, said: list[Declared]) -> None:
-        def report(words: str) -> None:
-            logger.warning("the target of %s, %s", one.table, words, extra={"table": one.table})
-
         hidden = policy(self._task, one.table, one.layout).hidden(one.layout)
-        failed = self._failed.setdefault(one.table, set())
+        failed = self._failed.setdefault(one.table, {})
         with locked(place, self._task.name, one.table) as on:
             on.execute(f"SET lock_timeout = '{_LOCK_WAIT}'")
-            ConstraintSync(
-                on, place, one.target, one.layout, said, self._wanted, hidden, report, failed
-            ).run()
+            ConstraintSync(on, place, one.target, one.layout, said, self._wanted, hidden, failed).run()

@@ -19,17 +19,18 @@ from ..errors import ConnectionLostError, SourceError, TableMovedError, Tailrace
 from ..sources.base import Finding, LogSource
 from ..state import orders, streams
 from ..state.capture_gaps import UNLOGGED_VALUES
+from ..state.open_warnings import CAPTURE, OpenWarnings
 from ..state.orders import TableControl
 from .added_tables import AddedTables, unfit
 from .attached_tables import AttachedTables
 from .ddl_watch import Watch, recreated, rewritten
 from .stream import ALTERED, MISSING, RECREATED
-from .table_selection import Known, Moved, drop_targets, members
+from .table_selection import TAKE_BACK, Known, Moved, drop_targets, members
 from .target_rename import Renaming
 from .unlisted_tables import come_back, leave, left_out, warn_of_archives
 
 logger = logging.getLogger("tailrace.capture")
-_TRACKED = "%s: %s; at its level it gets no baseline: what was changed meanwhile is not tracked"
+_TRACKED = "at its level it gets no baseline: what was changed meanwhile is not tracked"
 
 Findings: TypeAlias = Callable[[LogSource, Sequence[str]], list[Finding]]
 """What keeps tables from being captured."""
@@ -98,6 +99,7 @@ class FollowedTables:
         self._behind = False  # a finding or an order is not acted on yet
         self._began = False
         self._waits: dict[str, str] = {}
+        self._open = OpenWarnings(task, CAPTURE)
         self._fit: dict[str, int] = {}  # the newest order of each table that was found fit to be captured
 
     def begin(self, source: LogSource) -> None:
@@ -112,8 +114,6 @@ class FollowedTables:
             leave(self.task, unlisted)
             self.known.look()
             wanted = self._wanted(source)  # other orders may have come with these
-        if first:
-            warn_of_archives(self.task, self.known)
         # Those that came since the last session may have to wait, and suspended ones keep no other from
         # being captured.
         checked = wanted if first else self.tables
@@ -219,11 +219,13 @@ class FollowedTables:
         """
         self._behind = self.known.look() or self._behind
         drop_targets(self.task, self.known.states, busy, self._waits)
+        self._open.hold("targets to remove", self._waits, TAKE_BACK)
 
     def _wanted(self, source: LogSource) -> list[str]:
         self._moved = self.watch.moved(source)
         if come_back(self.task, self.known):
             self._behind = self.known.look() or self._behind
+        warn_of_archives(self.task, self.known)
         published = () if self._began else streams.newest(self.task).published
         while True:
             wanted = members(source, self.task, self.known.states, self._moved)
@@ -268,7 +270,7 @@ class FollowedTables:
             if due and table not in busy:
                 continue
             if self.task.policy(table).level < MEDIUM:
-                logger.warning(_TRACKED, table, why, extra={"table": table})
+                self._open.happened("untracked", table, f"{why}; {_TRACKED}")
                 continue
             asked = due or bool(state.wanted)
             policy = self._policy(table, why, asked)

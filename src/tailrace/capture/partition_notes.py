@@ -9,7 +9,6 @@ partitions noted as they are.
 from __future__ import annotations
 
 import datetime as dt
-import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,8 +17,7 @@ from ..lake import json_files
 from ..sources import base
 from ..sources.base import LogSource
 from ..state.capture_gaps import UNSENT_ROWS
-
-logger = logging.getLogger("tailrace.capture")
+from ..state.open_warnings import CAPTURE, OpenWarnings
 
 ATTACHED = UNSENT_ROWS + " ({}): a new baseline has them"
 UNSURE = (
@@ -41,6 +39,7 @@ class PartitionNotes:
         self._tables: dict[str, dict[str, Any]] = found.get("tables", {})
         self._unidentified: dict[str, str] = {}
         self._foreign: dict[str, str] = {}
+        self._open = OpenWarnings(task, CAPTURE)
 
     @property
     def unidentified(self) -> Mapping[str, str]:
@@ -54,18 +53,13 @@ class PartitionNotes:
         new = {t: _after(self._tables.get(t), one) for t, one in now.items()}
         others = {t: why for t, why in self._unidentified.items() if t not in tables}
         self._unidentified = others | {t: one.unidentified for t, one in now.items() if one.unidentified}
-        self._say_foreign(now)
+        others = {t: names for t, names in self._foreign.items() if t not in tables}
+        self._foreign = others | {t: _names(one.foreign) for t, one in now.items() if one.foreign}
         if notes:
+            said = {t: base.FOREIGN_PARTITIONS.format(names) for t, names in self._foreign.items()}
+            self._open.hold("foreign partitions", said)
             self._note(new)
         return {t: ATTACHED.format(_names(one["filled"])) for t, one in new.items() if one["filled"]}
-
-    def _say_foreign(self, now: Mapping[str, base.Partitions]) -> None:
-        """Warns of foreign tables among the partitions, once a process."""
-        for table, one in now.items():
-            said = base.FOREIGN_PARTITIONS.format(_names(one.foreign)) if one.foreign else ""
-            if said and said != self._foreign.get(table):
-                logger.warning("%s: %s", table, said, extra={"table": table})
-            self._foreign[table] = said
 
     def settled(self, tables: Collection[str]) -> None:
         """A new baseline of these tables was asked for, or is about to be read."""
@@ -85,7 +79,15 @@ class PartitionNotes:
         before, self._tables = self._tables, {**self._tables, **new}
         json_files.write(self._folder, _NAME, {"tables": self._tables})
         for table, one in new.items():
-            _say(table, before.get(table, one), one)
+            self._say(table, before.get(table, one), one)
+
+    def _say(self, table: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        stay = {key.split()[0] for key in now["there"]}
+        left = [name for key, name in before["there"].items() if key.split()[0] not in stay]
+        unsure = [name for name, at in now["unsure"].items() if before["unsure"].get(name) != at]
+        for what, names in ((LEFT, left), (UNSURE, unsure)):
+            if names:
+                self._open.happened("partitions", table, what.format(_names(names)), CURE.format(table))
 
 
 def _after(before: Mapping[str, Any] | None, now: base.Partitions) -> dict[str, Any]:
@@ -99,16 +101,6 @@ def _after(before: Mapping[str, Any] | None, now: base.Partitions) -> dict[str, 
         "filled": filled,
         "unsure": unsure | dict.fromkeys(now.unsure, at),
     }
-
-
-def _say(table: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    stay = {key.split()[0] for key in now["there"]}
-    left = [name for key, name in before["there"].items() if key.split()[0] not in stay]
-    unsure = [name for name, at in now["unsure"].items() if before["unsure"].get(name) != at]
-    for what, names in ((LEFT, left), (UNSURE, unsure)):
-        if names:
-            said = what.format(_names(names))
-            logger.warning("%s: %s; %s", table, said, CURE.format(table), extra={"table": table})
 
 
 def _names(names: Iterable[str]) -> str:

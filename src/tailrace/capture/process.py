@@ -21,11 +21,14 @@ from ..config.task import Task
 from ..errors import ConnectionLostError, SourceError, TableMovedError, UnreachableError
 from ..lake import guards, json_files, log
 from ..lake.failpoints import reach
+from ..model.change import Relation
 from ..sources import open_source
 from ..sources.base import Finding, LogSource, PassingFinding
 from ..state import live, orders
 from ..state.capture_state import RUNNING, STATE_EVERY_S, STOPPED, CaptureState, pause_s
+from ..state.open_warnings import CAPTURE, OpenWarnings
 from . import same_history
+from .column_notes import warn_of_types
 from .constraints import ConstraintWatch
 from .first_start import first_start
 from .followed_tables import FollowedTables
@@ -63,7 +66,9 @@ class Capture:
         self._reached = False
         self._followed = FollowedTables(task, self._findings, reload)
         self._constraints = ConstraintWatch(task)
+        self._open = OpenWarnings(task, CAPTURE)
         self._streams: Streams
+        self._layouts: dict[int, Relation]
 
     @property
     def _task(self) -> Task:
@@ -131,7 +136,9 @@ class Capture:
             self._give_up(source)
             self._check(source, writer)
             followed.follow(source, work, self._streams)
-            source.start(writer.state.position, list(log.latest(log.layouts(task.relations_path)).values()))
+            latest = list(log.latest(log.layouts(task.relations_path)).values())
+            self._layouts = {one.relid: one for one in latest}
+            source.start(writer.state.position, latest)
             windows.resume()
             self._began()
             self._loop(source, writer, work, windows)
@@ -193,6 +200,7 @@ class Capture:
             chunk = source.read(task.capture.chunk_bytes, wait)
             self._state.read_at = time.time()
             if chunk is not None:
+                warn_of_types(self._open, self._layouts, chunk.relations)
                 if not writer.takes(chunk):
                     since_report += self._commit(source, writer, windows)
                 writer.add(chunk)

@@ -3,7 +3,6 @@ and what happens to the targets of removed tables."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -21,9 +20,7 @@ from ..state.ledger import Baseline
 from ..state.orders import TableControl
 from .snapshot_sink import landings
 
-logger = logging.getLogger(__name__)
-
-_WAITS = "the target of %s is not removed yet: %s; `tailrace add TASK %s` takes the order back"
+TAKE_BACK = "`tailrace add TASK {}` takes the order back"
 History: TypeAlias = Mapping[str, Sequence[log.Layout]]
 """The relation history by table."""
 
@@ -169,7 +166,7 @@ def drop_targets(
     no baseline of them is running (`busy`); returns these tables. For the capture process, or if there is
     none.
 
-    `waits`: keeps why targets cannot be removed now, by table; it is logged when it is something else.
+    `waits`: keeps why targets cannot be removed now, by table.
 
     Raises:
         ApplyError: a target cannot be removed, and nobody waits.
@@ -180,6 +177,8 @@ def drop_targets(
         and tables.heard(task.run_path, one.dropped)
     ]  # fmt: skip
     dropped = []
+    if waits is not None:
+        waits.clear()
     for table in gone:
         try:
             refuse_to_drop(task, [table])
@@ -187,9 +186,7 @@ def drop_targets(
         except ApplyError as error:
             if waits is None:
                 raise
-            if waits.get(table) != str(error):
-                logger.warning(_WAITS, table, error, table, extra={"table": table})
-            waits[table] = str(error)
+            waits[table] = f"its target is not removed yet: {error}"
             continue
         reach("membership.dropped")
         tables.give(task.orders_path, tables.DROPPED, [table], why="", who="capture")

@@ -14,6 +14,7 @@ from ..apply.needs import Needs
 from ..config.task import Task
 from ..errors import ApplyError
 from ..state import orders, streams
+from ..state.open_warnings import CAPTURE, OpenWarnings
 from .table_selection import Known, chosen
 
 logger = logging.getLogger("tailrace.capture")
@@ -48,9 +49,10 @@ def come_back(task: Task, known: Known) -> bool:
 
 def warn_of_archives(task: Task, known: Known) -> None:
     """Says which archives the task file selects again, and that only an order brings them back."""
-    if waiting := _again(task, known, archives=True):
-        cure = "`tailrace add TASK TABLE` captures it again, and a new baseline replaces what the archive has"
-        logger.warning("%s: not captured, though %s; %s", ", ".join(waiting), BACK, cure)
+    what = f"not captured, though {BACK}"
+    cure = "`tailrace add TASK TABLE` captures it again, and a new baseline replaces what the archive has"
+    waiting = _again(task, known, archives=True)
+    OpenWarnings(task, CAPTURE).hold("archives", dict.fromkeys(waiting, what), cure)
 
 
 def _again(task: Task, known: Known, *, archives: bool) -> list[str]:

@@ -63,8 +63,8 @@ def status(found: Status, most: int | None = None) -> Group:
 
 def reasons(found: Status) -> list[str]:
     """Why tables are paused, suspended or wait for a baseline, errors, targets with other names, columns of
-    unknown identity or proved late, values that were set aside, consumers that keep old changes for long: one
-    line each."""
+    unknown identity or proved late, open warnings, values that were set aside, consumers that keep old
+    changes for long: one line each."""
     lines = [
         f"{t.table}: {t.state} since {_moment(t.since)} by {t.who}: {t.why}"
         for t in found.tables
@@ -75,6 +75,8 @@ def reasons(found: Status) -> list[str]:
     for t in found.tables:
         doubts = Doubts(t.unknown_columns, t.proved_columns, t.changed_values)
         lines += [f"{t.table}: {said} ({REPAIRS})" for said in doubts.said]
+        lines += [f"{t.table}: {said}" for said in t.warnings]
+    lines += found.warnings
     lines += [
         f"{t.table}: {_bad(t.quarantined)} set aside in `control/quarantine` and became NULL (`on_bad_value`)"
         for t in found.tables

@@ -35,6 +35,7 @@ from ..sources import open_source
 from ..sources.base import Finding, LogSource
 from ..state import ledger, live
 from ..state.ledger import Baseline
+from ..state.open_warnings import open_warnings
 from ..state.orders import SUSPENDED, TableControl, of_task
 from ..state.streams import ANEW, MADE, MAKING, newest
 from .laggards import consumers_said
@@ -95,7 +96,20 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
     found += filled_findings(task, tables, source.relation)
     found += adoption_findings(task, tables, source.relation)
     found += gone_findings(task, tables)
-    return found + mapping_findings(task, source, tables, spark)
+    found += mapping_findings(task, source, tables, spark)
+    return found + open_findings(task, found, baselines, removed)
+
+
+def open_findings(
+    task: Task, found: Sequence[Finding], baselines: Mapping[str, Baseline], removed: Collection[str]
+) -> list[Finding]:
+    """The warnings of the task's processes that are not settled, but those that the checks have found."""
+    return [
+        Finding("warning", one.what, one.table or task.name, one.cure)
+        for one in open_warnings(task, baselines)
+        if not (one.until_baseline and one.table in removed)
+        and not any(one.what == f.what and f.where.endswith(one.table) for f in found)
+    ]
 
 
 def _there(task: Task, source: LogSource) -> list[str]:

@@ -21,6 +21,7 @@ from ..lake import delta as lake
 from ..lake import json_files, log, log_retention
 from ..state import ledger, live, retries
 from ..state.capture_state import AWAY, GONE, RECONNECTING, RUNNING
+from ..state.open_warnings import open_warnings
 from ..state.orders import TableControl, of_task, target_names
 from ..state.totals import Totals
 from . import control_tables
@@ -53,7 +54,7 @@ class TableStatus:
     `unknown_columns`: columns of which it could not be proved which of the source's they are.
     `proved_columns`: columns that only a later change has proved: values from before may have been replaced
     by NULL. `changed_values`: columns whose older rows changed at the source without a record in the log.
-    All are said until a new baseline.
+    All are said until a new baseline. `warnings`: what else is not settled yet (`state.open_warnings`).
     `quarantined`: values that the column's lake type cannot hold, as many as `control/quarantine` keeps; they
     became NULL."""
 
@@ -80,6 +81,7 @@ class TableStatus:
     unknown_columns: list[str] = field(default_factory=list)
     proved_columns: list[str] = field(default_factory=list)
     changed_values: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     quarantined: int = 0
 
 
@@ -94,7 +96,8 @@ class Status:
     What only a capture that reaches its source can tell is None otherwise: `lag_bytes`, `lag_seconds`,
     `retained_bytes`, `left_bytes` (`control.capture_state`), `rate`. `waits`: the transactions for which a
     new stream or a baseline waits. `consumers`: by name what is to be said of consumers that keep old changes
-    for long. `seconds_unstored`: how long the oldest change of LOG has waited that the store does not have.
+    for long. `warnings`: what is not settled yet and concerns no single table. `seconds_unstored`: how long
+    the oldest change of LOG has waited that the store does not have.
     `captured`, `stored` and `applied` are change numbers; 0: none yet."""
 
     task: str
@@ -107,6 +110,7 @@ class Status:
     tables: list[TableStatus] = field(default_factory=list)
     consumers: dict[str, str] = field(default_factory=dict)
     seconds_unstored: float = 0.0
+    warnings: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -132,6 +136,7 @@ def status(task: Task) -> Status:
     _count(task, tables, totals, baselines, states)
     _ordered(task, tables, baselines, states, reading)
     _noted(task, tables, baselines)
+    others = _warned(task, tables, baselines)
     now, why = _while(capture, pipeline), _ended_by(capture, pipeline)
     for mine in tables.values():
         if mine.state == RUNNING:
@@ -147,6 +152,7 @@ def status(task: Task) -> Status:
         [tables[t] for t in sorted(tables)],
         consumers_said(task),
         _unstored(task, where.number, totals.stored_upto),
+        others,
     )
 
 
@@ -221,6 +227,18 @@ def _noted(task: Task, tables: dict[str, TableStatus], baselines: Baselines) -> 
     for name, many in _quarantined(quarantine, lake.version(quarantine)).items():
         if name in tables and tables[name].state != "removed":
             tables[name].quarantined = many
+
+
+def _warned(task: Task, tables: Mapping[str, TableStatus], baselines: Baselines) -> list[str]:
+    """Gives the tables their open warnings; returns those of no table that is known."""
+    others = []
+    for one in open_warnings(task, baselines):
+        mine = tables.get(one.table)
+        if mine is None:
+            others.append(f"{one.table}: {one.said}" if one.table else one.said)
+        elif mine.state != "removed" or not one.until_baseline:
+            mine.warnings.append(one.said)
+    return others
 
 
 @lru_cache(4)

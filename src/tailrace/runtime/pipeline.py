@@ -9,7 +9,6 @@ themselves, so nothing else has to be remembered: a process that begins anew goe
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -49,6 +48,7 @@ from ..operate.task_runs import TaskRuns
 from ..state import live
 from ..state.capture_state import RUNNING, STARTING, STOPPED
 from ..state.layouts import policy
+from ..state.open_warnings import PIPELINE, OpenWarnings
 from ..state.upgrades import upgrade
 from ..store import tracking
 from ..store.log_files import LogFiles
@@ -61,7 +61,6 @@ from .reconnecting import Reconnecting
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-logger = logging.getLogger("tailrace.pipeline")
 STATE_EVERY_S = 1.0
 
 
@@ -105,7 +104,7 @@ class Pipeline:
         )
         self._maintenance = Maintenance(task, self._target)
         self._openedge = OpenEdgeTables(task, spark) if task.store.openedge else None
-        self._seen = Counts()
+        self._seen, self._open = Counts(), OpenWarnings(task, PIPELINE)
         self._failed: TailraceError | None = None
         self._over, self._news = threading.Event(), threading.Event()
         self._target_there = Reconnecting(self._over, lambda: waits(task))
@@ -246,10 +245,12 @@ class Pipeline:
 
     def _maintained(self) -> None:
         """Maintenance; what of it needs a target that does not answer is done when it is due again."""
+        waits = dict[str, str]()
         try:
             self._maintenance.run()
         except TargetLostError as error:
-            logger.warning("maintenance waits: %s", error.what)
+            waits[""] = f"maintenance waits: {error.what}"
+        self._open.hold("maintenance", waits, "it is retried")
 
     def counted(self) -> dict[str, Any]:
         """What store and apply have done since this process began (`Counts.as_dict`)."""
@@ -317,6 +318,7 @@ def task_rules(task: Task, target: Target, runs: TaskRuns) -> TaskRules:
         suspensions=Orders(task.orders_path),
         runs=runs.begin,
         tokens=lambda: incremental_snapshot.seen(task.control_path("tokens")),
+        warned=OpenWarnings(task, PIPELINE).happened,
     )
 
 

@@ -13,7 +13,7 @@ from ...model.patterns import fits, is_pattern
 from ...wire.pgmessages import RelationColumn, RelationMessage
 from .connect import Session, oid_of, quoted_table
 from .evidence import LiveColumn, LiveTable, Look, Moment, XidSnapshot
-from .layout import USING, Bracket, TypeInfo, Types, catalogued, layout, retyped, unknown
+from .layout import Bracket, TypeInfo, Types, catalogued, layout, unknown
 from .timeline import Timeline
 
 logger = logging.getLogger("tailrace.capture")
@@ -232,17 +232,6 @@ def announced(
             made.table,
             column.name,
             column.note,
-            extra={"table": made.table},
-        )
-    for old, new in retyped(made, previous):
-        logger.warning(
-            "%s, column %s changed from %s to %s: %s; `tailrace validate` shows it, "
-            "`tailrace resync` repairs it",
-            made.table,
-            new.name,
-            old.source_type,
-            new.source_type,
-            USING,
             extra={"table": made.table},
         )
     return made

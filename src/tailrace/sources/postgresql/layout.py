@@ -137,10 +137,20 @@ def unknown(made: Relation, previous: Relation | None) -> list[Column]:
 
 
 def retyped(made: Relation, previous: Relation | None) -> list[tuple[Column, Column]]:
-    """Columns of a new layout that had another type in the previous one: before, after."""
-    had = {c.attnum: c for c in previous.columns} if previous else {}
+    """Columns of a new layout that had another type in the previous one, and whose older rows may have other
+    values: before, after. As long as the table's file is the same, no statement has given them any."""
+    if previous is None or _same_file(Evidence.parse(previous.evidence), Evidence.parse(made.evidence)):
+        return []
+    had = {c.attnum: c for c in previous.columns}
     both = [(had[c.attnum], c) for c in made.columns if c.attnum in had]
     return [(old, new) for old, new in both if old.source_type != new.source_type]
+
+
+def _same_file(before: Evidence, after: Evidence) -> bool:
+    """Whether the catalog proves that the table was not rewritten between two layouts: it was seen with the
+    file before the first, or when that was read from the catalog, and with the same one after the second."""
+    seen = before.looks[:1] if len(before.looks) > 1 or not before.address else ()
+    return bool(seen and after.looks) and seen[0].file == after.looks[-1].file != 0
 
 
 def _relation(message: RelationMessage, columns: Sequence[Column], known: Evidence) -> Relation:

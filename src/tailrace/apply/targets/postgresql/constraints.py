@@ -9,7 +9,7 @@ what they violate. It is copied again once all rows satisfy it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -61,8 +61,7 @@ class ConstraintSync:
         layout: the target's, with the numbers of the source's columns.
         said: what the source declares of them.
         hidden: columns whose values are not kept.
-        report: is given each thing that cannot be had, in words.
-        failed: those things, by column's number and kind: they are not tried again.
+        failed: what cannot be had, in words, by column's number and kind: it is not tried again.
     """
 
     on: Session
@@ -72,8 +71,7 @@ class ConstraintSync:
     said: Sequence[Declared]
     wanted: WantedConstraints
     hidden: Collection[str]
-    report: Callable[[str], None]
-    failed: set[tuple[int, str]] = field(default_factory=set)
+    failed: dict[tuple[int, str], str] = field(default_factory=dict)
 
     def run(self) -> None:
         """Does it, each thing in a transaction of its own."""
@@ -187,8 +185,7 @@ class ConstraintSync:
             self._failed(there, kind, f"the target refuses `{step}`: {words}")
 
     def _failed(self, there: TargetColumn, kind: str, why: str) -> None:
-        self.failed.add((there.attnum, kind))
-        self.report(f"column {there.name}: {why}")
+        self.failed[there.attnum, kind] = f"column {there.name}: {why}"
 
     def _undo(self, there: TargetColumn, kind: str, step: str) -> None:
         with self.on.transaction():
