@@ -47,7 +47,7 @@ def all_of_s(folder: Path, database: str, role: str) -> Task:
     url, path = database.replace("postgres@", f"{role}@"), folder / "t.yaml"
     path.write_text(
         f"name: t\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: ['s.*']}}\n"
-        "capture: {commit_every: 50ms}\nbaseline: {workers: 1}\napply: {ddl: {recreate_table: suspend}}\n"
+        "freshness: 50ms\nbaseline: {workers: 1}\napply: {ddl: {recreate_table: suspend}}\n"
     )
     return load(path)
 
@@ -119,7 +119,7 @@ def shop(db: psycopg.Connection, database: str, tmp_path: Path) -> Task:
     path = tmp_path / "t.yaml"
     path.write_text(
         f"name: t\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{database}', tables: [s.a]}}\n"
-        "capture: {commit_every: 50ms}\nbaseline: {workers: 1}\n"
+        "freshness: 50ms\nbaseline: {workers: 1}\n"
     )
     return load(path)
 

@@ -160,7 +160,7 @@ def task_file(folder: Path, name: str, url: str, target: str, master: str) -> Pa
     file = folder / name / f"{name}.yaml"
     file.write_text(
         f"name: {name}\nhome: home\nsource: {{url: '{url}', tables: ['l.*']}}\ntarget: {target}\n"
-        "capture: {commit_every: 200ms, idle_advance: 1s}\n"
+        "freshness: 200ms\ncapture: {idle_advance: 1s}\n"
         "spark:\n  start: at_once\n"
         "  driver_limit: 200\n"
         f"  spark.master: '{master}'\n"

@@ -56,7 +56,7 @@ def task(folder: Path, url: str) -> Task:
     path = folder / "shop.yaml"
     path.write_text(
         f"name: shop\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: [public.a]}}\n"
-        "capture: {commit_every: 50ms}\nbaseline: {workers: 1}\n"
+        "freshness: 50ms\nbaseline: {workers: 1}\n"
     )
     return load(path)
 

@@ -37,8 +37,8 @@ def task_file(folder: Path, url: str, *, tables: str = "s.a, s.b", more: str = "
     path = folder / "shop.yaml"
     path.write_text(
         f"name: shop\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: [{tables}]}}\n"
-        "capture: {commit_every: 100ms}\nbaseline: {workers: 1}\nstore: {every: 300ms}\n"
-        f"apply: {{every: 300ms}}\nmaintenance: {{every: 2s, small_files: 4, keep_log: 0s}}\n"
+        "freshness: 100ms\nbaseline: {workers: 1}\n"
+        f"maintenance: {{every: 2s, small_files: 4, keep_log: 0s}}\n"
         # What goes as soon as nobody needs it shows whether somebody did.
         f"retention: {{keep: 0s}}\n{more}"
     )

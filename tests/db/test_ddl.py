@@ -30,7 +30,8 @@ name: ddl
 home: home
 source: {{url: '{url}', tables: ['d.*', m.eu, m.us]}}
 target: {{path: lake}}
-capture: {{commit_every: 100ms, idle_advance: 1s}}
+freshness: 100ms
+capture: {{idle_advance: 1s}}
 baseline: {{workers: 1}}
 types: {{d.called.n: bigint}}
 tables:

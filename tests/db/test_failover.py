@@ -37,7 +37,7 @@ def shop(server: EmbeddedPostgres, tmp_path: Path) -> Task:
     path = tmp_path / "shop.yaml"
     path.write_text(
         f"name: shop\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{server.tcp_url()}', tables: [public.a]}}\n"
-        "capture: {commit_every: 50ms}\nbaseline: {workers: 1}\n"
+        "freshness: 50ms\nbaseline: {workers: 1}\n"
     )
     return load(path)
 

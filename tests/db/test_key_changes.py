@@ -48,9 +48,7 @@ def task_of(folder: Path, url: str, target: str) -> Task:
     copies = url + ("&" if "?" in url else "?") + "schema=copies"
     more = f"target: '{copies}'\n" if target == "postgresql" else ""
     path = folder / "keys.yaml"
-    path.write_text(
-        f"name: keys\nsource: {{url: '{url}', tables: [public.t]}}\n{more}capture: {{commit_every: 100ms}}\n"
-    )
+    path.write_text(f"name: keys\nsource: {{url: '{url}', tables: [public.t]}}\n{more}freshness: 100ms\n")
     return load(path)
 
 

@@ -28,7 +28,8 @@ name: mapped
 home: home
 source: {{url: '{url}', tables: [s.t]}}
 target: {{path: lake}}
-capture: {{commit_every: 100ms, idle_advance: 1s}}
+freshness: 100ms
+capture: {{idle_advance: 1s}}
 baseline: {{workers: 1}}
 tables: {{s.t: {{target: s.short, where: "{where}", columns: {{word: "upper(v)"}}, drop: [v]}}}}
 """

@@ -34,7 +34,8 @@ name: mixed
 home: home
 source: {{url: '{url}', tables: ['d.*', m.eu, m.us]}}
 target: '{url}&schema=lake'
-capture: {{commit_every: 100ms, idle_advance: 1s}}
+freshness: 100ms
+capture: {{idle_advance: 1s}}
 baseline: {{workers: 1}}
 keylog: {{mode: all}}
 tables:

@@ -26,7 +26,7 @@ def write_task(folder: Path, url: str, **more: str) -> Path:
         "home: home",
         f"source: {{url: '{url}', tables: ['m.*']}}",
         f"target: {{path: lake{more.get('target', '')}}}",
-        "capture: {commit_every: 100ms, idle_advance: 1s}",
+        "freshness: 100ms\ncapture: {idle_advance: 1s}",
         "baseline: {workers: 1}",
         "maintenance: {every: 0s, small_files: 4, keep_log: 0s}",
     ]

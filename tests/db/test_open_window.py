@@ -37,7 +37,7 @@ def phase_task(folder: Path, url: str) -> Task:
     path = folder / "phases.yaml"
     path.write_text(
         f"name: phases\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: ['s.*']}}\n"
-        "capture: {commit_every: 100ms}\nbaseline: {workers: 1, window: open}\n"
+        "freshness: 100ms\nbaseline: {workers: 1, window: open}\n"
         "apply: {mode: strict}\nkeylog: {mode: keys}\n"
     )
     return load(path)

@@ -109,7 +109,7 @@ def test_what_the_role_lacks_is_one_block_of_sql_and_nothing_more_is_needed(
     assert source.check(["s.b", "s.c"], None) == []
     path = tmp_path / "test.yaml"
     text = f"name: test\ntarget: {{path: lake}}\nsource: {{url: '{source.url}', tables: [s.b, s.c]}}\n"
-    path.write_text(text + "capture: {commit_every: 50ms}\nbaseline: {workers: 1}\n")
+    path.write_text(text + "freshness: 50ms\nbaseline: {workers: 1}\n")
     task = load(path)
     Capture(task, once=True).run()
     a.execute("insert into s.b values (2)")

@@ -28,7 +28,7 @@ def test_four_levels_and_openedges_tables(
     path = tmp_path / "levels.yaml"
     path.write_text(
         f"name: levels\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{database}', tables: ['p.*']}}\n"
-        "capture: {commit_every: 100ms}\nstore: {openedge: true}\n"
+        "freshness: 100ms\nstore: {openedge: true}\n"
         "policies: {p.*: 3, p.t2: 2, p.t1: 1, p.t0: 0, p.t3.secret: 1}\n"
     )
     db.execute("create schema p")

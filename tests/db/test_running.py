@@ -120,7 +120,7 @@ def test_once_commits_when_everything_is_read_not_when_a_commit_is_due(
     db.execute("create schema s; create table s.a (id int primary key)")
     path = tmp_path / "soon.yaml"
     path.write_text(
-        f"name: soon\nhome: home\ntarget: {{path: lake}}\ncapture: {{commit_every: 300}}\n"
+        f"name: soon\nhome: home\ntarget: {{path: lake}}\nfreshness: 300\n"
         f"source: {{url: '{database}', tables: [s.a]}}\nbaseline: {{enabled: false}}\n"
     )
     task = load(path)

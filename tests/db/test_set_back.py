@@ -52,7 +52,7 @@ def begun(folder: Path, url: str, caplog: pytest.LogCaptureFixture) -> Task:
     path = folder / "shop.yaml"
     path.write_text(
         f"name: shop\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: ['s.*']}}\n"
-        "capture: {commit_every: 50ms, idle_advance: 1s}\nbaseline: {workers: 1}\n"
+        "freshness: 50ms\ncapture: {idle_advance: 1s}\nbaseline: {workers: 1}\n"
     )
     task = load(path)
     capture(task)

@@ -46,7 +46,7 @@ def task(folder: Path, url: str, name: str = "shop") -> Task:
     path = folder / f"{name}.yaml"
     path.write_text(
         f"name: {name}\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: ['s.*']}}\n"
-        "capture: {commit_every: 50ms, idle_advance: 1s}\nbaseline: {workers: 1}\n"
+        "freshness: 50ms\ncapture: {idle_advance: 1s}\nbaseline: {workers: 1}\n"
     )
     return load(path)
 

@@ -34,7 +34,7 @@ def shop(tmp_path: Path, database: str, db: psycopg.Connection) -> Task:
     path = tmp_path / "shop.yaml"
     path.write_text(
         f"name: shop\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{database}', tables: ['s.*']}}\n"
-        "capture: {commit_every: 50ms}\nbaseline: {workers: 1}\n"
+        "freshness: 50ms\nbaseline: {workers: 1}\n"
     )
     return load(path)
 

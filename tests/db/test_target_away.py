@@ -54,9 +54,7 @@ def test_a_target_that_comes_back_gets_its_changes(
     monkeypatch.setattr(capture_state, "RETRY_S", (0.1, 0.2))
     db.execute("create table t (id int primary key); create table u (id int primary key)")
     with own_server() as server:
-        more = (
-            "keylog: {mode: all}\napply: {every: 100ms}\ngroups: {some: {tables: [public.t], retries: 2}}\n"
-        )
+        more = "keylog: {mode: all}\nfreshness: 100ms\ngroups: {some: {tables: [public.t], retries: 2}}\n"
         task, stop = shop(tmp_path, database, server.tcp_url(), more), threading.Event()
         Capture(task, once=True).run()
         db.execute("insert into t values (1); insert into u values (1)")

@@ -153,7 +153,7 @@ def test_the_least_rights_are_enough(
     """Those of docs/postgresql-rights.md: schemas of its own, and temporary tables."""
     db.execute("create schema s; create table s.a (id int primary key, v int); insert into s.a values (1, 1)")
     more = f"keylog: {{mode: all}}\nbaseline: {{window: {window}}}\n"
-    more += "apply: {every: 100ms, ddl: {rename_table: apply}}\n"
+    more += "freshness: 100ms\napply: {ddl: {rename_table: apply}}\n"
     task = shop(tmp_path, database, lake, more)
     lake.give("".join(f"create schema {name} authorization {lake.role};" for name in ("s", "tailrace")))
     lake.give(f"grant temporary on database {lake.role} to {lake.role}")

@@ -73,14 +73,14 @@ class Source:
 class Sometimes:
     """Settings of capture; whether a commit is due comes from a list."""
 
-    chunk_bytes, commit_bytes = 1, 1 << 40
+    chunk_bytes = 1
 
     def __init__(self, due: Sequence[bool]) -> None:
         self._due = cycle(due)
 
     @property
-    def commit_every(self) -> float:
-        return -1.0 if next(self._due) else 1e9
+    def commit_bytes(self) -> int:
+        return 0 if next(self._due) else 1 << 40
 
 
 def captured(given: Iterator[Chunk], home: Path, due: Sequence[bool]) -> list[bytes]:
@@ -88,7 +88,9 @@ def captured(given: Iterator[Chunk], home: Path, due: Sequence[bool]) -> list[by
     stop = threading.Event()
     source: Any = Source(given, stop)
     one: Any = SimpleNamespace(
-        _task=SimpleNamespace(capture=Sometimes(due)),
+        _task=SimpleNamespace(
+            capture=Sometimes(due), freshness=1e9, groups={}, tables={}, run_path=str(home)
+        ),
         _once=False,
         stop=stop,
         _state=CaptureState(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,22 +42,33 @@ def taken(*names: str, number: int = 1, order: int = 0) -> dict[str, Baseline]:
 
 
 def gate(
-    folder: Path, baselines: dict[str, Baseline], *, automatic: bool = False, **groups: GroupSettings
+    folder: Path,
+    baselines: dict[str, Baseline],
+    *,
+    automatic: bool = False,
+    intervals: Mapping[str, float] = {},
+    **groups: GroupSettings,
 ) -> Ordered:
     orders, errors = str(folder / "orders"), str(folder / "errors")
-    made = Ordered(orders, errors, groups, automatic=lambda _: automatic)
+    made = Ordered(
+        orders,
+        errors,
+        groups,
+        interval=lambda table: intervals.get(table, 0.0),
+        automatic=lambda _: automatic,
+    )
     made.begin()
     made.refresh(baselines)
     return made
 
 
-def test_the_interval_of_a_group_holds_while_the_task_runs_on(tmp_path: Path) -> None:
-    slow = GroupSettings(tables=["s.*"], every=3600)
-    made = gate(tmp_path, {}, slow=slow)
+def test_the_interval_of_a_table_begins_when_its_changes_are_applied(tmp_path: Path) -> None:
+    made = gate(tmp_path, {}, intervals={"s.a": 3600})
     assert (made.open("s.a"), made.open("m.b")) == (True, True)
-    made.begin()  # nothing was applied: it was not time for anybody
+    made.begin()  # nothing was applied
     assert (made.open("s.a"), made.open("m.b")) == (True, True)
-    made.end()
+    made.went("s.a")
+    assert made.open("s.a")  # also for what comes until the next look
     made.begin()
     assert (made.open("s.a"), made.open("m.b")) == (False, True)
     made.patient = False

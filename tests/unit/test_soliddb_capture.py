@@ -39,7 +39,7 @@ source:
   options: {{keys: 'SHOP.ITEM=ID'}}
   fetch_rows: 100
   tables: [SHOP.ITEM]
-capture: {{commit_every: 100ms}}
+freshness: 100ms
 baseline: {{workers: 1}}
 """
 UNLOCKED = ("  fetch_rows", "  lock: false\n  fetch_rows")

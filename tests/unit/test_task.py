@@ -36,7 +36,7 @@ def mistakes(text: str) -> list[str]:
 def test_the_smallest_file_has_sensible_defaults() -> None:
     small = task(SMALL)
     assert small.source.tables == ["public.*"]
-    assert (small.capture.commit_every, small.capture.commit_bytes) == (1.0, 64 << 20)
+    assert (small.freshness, small.cost.cpu, small.capture.commit_bytes) == ("auto", 0.25, 64 << 20)
     assert small.target.one_task == 4 << 30
     assert small.maintenance.keep_log == 3600.0
     assert small.on_bad_value == "stop" and small.spark.session_conf == {}
@@ -60,8 +60,11 @@ def test_names_of_tables_become_folders_that_differ() -> None:
 
 
 def test_quantities_are_written_as_people_do() -> None:
-    found = task(SMALL + "capture: {commit_every: 500ms, commit_bytes: 1GiB}\nstore: {every: 2}\n")
-    assert (found.capture.commit_every, found.capture.commit_bytes, found.store.every) == (0.5, 1 << 30, 2.0)
+    found = task(
+        SMALL + "freshness: 500ms\ncapture: {commit_bytes: 1GiB, idle_advance: 2}\ncost: {cpu: 40%}\n"
+    )
+    assert (found.freshness, found.cost.cpu) == (0.5, 0.4)
+    assert (found.capture.commit_bytes, found.capture.idle_advance) == (1 << 30, 2.0)
 
 
 @pytest.mark.parametrize("bad", ["soon", "1x", "s", "", "-1s", True, None, "1 s 2"])
@@ -86,7 +89,7 @@ source:
   tables:
     - orders
 capture:
-  commit_every: soon
+  idle_advance: soon
   comit_bytes: 64MiB
   workers: 3
 baseline: {workers: 0}
@@ -104,7 +107,7 @@ spark: {spark.x: true, spark.y: 5}
         "line 4: source.url: no source supports ": "did you mean postgresql?",
         "line 5: unknown setting 'source.table'": "did you mean 'tables'?",
         "line 7: source.tables: 'orders' has no schema": "public.orders",
-        "line 9: capture.commit_every: 'soon' is not a duration": "500ms",
+        "line 9: capture.idle_advance: 'soon' is not a duration": "500ms",
         "line 10: unknown setting 'capture.comit_bytes'": "did you mean 'commit_bytes'?",
         "line 11: unknown setting 'capture.workers'": "it belongs under baseline",
         "line 12: baseline.workers: must be greater": "equal to 1",
@@ -172,8 +175,8 @@ def test_who_names_the_mode_that_holds_anyway_keeps_what_was_said_of_it(
 @pytest.mark.parametrize(
     ("name", "section"),
     [
-        *((n, "capture") for n in ("commit_every", "commit_bytes", "chunk_bytes")),
-        *((n, "store") for n in ("every", "max_bytes")),
+        *((n, "capture") for n in ("commit_bytes", "chunk_bytes")),
+        ("max_bytes", "store"),
         *((n, "apply") for n in ("max_bytes", "merge_memory")),
     ],
 )
@@ -186,7 +189,9 @@ def test_nothing_is_too_little(name: str, section: str) -> None:
 
 
 def test_a_duration_ends() -> None:
-    assert mistakes(SMALL + "apply: {every: .inf}\n") == ["line 3: apply.every: must be a finite number"]
+    assert mistakes(SMALL + "maintenance: {every: .inf}\n") == [
+        "line 3: maintenance.every: must be a finite number"
+    ]
 
 
 def test_a_mistake_in_the_settings_of_a_group() -> None:
@@ -221,7 +226,7 @@ def test_broken_yaml_and_keys_that_stand_twice() -> None:
 
 
 def test_an_empty_section_has_its_defaults() -> None:
-    assert task(SMALL + "capture:\n  # commit_every: 5s\ntarget:\n") == task(SMALL)
+    assert task(SMALL + "capture:\n  # idle_advance: 5s\ntarget:\n") == task(SMALL)
 
 
 def test_the_address_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +261,7 @@ def test_load_tells_file_and_count(tmp_path: Path) -> None:
     "more",
     [
         "",
-        "capture: {commit_every: 100ms, commit_bytes: 1500}\nbaseline: {enabled: false}\n",
+        "freshness: 100ms\ncapture: {commit_bytes: 1500}\nbaseline: {enabled: false}\n",
         "home: /elsewhere/x\ntarget: {path: ../lake}\n",
         "types: {a.b.c: 'decimal(12,2)'}\nspark: {spark.master: 'local[2]'}",
         "on_bad_value: quarantine\nmaintenance: {every: 0s, keep_log: 90s, small_files: 4}\n",
@@ -271,7 +276,9 @@ def test_a_dumped_task_explains_its_settings_and_shows_defaults() -> None:
     text = dump(task(SMALL.replace("url", "tables: ['a.b', 'c.*'], url")))
     assert "\nhome: shop\n" in text and "  path: target\n" in text
     assert "  tables:\n    - a.b\n    - c.*\n" in text
-    assert "  # How often what was read is committed to LOG.\n  # commit_every: 1s\n" in text
+    assert (
+        "  # How often an idle source is told the position reached, so that it can discard its log.\n" in text
+    )
 
 
 def test_a_password_is_written_only_when_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:

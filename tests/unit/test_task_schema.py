@@ -49,15 +49,15 @@ def wrong(checker: Any, text: str) -> list[str]:
 
 GOOD = [
     "",
-    "capture:\n  # commit_every: 2s\n",
-    "capture: {commit_every: 500ms, commit_bytes: 1.5 GB, idle_advance: 1h30m}",
-    "capture: {commit_every: 2, chunk_bytes: 4096}",
+    "capture:\n  # idle_advance: 2s\n",
+    "capture: {commit_bytes: 1.5 GB, idle_advance: 1h30m}",
+    "capture: {idle_advance: 2, chunk_bytes: 4096}",
     "target: lake",
     "target: postgresql://me@other/dwh?schema=x",
     "target: {path: lake, local_limit: 2GiB}",
     "tables:\n  shop.item:\n  shop.*: {mode: strict, on: {update_missing: log then stop after 100}}",
     "apply: {on: {delete_missing: ignore}, max_changes: 2_000_000, ddl: {drop: ignore}}",
-    "groups: {small: {tables: [s.a, s.b], every: 5m, retries: 3}}",
+    "groups: {small: {tables: [s.a, s.b], freshness: 5m, retries: 3}}",
     "keylog: {mode: off}",
     "retention: {keep: 30d, tables: {shop.*: forever}}",
     "policies: {shop.item: 1, shop.item.note: 0}",
@@ -66,19 +66,19 @@ GOOD = [
 BAD = [
     "captures: {}",
     "capture: {commit_evry: 2s}",
-    "capture: {commit_every: soon}",
+    "capture: {idle_advance: soon}",
     "capture: {commit_bytes: big}",
     "on_bad_value: ignore",
     "apply: {on: {update_mising: log}}",
     "apply: {on: {update_missing: lag}}",
     "apply: {ddl: {dropp: ignore}}",
     "policies: {shop.item: 4}",
-    "groups: {small: {every: 5m}}",
+    "groups: {small: {freshness: 5m}}",
     "keylog: {mode: everything}",
     "baseline: {workers: 0}",
     "capture: {chunk_bytes: 0}",
     "capture: {chunk_bytes: 0 MiB}",
-    "store: {every: 0s}",
+    "freshness: 0s",
 ]
 
 
@@ -95,7 +95,7 @@ def test_what_it_may_not(checker: Any, more: str) -> None:
 
 
 def test_task_files_of_the_examples_and_of_init(checker: Any) -> None:
-    task = read(HEAD + "apply: {max_changes: 50_000, every: 5s, within: 1m}", ROOT)
+    task = read(HEAD + "apply: {max_changes: 50_000, max_bytes: 1MiB}", ROOT)
     assert isinstance(task, Task)
     text = dump(task)
     assert text.splitlines()[0] == f"# yaml-language-server: $schema={SCHEMA}"
@@ -112,8 +112,8 @@ def test_every_setting_is_described_and_has_its_default_as_people_write_it() -> 
         said = found["definitions"][model.__name__]["properties"]
         assert {*said} == {*model.model_fields}
         assert all(one["description"] for one in said.values())
-    apply = found["definitions"]["ApplySettings"]["properties"]
-    assert (apply["every"]["default"], apply["max_bytes"]["default"]) == ("1s", "500MiB")
+    apply, capture = (found["definitions"][f"{name}Settings"]["properties"] for name in ("Apply", "Capture"))
+    assert (capture["idle_advance"]["default"], apply["max_bytes"]["default"]) == ("10s", "500MiB")
     assert "Infinity" not in task_schema.text()
 
 

@@ -120,7 +120,6 @@ class Applier:
             began = time.monotonic() - seconds_waited(self._tables.spark)
             self._slices.done, self._slices.failed = [], set()
             self._until_logged(stop)
-            self._gate.end()
             if cadence:
                 cadence.went(time.monotonic() - began - seconds_waited(self._tables.spark))
             return self._slices.done

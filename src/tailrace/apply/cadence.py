@@ -1,8 +1,7 @@
 """When a batch is applied: often while little comes, seldom and in large batches while much comes.
 
-Three settings, as in Qlik's batch tuning (spec/qlik.md §4): longer than, but less than, at once at so many
-changes or bytes. In between it adapts: after a batch at least as much time goes by as the batch took, so that
-applying takes at most half of the time and batches grow with the backlog.
+After a batch at least as much time passes as the batch took, up to half a minute, so that applying takes at
+most half of the time and batches grow with the backlog. A backlog does not wait for the interval of the task.
 """
 
 from __future__ import annotations
@@ -11,19 +10,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 
+BACKLOG = 100_000
+"""Changes that are worth a batch at once: their own work outweighs that of the batch."""
+MOST_S = 30.0
+
 
 @dataclass
 class Cadence:
     """Says when the next batch is due; one a task.
 
     Attributes:
-        every: at least so many seconds lie between the beginnings of two batches.
-        within: and at most so many between a batch and the next, however long batches take.
+        every: returns the least time between the beginnings of two batches (seconds).
         max_changes, max_bytes: with so many changes waiting, or so many bytes of them as stored, a batch
             begins at once.
 
     >>> now = [0.0]
-    >>> one = Cadence(1, 30, 1000, 1 << 20, clock=lambda: now[0])
+    >>> one = Cadence(lambda: 1, 1000, 1 << 20, clock=lambda: now[0])
     >>> one.due(5, 100)
     True
     >>> one.went(4.0)
@@ -35,25 +37,30 @@ class Cadence:
     0.8
     """
 
-    every: float
-    within: float
+    every: Callable[[], float]
     max_changes: int
     max_bytes: int
     clock: Callable[[], float] = field(default=monotonic, repr=False)
     _next: float = field(default=0.0, init=False, repr=False)
+    _rested: float = field(default=0.0, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._next = self.clock()
+        self._next = self._rested = self.clock()
 
     def due(self, changes: int, size: int) -> bool:
         """Whether a batch is to begin now, with so many changes and bytes waiting."""
         if not changes:
             return False
-        return changes >= self.max_changes or size >= self.max_bytes or self.clock() >= self._next
+        now = self.clock()
+        if changes >= BACKLOG and now >= self._rested:
+            return True
+        return changes >= self.max_changes or size >= self.max_bytes or now >= self._next
 
     def went(self, seconds: float) -> None:
         """A batch has ended, which took so long."""
-        self._next = self.clock() + min(max(self.every - seconds, seconds), max(self.every, self.within))
+        now, every = self.clock(), self.every()
+        self._rested = now + min(seconds, MOST_S)
+        self._next = now + min(max(every - seconds, seconds), max(every, MOST_S))
 
     def wait(self) -> float:
         """Seconds until the next batch may begin, whatever waits; 0 when it may now."""

@@ -7,6 +7,7 @@ the applier alone, under the applier's lock, so once it has taken in an order no
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
@@ -27,6 +28,8 @@ from ..state.ledger import Baseline
 from ..state.orders import TableControl
 
 logger = logging.getLogger("tailrace.apply")
+SLACK_S = 0.3
+"""Seconds that a table's interval may be shorter than it is set."""
 
 
 class Gate(Protocol):
@@ -34,9 +37,6 @@ class Gate(Protocol):
 
     def begin(self) -> None:
         """A look at all tables begins."""
-
-    def end(self) -> None:
-        """It has ended, and who is open has had its turn."""
 
     def refresh(self, baselines: Mapping[str, Baseline]) -> None:
         """Takes in what was ordered since."""
@@ -68,6 +68,7 @@ class Ordered:
         orders: the task's orders table.
         errors: where errors in a row are kept (`state.retries`), so that a restart counts on.
         groups: the task's groups.
+        interval: the least time between two batches of a table (seconds).
         patient: False for a task that ends once everything is applied: intervals do not count then, and an
             error that would be tried again for ever ends it.
         automatic: whether a table gets a new baseline without an order, if only that helps.
@@ -80,11 +81,13 @@ class Ordered:
         errors: str,
         groups: Mapping[str, GroupSettings],
         *,
+        interval: Callable[[str], float] = lambda _: 0.0,
         patient: bool = True,
         automatic: Callable[[str], bool] = lambda _: False,
         known: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._path, self._kept, self._groups, self.patient = orders, errors, groups, patient
+        self._interval = interval
         self._automatic, self._known = automatic, known
         self.orders = 0
         """The number of the newest order that is followed."""
@@ -97,7 +100,7 @@ class Ordered:
         self._errors = {t: one.errors for t, one in retries.failing(errors).items()}
         self._again: set[str] = set()  # failed in this process
         self._last: dict[str, float] = {}
-        self._due: set[str] = set()
+        self._turn: set[str] = set()  # tables that may go on until the next `begin`
         self._began = 0.0
 
     @property
@@ -106,16 +109,8 @@ class Ordered:
         return bool(self._again)
 
     def begin(self) -> None:
-        """Says which groups' turn it is, from now until the next call."""
-        self._began, self._due = time.monotonic(), set()
-        for name, group in self._groups.items():
-            since = self._began - self._last.get(name, -1e9)
-            if not self.patient or group.every is None or since >= group.every:
-                self._due.add(name)
-
-    def end(self) -> None:
-        """Notes whose turn it was; without it, it still is at the next `begin`."""
-        self._last |= dict.fromkeys(self._due, self._began)
+        """Tables whose interval is over may go on, from now until the next call."""
+        self._began, self._turn = time.monotonic(), set()
 
     def refresh(self, baselines: Mapping[str, Baseline]) -> None:
         """Takes in orders, and tells of tables that wait from now on."""
@@ -149,9 +144,17 @@ class Ordered:
         self.orders = max((o.number for o in orders), default=0)
 
     def open(self, table: str) -> bool:
-        """Whether nobody holds it and its group's turn is now."""
-        group = group_of(self._groups, table)
-        return not self._waits(table) and (group is None or group in self._due)
+        """Whether nothing holds it, and its interval since its last batch is over."""
+        if self._waits(table):
+            return False
+        if table not in self._turn:
+            # Capture commits at an interval, too: a table that misses a commit by a moment would wait for
+            # the next.
+            least = self._interval(table) - SLACK_S
+            if self.patient and self._began - self._last.get(table, -math.inf) < least:
+                return False
+            self._turn.add(table)
+        return True
 
     def _waits(self, table: str) -> bool:
         return table in self._stuck or (table in self._states and self._states[table].waits)
@@ -165,7 +168,8 @@ class Ordered:
         return table in self._states and self._states[table].superseded
 
     def went(self, table: str) -> None:
-        """Ends a row of errors."""
+        """Ends a row of errors, and begins the table's interval."""
+        self._last[table] = self._began
         self._forget(table)
 
     def _forget(self, table: str) -> None:

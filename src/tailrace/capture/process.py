@@ -26,6 +26,7 @@ from ..sources import open_source
 from ..sources.base import Finding, LogSource, PassingFinding
 from ..state import live, orders
 from ..state.capture_state import RUNNING, STATE_EVERY_S, STOPPED, CaptureState, pause_s
+from ..state.intervals import interval_in_force
 from ..state.open_warnings import CAPTURE, OpenWarnings
 from . import same_history
 from .column_notes import warn_of_types
@@ -190,7 +191,8 @@ class Capture:
     def _loop(self, source: LogSource, writer: log.LogWriter, work: Baselines, windows: Windows) -> None:
         task = self._task
         target = source.end_position() if self._once else None
-        wait = min(task.capture.commit_every, READ_ONCE_S if self._once else READ_S)
+        every = interval_in_force(task)
+        wait = min(every, READ_ONCE_S if self._once else READ_S)
         committed = reported = looked = time.monotonic()
         since_report = 0
         self._state.runs()
@@ -206,7 +208,7 @@ class Capture:
                 writer.add(chunk)
             drained = target is not None and self._drained(source, target, work)
             now = time.monotonic()
-            due = drained or now - committed >= task.capture.commit_every
+            due = drained or now - committed >= every
             if writer.ready and (due or writer.pending_bytes >= task.capture.commit_bytes):
                 since_report += self._commit(source, writer, windows)
                 committed = time.monotonic()
@@ -218,7 +220,7 @@ class Capture:
                 since_report, reported = 0, now
                 self._tell_lag(source)
             if now - looked >= LOOK_EVERY_S:
-                looked = now
+                looked, every = now, interval_in_force(self._task)
                 self._look(source, work)
                 self._followed.watch.look(source, writer.state, waiting=writer.ready)
             if drained:

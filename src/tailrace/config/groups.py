@@ -8,7 +8,7 @@ from pydantic import Field
 
 from ..model.patterns import fits
 from .base import Pattern, Settings
-from .quantities import Seconds
+from .freshness import Freshness
 
 
 class GroupSettings(Settings):
@@ -16,8 +16,8 @@ class GroupSettings(Settings):
 
     tables: list[Pattern] = Field(min_length=1)
     """Its tables: `schema.table`, with `*` and `?` as in file names."""
-    every: Seconds | None = Field(default=None, json_schema_extra={"shown": "`apply.every`"})
-    """How often their changes are applied, at most."""
+    freshness: Freshness | None = Field(default=None, json_schema_extra={"shown": "that of the task"})
+    """How long their changes are gathered before they are applied."""
     retries: int = Field(default=0, ge=0)
     """After this many errors in a row in one of its tables the group is suspended, with the error as the
     reason, and the task goes on; 0: never, its tables are retried for ever. (An error in a table without a

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from ..model.patterns import fits
 from .base import ConfText, Folder, Pattern, Settings, SparkName, TargetUrl, Text, Url, arguments_expanded
 from .machine import DRIVER_LIMIT, cores
-from .quantities import FOREVER, Bytes, HowLong, Seconds, SomeBytes, SomeSeconds
+from .quantities import FOREVER, Bytes, HowLong, Seconds, SomeBytes
 from .table_settings import RuleSettings, patterns_of
 
 SPARK_START = "TAILRACE_SPARK_START"
@@ -132,10 +132,9 @@ class TargetSettings(Settings):
 class CaptureSettings(Settings):
     """From the source's log to LOG."""
 
-    commit_every: SomeSeconds = 1.0
-    """How often what was read is committed to LOG."""
     commit_bytes: SomeBytes = 64 << 20
-    """Commit sooner once this much was read. A transaction is never split over commits."""
+    """Commit to LOG before `freshness` asks for it once this much was read. A transaction is never split over
+    commits."""
     chunk_bytes: SomeBytes = 8 << 20
     """How much is read from the source at once; a large transaction needs a few times as much memory."""
     idle_advance: Seconds = 10.0
@@ -165,8 +164,6 @@ class StoreSettings(Settings):
     openedge: bool = False
     """Keep TRACKING and change tables in OpenEdge's names and layout too, with their policies, as Delta
     tables in the folder `openedge` of the task."""
-    every: SomeSeconds = 0.2
-    """How often LOG is looked at for new records; immediately if the batch before took longer."""
     max_bytes: SomeBytes = 512 << 20
     """Maximum of LOG in one batch (a commit of LOG is never split)."""
 
@@ -174,11 +171,6 @@ class StoreSettings(Settings):
 class ApplySettings(RuleSettings):
     """From change tables to targets."""
 
-    every: Seconds = 1.0
-    """Minimum time between the beginnings of two batches. After a batch, apply waits at least as long as the
-    batch took, so that batches grow with the load."""
-    within: Seconds = 30.0
-    """Maximum time between two batches, however long they take."""
     max_changes: int = Field(default=1_000_000, ge=1)
     """Maximum number of changes in one batch (a transaction is never split); once that many wait, a batch
     begins immediately."""

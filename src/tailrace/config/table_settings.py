@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, mod
 
 from ..model.patterns import fits, is_pattern
 from .base import Settings, Text
+from .freshness import Freshness
 
 Mode = Literal["strict", "upsert", "archive", "soft_delete"]
 CONFLICTS = ("insert_exists", "update_missing", "delete_missing", "data_error")
@@ -140,6 +141,10 @@ class RuleSettings(Settings):
 class TableSettings(RuleSettings):
     """Settings of the tables that match a pattern."""
 
+    freshness: Freshness | None = Field(
+        default=None, json_schema_extra={"shown": "that of its group, or of the task"}
+    )
+    """How long changes are gathered before they are applied."""
     where: Text | None = None
     """Row filter: Spark SQL over the source's columns; only rows for which it is true are in the target."""
     target: Annotated[Text, AfterValidator(_target)] | None = None

@@ -14,6 +14,7 @@ from ..errors import ConfigError
 from ..lake.file_names import file_name
 from . import logs, state_version, yaml_lines
 from .base import ColumnName, Folder, LakeType, Level, Name, Pattern, Settings, Text, plain
+from .freshness import CostSettings, Freshness
 from .groups import GroupSettings, group_of
 from .policies import Policy, policy_of
 from .settings import (
@@ -47,6 +48,11 @@ class Task(Settings):
     home: Folder = Field(default="", json_schema_extra={"shown": "`name`"})
     """Folder for LOG, change tables, TRACKING and state; relative to the task file. The task's name when not
     given."""
+    freshness: Freshness = "auto"
+    """How long changes are gathered before they are written to their targets: `1s`, `15s`, `5m`. `auto`: a
+    change after a quiet moment is written at once, in about a second; under steady traffic the interval
+    grows, up to 15 seconds, while the task uses more than `cost` allows (docs/cost.md)."""
+    cost: CostSettings = CostSettings()
     source: SourceSettings
     target: TargetSettings = Field(default_factory=TargetSettings)
     capture: CaptureSettings = CaptureSettings()

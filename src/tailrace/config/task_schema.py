@@ -24,8 +24,8 @@ def schema() -> dict[str, Any]:
     """The schema (draft 7): what a task file may contain, with the settings' documentation and defaults.
 
     >>> found = schema()
-    >>> found["required"], found["definitions"]["CaptureSettings"]["properties"]["commit_every"]["default"]
-    (['name', 'source'], '1s')
+    >>> found["required"], found["definitions"]["CaptureSettings"]["properties"]["commit_bytes"]["default"]
+    (['name', 'source'], '64MiB')
     """
     made = Task.model_json_schema(ref_template="#/definitions/{model}")
     definitions, models = made.pop("$defs"), {m.__name__: m for m in _models()}

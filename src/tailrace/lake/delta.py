@@ -20,7 +20,7 @@ from deltalake.transaction import AddAction
 
 from ..errors import ConcurrentCommitError, OvertakenError, UnsupportedError, room
 from ..model.types import plain_schema
-from . import guards, removed, retrying
+from . import guards, removed, retrying, written
 from .failpoints import reach
 from .file_names import file_name
 from .opened import is_kept, opened, reached, whole
@@ -226,9 +226,9 @@ def _commit(
 
     def once() -> int | None:
         with opened(table) as delta:
-            return written(delta)
+            return committed(delta)
 
-    def written(delta: DeltaTable) -> int | None:
+    def committed(delta: DeltaTable) -> int | None:
         guards.check()
         numbers = {k: reached(delta, k) for k in {*progress, *(after or {})}}
         # If another writer moves one of them before this commit, it fails: Delta sees that both name it.
@@ -249,6 +249,7 @@ def _commit(
             schema=delta.schema() if schema is None else schema,
             commit_properties=properties,
         )
+        written.add(table, [f.size for f in files])
         if not exactly:
             delta.update_incremental()
         return there + 1 if exactly else int(delta.version())

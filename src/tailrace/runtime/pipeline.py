@@ -40,7 +40,7 @@ from ..capture import incremental_snapshot
 from ..config import state_version
 from ..config.task import Task
 from ..errors import CancelledError, SparkLostError, TailraceError, TargetLostError, from_spark
-from ..execution import background, counted
+from ..execution import JobCount, background, counted
 from ..lake import delta as lake
 from ..lake import guards, json_files, log
 from ..operate.ordering import tables_of
@@ -55,6 +55,7 @@ from ..store.log_files import LogFiles
 from ..store.running import runner
 from ..store.writer import Store, StorePaths
 from .counts import Counts
+from .freshness import FreshnessControl
 from .maintenance import Maintenance
 from .reconnecting import Reconnecting
 
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STATE_EVERY_S = 1.0
+STORE_EVERY_S = 0.2
+"""Seconds between two checks for new commits of LOG: one look for a file."""
 
 
 class Pipeline:
@@ -79,10 +82,12 @@ class Pipeline:
         lake.create(task.tracking_path, tracking.SCHEMA)
         lake.create(task.relations_path, log.RELATIONS_SCHEMA)
         self._store = Store(store_paths(task), keep_bad=task.on_bad_value == "quarantine")
+        self.freshness = FreshnessControl(task, self._delta_path, lambda: _baseline_steps(counted()))
         self._gate = Ordered(
             task.orders_path,
             task.control_path("errors"),
             task.groups,
+            interval=self.freshness.of,
             automatic=task.automatic_baseline,
             known=lambda: tables_of(task),
         )
@@ -151,6 +156,7 @@ class Pipeline:
                     guards.check()
                     if self._background is not None:
                         self._background.check()
+                    self.freshness.look()
                     self._tell(RUNNING)
                     self._runs.note()
                     self._maintenance.compact()
@@ -187,15 +193,14 @@ class Pipeline:
             self._end()
 
     def _storing(self) -> None:
-        every = self._task.store.every
         while not self._over.is_set():
             began = time.monotonic()
             self._store_next()
-            self._over.wait(max(every - (time.monotonic() - began), 0.0))
+            self._over.wait(max(STORE_EVERY_S - (time.monotonic() - began), 0.0))
 
     def _applying(self) -> None:
         apply = self._task.apply
-        cadence = Cadence(apply.every, apply.within, apply.max_changes, apply.max_bytes)
+        cadence = Cadence(lambda: self.freshness.interval, apply.max_changes, apply.max_bytes)
         while not self._over.is_set():
             self._news.clear()
             if not self._target_there(lambda: self._catch_up(cadence)):
@@ -215,6 +220,7 @@ class Pipeline:
         if (stored := self._store.batch(runner(task.log_path, files, self._spark))) is not None:
             self._applier.add(stored)
             self._seen.stored(stored, time.monotonic() - began)
+            self.freshness.stored(stored, len(files))
             self._maintenance.stored(stored.tables)
             self._news.set()
         if self._openedge is not None:
@@ -242,6 +248,10 @@ class Pipeline:
                 raise
             return  # the batches are applied again, by the driver or the next session
         self._seen.applied(done, time.monotonic() - began)
+        self.freshness.applied(done)
+
+    def _delta_path(self, table: str) -> str | None:
+        return self._target.path(table) if isinstance(self._target, DeltaTarget) else None
 
     def _maintained(self) -> None:
         """Maintenance; what of it needs a target that does not answer is done when it is due again."""
@@ -269,9 +279,14 @@ class Pipeline:
             "pipeline",
             {"state": state, "applied": applied, "orders": orders, "ended": ended}
             | self._seen.as_dict()
-            | {"spark": self._spark_state()}
+            | {"spark": self._spark_state(), "freshness": self.freshness.describe()}
             | (self._target_there.said if state == RUNNING else {}),
         )
+
+
+def _baseline_steps(steps: Mapping[str, JobCount]) -> int:
+    """How many jobs and tasks have read baselines so far."""
+    return sum(one.jobs + one.in_driver for kind, one in steps.items() if kind == "baseline")
 
 
 def target_of(task: Task, spark: SparkSession, named: Mapping[str, str]) -> Target:

@@ -14,9 +14,10 @@ name: chaos
 home: disk/home
 source: {{url: '{source}', tables: ['m.*']}}
 target: {{{target}, local_limit: {local_limit}, rewrite_limit: {rewrite_limit}}}
-capture: {{commit_every: 200ms, idle_advance: 1s, chunk_bytes: {chunk_bytes}, commit_bytes: {commit_bytes}}}
-store: {{every: 500ms, max_bytes: {store_bytes}, openedge: {openedge}}}
-apply: {{every: 500ms, max_bytes: {apply_bytes}, merge_memory: {merge_memory}, parallel_tables: {parallel_tables},
+freshness: 200ms
+capture: {{idle_advance: 1s, chunk_bytes: {chunk_bytes}, commit_bytes: {commit_bytes}}}
+store: {{max_bytes: {store_bytes}, openedge: {openedge}}}
+apply: {{max_bytes: {apply_bytes}, merge_memory: {merge_memory}, parallel_tables: {parallel_tables},
   ddl: {{rename_table: {rename_table}}}, max_changes: {max_changes}{mode}}}
 baseline: {{workers: {workers}, rows_per_part: {rows_per_part}, window: {window}}}
 maintenance: {{every: 5s, small_files: 6, keep_log: {keep_log}}}

@@ -25,7 +25,7 @@ from ....engine.source import Source
 from ....errors import ConcurrentCommitError
 from ....execution import thread_pool
 from ....lake import delta as lake
-from ....lake import guards
+from ....lake import guards, written
 from ....lake.failpoints import reach
 from ..outcome import ApplyOutcome
 from .files import BATCH, NONE, SMALL, TargetFiles, TargetPiece, beside, edges
@@ -200,6 +200,7 @@ def exchange(
             custom_metadata=info, app_transactions=[Transaction(app_id, upto)], max_commit_retries=0
         ),
     )
+    written.add(table.table_uri, [p.size for p in parts])
 
 
 def merge(

@@ -1,0 +1,41 @@
+"""Counts what this process has committed to Delta tables: files, and bytes by table."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .parts import filesystem
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was committed since the process began.
+
+    Attributes:
+        files: data files, and one file for each commit.
+        sizes: bytes of data files, by the path of the table's folder.
+    """
+
+    files: int
+    sizes: Mapping[str, int]
+
+
+_lock = threading.Lock()
+_files, _sizes = Counter[str](), Counter[str]()
+
+
+def add(table: str, sizes: list[int]) -> None:
+    """Counts a commit of data files of these sizes (bytes) to a table."""
+    folder = filesystem(table)[1]
+    with _lock:
+        _files[folder] += len(sizes) + 1
+        _sizes[folder] += sum(sizes)
+
+
+def total() -> Written:
+    """All that was counted so far."""
+    with _lock:
+        return Written(_files.total(), dict(_sizes))

@@ -1,0 +1,173 @@
+"""How long changes are gathered before they are written: the interval of the task, and of each table.
+
+Under `freshness: auto` a change after a quiet moment is written at once. The interval of the task grows
+while its processes use more than `cost` allows, and shrinks again after that; capture commits at this
+interval, and store and apply follow each commit. A table that is expensive to write waits longer: of all
+ways to stay under the budget for written bytes, intervals in proportion to the square root of a batch's
+bytes keep the sum of the waits smallest.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+
+from ..config.task import Task
+from ..lake import written
+from ..lake.parts import filesystem
+from ..state.intervals import LEAST_S, commit_interval, interval_of
+from ..state.ledger import AppliedTable, Stored
+
+MOST_S = 15.0
+"""The greatest interval under `auto` (seconds)."""
+WINDOW_S = 10.0
+"""Seconds over which use is measured at least; twice the interval if that is longer."""
+LARGE_BATCH = 50_000
+"""Changes a batch, on average, from which on longer intervals would save nothing: the work is the
+changes'."""
+LEAST_WRITTEN = 1_000_000
+"""Bytes a second that may always be written to targets."""
+_ACTIVE_S = 60.0
+CPU, FILES, WRITES = "processor time", "files", "target writes"
+
+
+@dataclass(frozen=True)
+class _Use:
+    """What was used up to a moment: seconds of processor time, files, changes, bytes of changes, batches."""
+
+    at: float
+    cpu: float
+    files: int
+    changes: int = 0
+    size: int = 0
+    batches: int = 0
+
+
+@dataclass
+class FreshnessControl:
+    """The intervals of one task; `look` adapts them, about once a second.
+
+    Args:
+        task: the task.
+        path: the path of a table's target; None if it is no Delta table.
+        loading: the number of baseline steps so far; while they run, the interval does not grow.
+        clock, cpu: the time, and the processor time of the task's processes (seconds).
+    """
+
+    task: Task
+    path: Callable[[str], str | None]
+    loading: Callable[[], int] = lambda: 0
+    clock: Callable[[], float] = time.monotonic
+    cpu: Callable[[], float] = field(default_factory=lambda: cpu_seconds)
+    _interval: float = LEAST_S
+    _why: str | None = None
+    _counted: Counter[str] = field(default_factory=Counter)
+    _since: _Use | None = None
+    _loaded: int = 0
+    _rate: float = 0.0
+    _sizes: dict[str, tuple[float, float]] = field(default_factory=dict)  # bytes a batch, when
+    _written: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def interval(self) -> float:
+        """How often capture commits (seconds)."""
+        return commit_interval(self.task, self._interval)
+
+    def of(self, table: str) -> float:
+        """The least time between two batches of a table (seconds)."""
+        return self._of(table)[0]
+
+    def _of(self, table: str) -> tuple[float, str | None]:
+        """The interval of a table, and what limits it."""
+        if (said := interval_of(self.task, table)) is not None:
+            return said, None
+        writes = min(self._write_interval(table), MOST_S)
+        return (writes, WRITES) if writes > self._interval else (self._interval, self._why)
+
+    def _write_interval(self, table: str) -> float:
+        if table not in self._sizes:
+            return 0.0
+        now = self.clock()
+        active = {t: size for t, (size, at) in self._sizes.items() if now - at < _ACTIVE_S}
+        budget = max(self.task.cost.write * self._rate, LEAST_WRITTEN)
+        if sum(active.values()) <= budget * LEAST_S:
+            return 0.0
+        return math.sqrt(self._sizes[table][0]) * sum(map(math.sqrt, active.values())) / budget
+
+    def stored(self, batch: Stored, commits: int) -> None:
+        """Counts a store batch, made of commits of LOG."""
+        self._counted.update({"files": 2 * commits, "changes": batch.rows, "size": batch.size})
+
+    def applied(self, done: Iterable[AppliedTable]) -> None:
+        """Counts an apply batch, and what it wrote to each table's target."""
+        tables = {one.table for one in done}
+        if not tables:
+            return
+        self._counted["batches"] += 1
+        sizes, now = written.total().sizes, self.clock()
+        for table in tables:
+            if (path := self.path(table)) is None:
+                continue
+            folder = filesystem(path)[1]
+            size = sizes.get(folder, 0) - self._written.get(folder, 0)
+            self._written[folder] = sizes.get(folder, 0)
+            before = self._sizes.get(table, (float(size), now))[0]
+            self._sizes[table] = 0.7 * before + 0.3 * size, now
+
+    def look(self) -> None:
+        """Adapts the interval to what was used since it was last adapted."""
+        counted, since, now = self._counted, self._since, self.clock()
+        if since is not None and now - since.at < max(WINDOW_S, 2 * self._interval):
+            return
+        files = written.total().files + counted["files"]
+        use = _Use(now, self.cpu(), files, counted["changes"], counted["size"], counted["batches"])
+        self._since, loaded, self._loaded = use, self._loaded, self.loading()
+        if since is None:
+            return
+        seconds, cost = use.at - since.at, self.task.cost
+        self._rate = (use.size - since.size) / seconds
+        batches = use.batches - since.batches
+        if self._loaded > loaded or (use.changes - since.changes) > LARGE_BATCH * max(batches, 1):
+            return
+        limits = {
+            CPU: (use.cpu - since.cpu) / seconds / cost.cpu,
+            FILES: (use.files - since.files) / seconds / cost.files,
+        }
+        why = max(limits, key=lambda one: limits[one])
+        pressure = limits[why] if batches else 0.0
+        if not 0.8 <= pressure <= 1.0:
+            wanted = self._interval * min(max(pressure / 0.9, 0.5), 2.0)
+            self._interval = min(max(wanted, LEAST_S), MOST_S)
+        self._why = why if self._interval > LEAST_S else None
+
+    def describe(self) -> dict[str, Any]:
+        """`interval` (seconds) and `reason` of the task, and of `tables` that have another interval."""
+        mine = round(self._interval, 1), self._why
+        tables = {t: (round(one[0], 1), one[1]) for t in sorted(self._sizes) if (one := self._of(t))}
+        return {
+            "interval": mine[0],
+            "reason": mine[1],
+            "tables": {
+                t: {"interval": s, "reason": why} for t, (s, why) in tables.items() if (s, why) != mine
+            },
+        }
+
+
+def cpu_seconds() -> float:
+    """Processor time of this process and all that it started, capture and Spark included (seconds)."""
+    used = 0.0
+    mine = psutil.Process(os.getpid())
+    for process in (mine, *mine.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.Error:  # it has ended; its parent has its time
+            continue
+        used += times.user + times.system + times.children_user + times.children_system
+    return used
