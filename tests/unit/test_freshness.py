@@ -30,9 +30,7 @@ class Running:
 
     def __init__(self, task: Task) -> None:
         self.now = self.cpu = 0.0
-        self.control = FreshnessControl(
-            task, lambda table: task.target_path(table), clock=lambda: self.now, cpu=lambda: self.cpu
-        )
+        self.control = FreshnessControl(task, task.target_path, clock=lambda: self.now, cpu=lambda: self.cpu)
         self.control.look()
 
     def second(self, *, cpu: float = 0.0, changes: int = 10, commits: int = 0, size: int = 1000) -> None:

@@ -27,6 +27,8 @@ from tailrace.lake import delta as lake
 from tailrace.lake import json_files
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
+from tailrace.operate import disk
+from tailrace.operate.disk import DiskUse
 from tailrace.runtime.counts import Counts
 from tailrace.runtime.metrics import METRICS, collect, served
 from tailrace.runtime.metrics.collect import TaskCollector
@@ -88,7 +90,9 @@ def running(task: Task) -> Iterator[Task]:
     said.commit_seconds.add(0.01)
     with live.lock(task.run_path, "capture"), live.lock(task.run_path, "pipeline"):
         said.tell(task.run_path)
-        json_files.write(task.run_path, "pipeline", {"state": "running"})
+        interval = {"interval": 4.0, "reason": "files", "tables": {"s.t": {"interval": 15.0, "reason": None}}}
+        json_files.write(task.run_path, "pipeline", {"state": "running", "freshness": interval})
+        disk.note(task, DiskUse({"live": 7, "past": 5}, 3, 1 << 30, 24.0))
         json_files.write(task.run_path, "maintenance", {"done": AT.timestamp()})
         yield task
 
@@ -153,6 +157,8 @@ def test_what_they_say(running: Task, counted: Counts, port: int) -> None:
         "tailrace_state_readable": 1,
     }  # fmt: skip
     assert {name: value(found, name) for name in said} == said
+    assert [value(found, "tailrace_freshness_seconds", table=t) for t in ("*", "s.t")] == [4.0, 15.0]
+    assert value(found, "tailrace_disk_bytes", kind="past") == 5
     started = [
         value(found, "tailrace_process_start_time_seconds", process=p) for p in ("capture", "pipeline")
     ]

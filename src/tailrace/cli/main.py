@@ -262,21 +262,29 @@ def status(
             "this.",
         ),
     ] = None,
+    disk: Annotated[
+        bool, typer.Option("--disk", help="Also show what takes disk space, and how it grows.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show what a task is doing, and how far behind it is."""
     from ..config.task import load
+    from ..operate.disk import measure
     from ..operate.lateness import late
     from ..operate.status import status as status_of
-    from . import screen
+    from . import screen, screen_cost
 
     limit = None if fail_if_behind is None else seconds_of(fail_if_behind)
-    found = status_of(load(task, connects=False))
+    wanted = load(task, connects=False)
+    found, use = status_of(wanted), measure(wanted) if disk else None
     reasons = [] if limit is None else late(found, limit)
     if as_json:
-        print_json(found.as_dict() | ({} if limit is None else {"late": reasons}))
+        more = {} if limit is None else {"late": reasons}
+        print_json(found.as_dict() | more | ({} if use is None else {"disk": use.as_dict()}))
     else:
         out.print(screen.status(found))
+        if use is not None:
+            out.print(screen_cost.disk(use))
         for reason in reasons:
             out.print(f"[red]late[/] {escape(reason)}", soft_wrap=True)
     if reasons:

@@ -22,6 +22,7 @@ from ..operate.status import status as status_of
 from ..query.points import short
 from ..state.capture_state import RECONNECTING, RUNNING
 from .out import console
+from .screen_cost import freshness
 from .screen_fit import Col, Fit
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ def _title(found: Status) -> str:
 
 def _processes(found: Status) -> list[str]:
     """What the two processes do, and how much log the source keeps for them: one line each."""
-    lines = [_capture(found), *_kept(found.capture or {}), _pipeline(found), *_spark(found.pipeline or {})]
+    said = found.pipeline or {}
+    lines = [_capture(found), *_kept(found.capture or {}), _pipeline(found), *freshness(said), *_spark(said)]
     return [*lines, *_loading(found)]
 
 

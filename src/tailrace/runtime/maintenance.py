@@ -24,6 +24,7 @@ from ..formats.openedge.made import change_table
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention, thinning
 from ..lake.thinning import HOUR_S, Past
+from ..operate import disk
 from ..operate.consumers import consumers_of
 from ..operate.old_records import forget_old
 from ..operate.purging import purge_task
@@ -96,6 +97,10 @@ class Maintenance:
             for path in (task.log_path, *ledgers, *read_by_streams, *control, *targets):
                 thinning.sweep(path)
             self._swept = self._last
+        use = disk.measure(task)
+        disk.note(task, use)
+        if use.warning:
+            logger.warning("%s; %s", use.warning, disk.CURE)
         json_files.write(task.run_path, _NAME, {"done": self._last, "swept": self._swept})
 
     def _read_by_streams(self, path: str, table: str | None) -> None:

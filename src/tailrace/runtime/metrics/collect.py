@@ -22,6 +22,8 @@ from ... import __version__
 from ...config.task import Task
 from ...errors import TailraceError
 from ...lake import json_files
+from ...operate import disk
+from ...operate.disk import DiskUse
 from ...operate.status import Status, process, status
 from ...state.timings import STEPS
 from .declared import CAPTURE, METRICS, PIPELINE
@@ -94,6 +96,9 @@ class TaskCollector(Collector):
             yield from of_tables(found, lsn=self._lsn)
             if (done := json_files.read(self._task.run_path, "maintenance")) is not None:
                 yield Sample("tailrace_stage_last_success_timestamp_seconds", ("maintenance",), done["done"])
+            yield from of_freshness(found.pipeline or {})
+            if (use := disk.newest(self._task)) is not None:
+                yield from of_disk(use)
         if CAPTURE in self._halves:
             capture = process(self._task, CAPTURE)
             yield from of_process(CAPTURE, capture)
@@ -106,6 +111,25 @@ def of_process(name: str, said: Mapping[str, Any] | None) -> Iterator[Sample]:
     yield Sample("tailrace_process_up", (name,), int(running))
     if said and running:
         yield Sample("tailrace_process_state", (name, str(said.get("state"))), 1)
+
+
+def of_freshness(pipeline: Mapping[str, Any]) -> Iterator[Sample]:
+    """The intervals between batches of a pipeline that runs."""
+    said = pipeline.get("freshness")
+    if not pipeline.get("running") or not said:
+        return
+    for table, one in {"*": said, **said["tables"]}.items():
+        yield Sample("tailrace_freshness_seconds", (table,), one["interval"])
+
+
+def of_disk(use: DiskUse) -> Iterator[Sample]:
+    """The disk space of a task."""
+    for kind, size in use.sizes.items():
+        yield Sample("tailrace_disk_bytes", (kind,), size)
+    yield Sample("tailrace_disk_files", (), use.files)
+    yield Sample("tailrace_disk_free_bytes", (), use.free)
+    if use.growth is not None:
+        yield Sample("tailrace_disk_growth_bytes_per_day", (), use.growth)
 
 
 def of_capture(said: Mapping[str, Any], *, lsn: bool) -> Iterator[Sample]:

@@ -171,6 +171,22 @@ _ALL: Final = (
         ("table", "kind"),
     ),
     Metric(
+        "tailrace_freshness_seconds", "gauge", "pipeline",
+        "The interval between two batches of a table; `*`: of the task, and of all tables without a series.",
+        ("table",),
+    ),
+    Metric(
+        "tailrace_disk_bytes", "gauge", "pipeline",
+        "Disk space by kind, measured by maintenance: `live` and `past` versions of targets, `changes`, "
+        "`log`, `keylog`, `others`.", ("kind",),
+    ),
+    Metric("tailrace_disk_files", "gauge", "pipeline", "Number of files of the task."),
+    Metric("tailrace_disk_free_bytes", "gauge", "pipeline", "Free bytes on the disk of the task."),
+    Metric(
+        "tailrace_disk_growth_bytes_per_day", "gauge", "pipeline",
+        "How much the task grew over the last hours, as bytes a day.",
+    ),
+    Metric(
         "tailrace_flagged_changes_total", "counter", "pipeline",
         "Changes that were flagged in the key log.", ("table",),
     ),
