@@ -11,7 +11,7 @@ EXAMPLES ?= 1
 CHECKS := check-style check-types check-layers check-examples check-pages check-package
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-postgres chaos check $(CHECKS) bench docs clean
+.PHONY: help setup demo test test-all test-postgres chaos check $(CHECKS) bench docs soak clean
 
 # What one process has compiled of these files, the next ones need not.
 unexport PYTHONDONTWRITEBYTECODE
@@ -68,6 +68,10 @@ check-pages:
 check-package:
 	$(BIN)/python tools/check_package.py
 	$(BIN)/python tools/audit.py
+
+soak: MINUTES = 60
+soak: $(JARS) ## run a task under load for MINUTES=60; code 1 when anything grows that should not
+	@$(BIN)/python bench/soak.py --minutes $(MINUTES)
 
 bench: $(JARS) ## measure against the peers; prints a table, writes bench/results/latest.json
 	@$(BIN)/python bench/run.py $(ARGS)

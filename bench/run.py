@@ -18,6 +18,7 @@ from pathlib import Path
 
 import apply
 import capture
+import cost
 import decode
 import executors
 import formats
@@ -91,6 +92,10 @@ class Benches:
         """From commit to target, and idle."""
         return fresh.rows(self.running, self.folder, quick=self.quick)
 
+    def cost(self) -> list[Row]:
+        """What a running task costs."""
+        return cost.rows(self.running, self.folder, quick=self.quick)
+
     def executors(self) -> list[Row]:
         """One executor against two."""
         return executors.rows(self.running, self.folder, quick=self.quick)
@@ -114,6 +119,7 @@ NAMES = (
     "queries",
     "fresh",
     "executors",
+    "cost",
 )
 
 
