@@ -25,7 +25,13 @@ from tailrace.runtime.java import ensure_java
 
 SHORT = {
     "retention": {"keep": "5m"},
-    "maintenance": {"every": "1m", "keep_log": "1m", "keep_ledger": "5m", "keep_commits": "5m"},
+    "maintenance": {
+        "every": "1m",
+        "keep_log": "1m",
+        "keep_ledger": "5m",
+        "keep_commits": "5m",
+        "keep_versions": "5m",
+    },
 }
 SLACK = {"rss": 1.05, "descriptors": 1.1, "threads": 1.1, "files": 1.1, "disk": 1.1}
 """By how much the median of the last sixth may exceed that of the first half of the second third."""

@@ -279,8 +279,11 @@ class MaintenanceSettings(Settings):
     `export-status` can look. Records of changes that a target does not have yet are kept longer; totals
     include everything."""
     vacuum_after: Seconds = 7 * 86400.0
-    """How far back targets are kept: all versions of the last hour, then one an hour up to this age. `as-of`
-    answers for every position in between (docs/retention.md)."""
+    """How far back targets are kept: all versions of `keep_versions`, then one an hour up to this age.
+    `as-of` answers for every position in between (docs/retention.md)."""
+    keep_versions: Seconds = 3600.0
+    """How long every version of a target is kept. A reader that takes longer than this may find files
+    gone."""
     past_size: float = Field(default=3.0, ge=0)
     """Versions of a target that are older than an hour take at most this many times the size of the newest
     one; the steps between them grow until they do."""

@@ -37,14 +37,15 @@ class Past:
     """How much of a table's past stays readable.
 
     Attributes:
-        until_s: the greatest age of a version that stays (seconds); one hour at least.
-        times: bytes of the files that only versions older than an hour have, at most this many times the
-        bytes of
-            the newest version; the steps between versions grow until that holds.
+        until_s: the greatest age of a version that stays (seconds).
+        times: bytes of the files that only versions older than `every_s` have, at most this many times the
+            bytes of the newest version; the steps between versions grow until that holds.
+        every_s: the age up to which every version stays (seconds).
     """
 
     until_s: float
     times: float = 3.0
+    every_s: float = HOUR_S
 
 
 @dataclass(frozen=True)
@@ -99,11 +100,11 @@ class _Log:
 def thin(table: str, past: Past, *, now: float | None = None) -> int:
     """Removes the versions of a table that are not to stay readable; returns their number.
 
-    The newest version, the versions of the last hour, and the newest version before them always stay. Not for
-    tables with deletion vectors.
+    The newest version, all that are younger than `every_s`, and the newest one before them always stay. Not
+    for tables with deletion vectors.
     """
     log, now = _Log.of(table), time.time() if now is None else now
-    old = sorted(v for v, at in log.times.items() if at <= now - HOUR_S)
+    old = sorted(v for v, at in log.times.items() if at <= now - past.every_s)
     if len(old) < 2:
         return 0
     last = _with_progress(log, old)
@@ -136,7 +137,7 @@ def _with_progress(log: _Log, versions: Sequence[int]) -> int:
 
 def _kept(log: _Log, old: Sequence[int], past: Past, now: float) -> set[int]:
     """Versions that stay, of those older than an hour: the last one, and one for each step of time."""
-    young = [v for v in old if log.times[v] > now - max(past.until_s, HOUR_S)]
+    young = [v for v in old if log.times[v] > now - past.until_s]
     step, limit = HOUR_S, past.times * sum(log.data(old[-1]).values())
     while True:
         steps = dict[int, list[int]]()

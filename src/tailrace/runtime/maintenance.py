@@ -19,6 +19,7 @@ from ..apply.mapped_snapshots import loaded
 from ..apply.openedge_tables import TRACKING_TABLE
 from ..apply.targets.base import Target
 from ..apply.targets.delta.target import DeltaTarget
+from ..config.settings import MaintenanceSettings
 from ..config.task import Task
 from ..formats.openedge.made import change_table
 from ..lake import delta as lake
@@ -134,7 +135,7 @@ class Maintenance:
     def _targets(self, tables: Iterable[str], baselines: Mapping[str, Baseline]) -> list[str]:
         """Maintains the targets of tables; returns the paths of those that are Delta tables."""
         task, settings = self._task, self._task.maintenance
-        states, past = of_task(task.orders_path, baselines), Past(settings.vacuum_after, settings.past_size)
+        states, past = of_task(task.orders_path, baselines), _past(settings)
         found = []
         for table in tables:
             # Capture is about to replace or drop it, and no other process may write to it.
@@ -144,3 +145,8 @@ class Maintenance:
             if isinstance(self._target, DeltaTarget):
                 found.append(self._target.path(table))
         return found
+
+
+def _past(settings: MaintenanceSettings) -> Past:
+    """How much of the targets' past stays."""
+    return Past(settings.vacuum_after, settings.past_size, settings.keep_versions)

@@ -14,13 +14,13 @@ name: chaos
 home: disk/home
 source: {{url: '{source}', tables: ['m.*']}}
 target: {{{target}, local_limit: {local_limit}, rewrite_limit: {rewrite_limit}}}
-freshness: 200ms
+freshness: {freshness}
 capture: {{idle_advance: 1s, chunk_bytes: {chunk_bytes}, commit_bytes: {commit_bytes}}}
 store: {{max_bytes: {store_bytes}, openedge: {openedge}}}
 apply: {{max_bytes: {apply_bytes}, merge_memory: {merge_memory}, parallel_tables: {parallel_tables},
   ddl: {{rename_table: {rename_table}}}, max_changes: {max_changes}{mode}}}
 baseline: {{workers: {workers}, rows_per_part: {rows_per_part}, window: {window}}}
-maintenance: {{every: 5s, small_files: 6, keep_log: {keep_log}}}
+maintenance: {{every: 5s, small_files: 6, keep_log: {keep_log}, keep_versions: {keep_versions}}}
 retention: {{keep: {retention}}}
 tables: {{m.coded: {{transactional: {transactional}}}, m.types: {mapping}}}
 groups: {{some: {{tables: ['m.c*', 'm.w*'], retries: 50, automatic_baseline: true}}}}
@@ -44,6 +44,8 @@ SETTINGS = {
     "local_limit": ["null", "null", "0B"],
     "rewrite_limit": ["4GiB", "4GiB", "0B"],
     "keep_log": ["0s", "1h"],
+    "keep_versions": ["1h", "2s"],
+    "freshness": ["200ms", "200ms", "auto"],
     "retention": ["forever", "forever", "5s"],
 }
 """The settings that a round draws: each one's default, and values that make a task take other ways."""
