@@ -226,6 +226,7 @@ class RamLake:
             "retried",
             "hours",
             "file_name",
+            "after_commit",
             "schema_json",
             "progresses",
         }

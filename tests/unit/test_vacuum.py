@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
@@ -192,3 +194,39 @@ def test_a_version_whose_commits_are_gone(tmp_path: Path) -> None:
         assert f"version {version}" in str(error.value) and "vacuum_after" in str(error.value)
     with pytest.raises(TableNotFoundError):
         at_version(str(tmp_path / "none"), 0)
+
+
+@pytest.mark.slow
+def test_a_week_of_a_commit_a_minute_leaves_as_much_as_its_kept_versions_need(tmp_path: Path) -> None:
+    path, minutes = str(tmp_path / "t"), 7 * 24 * 60
+    end = (time.time() // HOUR) * HOUR + 1800
+    rewritten(path, [])
+    for n in range(1, minutes + 1):  # version n has one file, which replaced that of the version before
+        at = end - (minutes - n) * 60.0
+        replaced = {"path": f"{n - 1}.parquet", "deletionTimestamp": int(at * 1000), "dataChange": True}
+        added = {
+            "path": f"{n}.parquet",
+            "partitionValues": {},
+            "size": 1000,
+            "modificationTime": int(at * 1000),
+        }
+        actions: list[dict[str, object]] = [{"txn": {"appId": "app", "version": n}}]
+        actions += [{"remove": replaced}] if n > 1 else []
+        actions += [{"add": {**added, "dataChange": True}}]
+        commit(path, n).write_text("\n".join(map(json.dumps, actions)) + "\n")
+        os.utime(commit(path, n), (at, at))
+        (tmp_path / "t" / f"{n}.parquet").write_bytes(b"")
+        if n % 60 == 0:
+            thin(path, Past(7 * DAY, times=1000), now=at)
+    kept = versions(path)
+    assert 168 + 58 <= len(kept) <= 169 + 61
+    assert data_files(path) == len(kept)
+    assert [Path(p).name for p in at_version(path, kept[5]).file_uris()] == [f"{kept[5]}.parquet"]
+    lake.append(path, pa.table({"n": [1]}))
+    DeltaTable(path).create_checkpoint()
+    newest = max((tmp_path / "t" / "_delta_log").glob("*.checkpoint.parquet"))
+    assert (
+        pq.read_metadata(newest).num_rows < 3 * 60 + 10
+    )  # removals of three hours, and the files that are there
+    assert thin(path, Past(7 * DAY, times=3), now=end) > 150
+    assert data_files(path) <= 2 + 3 * 2 + 61

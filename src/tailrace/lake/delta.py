@@ -23,7 +23,7 @@ from ..model.types import plain_schema
 from . import guards, removed, retrying, written
 from .failpoints import reach
 from .file_names import file_name
-from .opened import is_kept, opened, reached, whole
+from .opened import after_commit, is_kept, opened, reached, whole
 from .parts import ROW_GROUP, AddedFile, Part, filesystem
 from .reading import dataset, fitted, folder_of, paths, unread
 from .vacuum import DURATION, hours, vacuum
@@ -36,6 +36,7 @@ __all__ = [
     "Part",
     "add_columns",
     "admits",
+    "after_commit",
     "append",
     "arrow_schema",
     "commit",
@@ -248,6 +249,7 @@ def _commit(
             mode="overwrite" if whole else "append",
             schema=delta.schema() if schema is None else schema,
             commit_properties=properties,
+            post_commithook_properties=after_commit(delta),
         )
         written.add(table, [f.size for f in files])
         if not exactly:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, PostCommitHookProperties
 
 from .reading import dataset
 
@@ -120,6 +120,14 @@ def _lent(path: str) -> Iterator[_Open]:
         newest, one.actions = _checkpoint(path)
         one.commit, one.hint = commit, hint if newest <= one.table.version() else None
         _kept.give(path, one)
+
+
+def after_commit(table: DeltaTable) -> PostCommitHookProperties:
+    """What delta-rs does after the next commit to an open table: a checkpoint if one is due, and only after
+    each hundredth commit a search for commits that are older than the table keeps them, which lists the whole
+    log."""
+    due = int(table.version()) % 100 == 99
+    return PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=due)
 
 
 def reached(table: DeltaTable, app_id: str) -> int:

@@ -98,6 +98,7 @@ class HistoryFiles:
                 commit_properties=CommitProperties(
                     app_transactions=[Transaction(k, v) for k, v in progress.items()], max_commit_retries=0
                 ),
+                post_commithook_properties=lake.after_commit(self.delta),
             )
         return int(self.delta.version()) + 1
 

@@ -146,6 +146,7 @@ class Ledger:
             delta.create_write_transaction(
                 actions, mode="append", schema=delta.schema(),
                 commit_properties=CommitProperties(max_commit_retries=0),
+                post_commithook_properties=lake.after_commit(delta),
             )  # fmt: skip
         except CommitFailedError:
             return False

@@ -225,6 +225,7 @@ def _commit(
                     custom_metadata={"tailrace": json.dumps(said)},
                     max_commit_retries=0,
                 ),
+                post_commithook_properties=lake.after_commit(delta),
             )
             return
         except CommitFailedError:

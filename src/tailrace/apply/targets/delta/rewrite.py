@@ -199,6 +199,7 @@ def exchange(
         commit_properties=CommitProperties(
             custom_metadata=info, app_transactions=[Transaction(app_id, upto)], max_commit_retries=0
         ),
+        post_commithook_properties=lake.after_commit(table),
     )
     written.add(table.table_uri, [p.size for p in parts])
 
