@@ -97,6 +97,7 @@ def captured(given: Iterator[Chunk], home: Path, due: Sequence[bool]) -> list[by
         _followed=SimpleNamespace(tables=[], watch=SimpleNamespace(look=lambda *_: None)),
         _tell_lag=lambda _: None,
         _open=SimpleNamespace(happened=lambda *_: None, hold=lambda *_: None),
+        _layouts={},
         _look=lambda *_: None,
     )
     one._commit = lambda *given: Capture._commit(one, *given)
