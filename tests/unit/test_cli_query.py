@@ -12,10 +12,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+import tailrace
 from tailrace.cli.main import app
 from tailrace.errors import ConfigError, PositionError
 from tailrace.model.change import Column
@@ -66,7 +68,7 @@ def test_each_question(home: TaskHome) -> None:
     ]
     assert [r["_change_type"] for r in asked("net", "--from", "12")] == ["insert", "delete"]
     assert len(asked("net", "--no-compute-updates", "--deduplication-mode", "none", "--to", "11")) == 2
-    assert [r["changed"] for r in asked("pairs", "--to", seq(11))] == [[]]
+    assert [r["changed"] for r in asked("pairs", "--to", seq(11))] == [["name"]]
     assert [r["life"] for r in asked("chain", "--key", "id=1")] == [1, 1]
     assert [r["is_current"] for r in asked("history", "--track", "name", "--committed", "--from", "12")] == [
         True,
@@ -75,7 +77,7 @@ def test_each_question(home: TaskHome) -> None:
     assert [r["columns_present"] for r in asked("changes", "--from", "13")] == [None]
     assert [r["id"] for r in asked("net", "--where", "id = 2")] == [2]
     assert asked("net", "--columns", "id,_change_type", "--from", "13") == [
-        {"id": 1, "_change_type": "delete"}
+        {"id": 1, "_change_type": "delete", "_absent": None}
     ]
     assert [r["inserts"] for r in rows(home, "query", "transactions", str(home.file), "shop.*")] == [0, 1, 0]
 
@@ -92,6 +94,35 @@ def test_each_output(home: TaskHome) -> None:
     assert "the first 1 rows" in shown
     assert run(home, *words, "--limit", "0").stdout.startswith("the first 0 rows: --limit shows more")
     assert run(home, *words, "--where", "false", "--limit", "0").stdout.startswith("no ")
+
+
+def test_an_unknown_value_is_told_from_null_in_each_output(tmp_path: Path) -> None:
+    """Nothing has the row of before: it was never stored, and the target keeps no versions."""
+    home = TaskHome(tmp_path, "target: 'postgresql://me@db/other'")
+    home.store((11, "U", {"id": 1, "name": 'a "b"', "price": None}))
+    net = ("query", "net", str(home.file), ITEM, "--columns", "id,name,price")
+    assert run(home, *net, "-o", "csv").stdout.splitlines() == [
+        '"id","name","price","_absent"',
+        '1,?,?,"name, price"',
+        '1,"a ""b""",,',
+    ]
+    assert rows(home, *net)[0] == {"id": 1, "name": None, "price": None, "_absent": ["name", "price"]}
+    pairs = ("query", "pairs", str(home.file), ITEM, "--columns", "changed,before")
+    shown = "id=1 name=? price=?"
+    assert (
+        run(home, *pairs, "-o", "csv").stdout.splitlines()[1] == f'"","{shown}","before.name, before.price"'
+    )
+    assert shown in run(home, *pairs).stdout
+
+
+def test_csv_has_the_same_form_with_and_without_unknown_values(home: TaskHome) -> None:
+    words = ("query", "history", str(home.file), ITEM, "-o", "csv")
+    found = tailrace.open(home.file).table(ITEM).history()
+    sink = io.BytesIO()
+    pyarrow.csv.write_csv(found.table().drop_columns(["_absent"]), sink)
+    given = csv.reader(io.StringIO(run(home, *words).stdout))
+    wanted = csv.reader(io.StringIO(sink.getvalue().decode()))
+    assert [row[:3] + row[4:] for row in given] == list(wanted)
 
 
 def test_a_key_column_is_given_once(home: TaskHome) -> None:

@@ -205,7 +205,10 @@ def _expected(step: Any) -> tuple[Any, ...]:
     if one.oper == "U":
         before = step.before or cm.NOTHING
         known = {c: UNKNOWN not in (before[c], step.after[c]) for c in COLUMNS}
-        changed = [c for c in COLUMNS if (before[c] != step.after[c] if known[c] else c in one.changed)]
+        # A mask that only repeats what was sent says nothing.
+        says = {*one.changed} - {"id"} != {*one.values} - {"id"}
+        told = {*one.changed} if says else {*one.changed} & {"id"}
+        changed = [c for c in COLUMNS if (before[c] != step.after[c] if known[c] else c in told)]
     return seq(one.number), word, changed, step.before, step.after
 
 

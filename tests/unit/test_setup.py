@@ -48,6 +48,9 @@ class FakeSource:
     ) -> list[Finding]:
         return [WARNING] if "public.b" in tables else []
 
+    def offers(self, tables: Sequence[str]) -> list[Finding]:
+        return []
+
     def close(self) -> None:
         self.closed = True
 

@@ -34,7 +34,10 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> tailrace.OpenTask:
         ("as_of('shop.item', 12)", [(1, "hex nut"), (2, "nut")]),
         ("as_of('shop.item', at => 12)", [(1, "hex nut"), (2, "nut")]),
         ("CURRENT ('shop.item')", [(1, "hex nut")]),
-        ("net('shop.item', \"end\" := 12, computeUpdates => false)", [(1, "hex nut"), (1, None), (2, "nut")]),
+        (
+            "net('shop.item', \"end\" := 12, computeUpdates => false)",
+            [(1, "hex nut"), (1, "nut"), (2, "nut")],
+        ),
         ("net('shop.item', deduplicationmode => 'none', start => 12)", [(2, "nut"), (2, None)]),
         ("diff('shop.item', 11, null)", []),
         ("(SELECT after.* FROM chain('shop.item', {'id': 1}))", [(1, "hex nut")]),

@@ -28,6 +28,7 @@ def check(
     """
     from ..config.task import load
     from ..operate.checks import check as findings_of
+    from ..operate.checks import offers
     from ..runtime.session import session
 
     wanted = load(task)
@@ -37,24 +38,29 @@ def check(
             err.print("starting Spark to analyse the expressions in `tables`")
         return session(f"tailrace check {wanted.name}", conf=wanted.spark.session_conf)
 
-    found = findings_of(wanted, spark)
+    found, notes = findings_of(wanted, spark), offers(wanted)
     if as_json:
-        print_json({"findings": [vars(one) for one in found]})
+        print_json({"findings": [vars(one) for one in found], "notes": [vars(one) for one in notes]})
     else:
-        show(found)
+        show(found, notes)
     if any(one.level == "error" for one in found):
         raise typer.Exit(FINDINGS)
 
 
-def show(findings: Sequence[Finding]) -> None:
-    """Prints findings, each with its fix."""
-    for one in findings:
-        color = "red" if one.level == "error" else "yellow"
-        out.print(f"[{color}]{one.level}[/] {escape(one.what)} ({escape(one.where)})")
-        # Never wrapped, so that SQL and commands can be copied. Fixes of several lines are separate blocks.
-        first, *more = (line.strip() for line in one.cure.splitlines() or [""])
-        lines = [f"  cure: {first}"] if not more else ["  cure:", *(f"    {line}" for line in (first, *more))]
-        for line in lines:
-            out.print(escape(line), soft_wrap=True)
+def show(findings: Sequence[Finding], notes: Sequence[Finding] = ()) -> None:
+    """Prints findings, each with its fix, then notes."""
     if not findings:
         out.print("no problems found")
+    for one in (*findings, *notes):
+        color = {"error": "red", "warning": "yellow"}.get(one.level, "blue")
+        out.print(f"[{color}]{one.level}[/] {escape(one.what)} ({escape(one.where)})")
+        # Never wrapped, so that SQL and commands can be copied. Fixes of several lines are separate blocks.
+        label = "offer" if one.level == "note" else "cure"
+        first, *more = (line.strip() for line in one.cure.splitlines() or [""])
+        lines = (
+            [f"  {label}: {first}"]
+            if not more
+            else [f"  {label}:", *(f"    {line}" for line in (first, *more))]
+        )
+        for line in lines:
+            out.print(escape(line), soft_wrap=True)

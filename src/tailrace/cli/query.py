@@ -234,7 +234,7 @@ def print_result(
     from . import rows_out
 
     found = found if where is None else found.where(where)
-    found = found if columns is None else found.select(_names(columns) or [])
+    found = found if columns is None else found.select(_chosen(columns, found))
     with written():
         rows_out.WRITERS[output](found) if output != "table" else _shown(found, limit)
     if found.aside.num_rows:
@@ -255,8 +255,16 @@ def _number(transaction: Any) -> Any:
     return int(transaction, 16) if is_id else transaction
 
 
+def _chosen(columns: str, found: Result) -> list[str]:
+    """The columns that were asked for, and the one that says which of their values are not known."""
+    from ..query.shown import ABSENT
+
+    names = _names(columns) or []
+    return [*names, *(n for n in (ABSENT,) if n in found.schema.names and n not in names)]
+
+
 def _shown(found: Result, limit: int) -> None:
-    from ..query.shown import cell, listed
+    from ..query.shown import cell, listed, marked
     from .screen_fit import Col, Fit
 
     rows: list[dict[str, Any]] = []
@@ -266,7 +274,7 @@ def _shown(found: Result, limit: int) -> None:
             break
     shown = Fit([Col(n, fold=True) for n in found.schema.names], empty="no rows")
     for row in islice(rows, limit):
-        shown.add(*(cell(_number(value) if name in _XIDS else value) for name, value in row.items()))
+        shown.add(*(cell(_number(value) if name in _XIDS else value) for name, value in marked(row).items()))
     if limit or not rows:
         out.print(shown)
     if len(rows) > limit:

@@ -8,20 +8,41 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from ..engine.lines import has
 from ..query.result import Result
-from ..query.shown import cell, has_intervals, listed
+from ..query.shown import ABSENT, UNKNOWN, cell, has_intervals, listed, marked
 from .out import json_of
 
 
 def csv(found: Result) -> None:
-    """CSV with a first line of names; lists, structs, intervals and bytes as text."""
+    """CSV with a first line of names; lists, structs, intervals and bytes as text. Text is quoted, NULL is
+    nothing, and a value that is not known is `?` without quotes."""
     schema = _schema(found, _deep)
     with pyarrow.csv.CSVWriter(sys.stdout.buffer, schema) as sink:
+        if ABSENT not in schema.names:
+            for batch in found.batches():
+                sink.write_batch(_texts(batch, schema))
+    if ABSENT in schema.names:
         for batch in found.batches():
-            sink.write_batch(_texts(batch, schema))
+            sys.stdout.buffer.write(_csv_lines(batch, schema))
+
+
+def _csv_lines(batch: pa.RecordBatch, schema: pa.Schema) -> bytes:
+    """The same lines as Arrow's own, with marks for what is not known."""
+    lists = batch[ABSENT].cast(pa.list_(pa.string()))
+    names, fields = lists.to_pylist(), []
+    for field, values in zip(schema, batch.columns, strict=True):
+        column = values if values.type == field.type else _text(_marked(values, field.name, names))
+        text = column.cast(pa.string())
+        if pa.types.is_string(field.type):
+            text = pc.binary_join_element_wise('"', pc.replace_substring(text, '"', '""'), '"', "")
+        fields.append(pc.if_else(pa.array(has(lists, field.name)), UNKNOWN, pc.fill_null(text, "")))
+    lines = pc.binary_join_element_wise(*fields, ",").to_pylist()
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def lines(found: Result) -> None:
@@ -41,6 +62,12 @@ def parquet(found: Result) -> None:
             sink.write_batch(_texts(batch, schema))
 
 
+def _marked(values: pa.Array, column: str, unknown: list[list[str] | None]) -> list[Any]:
+    """The values of a column, structs with marks for what is not known."""
+    rows = zip(values.to_pylist(), unknown, strict=True)
+    return [marked({column: value, ABSENT: names})[column] for value, names in rows]
+
+
 def _deep(kind: pa.DataType) -> bool:
     return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_interval(kind))
 
@@ -52,12 +79,14 @@ def _schema(found: Result, texts: Callable[[pa.DataType], bool]) -> pa.Schema:
 
 def _texts(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The rows in those columns."""
-    columns = [c if c.type == f.type else _text(c) for c, f in zip(batch.columns, schema, strict=True)]
+    columns = [
+        c if c.type == f.type else _text(c.to_pylist()) for c, f in zip(batch.columns, schema, strict=True)
+    ]
     return pa.record_batch(columns, schema=schema)
 
 
-def _text(column: pa.Array) -> pa.Array:
-    return pa.array([None if v is None else cell(v) for v in column.to_pylist()], pa.string())
+def _text(values: list[Any]) -> pa.Array:
+    return pa.array([None if v is None else cell(v) for v in values], pa.string())
 
 
 def _json(value: Any) -> str:

@@ -47,6 +47,8 @@ class ChangeArrays:
         aside: rows that no question can use, with the reason in the last column (`with_reasons`).
         prefix: what header names start with.
         name: the table's, for errors; empty: it is not known.
+        earlier: rows of before the changes, as far as they are known: data columns, and `header__absent`
+            (list of strings: columns that are not known; NULL: all are).
     """
 
     rows: pa.Table
@@ -56,6 +58,7 @@ class ChangeArrays:
     aside: pa.Table
     prefix: str = PREFIX
     name: str = ""
+    earlier: pa.Table | None = None
 
     @staticmethod
     def of(
@@ -181,6 +184,14 @@ class ChangeArrays:
     def sparse(self) -> bool:
         """Whether some images lack columns."""
         return self._masks is not None
+
+    @lazy
+    def whole(self) -> Bools:
+        """Which rows' images carry all columns."""
+        if self._masks is None:
+            return np.ones(len(self), np.bool_)
+        whole: Bools = np.asarray(self._masks.bits.all(axis=1))
+        return whole[self._masks.codes]
 
     @lazy
     def _masks(self) -> MaskBits | None:

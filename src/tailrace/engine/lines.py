@@ -1,7 +1,8 @@
 """The images of each key in a line: which versions of a row they begin and end, and where values come from.
 
 What questions share. Rows of before the changes stand at the head of their key's line with the operation
-`L`: the base's rows, or, where no base is known, what the first image of a key tells of the row it met. A
+`L`: the base's rows, or, where no base is given, the row that is known from earlier (`ChangeArrays.earlier`),
+else what the first image of a key tells of the row it met. A
 *life* is the images of one row from its insert to its delete, through every change of its key; an image that
 lacks a column has the value of the image before it in the same life, unless its change mask says that the
 column was changed: then the value is not known.
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..errors import UnsupportedError
 from .change_arrays import B, Bools, ChangeArrays, Codes, D, I, Ints, U
@@ -40,7 +42,7 @@ class Lines:
 
     Attributes:
         changes: what they are made of.
-        values: the data columns: rows of the base, then those of the changes.
+        values: the data columns: rows of the base or those known from earlier, then those of the changes.
         row: the place of each image in `values`.
         at: the row of `changes` that each image is; -1: it is of before them.
         oper: the operation, as its letter's code.
@@ -84,10 +86,11 @@ class Lines:
                 f"or {NAMED_KEY}",
             )
         data = changes.rows.select(list(changes.columns))
-        before = 0 if base is None else base.num_rows
-        if base is not None:
-            have = [n for n in changes.columns if n in base.column_names]
-            both = [base.select(have), data]
+        known = changes.earlier if base is None else base
+        before = 0 if known is None else known.num_rows
+        if known is not None:
+            have = [n for n in changes.columns if n in known.column_names]
+            both = [known.select(have), data]
             data = pa.concat_tables(both, promote_options="permissive").select(list(changes.columns))
         numbers = Keys([one(data[n]) for n in changes.key]).place
         oper = np.concatenate([np.full(before, L, np.uint8), changes.oper]) if before else changes.oper
@@ -100,9 +103,15 @@ class Lines:
                 changes=changes, values=data, row=row, at=np.maximum(row - before, -1), oper=oper[row],
                 key=numbers[row], bare=np.zeros(len(row), np.bool_), whole=base is not None, moves=moves,
             )  # fmt: skip
-            return lines if lines.whole else lines._met()
+            return lines if lines.whole else lines._met(earlier)
 
-        found = groups(numbers, before + changes.truncates)
+        earlier = None
+        left_out = before + changes.truncates
+        if base is None and before:
+            earlier = np.full(int(numbers.max()) + 1, -1)
+            earlier[numbers[:before]] = np.arange(before)
+            left_out = np.concatenate([np.arange(before), left_out])
+        found = groups(numbers, left_out)
         if pool is None or moves:
             return [made(found)]
         return list(pool.map(made, [[group] for group in found]))
@@ -110,20 +119,26 @@ class Lines:
     def __len__(self) -> int:
         return len(self.row)
 
-    def _met(self) -> Lines:
+    def _met(self, earlier: Ints | None) -> Lines:
         """With what is known of rows that were there before the changes: the first image of their key is an
-        update's or a delete's, and no truncate comes before it."""
+        update's or a delete's, and no truncate comes before it. `earlier`: of each key the place in `values`
+        of its row from earlier; -1: there is none."""
         met = self.first & (self.oper != I) & ~self.came & (self.epoch == 0)
         place = np.flatnonzero(met)
         if not len(place):
             return self
+        row, bare = self.row[place], self.oper[place] == U
+        if earlier is not None:
+            known = earlier[self.key[place]]
+            takes = (known >= 0) & (bare | ~self.changes.whole[self.at[place]])
+            row, bare = np.where(takes, known, row), bare & ~takes
         return replace(
             self,
-            row=np.insert(self.row, place, self.row[place]),
+            row=np.insert(self.row, place, row),
             at=np.insert(self.at, place, -1),
             oper=np.insert(self.oper, place, L),
             key=np.insert(self.key, place, self.key[place]),
-            bare=np.insert(self.bare, place, self.oper[place] == U),
+            bare=np.insert(self.bare, place, bare),
         )
 
     @lazy
@@ -236,7 +251,9 @@ class Lines:
         carries = self._carries(column)
         if carries is None:
             return self.row
-        return self._filled(carries, self.lost(column)) if self.changes.sparse else self._known
+        if self.changes.sparse or self._lacks is not None:
+            return self._filled(carries, self.lost(column))
+        return self._known
 
     def lost(self, column: str) -> Bools | None:
         """Which images are of updates that changed a column and do not have it; None: none."""
@@ -261,11 +278,22 @@ class Lines:
         """Which images have a column themselves; None: all have."""
         carries = self.changes.carries(column)
         unknown = self.bare if column not in self.changes.key else None
-        if carries is None:
+        if carries is None and self._lacks is None:
             return None if unknown is None or not unknown.any() else ~unknown
         before = self.values.num_rows - len(self.changes)
-        there = np.concatenate([np.ones(before, np.bool_), carries])[self.row]
+        first = np.ones(before, np.bool_) if self._lacks is None else ~has(self._lacks, column)
+        own = np.ones(len(self.changes), np.bool_) if carries is None else carries
+        there = np.concatenate([first, own])[self.row]
         return there if unknown is None else there & ~unknown
+
+    @lazy
+    def _lacks(self) -> pa.Array | None:
+        """Of rows from earlier the columns that are not known; None: all are."""
+        earlier = None if self.whole else self.changes.earlier
+        if earlier is None or ABSENT_THERE not in earlier.column_names:
+            return None
+        lists = one(earlier[ABSENT_THERE])
+        return lists if lists.null_count < len(lists) else None
 
     @lazy
     def versions(self) -> tuple[Ints, Ints]:
@@ -326,3 +354,15 @@ def named(flags: Bools, names: Sequence[str], nulls: Bools | None = None) -> pa.
     offsets = np.concatenate([[0], np.cumsum(flags.sum(axis=1))]).astype(np.int32)
     words = pa.array(list(names), pa.string()).take(pa.array(np.nonzero(flags)[1]))
     return pa.ListArray.from_arrays(pa.array(offsets), words, mask=pa.array(none))
+
+
+def has(lists: pa.Array, name: str) -> Bools:
+    """Which lists of names have one.
+
+    >>> has(pa.array([["a", "b"], None, ["b"]], pa.list_(pa.string())), "a").tolist()
+    [True, False, False]
+    """
+    found = np.zeros(len(lists), np.bool_)
+    hit = pc.equal(lists.flatten(), name)
+    found[pc.list_parent_indices(lists).filter(hit).to_numpy()] = True
+    return found

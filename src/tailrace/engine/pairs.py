@@ -28,9 +28,10 @@ def pairs(changes: ChangeArrays, *, base: pa.Table | None = None) -> pa.Table:
         `change_seq` (string), `transaction_id` (string), `user_name` (string, where the change table has it),
         `_change_type` (insert, update, delete, truncate), `_commit_version`, `_commit_timestamp`, `changed`
         (list of strings: an update's columns whose values differ; where a value before or after is not known,
-        what its change mask says; NULL for others), `before`, `after` (structs of the data columns; NULL:
-        there was no row, or nothing tells of it; absent columns have the values of the row's images before),
-        `_absent` (list of strings: columns that either of them lacks, `before.name`).
+        what its change mask says, unless that only repeats what was sent; NULL for others), `before`, `after`
+        (structs of the data columns; NULL: there was no row, or nothing tells of it; absent columns have the
+        values of the row's images before), `_absent` (list of strings: columns that either of them lacks,
+        `before.name`).
     """
     lines = Lines.of(changes, base)
     own = np.flatnonzero((lines.at >= 0) & (lines.oper != B))
@@ -98,12 +99,25 @@ class Pairing:
             old, new = self._places(self.before, name), self._places(self.after, name)
             column = self.lines.values[name]
             differ = differs(picked(column, old), picked(column, new), name)
-            mask = np.zeros(len(self.at), np.bool_) if masks is None else masks.bits[masks.codes[self.at], k]
+            mask = np.zeros(len(self.at), np.bool_) if masks is None else masks[self.at, k]
             flags[:, k] = np.where((old >= 0) & (new >= 0), differ, mask) & updates
         return named(flags, changes.columns, ~updates)
 
-    def _change_masks(self) -> MaskBits | None:
-        name = self.lines.changes.header("change_mask")
-        if name not in self.lines.changes.rows.column_names:
+    def _change_masks(self) -> Bools | None:
+        """For each row of the changes the columns that its mask says it changed. A mask with all columns that
+        the image has, but for the key, says nothing: a source that sends no before image knows no better."""
+        changes = self.lines.changes
+        name = changes.header("change_mask")
+        if name not in changes.rows.column_names:
             return None
-        return MaskBits.of(self.lines.changes.rows[name], self.lines.changes.ordinals, null=False)
+        masks = MaskBits.of(changes.rows[name], changes.ordinals, null=False)
+        bits: Bools = masks.bits[masks.codes]
+        others = [k for k, n in enumerate(changes.columns) if n not in changes.key]
+        sent = np.ones((len(changes), len(others)), np.bool_)
+        for at, k in enumerate(others):
+            if (carries := changes.carries(changes.columns[k])) is not None:
+                sent[:, at] = carries
+        vague = (bits[:, others] == sent).all(axis=1)
+        keyed = np.array([n in changes.key for n in changes.columns])
+        found: Bools = bits & ~(vague[:, None] & ~keyed)
+        return found

@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from .change_arrays import ChangeArrays
 from .commits import CHANGE_TYPE, COMMIT_VERSION, DELETED, INSERTED, POSTIMAGE, PREIMAGE, TRUNCATED
 from .equal_values import differs
-from .lines import ABSENT, named
+from .lines import ABSENT, has, named
 from .net import net_parts
 from .own_names import refuse_taken
 
@@ -70,14 +70,6 @@ def _masks(
     flags = np.zeros((len(lists), len(data)), np.bool_)
     for k, (name, column) in enumerate(data.items()):
         old, new = column.take(pa.array(pre)), column.take(pa.array(pre + 1))
-        unknown = _has(lists, name)
+        unknown = has(lists, name)
         flags[pre + 1, k] = differs(old, new, name) | unknown[pre]
     return named(flags, list(data))
-
-
-def _has(lists: pa.Array, name: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which lists have a name."""
-    found = np.zeros(len(lists), np.bool_)
-    hit = pc.equal(lists.flatten(), name)
-    found[pc.list_parent_indices(lists).filter(hit).to_numpy()] = True
-    return found

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
@@ -17,10 +18,12 @@ from ..lake.reading import fitted, unread
 from ..model import sequence
 from ..model.change import Column, Relation
 from ..model.types import arrow_type
+from ..query.change_files import both
 from ..query.layouts import broken
 from ..query.watch import watched
 from ..state.ledger import Baseline
 from ..store.tables import widens
+from .row_keys import RowKeys
 
 _REACHED = "a place that the target has reached (its version after the change of the layout)"
 
@@ -93,11 +96,28 @@ def refuse_other(column: Column, have: pa.Schema, older: bool, where: str) -> No
 
 
 def read(
-    data: ds.Dataset, schema: pa.Schema, which: ds.Expression | None, where: str
+    data: ds.Dataset, schema: pa.Schema, which: ds.Expression | None, where: str, keys: RowKeys | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a version; columns that it lacks are NULL."""
+    """The rows of a version, or those that have some keys; columns that it lacks are NULL."""
     names = [n for n in schema.names if n in data.schema.names]
+    if keys is not None:
+        which = both(which, keys.range(data.schema))
     with files_there(where, LATER):
         for fragment in watched("the target", list(data.get_fragments(filter=which))):
-            for batch in fragment.to_batches(schema=data.schema, columns=names, filter=which):
+            if keys is None:
+                batches = fragment.to_batches(schema=data.schema, columns=names, filter=which)
+            else:
+                batches = _with_keys(fragment, data.schema, names, which, keys)
+            for batch in batches:
                 yield fitted(batch, schema)
+
+
+def _with_keys(
+    fragment: ds.Fragment, schema: pa.Schema, names: list[str], which: ds.Expression | None, keys: RowKeys
+) -> Iterable[pa.RecordBatch]:
+    """The rows of a file that have some keys: other columns are read only if there are any."""
+    found = keys.among(fragment.to_table(schema=schema, columns=keys.names, filter=which))
+    if not pc.any(found).as_py():
+        return []
+    rows = fragment.to_table(schema=schema, columns=names, filter=which)
+    return list(rows.filter(found).to_batches())

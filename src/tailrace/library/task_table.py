@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from ..apply.mapping.table_map import task_map
 from ..config.policies import MEDIUM
 from ..config.task import Task
-from ..engine.change_arrays import ChangeArrays
+from ..engine.change_arrays import ChangeArrays, Ints, T
 from ..errors import BaselineNeededError, UnsupportedError
 from ..lake import log
 from ..lake.log import Layout
@@ -21,9 +22,10 @@ from ..model import sequence
 from ..model.change import PREFIX
 from ..model.types import header_schema, plain_schema, schema_of
 from ..query.as_of import LaidOver
-from ..query.base_rows import told
+from ..query.base_rows import LayoutRange, named, told
 from ..query.change_files import POSITION, SEQ, ChangeFiles, both
 from ..query.diff import different
+from ..query.earlier_rows import Earlier, just_before
 from ..query.layouts import in_layout, layout_of
 from ..query.points import Place, Point, absolute
 from ..query.ranges import refuse_reversed, reversed_places
@@ -35,6 +37,7 @@ from ..state.layouts import policy
 from ..state.ledger import Baseline, Stored
 from ..state.totals import last_stored
 from .place_checks import after, refuse_later, refuse_older
+from .row_keys import RowKeys
 from .target_rows import begun_by, in_order, layouts_from, read, refuse_broken, refuse_features, refuse_other
 
 if TYPE_CHECKING:
@@ -111,8 +114,37 @@ class TaskTable(TableChanges):
         """
         return super().as_of(at, base=base) if base is not None else self._rows_at(at).answer
 
-    def _rows_at(self, at: Place | None) -> _Rows:
-        """The rows as of a place. What was applied and stored since this table was opened counts."""
+    def _earlier(self, found: ChangeArrays, span: LayoutRange | None) -> Iterator[Earlier]:
+        """What knows rows of before changes: the target's versions, then earlier changes. Where the changes
+        begin before the baseline, its rows are those of before the ones that follow it."""
+        begin = self._begin()
+        if begin is not None:
+            first = found.seq[0].as_py()
+            yield lambda images: self._target_before(found, span, images)
+            if begin > first:
+                later = pc.greater_equal(found.seq, begin).to_numpy()
+                yield lambda images: self._target_before(found, span, images[later[images]])
+        yield from super()._earlier(found, span)
+
+    def _begin(self) -> str | None:
+        """The change sequence of the first change after the baseline; None: there is none."""
+        assert self.task is not None  # noqa: S101 - `of` gives it
+        taken = ledger.read_baselines(self.task.control_path("baselines")).get(self.name)
+        first = None if taken is None else self.files.first(pc.field(POSITION) >= taken.position)
+        return None if first is None else first[0]
+
+    def _target_before(self, found: ChangeArrays, span: LayoutRange | None, images: Ints) -> pa.Table:
+        """The target's rows with the keys of some images, as of just before the first of them."""
+        place = just_before(found.seq[int(images.min())].as_py()) if len(images) else None
+        if place is None or span is None:
+            return found.rows.slice(0, 0)
+        keys = found.rows.select(list(found.key)).take(pa.array(images))
+        rows = self._rows_at(place, RowKeys(keys.cast(told(keys.schema, span.layout)))).answer
+        return self._laid_under(rows.table(), found, span)
+
+    def _rows_at(self, at: Place | None, keys: RowKeys | None = None) -> _Rows:
+        """The rows as of a place, or those with some keys, and others that changed on the way. What was
+        applied and stored since this table was opened counts."""
         from ..validate.versions import Versions, missing
 
         task = self._copied()
@@ -127,9 +159,16 @@ class TaskTable(TableChanges):
         versions, stored = Versions.of(task, taken), last_stored(task.control_path("stored"))
         if versions.newest < 0:
             raise missing(self.name, versions.path)
-        return TaskTable.of(task, self.name)._upto(at, versions, taken, stored)
+        return TaskTable.of(task, self.name)._upto(at, versions, taken, stored, keys)
 
-    def _upto(self, at: Place | None, versions: Versions, taken: Baseline, stored: Stored | None) -> _Rows:
+    def _upto(
+        self,
+        at: Place | None,
+        versions: Versions,
+        taken: Baseline,
+        stored: Stored | None,
+        keys: RowKeys | None,
+    ) -> _Rows:
         point = None if at is None else Point.of(at)
         upto = None if point is None else point.upto()
         if point is not None:
@@ -158,7 +197,7 @@ class TaskTable(TableChanges):
         )
         self.files.refuse_gone(lacks, None, needs)
         rows = self.files.rows_where(both(since, upto), self._wanted(STATE))
-        return replace(self._laid_over(version, taken, rows), stored=stored)
+        return replace(self._laid_over(version, taken, rows, keys), stored=stored)
 
     def _no_changes(self) -> pa.Table:
         wanted = set(self._wanted(STATE))
@@ -228,7 +267,7 @@ class TaskTable(TableChanges):
         assert self.task is not None  # noqa: S101 - `of` gives it
         return self.task
 
-    def _laid_over(self, version: Version, taken: Baseline, rows: pa.Table) -> _Rows:
+    def _laid_over(self, version: Version, taken: Baseline, rows: pa.Table, keys: RowKeys | None) -> _Rows:
         from ..validate.versions import mark_of
 
         where = f"{version.path}, version {version.version}"
@@ -242,11 +281,14 @@ class TaskTable(TableChanges):
         if rows.num_rows:
             refuse_broken(layouts, pc.max(rows[SEQ]).as_py(), where)
         changes, schema = self._range(rows, have, layouts, where)
+        if keys is not None:
+            mine = named(keys.table, layouts[0].relation.key, self.layouts, layouts[0])
+            keys = RowKeys(mine).more(changes.rows.filter(pa.array(changes.oper != T)), changes.key)
         living = pc.field(mark).is_null() if mark is not None and mark in data.schema.names else None
         reached = sequence.number_of(pc.max(rows[SEQ]).as_py()) if rows.num_rows else -1
         layouts = layouts_from(self.layouts, taken, self.hidden, max(version.number, reached))
         schema = told(schema, layouts[0])
-        made = LaidOver(lambda: read(data, schema, living, where), schema, changes, where).result()
+        made = LaidOver(lambda: read(data, schema, living, where, keys), schema, changes, where).result()
         return _Rows(self, made, layouts, taken)
 
     def _range(
@@ -273,8 +315,8 @@ class TaskTable(TableChanges):
             refuse_other(c, have, c.attnum in older, where)
         schema = schema_of(relation.columns)
         chosen = [c.name for c in relation.columns]
-        rows, named = in_layout(rows, names, chosen, layout)
-        return ChangeArrays.of(rows, relation.key, chosen, layout=named, name=self.name), schema
+        rows, bits = in_layout(rows, names, chosen, layout)
+        return ChangeArrays.of(rows, relation.key, chosen, layout=bits, name=self.name), schema
 
 
 def _of_baseline(task: Task, name: str) -> list[Layout]:

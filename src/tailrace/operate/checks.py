@@ -67,6 +67,18 @@ def check(task: Task, spark: Callable[[], SparkSession]) -> list[Finding]:
     return sorted(found, key=lambda one: one.level)
 
 
+def offers(task: Task) -> list[Finding]:
+    """What the source could send more of a task's tables; nothing where they are not known."""
+    source = open_source(task)
+    try:
+        states = of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+        return source.offers(members(source, task, states, moved_of(task, source)))
+    except ConfigError:  # `check` says what is wrong
+        return []
+    finally:
+        source.close()
+
+
 def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession]) -> list[Finding]:
     baselines = ledger.read_baselines(task.control_path("baselines"))
     states = of_task(task.orders_path, baselines)

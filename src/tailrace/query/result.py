@@ -76,11 +76,12 @@ class Result:
 
     def _first(self, limit: int) -> tuple[list[list[Any]], bool]:
         """The values of the first rows, and whether there are more rows."""
-        from .shown import listed
+        from .shown import listed, marked
 
         rows: list[list[Any]] = []
         for batch in self.batches():
-            rows += [list(row.values()) for row in listed(batch.slice(0, limit + 1 - len(rows)))]
+            part = listed(batch.slice(0, limit + 1 - len(rows)))
+            rows += [list(marked(row).values()) for row in part]
             if len(rows) > limit:
                 break
         return rows[:limit], len(rows) > limit

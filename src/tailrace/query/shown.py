@@ -9,6 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
+ABSENT = "_absent"
+"""Column of an answer that names the columns whose values are not known, those of a struct `before.name`."""
+UNKNOWN = "?"
+"""What stands in text for a value that is not known; nothing, or `NULL` in a struct, is NULL."""
 _UNITS = (("year", "years"), ("month", "months"), ("day", "days"))
 
 
@@ -27,6 +31,27 @@ def listed(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     if any(map(has_intervals, batch.schema.types)):
         rows = [{name: _worded(value) for name, value in row.items()} for row in rows]
     return rows
+
+
+def marked(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with `?` for values that are not known.
+
+    >>> marked({"id": 1, "name": None, "_absent": ["name"]})
+    {'id': 1, 'name': '?', '_absent': ['name']}
+    >>> marked({"before": {"id": 1, "name": None}, "_absent": ["before.name"]})["before"]
+    {'id': 1, 'name': '?'}
+    """
+    names = row.get(ABSENT)
+    if not isinstance(names, list):
+        return row
+    made = dict(row)
+    for name in names:
+        side, _, column = name.partition(".")
+        if name in made:
+            made[name] = UNKNOWN
+        elif isinstance(made.get(side), dict):
+            made[side] = made[side] | {column: UNKNOWN}
+    return made
 
 
 def has_intervals(kind: pa.DataType) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,9 @@ from ..engine import chains, pairs, rebuild, sql_server, transactions
 from ..engine import history as versions
 from ..engine import net as netted
 from ..engine.bag_changes import as_keyed, net_of_bag
-from ..engine.change_arrays import ChangeArrays, with_reasons
+from ..engine.change_arrays import ChangeArrays, Ints, with_reasons
+from ..engine.earlier_rows import living
+from ..engine.lines import ABSENT_THERE
 from ..engine.net import Deduplication
 from ..engine.sql_server import Style
 from ..errors import BaselineNeededError, ConfigError
@@ -23,6 +25,7 @@ from ..store.tables import plain_name
 from .as_of import LaidOver
 from .base_rows import LayoutRange, laid_under, named, told, whole
 from .change_files import SEQ, ChangeRows
+from .earlier_rows import Earlier, just_before, with_earlier
 from .layouts import broken, in_force, in_layout, layout_of
 from .mask_names import with_names
 from .points import Place, Point, absolute
@@ -337,9 +340,31 @@ class TableChanges:
         base: pa.Table | None = None,
     ) -> Result:
         found, span = self._found(start, end, columns, headers)
+        if base is None:
+            found = with_earlier(found, self._earlier(found, span))
+            return Result.of(question(found, None), found.aside)
+        return Result.of(question(found, self._laid_under(base, found, span)), found.aside)
+
+    def _laid_under(self, base: pa.Table, found: ChangeArrays, span: LayoutRange | None) -> pa.Table:
+        """Rows of before with the columns of changes."""
         schema = found.rows.select(list(found.columns)).schema
-        over = None if base is None else laid_under(base, schema, self.layouts, span, self.name)
-        return Result.of(question(found, over), found.aside)
+        return laid_under(base, schema, self.layouts, span, self.name)
+
+    def _earlier(self, found: ChangeArrays, span: LayoutRange | None) -> Iterator[Earlier]:
+        """What knows rows of before changes: the earlier ones that are kept."""
+        yield lambda images: self._kept_before(found, span, images)
+
+    def _kept_before(self, found: ChangeArrays, span: LayoutRange | None, images: Ints) -> pa.Table:
+        """The rows that the changes before some images tell of."""
+        place = just_before(found.seq[int(images.min())].as_py())
+        if place is None:
+            return found.rows.slice(0, 0)
+        before, older = self._found(None, place, None if span is None else found.columns, STATE)
+        rows = living(before)
+        lists, rows = rows[ABSENT_THERE], rows.drop_columns([ABSENT_THERE])
+        if older is not None:
+            rows = rows.cast(told(rows.schema, older.layout))
+        return self._laid_under(rows, found, span).append_column(ABSENT_THERE, lists)
 
 
 def _together(aside: pa.Table, bad: pa.Table) -> pa.Table:

@@ -37,13 +37,14 @@ _PASSWORDS = re.compile(r"(^\w+://[^:/?@]*:)(?!\$\{)[^@/]+(?=@)|([?&]((?:ssl)?pa
 
 @dataclass(frozen=True)
 class Draft:
-    """A task file that was written: its path, its tables, findings that remain, and the environment
-    variables for the passwords of its address (none: it has none in plain text)."""
+    """A task file that was written: its path, its tables, findings that remain, the environment variables for
+    the passwords of its address (none: it has none in plain text), and what the source could send more."""
 
     path: Path
     tables: list[str]
     findings: list[Finding] = field(default_factory=list)
     variables: tuple[str, ...] = ()
+    notes: list[Finding] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -52,6 +53,7 @@ class Draft:
             "tables": self.tables,
             "findings": [asdict(f) for f in self.findings],
             "variables": list(self.variables),
+            "notes": [asdict(f) for f in self.notes],
         }
 
 
@@ -90,14 +92,14 @@ def draft(
             near = meant_tables(task.source.tables[0], source.tables(["*.*"]))
             what = f"no table matches {', '.join(task.source.tables)}"
             raise ConfigError(what, where="the database", hint=near or "--table schema.table")
-        findings = source.check(tables, None)
+        findings, notes = source.check(tables, None), source.offers(tables)
     finally:
         source.close()
     path.parent.mkdir(parents=True, exist_ok=True)
     kept, variables = without_passwords(url, name)
     path.write_text(dump(_task(name, url, patterns or tables, path), url=kept))
     task_schema.write(path.parent)
-    return Draft(path, tables, findings, variables)
+    return Draft(path, tables, findings, variables, notes)
 
 
 def _expanded(url: str, folder: Path) -> str:

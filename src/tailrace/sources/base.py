@@ -80,13 +80,13 @@ class Finding:
     """One result of a check.
 
     Attributes:
-        level: an error keeps the task from starting, a warning does not.
+        level: an error keeps the task from starting, a warning does not, a note is an offer.
         what: what is the matter and what it means, one or two sentences.
         where: server, database, table, slot: whatever it is about.
         cure: SQL or a setting that cures it.
     """
 
-    level: Literal["error", "warning"]
+    level: Literal["error", "warning", "note"]
     what: str
     where: str
     cure: str
@@ -202,6 +202,9 @@ class LogSource(Protocol):
         Without `settled` the task's own capture reads the stream, or is about to make another one: how it
         stands is no finding.
         """
+
+    def offers(self, tables: Sequence[str]) -> list[Finding]:
+        """What the source could send more of these tables, and what that costs (notes)."""
 
     def identity(self) -> dict[str, str]:
         """Identifies the server, the task's stream there, and its beginning (`begin`, hex); the task stores

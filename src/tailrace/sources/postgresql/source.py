@@ -34,7 +34,17 @@ from ..base import (
     Snapshot,
     SourceObject,
 )
-from . import baseline, catalog, checks, column_states, leaf_identities, leaving, partitions, resent
+from . import (
+    baseline,
+    before_images,
+    catalog,
+    checks,
+    column_states,
+    leaf_identities,
+    leaving,
+    partitions,
+    resent,
+)
 from . import slot as pg_slot
 from . import snapshot as pg_snapshot
 from .address import address
@@ -121,6 +131,12 @@ class PostgresSource:
                 self._session(), server, self.slot, self.publication, names, log_at, begun, settled
             )
             return checks.check(question, stored)
+
+    def offers(self, tables: Sequence[str]) -> list[Finding]:
+        """Before images, for tables whose changes have none."""
+        with asking(self.where):
+            names = [self._now(t) for t in tables]
+            return before_images.offers(self._session(), address(self.url), names)
 
     def identity(self) -> dict[str, str]:
         """`system_identifier`, `database`, `slot`: where the task's positions are meaningful; `begin`, the

@@ -125,6 +125,10 @@ class SolidSource:
                 )
         return found
 
+    def offers(self, tables: Sequence[str]) -> list[Finding]:
+        """Nothing: its log has what it has."""
+        return []
+
     def identity(self) -> dict[str, str]:
         """The length of LOGADDR, and where the task began: both are needed at the next start."""
         self._begin = self._begin or self.end_position()
