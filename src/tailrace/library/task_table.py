@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from ..apply.mapping.table_map import task_map
 from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..engine.change_arrays import ChangeArrays, Ints, T
-from ..errors import BaselineNeededError, UnsupportedError
+from ..errors import BaselineNeededError, PositionError, UnsupportedError
 from ..lake import log
 from ..lake.log import Layout
 from ..lake.past import at_version
@@ -127,10 +128,9 @@ class TaskTable(TableChanges):
         yield from super()._earlier(found, span)
 
     def _begin(self) -> str | None:
-        """The change sequence of the first change after the baseline; None: there is none."""
-        assert self.task is not None  # noqa: S101 - `of` gives it
-        taken = ledger.read_baselines(self.task.control_path("baselines")).get(self.name)
-        first = None if taken is None else self.files.first(pc.field(POSITION) >= taken.position)
+        """The change sequence of the first change after the oldest baseline; None: there is none."""
+        taken = _baselines(self._task, self.name)
+        first = self.files.first(pc.field(POSITION) >= taken[-1].position) if taken else None
         return None if first is None else first[0]
 
     def _target_before(self, found: ChangeArrays, span: LayoutRange | None, images: Ints) -> pa.Table:
@@ -148,18 +148,37 @@ class TaskTable(TableChanges):
         from ..validate.versions import Versions, missing
 
         task = self._copied()
-        taken = ledger.read_baselines(task.control_path("baselines")).get(self.name)
-        if taken is None:
+        if not (baselines := _baselines(task, self.name)):
             raise BaselineNeededError(
                 f"{self.name} has no baseline yet",
                 where=task.name,
                 hint="`tailrace status` shows when it has",
             )
         # The target and the record first, then the changes: all that those have is among them.
-        versions, stored = Versions.of(task, taken), last_stored(task.control_path("stored"))
-        if versions.newest < 0:
-            raise missing(self.name, versions.path)
-        return TaskTable.of(task, self.name)._upto(at, versions, taken, stored, keys)
+        newest = Versions.of(task, baselines[0])
+        if newest.newest < 0:
+            raise missing(self.name, newest.path)
+        older = (Versions.of(task, *pair) for pair in zip(baselines[1:], baselines, strict=False))
+        stored = last_stored(task.control_path("stored"))
+        table = TaskTable.of(task, self.name)
+        refused: PositionError | None = None
+        for taken, versions in zip(baselines, chain([newest], older), strict=True):
+            if refused is not None and not versions.intact:
+                break
+            try:
+                table._refuse_before(at, taken, stored)
+            except PositionError as error:
+                refused = error
+            else:
+                return table._upto(at, versions, taken, stored, keys)
+        assert refused is not None  # noqa: S101 - there is a baseline
+        raise refused
+
+    def _refuse_before(self, at: Place | None, taken: Baseline, stored: Stored | None) -> None:
+        """Raises PositionError when a place is not known to be after a baseline."""
+        if at is not None:
+            point = Point.of(at)
+            refuse_older(self.files, point, taken, stored, log.state(self._task.log_path))
 
     def _upto(
         self,
@@ -175,9 +194,8 @@ class TaskTable(TableChanges):
             if self.files.were_removed:
                 exact = versions.exactly(self._task.control_path("applied"), self.name, point)
                 if exact is not None:
-                    return replace(self._laid_over(exact, taken, self._no_changes()), stored=stored)
+                    return replace(self._laid_over(exact, taken, self._no_changes(), keys), stored=stored)
             self.files.refuse_gone(None, point)
-            refuse_older(self.files, point, taken, stored, log.state(self._task.log_path))
             refuse_later(point, taken, stored, self._task.name)
         self.files.refuse_gaps(Point.of(taken.position), point)
         later = None if upto is None else self.files.first(~upto)
@@ -317,6 +335,16 @@ class TaskTable(TableChanges):
         chosen = [c.name for c in relation.columns]
         rows, bits = in_layout(rows, names, chosen, layout)
         return ChangeArrays.of(rows, relation.key, chosen, layout=bits, name=self.name), schema
+
+
+def _baselines(task: Task, name: str) -> list[Baseline]:
+    """The baselines of a table on top of which changes may be applied, the newest first."""
+    found = {
+        b.number: b
+        for b in ledger.all_baselines(task.control_path("baselines"))
+        if b.table == name and b.done
+    }
+    return list(reversed(found.values()))
 
 
 def _of_baseline(task: Task, name: str) -> list[Layout]:

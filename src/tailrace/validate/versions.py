@@ -87,7 +87,7 @@ class Versions:
         app: whose progress counts.
         mark: the column that marks deleted rows.
         base: the version of the baseline, with its change number.
-        batches: the position and version of each batch since then, in order.
+        batches: position, version and change number of each batch since then, in order.
         newest: the newest version.
     """
 
@@ -95,33 +95,47 @@ class Versions:
     app: str
     mark: str | None
     base: Version
-    batches: Sequence[tuple[str, int]]
+    batches: Sequence[tuple[str, int, int]]
     newest: int
 
     @staticmethod
-    def of(task: Task, taken: Baseline) -> Versions:
-        """Those of a table with its baseline."""
+    def of(task: Task, taken: Baseline, following: Baseline | None = None) -> Versions:
+        """Those of a table with its baseline; `following`: the one that replaced its rows."""
         names = target_names(of_task(task.orders_path, {}))
         place = place_of(task_map(task, taken.table), names)
         path, app = task.target_path(place.target), place.app(taken.table, task.apply_app)
         newest, version = lake.version(path), taken.version
+        if following is not None:
+            newest = min(newest, following.version - 1)
         if version < 0:
             from ..apply.mapped_snapshots import loaded
 
             version = loaded(task.control_path("mapped"))[taken.table][2]
         records = records_of(task.control_path("applied"), taken.table)
-        found = ((str(r["position"]), int(str(r["version"]))) for r in records)
+        found = ((str(r["position"]), int(r["version"]), int(r["upto"])) for r in records)
         # Apply continued while a new baseline was read: what it did then is gone.
         batches = sorted(one for one in found if one[0] >= taken.position and version < one[1] <= newest)
         base = Version(path, version, place.partition, taken.after)
         return Versions(path, app, mark_of(task, taken.table), base, batches, newest)
+
+    @property
+    def intact(self) -> bool:
+        """Whether the oldest version that is kept is still the recorded one: the versions of a target that was
+        removed begin again."""
+        recorded = [(self.base.version, max(self.base.number, 0))]
+        recorded += [(version, number) for _, version, number in self.batches]
+        kept = set(log_retention.versions(self.path)) if self.newest >= 0 else set()
+        for version, number in recorded:
+            if version in kept and version <= self.newest:
+                return lake.reached(at_version(self.path, version), self.app) == number
+        return False
 
     def before(self, limit: str) -> Version:
         """The newest version that is kept (`lake.thinning`) and not after a position."""
         version, number, newest = self.base.version, self.base.number, self.newest
         kept = log_retention.versions(self.path)
         readable = set(kept)
-        for position, made in self.batches:
+        for position, made, _ in self.batches:
             if position >= limit:
                 newest = made - 1
                 break
@@ -141,7 +155,7 @@ class Versions:
         rows = sorted(Ledger(record, APPLIED).batches(names).to_pylist(), key=lambda r: r["upto"])
         column = {"number": "upto", "stream_position": "position"}.get(point.column, "change_seq")
         value = int(point.high) if column == "upto" else point.high
-        mine = [r for r in rows if r["table"] == table and r["version"] > self.base.version]
+        mine = [r for r in rows if r["table"] == table and self.base.version < r["version"] <= self.newest]
         before = [r for r in mine if r[column] <= value]
         if not before:
             return None
