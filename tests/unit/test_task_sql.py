@@ -128,7 +128,7 @@ def test_the_questions_are_shown_with_what_they_take(task: tailrace.OpenTask) ->
     found = {r["question"]: (r["takes"], r["gives"]) for r in task.sql("SHOW FUNCTIONS").rows()}
     assert found.keys() == set(QUESTIONS)
     assert found["as_of"] == ("table, at", "the rows as they stood at a place")
-    assert found["chain"][0] == "table, key, start, end, columns"
+    assert found["chain"][0] == "table, key, start, end, columns, names"
     assert found["transactions"][0] == "tables, start, end"
 
 

@@ -47,6 +47,10 @@ Where = Annotated[
     str | None, typer.Option("--where", help="Only rows for which this SQL holds (needs DuckDB).")
 ]
 Columns = Annotated[str | None, typer.Option("--columns", help="Columns of the answer, separated by commas.")]
+Names = Annotated[
+    Literal["now", "then"],
+    typer.Option(help="Names of renamed columns: those of today, or those at the end of the range."),
+]
 
 
 def _to_a_file(output: str) -> str:
@@ -127,11 +131,12 @@ def diff(
 
 @app.command()
 def changes(
-    task: TaskFile, table: TableName, start: Start = None, end: End = None, where: Where = None,
-    columns: Columns = None, output: Output = "table", limit: Limit = 100,
+    task: TaskFile, table: TableName, start: Start = None, end: End = None, names: Names = "now",
+    where: Where = None, columns: Columns = None, output: Output = "table", limit: Limit = 100,
 ) -> None:  # fmt: skip
     """The change table's rows in order, masks as names of columns."""
-    print_result(_table(task, table).changes(start, end, columns_changed=True), where, columns, output, limit)
+    found = _table(task, table).changes(start, end, columns_changed=True, names=names)
+    print_result(found, where, columns, output, limit)
 
 
 @app.command()
@@ -144,11 +149,12 @@ def net(
     compute_updates: Annotated[
         bool, typer.Option(help="Updates as update_preimage and update_postimage, or as delete and insert.")
     ] = True,
-    where: Where = None, columns: Columns = None, output: Output = "table", limit: Limit = 100,
+    names: Names = "now", where: Where = None, columns: Columns = None, output: Output = "table",
+    limit: Limit = 100,
 ) -> None:  # fmt: skip
     """At most one change for each key over a range."""
     found = _table(task, table).net(
-        start, end, deduplicationMode=deduplication_mode, computeUpdates=compute_updates
+        start, end, deduplicationMode=deduplication_mode, computeUpdates=compute_updates, names=names
     )
     print_result(found, where, columns, output, limit)
 
@@ -163,25 +169,26 @@ def history(
     committed: Annotated[
         bool, typer.Option("--committed", help="Without versions that no other transaction could see.")
     ] = False,
-    where: Where = None, columns: Columns = None, output: Output = "table", limit: Limit = 100,
+    names: Names = "now", where: Where = None, columns: Columns = None, output: Output = "table",
+    limit: Limit = 100,
 ) -> None:  # fmt: skip
     """Every version of every row that changed in the range, with the time it was in force."""
     found = _table(task, table).history(
         start, end,
         track_history_column_list=_names(track),
         track_history_except_column_list=_names(track_except),
-        committed=committed,
+        committed=committed, names=names,
     )  # fmt: skip
     print_result(found, where, columns, output, limit)
 
 
 @app.command()
 def pairs(
-    task: TaskFile, table: TableName, start: Start = None, end: End = None, where: Where = None,
-    columns: Columns = None, output: Output = "table", limit: Limit = 100,
+    task: TaskFile, table: TableName, start: Start = None, end: End = None, names: Names = "now",
+    where: Where = None, columns: Columns = None, output: Output = "table", limit: Limit = 100,
 ) -> None:  # fmt: skip
     """Each change in one row: before, after, and the columns that it changed."""
-    print_result(_table(task, table).pairs(start, end), where, columns, output, limit)
+    print_result(_table(task, table).pairs(start, end, names=names), where, columns, output, limit)
 
 
 @app.command()
@@ -193,12 +200,12 @@ def chain(
             "--key", "-k", help="NAME=VALUE of a key column, octets as \\xff01; may be repeated."
         ),
     ],
-    start: Start = None, end: End = None, where: Where = None, columns: Columns = None,
+    start: Start = None, end: End = None, names: Names = "now", where: Where = None, columns: Columns = None,
     output: Output = "table", limit: Limit = 100,
 ) -> None:  # fmt: skip
     """What happened to the rows that ever had a key, under whatever keys they had."""
     values = told_once(key)
-    found = _table(task, table).chain(values, start, end)
+    found = _table(task, table).chain(values, start, end, names=names)
     print_result(found, where, columns, output, limit)
 
 

@@ -23,6 +23,7 @@ def layout_of(
     *,
     before: bool = False,
     only: Collection[str] | None = None,
+    names: bool = True,
 ) -> Layout:
     """The layout of changes from one change sequence to another; columns that were added on the way are NULL
     before, as they are in the source.
@@ -32,6 +33,7 @@ def layout_of(
         first, last: the change sequences; `first` may be empty: the oldest of the layouts counts, too.
         before: of rows, too, that have the layout before that of the first change.
         only: the columns that are asked for; None: all.
+        names: a column is told by its name; else by its identity, whatever it is called.
 
     Raises:
         UnsupportedError: a column was renamed, retyped or added with a default in between, its name is now
@@ -39,7 +41,7 @@ def layout_of(
             table's.
     """
     now = layouts[_valid(layouts, last)]
-    if (why := broken(layouts, first, last, before=before, only=only)) is not None:
+    if (why := broken(layouts, first, last, before=before, only=only, names=names)) is not None:
         raise UnsupportedError(
             f"{why}, within the range",
             where=now.relation.table,
@@ -55,6 +57,7 @@ def broken(
     *,
     before: bool = False,
     only: Collection[str] | None = None,
+    names: bool = True,
 ) -> str | None:
     """Why there is no one layout of all changes from one change sequence to another, and at which it breaks;
     None: there is. The arguments are those of `layout_of`."""
@@ -62,7 +65,8 @@ def broken(
     now = layouts[newest].relation
     for k in range(newest, max(oldest - before, 0), -1):
         old, new = layouts[k - 1].relation, layouts[k].relation
-        if (why := _differs(old, new, only) or _replaced(old, now, only)) is not None:
+        why = _differs(old, new, only, names) or (_replaced(old, now, only) if names else None)
+        if why is not None:
             return f"{why} at change_seq {layouts[k].from_seq}"
     return None
 
@@ -99,6 +103,11 @@ def in_layout(
     return rows.select(mine).rename_columns([kept.get(n, n) for n in mine]), named
 
 
+def between(layouts: Sequence[Layout], first: str, last: str) -> Sequence[Layout]:
+    """The layouts that changes from one change sequence to another have, in order."""
+    return layouts[_valid(layouts, first) : _valid(layouts, last) + 1]
+
+
 def _valid(layouts: Sequence[Layout], place: str) -> int:
     """Which of the layouts is in force at a change sequence; the oldest one before all of them."""
     return max((k for k, one in enumerate(layouts) if k == 0 or one.from_seq <= place), default=0)
@@ -122,7 +131,7 @@ def _replaced(old: Relation, new: Relation, only: Collection[str] | None) -> str
     return f"the column {found[0]} was replaced by another one of its name" if found else None
 
 
-def _differs(old: Relation, new: Relation, only: Collection[str] | None) -> str | None:
+def _differs(old: Relation, new: Relation, only: Collection[str] | None, names: bool) -> str | None:
     """Why images of two layouts cannot stand in one table; None: they can."""
     had = {c.attnum: c for c in old.columns}
     if [c.attnum for c in old.columns if c.key] != [c.attnum for c in new.columns if c.key]:
@@ -134,7 +143,7 @@ def _differs(old: Relation, new: Relation, only: Collection[str] | None) -> str 
         if before is None:
             if c.missing is not None:
                 return f"the column {c.name} was added with a default"
-        elif before.name != c.name:
+        elif names and before.name != c.name:
             return f"the column {before.name} was renamed to {c.name}"
         elif (why := retyped(before.type, c)) is not None:
             return why

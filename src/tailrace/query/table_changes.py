@@ -26,7 +26,8 @@ from .as_of import LaidOver
 from .base_rows import LayoutRange, laid_under, named, told, whole
 from .change_files import SEQ, ChangeRows
 from .earlier_rows import Earlier, just_before, with_earlier
-from .layouts import broken, in_force, in_layout, layout_of
+from .identity import Names, all_names, by_identity, named_as
+from .layouts import between, broken, in_force, layout_of
 from .mask_names import with_names
 from .points import Place, Point, absolute
 from .ranges import refuse_reversed
@@ -50,6 +51,9 @@ class TableChanges:
     A range goes from `start` to `end`, both included; a place is a time, a `change_seq`, a stream position or
     a change number (`points.Place`). Without `start` it begins with the oldest change that is kept. A range
     that ends before it starts is a ConfigError.
+
+    A column is known by its identity, also across a rename. `names` of an answer's columns, and of those that
+    are asked for: `now`, those of today, or `then`, those at the end of the range.
 
     Attributes:
         name: the source table.
@@ -81,13 +85,14 @@ class TableChanges:
         *,
         columns: Sequence[str] | None = None,
         columns_changed: bool = False,
+        names: Names = "now",
     ) -> Result:
         """The rows of the change table in order, as they are stored.
 
         `columns_changed`: with `columns_changed` and `columns_present` (lists of column names; NULL: all) in
         place of the change mask and the column mask.
         """
-        found = self.arrays(start, end, columns)
+        found = self._found(start, end, columns, None, names)[0]
         return Result.of(with_names(found) if columns_changed else found.rows, found.aside)
 
     def as_of(self, at: Place | None, *, base: pa.Table | None = None) -> Result:
@@ -126,6 +131,7 @@ class TableChanges:
         computeUpdates: bool = True,  # noqa: N803
         base: pa.Table | None = None,
         columns: Sequence[str] | None = None,
+        names: Names = "now",
     ) -> Result:
         """At most one change for each key; see `engine.net.net`."""
         return self._asked(
@@ -134,7 +140,7 @@ class TableChanges:
                 if c.key
                 else net_of_bag(c, base=base, mode=deduplicationMode, updates=computeUpdates)
             ),
-            start, end, columns, base=base,
+            start, end, columns, base=base, names=names,
         )  # fmt: skip
 
     def net_changes(
@@ -145,10 +151,16 @@ class TableChanges:
         *,
         base: pa.Table | None = None,
         columns: Sequence[str] | None = None,
+        names: Names = "now",
     ) -> Result:
         """The same in a style of SQL Server's; see `engine.sql_server.net_changes`."""
         return self._asked(
-            lambda c, base: sql_server.net_changes(c, style, base=base), start, end, columns, base=base
+            lambda c, base: sql_server.net_changes(c, style, base=base),
+            start,
+            end,
+            columns,
+            base=base,
+            names=names,
         )
 
     def history(
@@ -161,6 +173,7 @@ class TableChanges:
         committed: bool = False,
         base: pa.Table | None = None,
         columns: Sequence[str] | None = None,
+        names: Names = "now",
     ) -> Result:
         """Every version of every row that changed in the range; see `engine.history.history`."""
         return self._asked(
@@ -171,7 +184,7 @@ class TableChanges:
                 track_history_except_column_list=track_history_except_column_list,
                 committed=committed,
             ),
-            start, end, columns, base=base,
+            start, end, columns, base=base, names=names,
         )  # fmt: skip
 
     def keep_history(
@@ -211,11 +224,12 @@ class TableChanges:
         *,
         base: pa.Table | None = None,
         columns: Sequence[str] | None = None,
+        names: Names = "now",
     ) -> Result:
         """Each change in one row, before and after; see `engine.pairs.pairs`."""
         return self._asked(
             lambda c, base: pairs.pairs(c if c.key else as_keyed(c), base=base),
-            start, end, columns, TOLD, base,
+            start, end, columns, TOLD, base, names,
         )  # fmt: skip
 
     def chain(
@@ -226,15 +240,23 @@ class TableChanges:
         *,
         base: pa.Table | None = None,
         columns: Sequence[str] | None = None,
+        names: Names = "now",
     ) -> Result:
         """What happened to the rows that ever had a key; see `engine.chains.chain`."""
-        return self._asked(lambda c, base: chains.chain(c, key, base=base), start, end, columns, TOLD, base)
+        return self._asked(
+            lambda c, base: chains.chain(c, key, base=base), start, end, columns, TOLD, base, names
+        )
 
     def rebuild(
-        self, start: Place | None = None, end: Place | None = None, *, base: pa.Table | None = None
+        self,
+        start: Place | None = None,
+        end: Place | None = None,
+        *,
+        base: pa.Table | None = None,
+        names: Names = "now",
     ) -> Result:
         """The change rows with whole images; see `engine.rebuild.rebuild`."""
-        return self._asked(lambda c, base: rebuild.rebuild(c, base=base), start, end, None, None, base)
+        return self._asked(lambda c, base: rebuild.rebuild(c, base=base), start, end, None, None, base, names)
 
     def transactions(self, start: Place | None = None, end: Place | None = None) -> Result:
         """Who changed what together, in this table; see `engine.transactions.transactions`."""
@@ -282,20 +304,20 @@ class TableChanges:
         end: Place | None,
         columns: Sequence[str] | None,
         headers: Sequence[str] | None,
+        names: Names | Mapping[int, str] = "now",
     ) -> tuple[ChangeArrays, LayoutRange | None]:
-        """The changes of a range, and the layout that they have; None: no layouts are known."""
+        """The changes of a range, and the layout that they have, with its columns named as asked; None: no
+        layouts are known."""
         self.refuse()
-        names = self.files.schema.names
-        if missing := [n for n in columns or () if n not in names]:
-            raise ConfigError(
-                f"{self.name} has no column {', '.join(missing)}", hint=f"it has {', '.join(self.columns)}"
-            )
+        stored = self.files.schema.names
+        if not self.layouts and (missing := [n for n in columns or () if n not in stored]):
+            raise self._no_column(missing, self.columns)
         keys = {*self.key, *(k for one in self.layouts for k in one.relation.key)}
-        data = None if columns is None else {*columns, *keys}
+        data = None if columns is None else all_names(self.layouts, [*columns, *keys])
         shown = None if headers is None else {PREFIX + n for n in headers}
         wanted = [
             n
-            for n in names
+            for n in stored
             if (n.startswith(PREFIX) and (shown is None or n in shown))
             or (not n.startswith(PREFIX) and (data is None or n in data or plain_name(n) in data))
         ]
@@ -304,21 +326,26 @@ class TableChanges:
         if not rows.num_rows:
             refuse_reversed(self.files, low, high)
         if not self.layouts:
-            found = ChangeArrays.of(rows, self.key, columns, layout=names, name=self.name)
+            found = ChangeArrays.of(rows, self.key, columns, layout=stored, name=self.name)
             bad = self.files.bad(low, high)
             made = found if bad is None else replace(found, aside=_together(found.aside, bad))
             return made, None
         span = self._span(rows, high, data)
-        relation = span.layout.relation
-        if missing := [n for n in columns or () if n not in {c.name for c in relation.columns}]:
-            raise ConfigError(
-                f"{self.name} has no column {', '.join(missing)} in this range",
-                hint=f"it has {', '.join(c.name for c in relation.columns)}",
-            )
-        asked = None if columns is None else {*columns, *relation.key}
-        chosen = [c.name for c in relation.columns if asked is None or c.name in asked]
-        rows, names = in_layout(rows, names, chosen, span.layout)
-        return ChangeArrays.of(rows, relation.key, chosen, layout=names, name=self.name), span
+        there, shown_as = span.layout, named_as(span.layout, self.layouts, names)
+        every = shown_as.relation
+        if missing := [n for n in columns or () if n not in {c.name for c in every.columns}]:
+            raise self._no_column(missing, [c.name for c in every.columns], " in this range")
+        asked = None if columns is None else {*columns, *every.key}
+        chosen = [c for c in every.columns if asked is None or c.name in asked]
+        shown_as = replace(shown_as, relation=every.with_columns(chosen))
+        within = between(self.layouts, span.first, span.last)
+        rows, bits = by_identity(rows, stored, within, there, shown_as)
+        made = ChangeArrays.of(rows, every.key, [c.name for c in chosen], layout=bits, name=self.name)
+        return made, replace(span, layout=replace(shown_as, relation=every))
+
+    def _no_column(self, missing: Sequence[str], there: Sequence[str], where: str = "") -> ConfigError:
+        what = f"{self.name} has no column {', '.join(missing)}{where}"
+        return ConfigError(what, hint=f"it has {', '.join(there)}")
 
     def _span(self, rows: pa.Table, end: Point | None, only: Collection[str] | None) -> LayoutRange:
         """From where to where the rows of a range are, and their layout; without rows that in force at the
@@ -328,7 +355,7 @@ class TableChanges:
             first, last = seqs["min"], seqs["max"]
         else:
             first = last = (self.layouts[-1] if end is None else in_force(self.layouts, end)).from_seq
-        return LayoutRange(layout_of(self.layouts, first, last, only=only), first, last)
+        return LayoutRange(layout_of(self.layouts, first, last, only=only, names=False), first, last)
 
     def _asked(
         self,
@@ -338,8 +365,9 @@ class TableChanges:
         columns: Sequence[str] | None = None,
         headers: Sequence[str] | None = ORDER,
         base: pa.Table | None = None,
+        names: Names = "now",
     ) -> Result:
-        found, span = self._found(start, end, columns, headers)
+        found, span = self._found(start, end, columns, headers, names)
         if base is None:
             found = with_earlier(found, self._earlier(found, span))
             return Result.of(question(found, None), found.aside)
@@ -359,7 +387,8 @@ class TableChanges:
         place = just_before(found.seq[int(images.min())].as_py())
         if place is None:
             return found.rows.slice(0, 0)
-        before, older = self._found(None, place, None if span is None else found.columns, STATE)
+        names = {} if span is None else {c.attnum: c.name for c in span.layout.relation.columns}
+        before, older = self._found(None, place, None if span is None else found.columns, STATE, names)
         rows = living(before)
         lists, rows = rows[ABSENT_THERE], rows.drop_columns([ABSENT_THERE])
         if older is not None:

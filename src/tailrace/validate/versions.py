@@ -120,8 +120,8 @@ class Versions:
 
     @property
     def intact(self) -> bool:
-        """Whether the oldest version that is kept is still the recorded one: the versions of a target that was
-        removed begin again."""
+        """Whether the oldest version that is kept is still the recorded one: the versions of a target that
+        was removed begin again."""
         recorded = [(self.base.version, max(self.base.number, 0))]
         recorded += [(version, number) for _, version, number in self.batches]
         kept = set(log_retention.versions(self.path)) if self.newest >= 0 else set()
