@@ -19,6 +19,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,7 @@ from .lake.delta import exists
 from .lake.file_names import file_name
 from .library import pipeline_catalog
 from .query.history_flow import HistoryFlow
-from .query.history_snapshots import GONE, VERSION, changed
+from .query.history_snapshots import GONE, VERSION, changed, counted, version_column, version_of
 from .query.history_table import HistoryTable
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 Snapshots = Any
 """The name of a view or table, or a function: the last version (None: none) -> (DataFrame, version), or
 None."""
+Version = int | dt.datetime
+"""Of a snapshot."""
 _SPARKS_OWN = ("append_flow", "create_sink", "materialized_view", "table")
 FEW_ROWS = 1_000_000
 """Batches of more rows are done by Spark's tasks, smaller ones by this process."""
@@ -128,8 +131,8 @@ class CdcPipeline:
         """Sends what changes from one snapshot to the next into a target.
 
         `source`: a view or table, each run one snapshot at the time of the run; or a function from the last
-        version that was taken (None at first) to the next snapshot and its version (a whole number, later
-        than the last), None when there is none.
+        version that was taken (None at first) to the next snapshot and its version (a whole number or a
+        time, later than the last), None when there is none.
         """
         how = HistoryFlow(
             keys,
@@ -242,7 +245,8 @@ def _snapshots(
     from .query.history_spark import finish_in_tasks
     from .query.history_table import batch_of
 
-    last = batch_of(path, flow.name)
+    taken = batch_of(path, flow.name)
+    last = None if taken is None else version_of(taken, HistoryTable.open(path).sequence)
     # What is no longer in the next snapshot is looked for in the versions.
     if exists(path) and (there := HistoryTable.open(path)).cut_off:
         finish_in_tasks(spark, there)
@@ -250,26 +254,28 @@ def _snapshots(
         return
     while (found := _snapshot(flow, spark, views, last)) is not None:
         df, version = found
-        if not isinstance(version, int) or (last is not None and version <= last):
+        if not isinstance(version, (int, dt.datetime)) or (
+            last is not None and (type(version) is not type(last) or counted(version) <= counted(last))
+        ):
             raise ConfigError(
                 f"the snapshot's version is {version!r} after {last}", where=flow.name,
-                hint="give whole numbers that grow",
+                hint="give whole numbers that grow, or times",
             )  # fmt: skip
-        marked = df.withColumns({VERSION: F.lit(version).cast("bigint"), GONE: F.lit(False)})
+        marked = df.withColumns({VERSION: version_column(version), GONE: F.lit(False)})
         history = flow.how.history(marked, path)
-        _take(history, flow, changed(history, df, version), version, flow.name)
+        _take(history, flow, changed(history, df, version), counted(version), flow.name)
         last = version
         if not callable(flow.source) or flow.once:
             return
 
 
 def _snapshot(
-    flow: _Flow, spark: SparkSession, views: dict[str, Callable[[], DataFrame]], last: int | None
-) -> tuple[DataFrame, int] | None:
+    flow: _Flow, spark: SparkSession, views: dict[str, Callable[[], DataFrame]], last: Version | None
+) -> tuple[DataFrame, Version] | None:
     import time
 
     if callable(flow.source):
-        found: tuple[DataFrame, int] | None = flow.source(last)
+        found: tuple[DataFrame, Version] | None = flow.source(last)
         return found
     return _source(flow, spark, views, stream=False), time.time_ns() // 1000
 

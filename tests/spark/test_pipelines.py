@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 import re
 from collections.abc import Sequence
@@ -244,3 +245,104 @@ def test_columns_are_known_by_any_name(spark: SparkSession, tmp_path: Path, odd:
     relation = Relation(1, "s", "t", "d", (ID, replace(V, name=odd)))
     asked = SparkChanges("", change_table(spark, relation, [(1, "I", {"id": 1, odd: "a"})]))
     assert asked.rows(None, None, [odd]).to_pylist() == [{odd: "a"}]
+
+
+def _evolved(spark: SparkSession, few: bool, folder: Path) -> HistoryTable:
+    """A history whose source gets a column, loses it for another one by a rename, and sends a late event."""
+    flow = HistoryFlow(["id"], "seq", except_column_list=["seq"], stored_as_scd_type=2)
+    batches: list[tuple[str, list[Row]]] = [
+        ("id bigint, name string, seq bigint", [(1, "a", 10), (2, "b", 10)]),
+        ("id bigint, name string, qty int, seq bigint", [(1, "a", 5, 20)]),
+        ("id bigint, title string, qty int, seq bigint", [(1, "x", 5, 30), (2, "y", 1, 15)]),
+    ]
+    for number, (schema, told) in enumerate(batches):
+        df = table(spark, told, schema)
+        history = flow.history(df, str(folder))
+        if few:
+            history.apply(flow.rows(history, df), batch=number)
+        else:
+            apply_in_tasks(history, flow, df, batch=number)
+    return history
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("few", [True, False])
+def test_a_history_takes_the_columns_that_its_source_gets(
+    spark: SparkSession, tmp_path: Path, few: bool
+) -> None:
+    history = _evolved(spark, few, tmp_path / "kept")
+    found = history.versions().rows()
+    names = ("id", "name", "qty", "title", "__START_AT", "__END_AT")
+    assert sorted((tuple(r[n] for n in names) for r in found), key=repr) == [
+        (1, "a", 5, None, 20, 30), (1, "a", None, None, 10, 20), (1, None, 5, "x", 30, None),
+        (2, "b", None, None, 10, 15), (2, None, 1, "y", 15, None),
+    ]  # fmt: skip
+    assert history.forget(30) == 2
+    assert HistoryTable.open(history.path).rules.columns == ("id", "name", "qty", "title")
+
+
+def test_a_history_with_another_key_is_not_grown(spark: SparkSession, tmp_path: Path) -> None:
+    df = table(spark, [], SCHEMA)
+    HistoryFlow(["id"], "seq").history(df, str(tmp_path / "kept"))
+    with pytest.raises(ConfigError, match="key is"):
+        HistoryFlow(["name"], "seq").history(df, str(tmp_path / "kept"))
+
+
+SEQUENCES: list[Row] = [  # in order
+    (1, None, "z", -5, "-7.25", "1969-12-31 23:59:59.5"), (2, -30, "a", 1, "1.00", "2026-01-01 00:00:00"),
+    (3, -3, "a", 1, "1.00", "2026-01-01 00:00:00"), (4, 3, None, 1, "1.00", "2026-01-01 00:00:00"),
+    (5, 3, "a", 1, "1.00", "2026-01-01 00:00:00"), (6, 3, "ab", -10, "1.00", "2026-01-01 00:00:00"),
+    (7, 3, "ab", -2, "-10.00", "2026-01-01 00:00:00"), (8, 3, "ab", -2, "-9.99", "2026-01-01 00:00:00"),
+    (9, 3, "ab", -2, "9.99", "1900-01-01 00:00:00"), (10, 3, "ab", -2, "9.99", "2026-01-01 00:00:00.000001"),
+    (11, 3, "ab", -2, "10.00", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("zone", ["timestamp", "timestamp_ntz"])
+def test_a_sequence_of_several_parts_orders_as_spark_orders_them(spark: SparkSession, zone: str) -> None:
+    from pyspark.sql import functions as F
+
+    df = table(spark, SEQUENCES, "id bigint, a int, b string, c bigint, d string, e string")
+    df = df.withColumns({"d": F.expr("cast(d as decimal(8,2))"), "e": F.expr(f"cast(e as {zone})")})
+    for by in (["a", "b", "c", "d", "e"], F.struct("a", F.struct("b", "c"), "d", "e")):
+        events = HistoryFlow(["id"], by, column_list=["id"]).events(df)
+        assert [r["id"] for r in events.orderBy("__sequence").collect()] == list(range(1, 12))
+    assert [r["id"] for r in df.orderBy(F.struct("a", "b", "c", "d", "e")).collect()] == list(range(1, 12))
+
+
+@pytest.mark.slow
+def test_a_struct_as_the_sequence_makes_versions(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.sql import functions as F
+
+    schema = "id bigint, name string, day int, n int"
+    flow = HistoryFlow(["id"], F.struct("day", "n"), column_list=["id", "name"], stored_as_scd_type=2)
+    for number, told in enumerate([[(1, "a", 1, 9), (1, "c", 2, 1)], [(1, "b", 1, 10)]]):
+        df = table(spark, told, schema)
+        history = flow.history(df, str(tmp_path / "kept"))
+        history.apply(flow.rows(history, df), batch=number)
+    first, second, third = (f"{day:019d} {n:019d}" for day, n in ((1, 9), (1, 10), (2, 1)))
+    assert rows(history) == [(1, "a", first, second), (1, "b", second, third), (1, "c", third, None)]
+
+
+@pytest.mark.slow
+def test_times_are_versions_of_snapshots(spark: SparkSession, tmp_path: Path) -> None:
+    days = [dt.datetime(2026, 11, day, tzinfo=dt.timezone.utc) for day in (20, 21)]
+    taken: list[tuple[list[Row], dt.datetime]] = [([(1, "a"), (2, "b")], days[0])]
+    asked: list[dt.datetime | None] = []
+
+    def after(last: dt.datetime | None) -> tuple[DataFrame, dt.datetime] | None:
+        asked.append(last)
+        found = [one for one in taken if last is None or one[1] > last]
+        return (table(spark, found[0][0], "id int, name string"), found[0][1]) if found else None
+
+    made = CdcPipeline()
+    made.create_streaming_table("timed")
+    made.create_auto_cdc_from_snapshot_flow("timed", after, ["id"], stored_as_scd_type=2)
+    try:
+        made.run(tmp_path / "lake", session=spark)
+        taken.append(([(1, "x")], days[1]))
+        history = made.run(tmp_path / "lake", session=spark)["timed"]
+        assert rows(history) == [(1, "a", *days), (1, "x", days[1], None), (2, "b", *days)]
+        assert asked == [None, days[0], days[0], days[1]]
+    finally:
+        spark.sql("DROP TABLE IF EXISTS timed")

@@ -26,7 +26,7 @@ from .task_home import ITEM, TaskHome
 
 pytestmark = pytest.mark.unit
 
-ENDS = ("history.exchange", "history.forget")
+ENDS = ("history.exchange", "history.forget", "history.columns")
 """The fail points at which tests of this file end."""
 COLUMNS = ("id", "name", "qty")
 DATA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("qty", pa.int64())])
@@ -196,6 +196,18 @@ def test_what_a_crash_kept_out_of_the_versions_is_done_by_the_next_batch(tmp_pat
     wanted = [(1, "a", 1, 1, 2), (1, "b", 1, 2, None), (2, "b", 1, 2, None), (3, "c", 1, 3, None)]
     assert rows(history) == wanted
     assert history.apply(table([(2, "U", 1, "b", 1)]), flow="f", batch=1).came == 0
+
+
+def test_columns_that_a_crash_kept_out_of_the_versions_come_with_the_next_call(tmp_path: Path) -> None:
+    make(tmp_path / "h").apply(table([(1, "U", 1, "a", 1)]))
+    more, rules = pa.schema([*DATA, ("note", pa.string())]), HistoryRules(("id",), (*COLUMNS, "note"))
+    with ends("history.columns"):
+        HistoryTable.make(str(tmp_path / "h"), more, rules, pa.int64())
+    assert make(tmp_path / "h").rules.columns == COLUMNS
+    history = HistoryTable.make(str(tmp_path / "h"), more, rules, pa.int64())
+    new = table([(2, "U", 1, "b", 1)])
+    history.apply(new.append_column("note", pa.array(["n"])))
+    assert sorted((r["name"], r["note"]) for r in history.versions().rows()) == [("a", None), ("b", "n")]
 
 
 def test_events_that_a_crash_left_are_forgotten_the_next_time(tmp_path: Path) -> None:

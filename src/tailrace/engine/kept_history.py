@@ -7,7 +7,7 @@ from the first event of a batch on, over the version that was in force before it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -57,6 +57,27 @@ class HistoryRules:
         if self.bitemporal:
             fields += [pa.field(SYSTEM_FROM, time), pa.field(SYSTEM_TO, time)]
         return pa.schema(fields)
+
+    def grown(self, wanted: HistoryRules) -> HistoryRules | None:
+        """These rules with the columns that others have more; columns that those lack stay, and events leave
+        them out. None: the others keep something else.
+
+        >>> rules = HistoryRules(("id",), ("id", "name"))
+        >>> rules.grown(HistoryRules(("id",), ("id", "title"))).columns
+        ('id', 'name', 'title')
+        >>> rules.grown(HistoryRules(("name",), ("id", "name"))) is None
+        True
+        """
+        new = tuple(n for n in wanted.columns if n not in self.columns)
+        tracked = self.tracked
+        if self.tracked is not None and wanted.tracked is not None:
+            if {*wanted.tracked} - {*new} != {*self.tracked} & {*wanted.columns}:
+                return None
+            tracked = self.tracked + tuple(n for n in wanted.tracked if n in new)
+        elif self.tracked != wanted.tracked:
+            return None
+        made = replace(self, columns=self.columns + new, tracked=tracked)
+        return made if made == replace(wanted, columns=made.columns, tracked=tracked) else None
 
     @property
     def opens_versions(self) -> list[str]:

@@ -79,6 +79,7 @@ POINTS: dict[str, str] = {
     "maintain.trim": "before old records or changes are removed from a table",
     "maintain.compact": "before files are compacted",
     "history.exchange": "a history has the events of a batch, its versions do not",
+    "history.columns": "the events of a history have a new column, its versions do not",
     "history.forget": "before events of a history are taken out",
     "ledger.replace": "`stored` or `applied` is rolled up or trimmed in new files, before their commit",
     "maintain.forget": "before an unneeded commit is deleted from a table's log",

@@ -159,7 +159,8 @@ class HistoryEvents:
             keep = one(pc.or_(later, aside)).to_numpy(zero_copy_only=False) | needed.reached(kept, SEQUENCE)
             gone += int((~keep).sum())
             part.write(kept.filter(pa.array(keep)))
-        part.write(self._mark(before).cast(lake.arrow_schema(self.path)))
+        schema = lake.arrow_schema(self.path)
+        part.write(self._mark(before).select(schema.names).cast(schema))
         added = part.close()
         reach("history.forget")
         done = lake.overwrite(

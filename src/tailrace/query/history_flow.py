@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..engine.event_rows import (
-    CARRIES,
     EMPTIED,
     GONE,
     OPERATION,
@@ -25,6 +24,7 @@ from ..model.quoting import quoted
 from ..model.types import arrow_type
 from .history_checks import exact, names_of
 from .history_table import HistoryTable
+from .sequence_text import ordered_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -40,7 +40,8 @@ class HistoryFlow:
 
     Attributes:
         keys: columns that tell rows apart.
-        sequence_by: what orders events: a column, or an expression.
+        sequence_by: what orders events: a column, an expression, a struct or several of them, which count one
+            after the other (`sequence_text`).
         apply_as_deletes, apply_as_truncates: which events delete their row, or all rows (SQL, or a column).
         column_list, except_column_list: the columns that are kept; all by default.
         stored_as_scd_type: 1 (the default) or 2.
@@ -53,7 +54,7 @@ class HistoryFlow:
     """
 
     keys: Columns
-    sequence_by: str | Column
+    sequence_by: str | Column | Columns
     apply_as_deletes: str | Column | None = None
     apply_as_truncates: str | Column | None = None
     column_list: Columns | None = None
@@ -115,17 +116,31 @@ class HistoryFlow:
         when = F.lit(None) if self.time_by is None else _expression(self.time_by)
         return df.select(
             *[F.col(quoted(n)) for n in self.columns(df)],
-            _expression(self.sequence_by).alias(SEQUENCE),
+            self._sequence(df).alias(SEQUENCE),
             oper.otherwise(UPSERT).alias(OPERATION),
             when.cast("timestamp").alias(TIME),
         )
+
+    def _sequence(self, df: DataFrame) -> Column:
+        """What orders events, as one value."""
+        from pyspark.sql import Column
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import StructType
+
+        one = self.sequence_by
+        if not isinstance(one, (str, Column)):
+            parts = [_expression(part).alias(f"part_{k}") for k, part in enumerate(one)]
+            one = parts[0] if len(parts) == 1 else F.struct(*parts)
+        made = _expression(one)
+        kind = df.select(made.alias(SEQUENCE)).schema[SEQUENCE].dataType
+        return ordered_text(made, kind) if isinstance(kind, StructType) else made
 
     def history(self, df: DataFrame, path: str) -> HistoryTable:
         """The history at a path, made for such rows when there is none."""
         rules, schema = self.rules(df), self.events(df).schema
         kinds = {f.name: arrow_type(f.dataType.simpleString()) for f in schema}
         if pa.types.is_nested(kinds[SEQUENCE]):
-            raise UnsupportedError("the sequence has parts", hint="order by one value, e.g. a text of both")
+            raise UnsupportedError("the sequence is a list or a map", hint="order by one value, or a struct")
         data = pa.schema([(n, kinds[n]) for n in rules.columns])
         return HistoryTable.make(path, data, rules, kinds[SEQUENCE])
 
@@ -143,8 +158,9 @@ def with_masks(rows: pa.Table, schema: pa.Schema, columns: Sequence[str], ignore
     Raises:
         ConfigError: a column has values that are not exact in the history's type.
     """
+    there = {*rows.column_names}  # a column that the source has no more is NULL from now on
     found = [
-        pa.nulls(rows.num_rows, f.type) if f.name == CARRIES else exact(rows, f, "the source") for f in schema
+        exact(rows, f, "the source") if f.name in there else pa.nulls(rows.num_rows, f.type) for f in schema
     ]
     made = pa.table(found, schema=schema)
     return ignoring_nulls(made, list(columns), ignored) if ignored else made

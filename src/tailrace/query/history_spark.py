@@ -77,7 +77,8 @@ def _store(spark: SparkSession, history: HistoryTable, flow: HistoryFlow, df: Da
             why = pa.nulls(found.events.num_rows, pa.string())
             rows = pa.concat_tables([found.events.append_column(WHY, why), found.aside])
             numbers = pa.array(np.full(rows.num_rows, number))
-            yield from rows.append_column(BATCH, numbers).cast(stored).combine_chunks().to_batches()
+            rows = rows.append_column(BATCH, numbers).select(stored.names)
+            yield from rows.cast(stored).combine_chunks().to_batches()
 
     events = over_rows(flow.events(df), prepared, _ddl(stored))
     options = {"txnAppId": APP, "txnVersion": str(number)}

@@ -24,6 +24,7 @@ from ..engine.history import END_AT, START_AT
 from ..engine.kept_history import SYSTEM_FROM, SYSTEM_TO, HistoryRules, Settled, Since, settle, sooner
 from ..errors import ConcurrentCommitError, ConfigError, OvertakenError, PositionError, UnsupportedError, room
 from ..lake import delta as lake
+from ..lake.failpoints import reach
 from ..lake.thinning import Past, sweep, thin
 from ..model.types import plain_schema
 from .history_checks import conformed, differences, refuse
@@ -69,7 +70,8 @@ class HistoryTable:
         sequence: pa.DataType,
         properties: Mapping[str, str] | None = None,
     ) -> HistoryTable:
-        """The history at a path, made when there is none.
+        """The history at a path, made when there is none. One that is there gets the columns that it has not
+        got yet: NULL in all versions of before.
 
         Args:
             path: of its Delta table.
@@ -85,14 +87,15 @@ class HistoryTable:
         refuse(rules, data, path)
         if lake.exists(path):
             found = HistoryTable.open(path)
-            if found.rules != rules or found.sequence != sequence:
+            grown = found.rules.grown(rules)
+            if grown is None or found.sequence != sequence:
                 raise ConfigError(
                     "the history that is there keeps something else: "
                     + differences((found.rules, found.sequence), (rules, sequence)),
                     where=path,
                     hint=_HINT,
                 )
-            return found
+            return found if grown == found.rules else found._grown(grown, plain_schema(data))
         made = HistoryTable(path, rules, sequence)
         data = plain_schema(data)
         with room(path):
@@ -120,6 +123,18 @@ class HistoryTable:
         for name in ("key", "columns", "tracked"):
             settings[name] = None if settings[name] is None else tuple(settings[name])
         return HistoryTable(path, HistoryRules(**settings), lake.arrow_schema(path).field(START_AT).type)
+
+    def _grown(self, rules: HistoryRules, data: pa.Schema) -> HistoryTable:
+        """With more columns. The rules are the last to know them: until then the same is done again."""
+        new = [data.field(n) for n in rules.columns if n not in self.rules.columns]
+        refuse(rules, pa.schema([*self.data, *new]), self.path)
+        for path in (self.events_path, self.path):
+            lake.add_columns(path, new)
+            reach("history.columns")
+        DeltaTable(self.path).alter.set_table_properties(
+            {RULES: json.dumps(asdict(rules))}, raise_if_not_exists=False
+        )
+        return HistoryTable(self.path, rules, self.sequence)
 
     @property
     def events_path(self) -> str:
