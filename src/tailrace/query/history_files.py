@@ -7,7 +7,7 @@ Closed versions are in order of their end, so a late event touches the files of 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from ..engine.change_arrays import Bools
 from ..engine.columns import one
-from ..engine.event_rows import SEQUENCE
+from ..engine.event_rows import CARRIES, OPERATION, SEQUENCE, UPSERT
 from ..engine.history import END_AT, START_AT
 from ..engine.kept_history import SYSTEM_TO, Since
 from ..errors import room
@@ -193,3 +193,28 @@ def _ints(column: pa.ChunkedArray) -> list[int]:
 def _flags(column: pa.ChunkedArray | pa.Array) -> Bools:
     found = column if isinstance(column, pa.Array) else one(column)
     return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def filled(path: str, values: Mapping[str, pa.Array]) -> None:
+    """Gives columns a value in all rows of a table: of events, in those that carry everything of a row."""
+    if not values:
+        return
+
+    def once(now: DeltaTable) -> int | None:
+        schema = lake.arrow_schema(now)
+        part = lake.Part(path, schema)
+        for batch in lake.dataset(now).to_batches():
+            rows = pa.Table.from_batches([batch]).cast(schema)
+            whole = np.ones(rows.num_rows, np.bool_)
+            if OPERATION in schema.names:
+                whole = _flags(pc.equal(rows[OPERATION], UPSERT)) & _flags(rows[CARRIES].is_null())
+            for name, value in values.items():
+                place, kind = schema.get_field_index(name), schema.field(name).type
+                column = pc.if_else(pa.array(whole), value[0].cast(kind), pa.scalar(None, kind))
+                rows = rows.set_column(place, schema.field(name), column)
+            part.write(rows)
+        added = part.close()
+        files = [added] if added else []
+        return lake.overwrite(path, files, schema=schema, progress={}, only_after=now.version())
+
+    lake.on_newest(path, once)

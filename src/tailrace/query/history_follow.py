@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -21,13 +21,15 @@ from ..engine.rebuild import rebuild
 from ..errors import GapError, UnsupportedError
 from ..lake import delta as lake
 from ..model import sequence
-from ..model.mask import pack
+from ..model.mask import ALWAYS, pack
 from .base_rows import whole
 from .change_files import ChangeRows
 from .history_checks import refuse_own
+from .history_columns import KeptColumns
 from .history_places import FOLLOWS
 from .history_progress import ANOTHER, Followed, Onward
 from .history_table import HistoryTable
+from .identity import Names
 from .points import Place, Point
 
 _ANOTHER = f"a history cannot go on across that: {ANOTHER}"
@@ -66,7 +68,13 @@ class FollowedTable(Protocol):
         """Its change table."""
 
     def arrays(
-        self, start: Place | None = None, end: Place | None = None, columns: Sequence[str] | None = None
+        self,
+        start: Place | None = None,
+        end: Place | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        names: Names | Mapping[int, str] = "now",
+        defaults: bool = False,
     ) -> ChangeArrays:
         """Its changes between two places, both included."""
 
@@ -76,8 +84,15 @@ class FollowedTable(Protocol):
     def layout_at(self, last: int | None) -> str | None:
         """The change sequence from which the layout at a change number is valid (None: at the end)."""
 
-    def broken(self, first: str, last: str, columns: Sequence[str]) -> str | None:
+    def broken(self, first: str, last: str) -> str | None:
         """Why columns are not the same ones between two change sequences; None: they are."""
+
+    def numbered(self, layout: str | None) -> dict[str, int]:
+        """The numbers of its columns, by name, in a layout (None: the newest)."""
+
+    @property
+    def defaults(self) -> dict[int, pa.Array]:
+        """The values of columns in rows from before they were added, by their numbers."""
 
 
 def follow(
@@ -85,7 +100,6 @@ def follow(
 ) -> HistoryTable:
     """The history at a path, with the changes that it has not got yet; see `TableChanges.keep_history`."""
     refuse_own(rules, changes.name)
-    data = pa.schema([changes.files.schema.field(n) for n in rules.columns])
     last, begun = Followed.of(path), Begun.of(path)
     if begun is not None and (start is None or last is not None):
         start = begun.start
@@ -97,14 +111,23 @@ def follow(
     on = None if last is None else last.next(changes.files, path)
     since = start if on is None or on.since is None else on.since
     # Before anything is made: it may be refused.
-    found = _since(changes, last, since, rules, path)
     number = None if last is None else last.number
     layout = changes.layout_at(number) if last is not None or begun is None else begun.layout
-    why = changes.broken(layout, found.seq[-1].as_py(), found.columns) if len(found) and layout else None
-    if why is not None:
+    columns = KeptColumns.of(changes, path, layout)
+    found = _since(changes, last, since, columns.names, path)
+    why = changes.broken(layout, found.seq[-1].as_py()) if len(found) and layout else None
+    if len(found) and (why := why or columns.taken) is not None:
         raise UnsupportedError(why, where=path, hint=_ANOTHER)
+    if columns.taken is not None:
+        return HistoryTable.open(path)  # no change has the column yet
+    data = pa.schema([changes.files.schema.field(n).with_name(columns.called(n)) for n in rules.columns])
+    rules = columns.rules(rules)
     noted = {} if start is None else Begun(Point.of(start).text, layout).as_property()
-    history = HistoryTable.make(path, data, rules, pa.string(), {FOLLOWS: "true", **noted})
+    history = HistoryTable.make(
+        path, data, rules, pa.string(), {FOLLOWS: "true", **noted}, columns.values(changes.defaults)
+    )
+    columns.note(path)
+    found = _with_columns(found, history.data)
     _marked(path)
     history.finish()  # the changes that are to come are told on top of its rows
     if under is not None:
@@ -133,7 +156,7 @@ def _marked(path: str) -> None:
 
 
 def _since(
-    changes: FollowedTable, last: Followed | None, start: Place | None, rules: HistoryRules, path: str
+    changes: FollowedTable, last: Followed | None, start: Place | None, names: Mapping[int, str], path: str
 ) -> ChangeArrays:
     """The changes from `start` on, for a history which has those up to `last` (None: it is new).
 
@@ -143,9 +166,27 @@ def _since(
     try:
         if last is not None:
             changes.files.refuse_gaps(Point.of(last.number), None)
-        return changes.arrays(start, None, rules.columns)
+        return changes.arrays(start, None, names=names, defaults=True)
     except GapError as error:
         raise GapError(error.what, where=path, hint=f"{error.hint}; {_ANOTHER}") from error
+
+
+def _with_columns(found: ChangeArrays, data: pa.Schema) -> ChangeArrays:
+    """The changes with all columns of a history, in its order: those that the source has no more are NULL."""
+    rows, aside, ordinals = found.rows, found.aside, dict(zip(found.columns, found.ordinals, strict=True))
+    for field in data:
+        if field.name not in ordinals:
+            ordinals[field.name] = ALWAYS
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+            place = aside.num_columns - 1  # the reasons stay the last column
+            aside = aside.add_column(place, field, pa.nulls(aside.num_rows, field.type))
+    return replace(
+        found,
+        rows=rows,
+        aside=aside,
+        columns=tuple(data.names),
+        ordinals=tuple(ordinals[n] for n in data.names),
+    )
 
 
 def _unusable(changes: ChangeArrays) -> pa.Table:

@@ -29,7 +29,7 @@ from ..lake.thinning import Past, sweep, thin
 from ..model.types import plain_schema
 from .history_checks import conformed, differences, refuse
 from .history_events import APP, HistoryEvents, first_cut, flow_app, stored
-from .history_files import FILE, ROW, HistoryFiles
+from .history_files import FILE, ROW, HistoryFiles, filled
 from .history_places import FOLLOWS, HistoryPlaces
 from .result import Result
 
@@ -69,9 +69,10 @@ class HistoryTable:
         rules: HistoryRules,
         sequence: pa.DataType,
         properties: Mapping[str, str] | None = None,
+        older: Mapping[str, pa.Array] | None = None,
     ) -> HistoryTable:
         """The history at a path, made when there is none. One that is there gets the columns that it has not
-        got yet: NULL in all versions of before.
+        got yet.
 
         Args:
             path: of its Delta table.
@@ -79,6 +80,7 @@ class HistoryTable:
             rules: what it keeps.
             sequence: the type of what orders its events.
             properties: of a new table, in addition to its own.
+            older: the values that new columns have in all versions of before; NULL by default.
 
         Raises:
             ConfigError: there is another table, or a history that keeps something else; a key column is not
@@ -95,7 +97,7 @@ class HistoryTable:
                     where=path,
                     hint=_HINT,
                 )
-            return found if grown == found.rules else found._grown(grown, plain_schema(data))
+            return found if grown == found.rules else found._grown(grown, plain_schema(data), older or {})
         made = HistoryTable(path, rules, sequence)
         data = plain_schema(data)
         with room(path):
@@ -124,12 +126,13 @@ class HistoryTable:
             settings[name] = None if settings[name] is None else tuple(settings[name])
         return HistoryTable(path, HistoryRules(**settings), lake.arrow_schema(path).field(START_AT).type)
 
-    def _grown(self, rules: HistoryRules, data: pa.Schema) -> HistoryTable:
+    def _grown(self, rules: HistoryRules, data: pa.Schema, older: Mapping[str, pa.Array]) -> HistoryTable:
         """With more columns. The rules are the last to know them: until then the same is done again."""
         new = [data.field(n) for n in rules.columns if n not in self.rules.columns]
         refuse(rules, pa.schema([*self.data, *new]), self.path)
         for path in (self.events_path, self.path):
             lake.add_columns(path, new)
+            filled(path, {f.name: older[f.name] for f in new if f.name in older})
             reach("history.columns")
         DeltaTable(self.path).alter.set_table_properties(
             {RULES: json.dumps(asdict(rules))}, raise_if_not_exists=False

@@ -54,8 +54,27 @@ def _newest(layout: Layout, layouts: Sequence[Layout]) -> dict[int, str]:
     return made
 
 
+def with_gone(layout: Layout, layouts: Sequence[Layout], names: Sequence[str]) -> Layout:
+    """A layout with the columns that it has no more, as earlier ones had them; without those whose place in
+    the change table (`names`: its columns) another column has by now."""
+    number, columns = log.number(layout), list(layout.relation.columns)
+    used = {kept_as(names, c.name, number) for c in columns}
+    for one in reversed(layouts):
+        for c in one.relation.columns:
+            place = kept_as(names, c.name, number)
+            if place not in used and c.attnum not in {have.attnum for have in columns}:
+                columns.append(replace(c, key=False))
+                used.add(place)
+    return replace(layout, relation=layout.relation.with_columns(columns))
+
+
 def by_identity(
-    rows: pa.Table, names: Sequence[str], layouts: Sequence[Layout], there: Layout, shown: Layout
+    rows: pa.Table,
+    names: Sequence[str],
+    layouts: Sequence[Layout],
+    there: Layout,
+    shown: Layout,
+    defaults: Mapping[int, pa.Array] | None = None,
 ) -> tuple[pa.Table, list[str]]:
     """Rows of several layouts with the columns of one, and the names of all columns of the change table, to
     go with these rows: a place among them is a bit of the masks.
@@ -66,7 +85,9 @@ def by_identity(
         layouts: those that the rows have.
         there: the one that the columns have.
         shown: its columns that are wanted, under the names that they get.
+        defaults: of columns by number the value in rows from before they were added; NULL by default.
     """
+    defaults = defaults or {}
     headers = [n for n in rows.column_names if n.startswith(PREFIX)]
     wanted = {c.attnum: c.name for c in shown.relation.columns}
     kept = {n: k for n, k in _kept(names, there).items() if n in wanted}
@@ -74,7 +95,7 @@ def by_identity(
     called = {k: wanted[n] for n, k in kept.items()}
     # A column that was set aside has its name back, and the one that has it since goes without.
     bits = [called.get(n, "" if n in called.values() else n) for n in names]
-    if all(_alike(_kept(names, layout), kept) for layout in layouts):
+    if all(_alike(_kept(names, layout), kept, defaults) for layout in layouts):
         mine = [n for n in rows.column_names if n in called or n.startswith(PREFIX)]
         return rows.select(mine).rename_columns([called.get(n, n) for n in mine]), bits
     places = [names.index(k) for k in kept.values()]
@@ -87,8 +108,9 @@ def by_identity(
         for mask in _MASKS:
             if mask in heads:
                 heads[mask] = _moved(part[mask], before, places, mask == _MASKS[1])
+        many = part.num_rows
         data = {
-            wanted[n]: part[old[n]].cast(types[n]) if n in old else pa.nulls(part.num_rows, types[n])
+            wanted[n]: part[old[n]].cast(types[n]) if n in old else _older(defaults.get(n), types[n], many)
             for n in kept
         }
         parts.append(pa.table(heads | data))
@@ -101,10 +123,15 @@ def _kept(names: Sequence[str], layout: Layout) -> dict[int, str]:
     return {c.attnum: kept_as(names, c.name, number) for c in layout.relation.columns}
 
 
-def _alike(old: Mapping[int, str], kept: Mapping[int, str]) -> bool:
-    """Whether images of an older layout have the same columns in the same places, or none there."""
+def _older(value: pa.Array | None, kind: pa.DataType, many: int) -> pa.Array:
+    """The values of a column in rows from before it was added."""
+    return pa.nulls(many, kind) if value is None else pa.repeat(value[0], many).cast(kind)
+
+
+def _alike(old: Mapping[int, str], kept: Mapping[int, str], defaults: Mapping[int, pa.Array]) -> bool:
+    """Whether images of an older layout have the same columns in the same places, or NULL there."""
     other = {k for n, k in old.items() if n not in kept}
-    return all(old[n] == k if n in old else k not in other for n, k in kept.items())
+    return all(old[n] == k if n in old else k not in other and n not in defaults for n, k in kept.items())
 
 
 def _parts(rows: pa.Table, layouts: Sequence[Layout]) -> list[tuple[Layout, pa.Table]]:

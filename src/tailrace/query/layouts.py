@@ -24,6 +24,7 @@ def layout_of(
     before: bool = False,
     only: Collection[str] | None = None,
     names: bool = True,
+    defaults: bool = False,
 ) -> Layout:
     """The layout of changes from one change sequence to another; columns that were added on the way are NULL
     before, as they are in the source.
@@ -34,6 +35,7 @@ def layout_of(
         before: of rows, too, that have the layout before that of the first change.
         only: the columns that are asked for; None: all.
         names: a column is told by its name; else by its identity, whatever it is called.
+        defaults: columns that were added with a default have it in older rows, too.
 
     Raises:
         UnsupportedError: a column was renamed, retyped or added with a default in between, its name is now
@@ -41,7 +43,9 @@ def layout_of(
             table's.
     """
     now = layouts[_valid(layouts, last)]
-    if (why := broken(layouts, first, last, before=before, only=only, names=names)) is not None:
+    if (
+        why := broken(layouts, first, last, before=before, only=only, names=names, defaults=defaults)
+    ) is not None:
         raise UnsupportedError(
             f"{why}, within the range",
             where=now.relation.table,
@@ -58,6 +62,7 @@ def broken(
     before: bool = False,
     only: Collection[str] | None = None,
     names: bool = True,
+    defaults: bool = False,
 ) -> str | None:
     """Why there is no one layout of all changes from one change sequence to another, and at which it breaks;
     None: there is. The arguments are those of `layout_of`."""
@@ -65,7 +70,7 @@ def broken(
     now = layouts[newest].relation
     for k in range(newest, max(oldest - before, 0), -1):
         old, new = layouts[k - 1].relation, layouts[k].relation
-        why = _differs(old, new, only, names) or (_replaced(old, now, only) if names else None)
+        why = _differs(old, new, only, names, defaults) or (_replaced(old, now, only) if names else None)
         if why is not None:
             return f"{why} at change_seq {layouts[k].from_seq}"
     return None
@@ -131,7 +136,9 @@ def _replaced(old: Relation, new: Relation, only: Collection[str] | None) -> str
     return f"the column {found[0]} was replaced by another one of its name" if found else None
 
 
-def _differs(old: Relation, new: Relation, only: Collection[str] | None, names: bool) -> str | None:
+def _differs(
+    old: Relation, new: Relation, only: Collection[str] | None, names: bool, defaults: bool
+) -> str | None:
     """Why images of two layouts cannot stand in one table; None: they can."""
     had = {c.attnum: c for c in old.columns}
     if [c.attnum for c in old.columns if c.key] != [c.attnum for c in new.columns if c.key]:
@@ -141,7 +148,7 @@ def _differs(old: Relation, new: Relation, only: Collection[str] | None, names: 
         if only is not None and not {c.name, before.name if before else c.name} & {*only}:
             continue
         if before is None:
-            if c.missing is not None:
+            if c.missing is not None and not defaults:
                 return f"the column {c.name} was added with a default"
         elif names and before.name != c.name:
             return f"the column {before.name} was renamed to {c.name}"

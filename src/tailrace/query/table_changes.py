@@ -20,13 +20,13 @@ from ..engine.net import Deduplication
 from ..engine.sql_server import Style
 from ..errors import BaselineNeededError, ConfigError
 from ..lake.log import Layout
-from ..model.change import PREFIX
+from ..model.change import PREFIX, Column
 from ..store.tables import plain_name
 from .as_of import LaidOver
 from .base_rows import LayoutRange, laid_under, named, told, whole
 from .change_files import SEQ, ChangeRows
 from .earlier_rows import Earlier, just_before, with_earlier
-from .identity import Names, all_names, by_identity, named_as
+from .identity import Names, all_names, by_identity, named_as, with_gone
 from .layouts import between, broken, in_force, layout_of
 from .mask_names import with_names
 from .points import Place, Point, absolute
@@ -269,16 +269,23 @@ class TableChanges:
         columns: Sequence[str] | None = None,
         *,
         headers: Sequence[str] | None = None,
+        names: Names | Mapping[int, str] = "now",
+        defaults: bool = False,
     ) -> ChangeArrays:
-        """The changes of a range, for functions of `tailrace.engine`; `headers`: those that are read, without
-        their prefix, all by default.
+        """The changes of a range, for functions of `tailrace.engine`.
+
+        Args:
+            start, end: the range.
+            columns: those that are read, all by default; headers: the same, without their prefix.
+            names: which the columns get.
+            defaults: a column that was added with a default has it in older images, too.
 
         Raises:
             ConfigError: `end` is before `start`, or there is no such column.
             PositionError: some of them are not kept any more.
             UnsupportedError: a column became another one in between.
         """
-        return self._found(start, end, columns, headers)[0]
+        return self._found(start, end, columns, headers, names, defaults)[0]
 
     def named(self, base: pa.Table) -> pa.Table:
         """Rows of before with the names that their columns have by now; see `base_rows.named`."""
@@ -294,9 +301,29 @@ class TableChanges:
             return None
         return (self.layouts[-1] if last is None else in_force(self.layouts, Point.of(last))).from_seq
 
-    def broken(self, first: str, last: str, columns: Sequence[str]) -> str | None:
-        """Why columns are not the same ones between two change sequences; None: they are."""
-        return broken(self.layouts, first, last, only=columns)
+    def broken(self, first: str, last: str) -> str | None:
+        """Why columns are not the same ones between two change sequences, whatever they are called; None:
+        they are, but for new ones."""
+        return broken(self.layouts, first, last, names=False, defaults=True)
+
+    def numbered(self, layout: str | None) -> dict[str, int]:
+        """The numbers of the columns, by name, in the layout that is valid from a change sequence (None: the
+        newest); none where no layouts are known."""
+        if not self.layouts:
+            return {}
+        one = self.layouts[-1] if layout is None else between(self.layouts, layout, layout)[-1]
+        return {c.name: c.attnum for c in one.relation.columns}
+
+    @property
+    def defaults(self) -> dict[int, pa.Array]:
+        """Of columns that were added with a default its value, by their numbers."""
+        from ..apply.targets.older_rows import value_of
+
+        first: dict[int, Column] = {}
+        for one in self.layouts:
+            for c in one.relation.columns:
+                first.setdefault(c.attnum, c)
+        return {n: value_of(c, c.missing) for n, c in first.items() if c.missing is not None}
 
     def _found(
         self,
@@ -305,6 +332,7 @@ class TableChanges:
         columns: Sequence[str] | None,
         headers: Sequence[str] | None,
         names: Names | Mapping[int, str] = "now",
+        defaults: bool = False,
     ) -> tuple[ChangeArrays, LayoutRange | None]:
         """The changes of a range, and the layout that they have, with its columns named as asked; None: no
         layouts are known."""
@@ -330,16 +358,17 @@ class TableChanges:
             bad = self.files.bad(low, high)
             made = found if bad is None else replace(found, aside=_together(found.aside, bad))
             return made, None
-        span = self._span(rows, high, data)
-        there, shown_as = span.layout, named_as(span.layout, self.layouts, names)
+        span = self._span(rows, high, data, defaults)
+        within = between(self.layouts, span.first, span.last)
+        there = span.layout if isinstance(names, str) else with_gone(span.layout, within, stored)
+        shown_as = named_as(there, self.layouts, names)
         every = shown_as.relation
         if missing := [n for n in columns or () if n not in {c.name for c in every.columns}]:
             raise self._no_column(missing, [c.name for c in every.columns], " in this range")
         asked = None if columns is None else {*columns, *every.key}
         chosen = [c for c in every.columns if asked is None or c.name in asked]
         shown_as = replace(shown_as, relation=every.with_columns(chosen))
-        within = between(self.layouts, span.first, span.last)
-        rows, bits = by_identity(rows, stored, within, there, shown_as)
+        rows, bits = by_identity(rows, stored, within, there, shown_as, self.defaults if defaults else None)
         made = ChangeArrays.of(rows, every.key, [c.name for c in chosen], layout=bits, name=self.name)
         return made, replace(span, layout=replace(shown_as, relation=every))
 
@@ -347,7 +376,9 @@ class TableChanges:
         what = f"{self.name} has no column {', '.join(missing)}{where}"
         return ConfigError(what, hint=f"it has {', '.join(there)}")
 
-    def _span(self, rows: pa.Table, end: Point | None, only: Collection[str] | None) -> LayoutRange:
+    def _span(
+        self, rows: pa.Table, end: Point | None, only: Collection[str] | None, defaults: bool
+    ) -> LayoutRange:
         """From where to where the rows of a range are, and their layout; without rows that in force at the
         range's end: whatever there was on the way, nothing has an older one."""
         if rows.num_rows:
@@ -355,7 +386,8 @@ class TableChanges:
             first, last = seqs["min"], seqs["max"]
         else:
             first = last = (self.layouts[-1] if end is None else in_force(self.layouts, end)).from_seq
-        return LayoutRange(layout_of(self.layouts, first, last, only=only, names=False), first, last)
+        layout = layout_of(self.layouts, first, last, only=only, names=False, defaults=defaults)
+        return LayoutRange(layout, first, last)
 
     def _asked(
         self,

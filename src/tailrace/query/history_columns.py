@@ -1,0 +1,77 @@
+"""Columns of a kept history and those of its table: the same ones by number, whatever they are called."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from ..engine.kept_history import HistoryRules
+from ..lake import delta as lake
+from .history_table import HistoryTable
+
+_PROPERTY = "tailrace.columns"
+
+
+class Numbered(Protocol):
+    """A table whose columns have numbers."""
+
+    def numbered(self, layout: str | None) -> dict[str, int]:
+        """The numbers of its columns, by name, in a layout (None: the newest)."""
+
+
+@dataclass(frozen=True)
+class KeptColumns:
+    """What a history calls the columns of its table: the names that they had when they came into it.
+
+    Attributes:
+        names: these names, by the columns' numbers.
+        now: the numbers of the table's columns, by the names that they have now.
+        taken: why a new column cannot come into the history; None: it can.
+    """
+
+    names: Mapping[int, str]
+    now: Mapping[str, int]
+    taken: str | None = None
+
+    @staticmethod
+    def of(table: Numbered, path: str, layout: str | None) -> KeptColumns:
+        """Those of the history at a path; `layout`: the one of its last change."""
+        now = table.numbered(None)
+        if not lake.exists(path):
+            return KeptColumns({n: name for name, n in now.items()}, now)
+        said = DeltaTable(path).metadata().configuration.get(_PROPERTY)
+        have = HistoryTable.open(path).rules.columns
+        known = json.loads(said) if said else table.numbered(layout)
+        names = {n: name for name, n in known.items() if name in have}
+        for name, n in now.items():
+            if n not in names and name in have:
+                why = f"the column {name} was replaced by another one of its name, which the history has"
+                return KeptColumns(names, now, why)
+            names.setdefault(n, name)
+        return KeptColumns(names, now)
+
+    def called(self, name: str) -> str:
+        """What the history calls a column that has a name now."""
+        return self.names[self.now[name]] if name in self.now else name
+
+    def rules(self, rules: HistoryRules) -> HistoryRules:
+        """Rules with the history's names."""
+        tracked = None if rules.tracked is None else tuple(map(self.called, rules.tracked))
+        key, columns = tuple(map(self.called, rules.key)), tuple(map(self.called, rules.columns))
+        return replace(rules, key=key, columns=columns, tracked=tracked)
+
+    def values(self, defaults: Mapping[int, pa.Array]) -> dict[str, pa.Array]:
+        """Values by numbers, by the history's names."""
+        return {self.names[n]: value for n, value in defaults.items() if n in self.names}
+
+    def note(self, path: str) -> None:
+        """Notes the columns' numbers with the history at a path."""
+        text = json.dumps({name: n for n, name in self.names.items()}, sort_keys=True)
+        delta = DeltaTable(path)
+        if self.names and delta.metadata().configuration.get(_PROPERTY) != text:
+            delta.alter.set_table_properties({_PROPERTY: text}, raise_if_not_exists=False)
