@@ -67,7 +67,7 @@ def test_capture_is_killed_while_it_begins(tmp_path: Path, database: str, db: ps
 def test_a_process_that_reads_a_baseline_is_killed(
     tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    db.execute("create schema s; create table s.a as select 1 id")
+    db.execute("create schema s; create table s.a as select 1 id; alter table s.a replica identity full")
     one = task(tmp_path, database)
     monkeypatch.setattr(part_readers, "FEW_ROWS", 0)
     with monkeypatch.context() as patch:

@@ -29,6 +29,7 @@ CREATE = """
 create schema s;
 create table s.t (id int primary key, v text, n numeric(9,2), at timestamptz);
 create table s.bag (v text);
+alter table s.bag replica identity full;
 insert into s.t select i, 'v' || i, i / 3.0, '2026-01-01' from generate_series(1, 500) i;
 insert into s.bag select 'w' || i % 3 from generate_series(1, 50) i;
 """

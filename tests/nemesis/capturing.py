@@ -19,7 +19,7 @@ from tailrace.capture.initial_load import Baselines
 from tailrace.capture.process import Capture
 from tailrace.lake import log
 from tailrace.model.change import Relation
-from tailrace.sources.base import Renamed
+from tailrace.sources.base import LeftOut, Renamed
 from tailrace.state import ledger, orders
 from tailrace.state.capture_state import CaptureState
 from tailrace.state.ledger import Baseline
@@ -69,6 +69,9 @@ class Asked:
         self._source.published -= set(tables)
 
     def lost(self, source: Asked, tables: Sequence[str], *, now: bool = True) -> dict[str, str]:
+        return {}
+
+    def left_out(self) -> dict[str, LeftOut]:
         return {}
 
     def attached(self, tables: Sequence[str]) -> dict[str, str]:

@@ -90,6 +90,7 @@ class World:
             control_path=lambda name: f"control/{name}",
             changes_path=lambda table: f"changes/{table}",
             policy=lambda table: EVERYTHING,
+            table=lambda table: SimpleNamespace(identity=None),
             group=lambda table: "g" if setup.group and table == "s.t0" else None,
             source=SimpleNamespace(tables=["s.*"], exclude=[]),
             baseline=SimpleNamespace(enabled=True, window="auto"),

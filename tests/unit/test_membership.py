@@ -23,7 +23,7 @@ from tailrace.lake import log
 from tailrace.lake.log import Layout, LogState
 from tailrace.model import sequence
 from tailrace.model.change import Relation
-from tailrace.sources.base import Renamed
+from tailrace.sources.base import LeftOut, Renamed
 from tailrace.sources.soliddb.catalog import chosen
 from tailrace.state import ddl, ledger, orders, streams
 
@@ -46,6 +46,9 @@ class Catalog:
 
     def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
         return sorted(self._now.values())
+
+    def left_out(self) -> dict[str, LeftOut]:
+        return {}
 
     def attached(self, tables: Sequence[str]) -> dict[str, str]:
         return {}

@@ -113,6 +113,9 @@ def test_init_takes_such_an_address_and_writes_it_as_it_is(
         def tables(self, *_: object) -> list[str]:
             return ["s.t"]
 
+        def left_out(self) -> dict[str, object]:
+            return {}
+
         def check(self, *_: object) -> list[object]:
             return []
 

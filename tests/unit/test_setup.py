@@ -16,7 +16,7 @@ from tailrace.demo.played import Played, TableLine
 from tailrace.errors import ConfigError
 from tailrace.runtime import setup
 from tailrace.sources import open_source, opener
-from tailrace.sources.base import Finding
+from tailrace.sources.base import Finding, LeftOut
 from tailrace.sources.postgresql.source import PostgresSource
 from tailrace.state import live
 
@@ -37,6 +37,9 @@ class FakeSource:
     def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
         names = ("public.a", "public.b", "sales.c")
         return [n for n in names if any(fnmatchcase(n, p) for p in patterns)]
+
+    def left_out(self) -> dict[str, LeftOut]:
+        return {"public.v": LeftOut("a view", "list the tables under it")}
 
     def check(
         self,
@@ -68,7 +71,10 @@ def test_a_draft_names_every_table_and_can_be_loaded(source: FakeSource, tmp_pat
     assert (task.name, task.source.url) == ("web-shop", URL)
     assert task.source.tables == made.tables == ["public.a", "public.b", "sales.c"]
     assert task.home == str(tmp_path.resolve() / "web-shop")
-    assert made.findings == [WARNING]
+    note = Finding(
+        "note", "wildcards leave out public.v: a view", "source.tables", "list the tables under it"
+    )
+    assert made.findings == [WARNING, note]
     assert made.as_dict()["findings"][0]["cure"] == WARNING.cure
     assert source.closed
 

@@ -24,6 +24,7 @@ from ..state.orders import TableControl
 from .added_tables import AddedTables, unfit
 from .attached_tables import AttachedTables
 from .ddl_watch import Watch, recreated, rewritten
+from .replica_identities import ReplicaIdentities, said
 from .stream import ALTERED, MISSING, RECREATED
 from .table_selection import TAKE_BACK, Known, Moved, drop_targets, members
 from .target_rename import Renaming
@@ -95,6 +96,7 @@ class FollowedTables:
         self.message: str | None = None
         self._moved = Moved()
         self._added, self._attached = AddedTables(), AttachedTables(task)
+        self._identities = ReplicaIdentities()
         self._renaming = Renaming(task)
         self._behind = False  # a finding or an order is not acted on yet
         self._began = False
@@ -134,6 +136,11 @@ class FollowedTables:
         return {t: number for t, number in asked.items() if number > self._fit.get(t, 0)}
 
     @property
+    def left_out(self) -> dict[str, str]:
+        """What the wildcards of the task file leave out, and why."""
+        return said(self.task, self._identities.left)
+
+    @property
     def suspended(self) -> set[str]:
         """The tables that are suspended."""
         return {t for t, one in self.known.states.items() if one.held == orders.SUSPENDED}
@@ -158,6 +165,8 @@ class FollowedTables:
         busy = work.busy
         late = self.known.look() or late
         waiting = self._made_again(source, work, stream, busy) | self._unchecked().keys()
+        self._identities.give(source, self.task, self.tables)
+        waiting |= self._identities.waits.keys() - streams.newest(self.task).published
         ready = [t for t in self.tables if t not in waiting]
         fresh = stream.prepare(source, ready)
         work.sent(ready)
@@ -168,7 +177,7 @@ class FollowedTables:
         due = [t for t in work.due(ready, self.task, self.known, busy) if t not in unchecked]
         if due or fresh:
             work.begin(due, self.task)
-        self._behind = late
+        self._behind = late or bool(self._identities.waits)
         self._suspend_unidentified(stream)
 
     def look(self, source: LogSource, work: BaselineWork, stream: Stream) -> None:
@@ -228,10 +237,15 @@ class FollowedTables:
         warn_of_archives(self.task, self.known)
         published = () if self._began else streams.newest(self.task).published
         while True:
-            wanted = members(source, self.task, self.known.states, self._moved)
+            left = self._identities.left = source.left_out()
+            states, moved = self.known.states, self._moved
+            wanted = members(source, self.task, states, moved, left)
             had = {*self.tables, *self.known.baselines, *published}
-            wanted = self._attached.without(source, self.task, self.known.states, had, wanted)
+            wanted = self._attached.without(source, self.task, states, had, wanted)
+            wanted = self._identities.without(self.task, states, moved, had, wanted)
+            self._behind = self._behind or self._identities.due(self.task, wanted)
             if not self.known.look():
+                self._identities.say(self.task)
                 return wanted
             # Partitions were suspended, or other orders came: they may say what is wanted.
             self._behind = True
@@ -245,14 +259,15 @@ class FollowedTables:
 
     def _withdraw(self, source: LogSource, work: BaselineWork) -> bool:
         """Takes tables out of the stream that were removed, or whose name another one has now, but those that
-        somebody adds again at this moment; returns whether there are new orders."""
-        removed = self._removed()
-        work.unsent(removed)
+        somebody adds again at this moment, and those that lost their replica identity; returns whether there
+        are new orders."""
+        removed, lost = self._removed(), self._identities.lost
+        work.unsent({*removed, *lost})
         late = self.known.look()  # a baseline may have answered an `add` that came before
         still = set(self._removed())
-        for gone in ([t for t in removed if t in still], [one.known for one in self._moved.old]):
+        for gone in ([t for t in removed if t in still], [one.known for one in self._moved.old], lost):
             if gone:
-                source.withdraw(gone)
+                source.withdraw(list(gone))
         return late
 
     def _made_again(self, source: LogSource, work: BaselineWork, stream: Stream, busy: set[str]) -> set[str]:

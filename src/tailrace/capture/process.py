@@ -35,6 +35,7 @@ from .first_start import first_start
 from .followed_tables import FollowedTables
 from .incremental_snapshot import Windows
 from .initial_load import Baselines, Stopped
+from .replica_identities import identity_errors
 from .stream import Streams
 
 logger = logging.getLogger("tailrace.capture")
@@ -167,7 +168,7 @@ class Capture:
         same_history.check(source, self._task.log_path, writer.state.position, self.stop.is_set)
 
     def _mistakes(self, source: LogSource, names: Sequence[str]) -> list[Finding]:
-        looks = (plain_findings, column_findings, keyless_findings)
+        looks = (plain_findings, column_findings, keyless_findings, identity_errors)
         found = [one for look in looks for one in look(self._task, source, names)]
         return found + feeding_findings(self._task, names)
 
@@ -274,7 +275,7 @@ class Capture:
 
     def _tell(self) -> None:
         with self._telling:
-            self._state.tables = self._followed.tables
+            self._state.tables, self._state.left_out = self._followed.tables, self._followed.left_out
             self._state.tell(self._task.run_path)
 
 

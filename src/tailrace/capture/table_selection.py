@@ -13,7 +13,7 @@ from ..errors import ApplyError
 from ..lake import delta as lake
 from ..lake import log
 from ..lake.failpoints import reach
-from ..sources.base import LogSource, Renamed
+from ..sources.base import LeftOut, LogSource, Renamed
 from ..state import ledger
 from ..state import orders as tables
 from ..state.ledger import Baseline
@@ -120,16 +120,20 @@ def moved(
 
 
 def members(
-    source: LogSource, task: Task, states: Mapping[str, TableControl], moved: Moved = Moved()
+    source: LogSource,
+    task: Task,
+    states: Mapping[str, TableControl],
+    moved: Moved = Moved(),
+    left: Mapping[str, LeftOut] | None = None,
 ) -> list[str]:
     """The tables that exist and should be captured, sorted.
 
     ConfigError for a table that the task file names and that never was there; one that is gone, or was added
-    by an order, is left out.
+    by an order, is left out. `left`: what the source's `left_out` says, if that is known already.
     """
     # A table that was removed, or is gone, may still be in the task file.
     patterns = [p for p in task.source.tables if not _removed(states.get(p)) and p not in moved.gone]
-    named = [t for t in source.tables(patterns, task.source.exclude) if t not in moved.left]
+    named = [t for t in selected(source, task, patterns, task.source.exclude, left) if t not in moved.left]
     # Selected by the name under which they are known, or by the one that they have now.
     named += [
         one.known for one in moved.renamed if any(chosen(task, states, t) for t in (one.known, one.now))
@@ -138,6 +142,29 @@ def members(
     added = [t for t, one in states.items() if one.member == "added" and t not in out]
     found = source.tables([_if_there(t) for t in added]) if added else []
     return sorted(t for t in {*named, *found} if not _removed(states.get(t)))
+
+
+def selected(
+    source: LogSource,
+    task: Task,
+    patterns: Sequence[str],
+    exclude: Sequence[str] = (),
+    left: Mapping[str, LeftOut] | None = None,
+) -> list[str]:
+    """The tables that patterns select, sorted: names, and by wildcards those that are not left out.
+
+    ConfigError for a name that is not there.
+    """
+    found = source.tables(patterns, exclude)
+    if set(found) <= set(patterns):
+        return found
+    left = source.left_out() if left is None else left
+    return [t for t in found if t in patterns or t not in left or completed(task, t, left[t])]
+
+
+def completed(task: Task, table: str, one: LeftOut) -> bool:
+    """Whether a table that no wildcard selects is selected, because it is to get a replica identity."""
+    return one.identity and task.table(table).identity == "full"
 
 
 def chosen(task: Task, states: Mapping[str, TableControl], table: str) -> bool:

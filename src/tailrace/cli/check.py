@@ -48,19 +48,17 @@ def check(
 
 
 def show(findings: Sequence[Finding], notes: Sequence[Finding] = ()) -> None:
-    """Prints findings, each with its fix, then notes."""
+    """Prints findings, each with its fix, then notes, each with what it offers."""
     if not findings:
         out.print("no problems found")
-    for one in (*findings, *notes):
-        color = {"error": "red", "warning": "yellow"}.get(one.level, "blue")
-        out.print(f"[{color}]{one.level}[/] {escape(one.what)} ({escape(one.where)})")
-        # Never wrapped, so that SQL and commands can be copied. Fixes of several lines are separate blocks.
-        label = "offer" if one.level == "note" else "cure"
-        first, *more = (line.strip() for line in one.cure.splitlines() or [""])
-        lines = (
-            [f"  {label}: {first}"]
-            if not more
-            else [f"  {label}:", *(f"    {line}" for line in (first, *more))]
-        )
-        for line in lines:
-            out.print(escape(line), soft_wrap=True)
+    for label, found in (("cure", findings), ("offer", notes)):
+        for one in found:
+            color = {"error": "red", "warning": "yellow"}.get(one.level, "blue")
+            out.print(f"[{color}]{one.level}[/] {escape(one.what)} ({escape(one.where)})")
+            # Never wrapped, so that SQL and commands can be copied. Fixes of several lines are separate blocks.
+            first, *more = (line.strip() for line in one.cure.splitlines() or [""])
+            texts = (
+                [f"{label}:", *(f"  {line}" for line in (first, *more))] if more else [f"{label}: {first}"]
+            )
+            for text in texts:
+                out.print(escape(f"  {text}"), soft_wrap=True)

@@ -265,6 +265,9 @@ def status(
     disk: Annotated[
         bool, typer.Option("--disk", help="Also show what takes disk space, and how it grows.")
     ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also list what the wildcards of the task file leave out, and why.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show what a task is doing, and how far behind it is."""
@@ -285,6 +288,8 @@ def status(
         out.print(screen.status(found))
         if use is not None:
             out.print(screen_cost.disk(use))
+        for name, why in found.left_out.items() if everything else ():
+            out.print(f"left out {escape(name)}: {escape(why)}", soft_wrap=True)
         for reason in reasons:
             out.print(f"[red]late[/] {escape(reason)}", soft_wrap=True)
     if reasons:

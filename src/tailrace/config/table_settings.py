@@ -145,6 +145,10 @@ class TableSettings(RuleSettings):
         default=None, json_schema_extra={"shown": "that of its group, or of the task"}
     )
     """How long changes are gathered before they are applied."""
+    identity: Literal["full"] | None = None
+    """`full`: tailrace gives the table REPLICA IDENTITY FULL before it publishes it (PostgreSQL). A table
+    without a replica identity is captured only with it: its UPDATEs and DELETEs would fail at the source.
+    Others get whole before images by it, and the source writes more log."""
     where: Text | None = None
     """Row filter: Spark SQL over the source's columns; only rows for which it is true are in the target."""
     target: Annotated[Text, AfterValidator(_target)] | None = None

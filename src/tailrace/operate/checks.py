@@ -24,6 +24,7 @@ from ..capture.ddl_watch import moved_of
 from ..capture.identities import identity_findings
 from ..capture.partition_notes import CURE
 from ..capture.process import report
+from ..capture.replica_identities import identity_errors, left_out_findings
 from ..capture.stream import MISSING, Streams
 from ..capture.table_selection import members
 from ..config.task import Task
@@ -64,7 +65,7 @@ def check(task: Task, spark: Callable[[], SparkSession]) -> list[Finding]:
     ]
     if (use := disk.newest(task)) is not None and use.warning:
         found.append(Finding("warning", use.warning, task.home, disk.CURE))
-    return sorted(found, key=lambda one: one.level)
+    return sorted(found, key=lambda one: one.rank)
 
 
 def offers(task: Task) -> list[Finding]:
@@ -101,9 +102,11 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
 
     def look(names: Sequence[str]) -> list[Finding]:
         mine = source.check(names, after, stream.stored, settled=settled)
-        return [*mine, *column_findings(task, source, names), *keyless_findings(task, source, names)]
+        mine += [*column_findings(task, source, names), *keyless_findings(task, source, names)]
+        return mine + identity_errors(task, source, names)
 
     found += without_suspended(look, tables, {t for t, one in states.items() if one.held == SUSPENDED})
+    found += left_out_findings(task, source.left_out())
     found += altered_findings(task, source, tables, baselines, states)
     found += identity_findings(task, tables, baselines)
     found += folder_findings(task, tables, baselines)

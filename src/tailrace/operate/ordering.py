@@ -16,14 +16,15 @@ from typing import Any
 from ..apply.needs import Needs
 from ..apply.target_checks import refuse_to_drop
 from ..capture.ddl_watch import moved_of
-from ..capture.table_selection import drop_targets, members
+from ..capture.table_selection import completed, drop_targets, members, selected
 from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..errors import ConfigError
 from ..lake import json_files, log
 from ..model.nearest import meant
-from ..model.patterns import fitting
+from ..model.patterns import fits, fitting
 from ..sources import open_source
+from ..sources.base import LeftOut
 from ..state import ledger, live, orders, streams
 from ..state.orders import ADD, DROP, PAUSE, REMOVE, RESUME, RESYNC, TableControl
 
@@ -213,8 +214,9 @@ def _joining(
     try:
         moved = moved_of(task, source)
         known = {one.now: one.known for one in moved.renamed}
-        wanted = sorted({known.get(t, t) for t in source.tables(patterns)})
-        there = set(members(source, task, states, moved))
+        left = source.left_out()
+        wanted = sorted({known.get(t, t) for t in selected(source, task, patterns, (), left)})
+        there = set(members(source, task, states, moved, left))
     finally:
         source.close()
     if not wanted:
@@ -223,7 +225,21 @@ def _joining(
             where=task.name,
             hint="write schema.table",
         )
-    return [t for t in wanted if t not in there], {t: "it is captured already" for t in wanted if t in there}
+    _refuse_left_out(task, left, [t for t in wanted if t not in there])
+    passed = {t: one.why for t, one in left.items() if t not in wanted and fits(t, *patterns)}
+    passed |= {t: "it is captured already" for t in wanted if t in there}
+    return [t for t in wanted if t not in there], passed
+
+
+def _refuse_left_out(task: Task, left: Mapping[str, LeftOut], tables: Sequence[str]) -> None:
+    """Raises ConfigError for tables that can never be captured, or not as they are."""
+    bad = {t: left[t] for t in tables if t in left and not completed(task, t, left[t])}
+    if bad:
+        raise ConfigError(
+            "; ".join(f"{t} cannot be captured: {one.why}" for t, one in bad.items()),
+            where=task.name,
+            hint="; ".join(dict.fromkeys(one.cure for one in bad.values())),
+        )
 
 
 def _drop_now(task: Task) -> list[str]:

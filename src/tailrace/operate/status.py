@@ -98,7 +98,8 @@ class Status:
     new stream or a baseline waits. `consumers`: by name what is to be said of consumers that keep old changes
     for long. `warnings`: what is not settled yet and concerns no single table. `seconds_unstored`: how long
     the oldest change of LOG has waited that the store does not have.
-    `captured`, `stored` and `applied` are change numbers; 0: none yet."""
+    `captured`, `stored` and `applied` are change numbers; 0: none yet. `left_out`: what the wildcards of the
+    task file leave out, and why, as capture has last said."""
 
     task: str
     capture: dict[str, Any] | None
@@ -111,6 +112,7 @@ class Status:
     consumers: dict[str, str] = field(default_factory=dict)
     seconds_unstored: float = 0.0
     warnings: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -153,6 +155,7 @@ def status(task: Task) -> Status:
         consumers_said(task),
         _unstored(task, where.number, totals.stored_upto),
         others,
+        (capture or {}).get("left_out") or {},
     )
 
 

@@ -14,6 +14,8 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
 
+from ..capture.replica_identities import identity_errors, left_out_findings
+from ..capture.table_selection import selected
 from ..config import addresses, secrets, task_schema
 from ..config.base import plain
 from ..config.task import Task
@@ -87,12 +89,15 @@ def draft(
     task = _task(name, url, patterns or ["*.*"], path)
     source = open_source(task)
     try:
-        tables = source.tables(task.source.tables)
+        tables, left = selected(source, task, task.source.tables), source.left_out()
         if not tables:
             near = meant_tables(task.source.tables[0], source.tables(["*.*"]))
+            near = "; ".join(one.what for one in left_out_findings(task, left)) or near
             what = f"no table matches {', '.join(task.source.tables)}"
             raise ConfigError(what, where="the database", hint=near or "--table schema.table")
-        findings, notes = source.check(tables, None), source.offers(tables)
+        findings = [*source.check(tables, None), *identity_errors(task, source, tables)]
+        findings = sorted([*findings, *left_out_findings(task, left)], key=lambda one: one.rank)
+        notes = source.offers(tables)
     finally:
         source.close()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -80,7 +80,7 @@ class Finding:
     """One result of a check.
 
     Attributes:
-        level: an error keeps the task from starting, a warning does not, a note is an offer.
+        level: an error keeps the task from starting, a warning does not; a note is an offer, or good to know.
         what: what is the matter and what it means, one or two sentences.
         where: server, database, table, slot: whatever it is about.
         cure: SQL or a setting that cures it.
@@ -90,6 +90,11 @@ class Finding:
     what: str
     where: str
     cure: str
+
+    @property
+    def rank(self) -> int:
+        """Errors first, notes last."""
+        return ("error", "warning", "note").index(self.level)
 
 
 class PassingFinding(Finding):
@@ -119,6 +124,16 @@ class BaselinePart:
     last: int | None
     rows: int
     only: str = "true"
+
+
+class LeftOut(NamedTuple):
+    """What no wildcard selects: `why` ("a view"), what helps (`cure`), whether a replica `identity` is all
+    that it has not, and the statement that gives it one if that needs its owner (`by_owner`)."""
+
+    why: str
+    cure: str
+    identity: bool = False
+    by_owner: str = ""
 
 
 class Partitions(NamedTuple):
@@ -213,6 +228,14 @@ class LogSource(Protocol):
     def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
         """`schema.table` names selected by the patterns, sorted; ConfigError for a name that does not
         exist."""
+
+    def left_out(self) -> Mapping[str, LeftOut]:
+        """What no wildcard should select, by its current name: what has no changes in the log, and tables
+        that an application could not change any more once they are in the stream."""
+
+    def identify(self, tables: Sequence[str]) -> Mapping[str, str]:
+        """Gives tables, and their partitions, a replica identity of all columns where they have another one;
+        returns those to which it could not be given, and why."""
 
     def names(self, relids: Sequence[int]) -> dict[int, str] | None:
         """Current `schema.table` names by relation id; tables that are gone are missing. None: this source

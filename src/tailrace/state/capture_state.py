@@ -41,6 +41,7 @@ class CaptureState:
         read_at: when the source was last read from (Unix time); a quiet one, too.
         retained_bytes, left_bytes: log that the source keeps for the task, and how much more may come before
             it gives that up (None: it never does, or cannot tell).
+        left_out: what the wildcards of the task file leave out, and why.
         message: what is the matter; `reconnecting`: the last error.
         waits: the transactions at the source for which a new stream or a baseline waits, in words.
         since: `reconnecting` only: when the connection was lost (UTC, ISO 8601).
@@ -64,6 +65,7 @@ class CaptureState:
     left_bytes: int | None = None
     baselines: dict[str, dict[str, Any]] = field(default_factory=dict)
     tables: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
     message: str | None = None
     waits: str | None = None
     since: str | None = None

@@ -26,6 +26,7 @@ from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where c.relkind in ('r', 'p', 'v', 'm', 'f')
   and n.nspname !~ '^pg_' and n.nspname <> 'information_schema'
 """
+_TEMPORARY = "select 1 from pg_class where relname = %s and relpersistence = 't' and relkind in ('r', 'p')"
 _FILE = """
 case when c.relkind = 'p' then (
   select coalesce(hashtextextended(string_agg(l.oid || ':' || l.relfilenode, ',' order by l.oid), 0), 0)
@@ -124,7 +125,7 @@ def tables(session: Session, patterns: Sequence[str], exclude: Sequence[str] = (
         elif is_pattern(pattern):
             chosen |= {name for name, fit in found.items() if fit and fits(name, pattern)}
         else:
-            raise _unknown(pattern, [name for name, fit in found.items() if fit])
+            raise _unknown(session, pattern, [name for name, fit in found.items() if fit])
     return sorted(name for name in chosen if not fits(name, *exclude))
 
 
@@ -157,7 +158,10 @@ def columns(session: Session, tables: Sequence[str]) -> dict[str, list[str]]:
     return dict(rows.fetchall())
 
 
-def _unknown(name: str, found: Iterable[str]) -> ConfigError:
+def _unknown(session: Session, name: str, found: Iterable[str]) -> ConfigError:
+    if session.execute(_TEMPORARY, (name.rpartition(".")[2],)).fetchone():
+        what = f"{name} is a temporary table: its changes are not in the log"
+        return ConfigError(what, where="source.tables", hint="capture a permanent one")
     hint = meant(name, found) or "write schema.table; check that the address names the right database"
     return ConfigError(f"there is no table {name}", where="source.tables", hint=hint)
 

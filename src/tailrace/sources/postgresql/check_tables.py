@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..base import FOREIGN_PARTITIONS, NO_COLUMNS, OR_LEAVE_OUT, Finding
 from . import catalog, leaf_identities
 from .connect import Session, oid_of, quoted, quoted_table
+from .left_out import not_a_table, remedy
 
 _TABLES = """
-select t.name, c.relkind, c.relpersistence, c.relreplident,
+select t.name, c.relkind, c.relpersistence,
   exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary),
   case when c.relispartition then pg_partition_root(c.oid)::regclass::text end,
   (select string_agg(quote_ident(a.attname), ', ' order by a.attnum) from pg_attribute a
@@ -92,7 +93,7 @@ def tables(q: Question) -> Iterator[Finding]:
     parts = [table.partition(".") for table in q.tables]
     given = (q.publication, list(q.tables), [p[0] for p in parts], [p[2] for p in parts])
     rows = q.session.execute(_TABLES, given)
-    for name, kind, persistence, ident, keyed, root, unsent, plain in rows.fetchall():
+    for name, kind, persistence, keyed, root, unsent, plain in rows.fetchall():
         where, sql = f"{q.server}, {name}", quoted_table(name)
         if kind is None:
             cure = "remove it from the task, or correct its name"
@@ -100,9 +101,9 @@ def tables(q: Question) -> Iterator[Finding]:
                 cure += " (schema.table; tables of a schema that has a dot in its name cannot be captured)"
             yield error("there is no such table", where, cure)
             continue
-        if what := _not_a_table(kind, persistence):
+        if what := not_a_table(kind, persistence):
             yield error(
-                f"{what} cannot be captured: its changes are not in the log", where, _REMEDY[what](sql)
+                f"{what} cannot be captured: its changes are not in the log", where, remedy(what, name)
             )
             continue
         if root is not None:
@@ -115,12 +116,6 @@ def tables(q: Question) -> Iterator[Finding]:
         if not plain and not catalog.relation(q.session, name, q.publication, {}).columns:
             yield error(NO_COLUMNS, where, f"add a column, {OR_LEAVE_OUT % name}")
             continue
-        if kind != "p" and (ident == "n" or (ident == "d" and not keyed)):
-            yield warning(
-                f"{name} has no replica identity: once published, UPDATE and DELETE on it FAIL at the source",
-                where,
-                f"ALTER TABLE {sql} REPLICA IDENTITY {'DEFAULT' if keyed else 'FULL'}",
-            )
         if unsent:
             yield warning(
                 f"{name} has REPLICA IDENTITY FULL and generated columns that are not published ({unsent}): "
@@ -169,19 +164,3 @@ def _keys_sent_in_part(q: Question) -> Iterator[Finding]:
             f"{q.server}, {name}",
             f"{cure}; {OR_LEAVE_OUT % name}",
         )
-
-
-_REMEDY: dict[str, Callable[[str], str]] = {
-    "an unlogged table": lambda sql: f"ALTER TABLE {sql} SET LOGGED",
-    "a temporary table": lambda sql: "remove it from the task",
-    "a foreign table": lambda sql: "capture it at the server that stores it",
-    "a view": lambda sql: "list the tables under it",
-}
-
-
-def _not_a_table(kind: str, persistence: str) -> str | None:
-    if kind in ("v", "m"):
-        return "a view"
-    if kind == "f":
-        return "a foreign table"
-    return {"u": "an unlogged table", "t": "a temporary table"}.get(persistence)

@@ -53,7 +53,7 @@ def check(question: Question, stored: Mapping[str, Any] | None = None) -> list[F
     found = [*_identity(question, stored or {})]
     for look in LOOKS:
         found += look(question)
-    return sorted(found, key=lambda finding: finding.level)
+    return sorted(found, key=lambda finding: finding.rank)
 
 
 def _identity(q: Question, stored: Mapping[str, Any]) -> Iterator[Finding]:

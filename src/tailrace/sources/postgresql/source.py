@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from ...config import logs
 from ...errors import PositionError, TableMovedError
 from ...lake.failpoints import reach
 from ...model.change import Relation
@@ -28,6 +29,7 @@ from ..base import (
     ColumnStates,
     Finding,
     Lag,
+    LeftOut,
     Partitions,
     Renamed,
     Resent,
@@ -42,9 +44,11 @@ from . import (
     column_states,
     leaf_identities,
     leaving,
+    locks,
     partitions,
     resent,
 )
+from . import left_out as not_selected
 from . import slot as pg_slot
 from . import snapshot as pg_snapshot
 from .address import address
@@ -150,6 +154,30 @@ class PostgresSource:
         """`schema.table` names selected by the patterns, sorted; ConfigError for one that does not exist."""
         with asking(self.where):
             return catalog.tables(self._session(), patterns, exclude)
+
+    def left_out(self) -> dict[str, LeftOut]:
+        """What no wildcard selects, see `left_out`."""
+        with asking(self.where):
+            return not_selected.left_out(self._session())
+
+    def identify(self, tables: Sequence[str]) -> dict[str, str]:
+        """REPLICA IDENTITY FULL for tables and their partitions; why not, for those that are locked or belong
+        to another role."""
+        waits: dict[str, str] = {}
+        names = {self._now(t): t for t in tables}
+        with asking(self.where):
+            session = self._session()
+            for table, relations in not_selected.not_full(session, list(names)).items():
+                with locks.unlocked(session, table, locks.ALTER, waits):
+                    try:
+                        for one in relations:
+                            locks.try_now(session, f"ALTER TABLE {one} REPLICA IDENTITY FULL")
+                            logs.event("%s has REPLICA IDENTITY FULL now (`identity: full`)", one)
+                    except psycopg.errors.InsufficientPrivilege as error:
+                        waits[table] = (
+                            f"{error.diag.message_primary}: ALTER TABLE {one} REPLICA IDENTITY FULL"
+                        )
+        return {names[table]: why for table, why in waits.items()}
 
     def names(self, relids: Sequence[int]) -> dict[int, str]:
         """Current `schema.table` names by oid; tables that are gone are missing."""

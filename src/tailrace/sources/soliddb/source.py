@@ -28,6 +28,7 @@ from ..base import (
     ColumnStates,
     Finding,
     Lag,
+    LeftOut,
     Partitions,
     Renamed,
     Snapshot,
@@ -140,6 +141,14 @@ class SolidSource:
         with self._lock, asking(self.server.where):
             self._ids = self._known(found := names(self._session()))
         return chosen(list(found), patterns, exclude)
+
+    def left_out(self) -> dict[str, LeftOut]:
+        """Nothing: `tables` knows only tables whose changes are in the log."""
+        return {}
+
+    def identify(self, tables: Sequence[str]) -> dict[str, str]:
+        """Nothing to do: the log has whole rows."""
+        return {}
 
     def names(self, relids: Sequence[int]) -> dict[int, str]:
         """Current `schema.table` names by relation id; tables that are gone are missing."""
