@@ -48,6 +48,7 @@ class Asked:
     """What capture asks of its source, answered by the model: its tables keep their names, and stay."""
 
     exact, slot_is_new = True, False
+    unpublished: dict[str, str] = {}  # noqa: RUF012 - nothing is locked
 
     def __init__(self, source: Source) -> None:
         self._source, self.unidentified = source, dict[str, str]()
@@ -65,8 +66,12 @@ class Asked:
         self._source.published |= set(tables)
         return False
 
-    def withdraw(self, tables: Sequence[str]) -> None:
+    def withdraw(self, tables: Sequence[str]) -> bool:
         self._source.published -= set(tables)
+        return True
+
+    def locked(self, tables: Sequence[str]) -> dict[str, str]:
+        return {}
 
     def lost(self, source: Asked, tables: Sequence[str], *, now: bool = True) -> dict[str, str]:
         return {}

@@ -52,8 +52,9 @@ class Server(Selected):
         self.prepared = list(tables)
         return False
 
-    def withdraw(self, tables: Sequence[str]) -> None:
+    def withdraw(self, tables: Sequence[str]) -> bool:
         self.withdrawn += tables
+        return True
 
     def due(self, *_: Any) -> list[str]:
         return []

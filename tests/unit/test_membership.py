@@ -47,6 +47,11 @@ class Catalog:
     def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
         return sorted(self._now.values())
 
+    unpublished: dict[str, str] = {}  # noqa: RUF012 - nothing is locked
+
+    def locked(self, tables: Sequence[str]) -> dict[str, str]:
+        return {}
+
     def left_out(self) -> dict[str, LeftOut]:
         return {}
 

@@ -25,6 +25,7 @@ from ..lake import guards
 from ..model.change import Relation
 from ..sources.postgresql.connect import Session, asking, connect
 from ..sources.postgresql.declared import Declared, declared
+from ..sources.postgresql.locks import PATIENCE
 from ..state.layouts import policy
 from ..state.open_warnings import CAPTURE, OpenWarnings
 
@@ -110,6 +111,7 @@ class ConstraintWatch:
         with asking(task.name):
             source = connect(task.source.url)
             try:
+                source.execute(f"set lock_timeout = '{PATIENCE}'")  # an expression is read with a lock
                 found = declared(source, [one.layout.relid for one in targets])
             finally:
                 source.close()

@@ -24,6 +24,7 @@ from ..state.orders import TableControl
 from .added_tables import AddedTables, unfit
 from .attached_tables import AttachedTables
 from .ddl_watch import Watch, recreated, rewritten
+from .locked_tables import LockedTables
 from .replica_identities import ReplicaIdentities, said
 from .stream import ALTERED, MISSING, RECREATED
 from .table_selection import TAKE_BACK, Known, Moved, drop_targets, members
@@ -96,7 +97,7 @@ class FollowedTables:
         self.message: str | None = None
         self._moved = Moved()
         self._added, self._attached = AddedTables(), AttachedTables(task)
-        self._identities = ReplicaIdentities()
+        self._identities, self._locked = ReplicaIdentities(), LockedTables()
         self._renaming = Renaming(task)
         self._behind = False  # a finding or an order is not acted on yet
         self._began = False
@@ -136,6 +137,11 @@ class FollowedTables:
         return {t: number for t, number in asked.items() if number > self._fit.get(t, 0)}
 
     @property
+    def locked(self) -> str | None:
+        """Which tables are locked, and by whom; None if none is known."""
+        return self._locked.message
+
+    @property
     def left_out(self) -> dict[str, str]:
         """What the wildcards of the task file leave out, and why."""
         return said(self.task, self._identities.left)
@@ -169,6 +175,8 @@ class FollowedTables:
         waiting |= self._identities.waits.keys() - streams.newest(self.task).published
         ready = [t for t in self.tables if t not in waiting]
         fresh = stream.prepare(source, ready)
+        self._locked.unpublished(source.unpublished)
+        ready = [t for t in ready if t not in source.unpublished]
         work.sent(ready)
         busy = work.busy
         late = self.known.look() or late
@@ -177,7 +185,7 @@ class FollowedTables:
         due = [t for t in work.due(ready, self.task, self.known, busy) if t not in unchecked]
         if due or fresh:
             work.begin(due, self.task)
-        self._behind = late or bool(self._identities.waits)
+        self._behind = late or bool(self._identities.waits or source.unpublished)
         self._suspend_unidentified(stream)
 
     def look(self, source: LogSource, work: BaselineWork, stream: Stream) -> None:
@@ -187,6 +195,7 @@ class FollowedTables:
             busy = work.busy
             self._behind = self.known.look() or self._behind
             self.watch.follow(self.task)
+            self._locked.look(source, self.tables)
             wanted = self._wanted(source)
             asked = self._unchecked()
             wanted = self._ready(source, wanted, [t for t in self.tables if t not in asked])
@@ -267,7 +276,7 @@ class FollowedTables:
         still = set(self._removed())
         for gone in ([t for t in removed if t in still], [one.known for one in self._moved.old], lost):
             if gone:
-                source.withdraw(list(gone))
+                late = not source.withdraw(list(gone)) or late
         return late
 
     def _made_again(self, source: LogSource, work: BaselineWork, stream: Stream, busy: set[str]) -> set[str]:
@@ -282,7 +291,7 @@ class FollowedTables:
         for table, why in lost.items():
             state = self.known.states.get(table, TableControl(table))
             due = self._begins(table, state)
-            if due and table not in busy:
+            if (due and table not in busy) or (state.wanted and table in self._locked.waits):
                 continue
             if self.task.policy(table).level < MEDIUM:
                 self._open.happened("untracked", table, f"{why}; {_TRACKED}")

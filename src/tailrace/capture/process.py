@@ -259,7 +259,8 @@ class Capture:
     def _look(self, source: LogSource, work: Baselines) -> None:
         """Picks up orders and tables added to the task file while it runs."""
         self._followed.look(source, work, self._streams)
-        self._state.message = self._followed.message
+        said = [one for one in (self._followed.message, self._followed.locked) if one]
+        self._state.message = "; ".join(said) or None
 
     def _tell_lag(self, source: LogSource) -> None:
         lag = source.lag()

@@ -55,7 +55,8 @@ def show(findings: Sequence[Finding], notes: Sequence[Finding] = ()) -> None:
         for one in found:
             color = {"error": "red", "warning": "yellow"}.get(one.level, "blue")
             out.print(f"[{color}]{one.level}[/] {escape(one.what)} ({escape(one.where)})")
-            # Never wrapped, so that SQL and commands can be copied. Fixes of several lines are separate blocks.
+            # Never wrapped, so that SQL and commands can be copied. Fixes of several lines are separate
+            # blocks.
             first, *more = (line.strip() for line in one.cure.splitlines() or [""])
             texts = (
                 [f"{label}:", *(f"  {line}" for line in (first, *more))] if more else [f"{label}: {first}"]

@@ -247,7 +247,8 @@ class LogSource(Protocol):
         `tables` and `names` use current names."""
 
     def prepare(self, tables: Sequence[str], *, begin: bool = True) -> bool:
-        """Creates at the source what capture needs and what is missing; returns whether the stream is new.
+        """Creates at the source what capture needs and what is missing, all but what is locked
+        (`unpublished`); returns whether the stream is new.
 
         Without `begin` it may not: PositionError when it is gone, because changes are lost then.
         """
@@ -261,8 +262,16 @@ class LogSource(Protocol):
     def leave(self, stored: Mapping[str, Any] | None) -> None:
         """Removes those things that belong to the task, for good."""
 
-    def withdraw(self, tables: Sequence[str]) -> None:
-        """Changes of these tables are no longer wanted."""
+    @property
+    def unpublished(self) -> Mapping[str, str]:
+        """The tables that the last `prepare` left out of the stream because they are locked, and by whom."""
+
+    def locked(self, tables: Sequence[str]) -> Mapping[str, str]:
+        """Those of the tables that cannot be read because they are locked, and by whom; asks for no lock."""
+
+    def withdraw(self, tables: Sequence[str]) -> bool:
+        """Changes of these tables are no longer wanted. Returns False if some have to stay in the stream for
+        now, because they are locked."""
 
     def published(self, tables: Sequence[str]) -> dict[str, str] | None:
         """Those of the tables that are in the stream, and a text that tells how: another one later means that

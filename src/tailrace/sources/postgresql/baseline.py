@@ -19,6 +19,7 @@ from ...wire import pgcopy
 from ..base import NO_COLUMNS, OR_LEAVE_OUT, BadValue, BaselineBatch, BaselinePart, Snapshot
 from .address import address
 from .connect import Session, asking, connect, failure, literal, quoted, refused
+from .locks import READ, READ_PATIENCE, locked_by
 
 BATCH_BYTES = 16 << 20
 _LEAVES = """
@@ -81,6 +82,8 @@ or {relid} not in (select {leaf}::regclass::oid
 name may belong to another one by then. pg_attribute is read in the snapshot, the functions are not."""
 _GONE = ("42P01", "42703")
 """No such table; no such column."""
+LOCKED, _LOCKED = "it is read again; end that transaction, or wait", "55P03"
+"""What helps where a lock is not to be had in time, and the state of that error."""
 _IMPORT = "SET TRANSACTION SNAPSHOT"
 _DONE = (ExecStatus.COMMAND_OK, ExecStatus.COPY_OUT, ExecStatus.TUPLES_OK)
 
@@ -129,6 +132,10 @@ def read_part(
                     where=where,
                     hint="it is read again; if this goes on, stop such statements for a while",
                 )
+            if error and error.sqlstate == _LOCKED:
+                with closing(connect(url)) as other:
+                    by = locked_by(other, part.leaf, READ)
+                raise TableMovedError(f"{part.leaf} {by}", where=where, hint=LOCKED)
             if error and error.sqlstate and statement.startswith(_IMPORT):
                 raise ConnectionLostError(
                     f"the snapshot {snapshot} of the baseline is gone: the session that held it has ended",
@@ -143,7 +150,7 @@ def read_part(
 
 
 def _beginning(snapshot: str, part: BaselinePart) -> list[str]:
-    lock = f"LOCK TABLE ONLY {part.leaf} IN ACCESS SHARE MODE"
+    lock = f"SET LOCAL lock_timeout = '{READ_PATIENCE}'; LOCK TABLE ONLY {part.leaf} IN ACCESS SHARE MODE"
     if not snapshot:
         return ["BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", lock]
     return [

@@ -14,6 +14,7 @@ from ...wire.pgmessages import RelationColumn, RelationMessage
 from .connect import Session, oid_of, quoted_table
 from .evidence import LiveColumn, LiveTable, Look, Moment, XidSnapshot
 from .layout import Bracket, TypeInfo, Types, catalogued, layout, unknown
+from .publication import publication_query
 from .timeline import Timeline
 
 logger = logging.getLogger("tailrace.capture")
@@ -27,21 +28,29 @@ where c.relkind in ('r', 'p', 'v', 'm', 'f')
   and n.nspname !~ '^pg_' and n.nspname <> 'information_schema'
 """
 _TEMPORARY = "select 1 from pg_class where relname = %s and relpersistence = 't' and relkind in ('r', 'p')"
-_FILE = """
-case when c.relkind = 'p' then (
+_LEAVES = """
+with recursive tree as (
+  select c.oid as relid
+  union all select i.inhrelid from tree t
+    join pg_inherits i on i.inhparent = t.relid and not i.inhdetachpending)
+"""
+"""The tree of a partitioned table; `pg_partition_tree` waits for a lock of each partition."""
+_FILE = f"""
+case when c.relkind = 'p' then ({_LEAVES}
   select coalesce(hashtextextended(string_agg(l.oid || ':' || l.relfilenode, ',' order by l.oid), 0), 0)
-  from pg_partition_tree(c.oid) p join pg_class l on l.oid = p.relid where p.isleaf)
+  from tree p join pg_class l on l.oid = p.relid where l.relkind <> 'p')
 else c.relfilenode::bigint end
 """
 """Changes with each rewrite of the table or of one of its partitions; 0: unknown."""
-_MISSING = """
+_MISSING = f"""
 case when a.atthasmissing then array_to_string(a.attmissingval, '')
-when c.relkind = 'p' then (
+when c.relkind = 'p' then ({_LEAVES}
   select case when count(*) = count(l.attmissingval) and count(distinct l.attmissingval::text) = 1
     then min(array_to_string(l.attmissingval, '')) end
-  from pg_partition_tree(c.oid) p join pg_attribute l on l.attrelid = p.relid and l.attname = a.attname
+  from tree p join pg_class k on k.oid = p.relid and k.relkind <> 'p'
+    join pg_attribute l on l.attrelid = p.relid and l.attname = a.attname
     join pg_attribute born on born.attrelid = p.relid and born.attnum = -1
-  where p.isleaf and not a.attisdropped and l.xmin::text <> born.xmin::text)
+  where not a.attisdropped and l.xmin::text <> born.xmin::text)
 end
 """
 """A partitioned table has no rows of its own: the value that all leaves have to which the column was added.
@@ -65,7 +74,8 @@ then '{PARTLY}' else c.relreplident::text end
 _LIVE = f"""
 select c.oid::bigint, n.nspname, c.relname, {_SENT},
   (select {_KEY} {_PRIMARY}), (select k.oid::bigint {_PRIMARY}), (select k.xmin::text::bigint {_PRIMARY}),
-  (select {_KEY} from pg_index where indexrelid = pg_get_replica_identity_index(c.oid)),
+  (select {_KEY} from pg_index i where i.indrelid = c.oid and i.indisvalid and i.indimmediate
+    and case c.relreplident when 'd' then i.indisprimary when 'i' then i.indisreplident end),
   exists (select from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
     where r.prrelid = c.oid and p.pubname = %s and to_jsonb(r) ->> 'prattrs' is not null),
   {_FILE}, pg_current_snapshot()::text, (pg_current_wal_insert_lsn() - '0/0')::bigint,
@@ -94,13 +104,6 @@ select c.oid::bigint, c.typmod, format_type(c.oid, c.typmod), t.typname, n.nspna
 from chain c join pg_type t on t.oid = c.base join pg_namespace n on n.oid = t.typnamespace
 where t.typtype <> 'd'
 """
-_WHOLE = f"""
-select array(select attname::text from pg_attribute where attrelid = r.prrelid and attnum > 0
-  and not attisdropped and attgenerated in ('', coalesce(to_jsonb(p) ->> 'pubgencols', '')))
-from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
-where p.pubname = %s and r.prrelid = {oid_of("%s")} and to_jsonb(r) ->> 'prattrs' is null
-"""
-"""The columns sent of a table that a publication names without a list of columns."""
 _KINDS = {"e": "enum", "c": "composite", "r": "range", "m": "multirange"}
 
 
@@ -284,14 +287,16 @@ def published_columns(session: Session, table: str, publication: str | None) -> 
     lists) or does not have the table. Before PostgreSQL 18 generated columns are listed but never sent."""
     if publication is None or session.info.server_version < 150000:
         return None
-    # `pg_publication_tables` works out all tables of a publication, whichever is asked for.
-    if row := session.execute(_WHOLE, (publication, quoted_table(table))).fetchone():
-        return set(row[0])
-    schema, name = table.split(".", 1)
-    row = session.execute(
-        "select attnames::text[], array(select attname::text from pg_attribute where attgenerated <> ''"
-        f" and attrelid = {oid_of('%s')} and current_setting('server_version_num')::int < 180000)"
-        " from pg_publication_tables where pubname = %s and schemaname = %s and tablename = %s",
-        (quoted_table(table), publication, schema, name),
-    ).fetchone()
-    return None if row is None else set(row[0]) - set(row[1])
+    query = publication_query(
+        session,
+        "select array(select attname::text from pg_attribute a where a.attrelid = c.oid and a.attnum > 0"
+        " and not a.attisdropped and case when r.prattrs is null"
+        " then a.attgenerated in ('', coalesce(to_jsonb(p) ->> 'pubgencols', ''))"
+        " else a.attnum = any(r.prattrs::int2[]) end"
+        " and (a.attgenerated = '' or current_setting('server_version_num')::int >= 180000))"
+        " from members m join pg_class c on c.oid = m.oid cross join pub p"
+        " left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = c.oid"
+        f" where c.oid = {oid_of('%s')}",
+    )
+    row = session.execute(query, (publication, quoted_table(table))).fetchone()
+    return None if row is None else set(row[0])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base import FOREIGN_PARTITIONS, NO_COLUMNS, OR_LEAVE_OUT, Finding
-from . import catalog, leaf_identities
+from . import catalog, leaf_identities, locks
 from .connect import Session, oid_of, quoted, quoted_table
 from .left_out import not_a_table, remedy
 
@@ -27,10 +27,12 @@ left join (pg_class c join pg_namespace n on n.oid = c.relnamespace)
   on n.nspname = t.schema and c.relname = t.relation
 """
 _ODD_LEAVES = f"""
-select t.name, l.oid::regclass::text, l.relkind = 'f' from unnest(%s::text[], %s::text[]) as t(name, sql)
-  join pg_class c on c.oid = {oid_of("t.sql")} and c.relkind = 'p'
-  cross join lateral pg_partition_tree(c.oid) p
-  join pg_class l on l.oid = p.relid and p.isleaf and (l.relpersistence = 'u' or l.relkind = 'f')
+with recursive tree as (
+  select t.name, c.oid as relid from unnest(%s::text[], %s::text[]) as t(name, sql)
+    join pg_class c on c.oid = {oid_of("t.sql")} and c.relkind = 'p'
+  union all select t.name, i.inhrelid from tree t join pg_inherits i on i.inhparent = t.relid)
+select t.name, l.oid::regclass::text, l.relkind = 'f' from tree t
+  join pg_class l on l.oid = t.relid and (l.relkind = 'f' or l.relkind = 'r' and l.relpersistence = 'u')
 order by 1, 2
 """
 
@@ -125,9 +127,17 @@ def tables(q: Question) -> Iterator[Finding]:
                 if keyed
                 else "drop the columns, or give the table a key and REPLICA IDENTITY DEFAULT",
             )
+    yield from _locked(q)
     yield from _odd_leaves(q)
     yield from leaf_identities.findings(q.session, q.server, q.tables, begun=q.begun)
     yield from _keys_sent_in_part(q)
+
+
+def _locked(q: Question) -> Iterator[Finding]:
+    held = locks.holders(q.session, {t: quoted_table(t) for t in q.tables}, locks.READ)
+    for table, by in held.items():
+        what = f"{table} {locks.said(by)}: until then it can be neither published nor read for a baseline"
+        yield warning(what, f"{q.server}, {table}", by[0].end)
 
 
 def _odd_leaves(q: Question) -> Iterator[Finding]:

@@ -70,8 +70,9 @@ _NO_LOG, _NO_LOG_HINT = (
 other reasons: a standby has no end of a log of its own."""
 _PASSING = ("starting up", "shutting down", "recovery mode", "too many", "reserved for", "not yet accepting",
             "standby connections exceeds")  # fmt: skip
-_STOPPED = {"57014", "53100", "53200", "58030"}
-"""Somebody cancelled the statement; the server's disk or memory is full; its disk failed."""
+_STOPPED = {"57014", "53100", "53200", "58030", "55P03"}
+"""Somebody cancelled the statement; the server's disk or memory is full; its disk failed; a lock was not to
+be had in time."""
 _LOST = ("08", "57P0")  # connection exceptions; shutdown, crash, still starting
 _REFUSALS = {
     "unsupported startup parameter|(?i:pgbouncer|odyssey|supavisor)": "the address is a connection pooler's, "

@@ -1,41 +1,39 @@
 """Locks of tables: statements that do not queue for them, and who holds them.
 
-A statement that waits for a lock keeps everybody waiting who comes after it. So what tailrace needs a lock
-for is tried for a moment, and again later.
+A statement that waits for a lock keeps everybody waiting who comes after it, and the process that sent it. So
+what tailrace needs a lock for is tried for a moment, and again later. What reads the catalog needs none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import NamedTuple
 
-import psycopg
-
-from .connect import Session, oid_of, quoted_table
+from .connect import Session, oid_of
 
 PATIENCE = "200ms"
 """How long a statement waits for a lock."""
+PUBLISH_PATIENCE = "1200ms"
+"""The same of one that publishes a table: longer than `deadlock_timeout`, after which an autovacuum gives
+way. No reader or writer of the table waits meanwhile."""
+READ_PATIENCE = "5s"
+"""The same of a reader of rows, which has a connection of its own."""
 READ, PUBLISH, ALTER = "AccessShareLock", "ShareUpdateExclusiveLock", "AccessExclusiveLock"
 """The locks that reading a table, publishing it and altering it take."""
-_CONFLICTS = {
-    READ: ["AccessExclusiveLock"],
-    PUBLISH: ["ShareUpdateExclusiveLock", "ShareLock", "ShareRowExclusiveLock", "ExclusiveLock",
-              "AccessExclusiveLock"],
-    ALTER: ["AccessShareLock", "RowShareLock", "RowExclusiveLock", "ShareUpdateExclusiveLock", "ShareLock",
-            "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"],
-}  # fmt: skip
+_MODES = ("AccessExclusiveLock", "ExclusiveLock", "ShareRowExclusiveLock", "ShareLock",
+          "ShareUpdateExclusiveLock", "RowExclusiveLock", "RowShareLock", "AccessShareLock")  # fmt: skip
+_CONFLICTS = {READ: _MODES[:1], PUBLISH: _MODES[:5], ALTER: _MODES}
 _HOLDERS = f"""
 with recursive tree as (
   select a.name, {oid_of("a.sql")} as relid from unnest(%s::text[], %s::text[]) as a(name, sql)
   union all select t.name, i.inhrelid from tree t join pg_inherits i on i.inhparent = t.relid),
-held as (
-  select * from pg_locks where granted and pid is distinct from pg_backend_pid())
-select distinct t.name, case when l.pid is null then format('the prepared transaction %L', x.gid)
-  else format('process %s%s', l.pid,
+held as materialized (select * from pg_locks where granted and pid is distinct from pg_backend_pid())
+select distinct t.name, case when l.pid is null then format('the prepared transaction %%L', x.gid)
+  else concat('process ', l.pid,
     ' (' || nullif(concat_ws(', ', a.usename, nullif(a.application_name, '')), '') || ')') end,
-  case when l.pid is null then format('COMMIT PREPARED %1$L, or ROLLBACK PREPARED %1$L', x.gid)
-  else format('SELECT pg_terminate_backend(%s)', l.pid) end,
+  case when l.pid is null then format('COMMIT PREPARED %%1$L, or ROLLBACK PREPARED %%1$L', x.gid)
+  else format('SELECT pg_terminate_backend(%%s)', l.pid) end,
+  a.backend_type is not distinct from 'autovacuum worker',
   extract(epoch from clock_timestamp() - coalesce(a.xact_start, x.prepared))
 from tree t
   join held l on l.locktype = 'relation' and l.relation = t.relid and l.mode = any(%s)
@@ -49,43 +47,38 @@ order by 1, 2
 
 
 class Holder(NamedTuple):
-    """Who holds a lock of a table: `who`, the statement that ends it, and for how many seconds its
-    transaction has run (None: the role may not see that)."""
+    """Who holds a lock of a table: `who`, the statement that ends that, whether it is an autovacuum, and for
+    how many seconds its transaction has run (None: the role may not see that)."""
 
     who: str
     end: str
+    vacuums: bool
     seconds: float | None
 
 
-def try_now(session: Session, statement: str) -> None:
-    """Runs a statement that waits for a lock only for a moment; psycopg's LockNotAvailable then. In one
-    message, so no other thread's statement comes between."""
-    session.execute(f"set local lock_timeout = '{PATIENCE}'; {statement}".encode())
-
-
-def holders(session: Session, tables: list[str], wanted: str) -> dict[str, list[Holder]]:
-    """Those of the tables (`schema.table`) of which others hold a lock, on them or their partitions, that
-    conflicts with the `wanted` one, and these."""
-    asked = (tables, [quoted_table(t) for t in tables], _CONFLICTS[wanted])
+def holders(session: Session, tables: Mapping[str, str], wanted: str) -> dict[str, list[Holder]]:
+    """Those of the tables (name -> quoted name) of which others hold locks, on them or their partitions, that
+    conflict with the `wanted` one, and these."""
+    asked = (list(tables), list(tables.values()), list(_CONFLICTS[wanted]))
     found: dict[str, list[Holder]] = {}
-    for table, who, end, seconds in session.execute(_HOLDERS, asked):
-        found.setdefault(table, []).append(Holder(who, end, None if seconds is None else float(seconds)))
+    for table, who, end, vacuums, seconds in session.execute(_HOLDERS, asked):
+        one = Holder(who, end, vacuums, None if seconds is None else float(seconds))
+        found.setdefault(table, []).append(one)
     return found
 
 
-def locked_by(session: Session, table: str, wanted: str) -> str:
-    """Why a lock of a table cannot be had now, in words."""
-    held = holders(session, [table], wanted).get(table, [])
+def said(held: list[Holder]) -> str:
+    """That a table is locked, and by whom.
+
+    >>> said([Holder("process 7", "SELECT pg_terminate_backend(7)", False, 1.0)])
+    'is locked by process 7 (`SELECT pg_terminate_backend(7)` ends that)'
+    """
     if not held:
-        return "it is locked by another session"
-    more = f", and {len(held) - 1} more" if len(held) > 1 else ""
-    return f"it is locked by {held[0].who}{more}; it is tried again; `{held[0].end}` ends that"
+        return "is locked by another session"
+    more = f" and {len(held) - 1} more" if len(held) > 1 else ""
+    return f"is locked by {held[0].who}{more} (`{held[0].end}` ends that)"
 
 
-@contextmanager
-def unlocked(session: Session, table: str, wanted: str, waits: dict[str, str]) -> Iterator[None]:
-    """Notes in `waits` who keeps the block's statements from a table's lock, instead of an error."""
-    try:
-        yield
-    except psycopg.errors.LockNotAvailable:
-        waits[table] = locked_by(session, table, wanted)
+def locked_by(session: Session, sql: str, wanted: str) -> str:
+    """That a table (quoted name) is locked, and by whom, for one whose lock was just not to be had."""
+    return said(holders(session, {"": sql}, wanted).get("", []))

@@ -18,6 +18,8 @@ import psycopg
 
 from ..base import Partitions
 from .connect import Session, oid_of, quoted_table
+from .locks import PATIENCE
+from .publication import publication_query
 
 _TREE = f"""
 with recursive tree as (
@@ -55,14 +57,11 @@ select t.name, n.nspname || '.' || r.relname
 from unnest(%s::text[], %s::text[]) as t(name, sql)
   join pg_class c on c.oid = {oid_of("t.sql")} and c.relispartition
   cross join lateral pg_partition_ancestors(c.oid) a
-  join pg_publication p on p.pubname = %s
-  join lateral pg_get_publication_tables(p.pubname) there on there.relid = a.relid and a.relid <> c.oid
+  join members there on there.oid = a.relid and a.relid <> c.oid
   join pg_class r on r.oid = a.relid join pg_namespace n on n.oid = r.relnamespace
 """
 PAGES = 4096
 """Pages of each leaf that are looked at: the oldest rows come first, and capture waits for the answer."""
-PATIENCE = "200ms"
-"""How long a look waits for a lock; a partition that is locked is new for the next look as well."""
 
 
 class _Edge(NamedTuple):
@@ -120,8 +119,8 @@ def look(
 def attached(session: Session, publication: str, tables: Mapping[str, str]) -> dict[str, str]:
     """Those of the tables (as for `look`) that are partitions of a table which a publication has, and that
     one: it publishes their changes as its own."""
-    sql = [quoted_table(now) for now in tables.values()]
-    return dict(session.execute(_ROOTS, (list(tables), sql, publication)).fetchall())
+    given = (publication, list(tables), [quoted_table(now) for now in tables.values()])
+    return dict(session.execute(publication_query(session, _ROOTS), given).fetchall())
 
 
 def _judged(session: Session, edges: Sequence[_Edge], known: Collection[str] | None) -> Partitions:
@@ -157,8 +156,8 @@ def _has_older_rows(session: Session, one: _Edge) -> bool | None:
 
 
 def _rows(session: Session, query: str) -> list[tuple[Any, ...]]:
-    """The rows of a query that does not wait for locks. In one message, so no other thread's statement comes
-    between."""
+    """The rows of a query that does not wait for locks: a partition that is locked is new for the next look,
+    too. In one message, so no other thread's statement comes between."""
     cursor = session.execute(f"set local lock_timeout = '{PATIENCE}'; {query}".encode())
     cursor.nextset()
     return cursor.fetchall()

@@ -11,7 +11,9 @@ import psycopg
 
 from ...errors import PositionError, SourceError, TableMovedError
 from ..base import OF_TABLE
+from . import locks
 from .connect import ANEW, Session, lsn, quoted, quoted_table
+from .publication import publication_query
 
 MOST = 63
 """Maximum bytes of a PostgreSQL name."""
@@ -22,10 +24,12 @@ KINDS_LEFT_OUT = "the publication leaves out kinds of changes: targets would dif
 _KINDS = "select pubinsert and pubupdate and pubdelete and pubtruncate from pg_publication where pubname = %s"
 _ENTRIES = """
 select s.nspname || '.' || c.relname, concat_ws(' ', p.oid, p.xmin, {entry}) || '{of_table}' || c.oid
-from pg_publication p cross join lateral pg_get_publication_tables(p.pubname) t
-join pg_class c on c.oid = t.relid join pg_namespace s on s.oid = c.relnamespace
-left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = c.oid {join}
-where p.pubname = %s"""
+from pub p cross join members m
+join pg_class c on c.oid = m.oid join pg_namespace s on s.oid = c.relnamespace
+left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = c.oid {join}"""
+_PUBLISHED = """
+select s.nspname || '.' || c.relname from members m
+join pg_class c on c.oid = m.oid join pg_namespace s on s.oid = c.relnamespace"""
 _NAMED = """
 select s.nspname || '.' || c.relname from pg_publication p join pg_publication_rel r on r.prpubid = p.oid
 join pg_class c on c.oid = r.prrelid join pg_namespace s on s.oid = c.relnamespace where p.pubname = %s"""
@@ -77,9 +81,7 @@ def published(session: Session, publication: str) -> set[str] | None:
     """Tables (`schema.table`) in a publication; None when there is no such publication."""
     if not session.execute("select 1 from pg_publication where pubname = %s", (publication,)).fetchone():
         return None
-    rows = session.execute(
-        "select schemaname || '.' || tablename from pg_publication_tables where pubname = %s", (publication,)
-    )
+    rows = session.execute(publication_query(session, _PUBLISHED), (publication,))
     return {name for (name,) in rows}
 
 
@@ -107,7 +109,7 @@ def entries(session: Session, publication: str) -> dict[str, str] | None:
     schemas = session.info.server_version >= 150000
     entry = "coalesce(r.oid, n.oid)" if schemas else "r.oid"
     query = _ENTRIES.format(entry=entry, of_table=OF_TABLE, join=_SCHEMAS if schemas else "")
-    return dict(session.execute(query.encode(), (publication,)).fetchall())
+    return dict(session.execute(publication_query(session, query), (publication,)).fetchall())
 
 
 def all_kinds(publication: str) -> str:
@@ -134,8 +136,9 @@ def owned(session: Session, publication: str) -> bool:
 
 def publish(
     session: Session, publication: str, tables: Sequence[str], lacking: Collection[str] | None = None
-) -> None:
-    """Creates the publication, or adds missing tables; removes none.
+) -> dict[str, str]:
+    """Creates the publication, or adds missing tables; removes none. Returns those that are locked and still
+    missing, and by whom.
 
     Raises:
         TableMovedError: one is missing that was not among those `lacking` before (None: nobody looked): it
@@ -144,15 +147,36 @@ def publish(
     there = published(session, publication)
     lost = [table for table in tables if table not in (there or ())]
     if there is not None and not lost:
-        return
+        return {}
     if there is not None and lacking is not None and (new := sorted(set(lost) - set(lacking))):
         raise TableMovedError(f"{', '.join(new)} left the publication", where=publication)
-    names = ", ".join(f"ONLY {quoted_table(table)}" for table in lost)  # without ONLY: its children too
     if there is None:
-        of = f"FOR TABLE {names} " if names else ""
-        session.execute(f"CREATE PUBLICATION {quoted(publication)} {of}{options(session)}")
-    else:
-        session.execute(f"ALTER PUBLICATION {quoted(publication)} ADD TABLE {names}")
+        session.execute(f"CREATE PUBLICATION {quoted(publication)} {options(session)}")
+    return _altered(session, publication, "ADD", lost)
+
+
+def _altered(session: Session, publication: str, how: str, tables: Sequence[str]) -> dict[str, str]:
+    """Adds tables to a publication, or drops them, all but those that are locked; returns these, and by whom.
+    An autovacuum gives way."""
+    held = locks.holders(session, {t: quoted_table(t) for t in tables}, locks.PUBLISH)
+    waits = {t: locks.said(by) for t, by in held.items() if not all(one.vacuums for one in by)}
+    free = [t for t in tables if t not in waits]
+    if free and not _alter(session, publication, how, free):
+        for table in free:
+            if not _alter(session, publication, how, [table]):
+                waits[table] = locks.locked_by(session, quoted_table(table), locks.PUBLISH)
+    return waits
+
+
+def _alter(session: Session, publication: str, how: str, tables: Sequence[str]) -> bool:
+    """Whether the locks of all tables could be had."""
+    names = ", ".join(f"ONLY {quoted_table(table)}" for table in tables)  # without ONLY: its children too
+    statement = f"ALTER PUBLICATION {quoted(publication)} {how} TABLE {names}"
+    try:
+        session.execute(f"set local lock_timeout = '{locks.PUBLISH_PATIENCE}'; {statement}".encode())
+    except psycopg.errors.LockNotAvailable:
+        return False
+    return True
 
 
 def named(session: Session, publication: str) -> set[str]:
@@ -162,21 +186,20 @@ def named(session: Session, publication: str) -> set[str]:
 
 def row_filters(session: Session, publication: str, relids: Sequence[int]) -> dict[int, str]:
     """The conditions on the rows that a publication sends of tables, by oid; tables of which
-    it sends all rows are missing (PostgreSQL 14 has no filters)."""
+    it sends all rows are missing (PostgreSQL 14 has no filters). Waits for locks of these tables."""
     if session.info.server_version < 150000:
         return {}
     return dict(session.execute(_FILTERS, (publication, list(relids))).fetchall())
 
 
-def withdraw(session: Session, publication: str, tables: Sequence[str]) -> None:
+def withdraw(session: Session, publication: str, tables: Sequence[str]) -> dict[str, str]:
     """Removes tables from the publication if it names them; one created by others is not changed, and all
-    tables, or those of a schema, stay in one that is for them."""
+    tables, or those of a schema, stay in one that is for them. Returns those that are locked and stay, and by
+    whom."""
     if not owned(session, publication):
-        return
+        return {}
     there = named(session, publication)
-    names = ", ".join(f"ONLY {quoted_table(table)}" for table in tables if table in there)
-    if names:
-        session.execute(f"ALTER PUBLICATION {quoted(publication)} DROP TABLE {names}")
+    return _altered(session, publication, "DROP", [t for t in tables if t in there])
 
 
 def next_transaction(session: Session) -> int:

@@ -52,14 +52,18 @@ from . import left_out as not_selected
 from . import slot as pg_slot
 from . import snapshot as pg_snapshot
 from .address import address
+from .baseline import LOCKED
 from .check_tables import Question
-from .connect import ANEW, Session, asking, border, connect, lsn_of, position_at, primary
+from .connect import ANEW, Session, asking, border, connect, lsn_of, position_at, primary, quoted_table
 from .evidence import Moment
 from .slot_wait import Waits
 from .stream import SlotStream
 
 if TYPE_CHECKING:
     from ...config.task import Task
+
+LONG_S = 2.0
+"""A table that was locked for less is not worth a word."""
 
 
 def from_task(task: Task) -> PostgresSource:
@@ -107,6 +111,7 @@ class PostgresSource:
         self._side: Session | None = None
         self._lock = threading.Lock()
         self._fresh: pg_snapshot.SlotSnapshot | None = None
+        self._unpublished: Mapping[str, str] = {}
         self._lacking: set[str] | None = None  # what the publication lacked when it was looked at
         self._stream = SlotStream(
             url, self.slot, self.publication, self._announced, idle_advance_s=idle_advance_s
@@ -168,16 +173,17 @@ class PostgresSource:
         with asking(self.where):
             session = self._session()
             for table, relations in not_selected.not_full(session, list(names)).items():
-                with locks.unlocked(session, table, locks.ALTER, waits):
+                for one in relations:
+                    sql = f"ALTER TABLE {one} REPLICA IDENTITY FULL"
                     try:
-                        for one in relations:
-                            locks.try_now(session, f"ALTER TABLE {one} REPLICA IDENTITY FULL")
-                            logs.event("%s has REPLICA IDENTITY FULL now (`identity: full`)", one)
+                        session.execute(sql.encode())
+                    except psycopg.errors.LockNotAvailable:
+                        waits[names[table]] = f"it {locks.locked_by(session, one, locks.ALTER)}"
                     except psycopg.errors.InsufficientPrivilege as error:
-                        waits[table] = (
-                            f"{error.diag.message_primary}: ALTER TABLE {one} REPLICA IDENTITY FULL"
-                        )
-        return {names[table]: why for table, why in waits.items()}
+                        waits[names[table]] = f"{error.diag.message_primary}: {sql}"
+                    else:
+                        logs.event("%s has REPLICA IDENTITY FULL now (`identity: full`)", one)
+        return waits
 
     def names(self, relids: Sequence[int]) -> dict[int, str]:
         """Current `schema.table` names by oid; tables that are gone are missing."""
@@ -203,8 +209,9 @@ class PostgresSource:
             if there:
                 self._still_published()  # it was made before the slot was
             try:
-                now = [self._now(t) for t in tables]
-                pg_slot.publish(self._session(), self.publication, now, self._lacking)
+                names = {self._now(t): t for t in tables}
+                waits = pg_slot.publish(self._session(), self.publication, list(names), self._lacking)
+                self._unpublished = {names[now]: why for now, why in waits.items()}
             except psycopg.errors.UndefinedTable as error:
                 what = f"a table was renamed since its name was looked up: {error.diag.message_primary}"
                 raise TableMovedError(what, where=self.where, hint="its name is looked up again") from error
@@ -233,10 +240,27 @@ class PostgresSource:
         with asking(self.where):
             leaving.leave(self._session(), self.slot, self.publication, stored)
 
-    def withdraw(self, tables: Sequence[str]) -> None:
+    @property
+    def unpublished(self) -> Mapping[str, str]:
+        """The tables that were locked when `prepare` was to publish them."""
+        return self._unpublished
+
+    def locked(self, tables: Sequence[str]) -> dict[str, str]:
+        """Those of the tables that somebody has locked for some seconds, so that nobody can read them."""
+        sql = {t: quoted_table(self._now(t)) for t in tables}
+        with asking(self.where):
+            held = locks.holders(self._session(), sql, locks.READ)
+        long = {
+            t: [one for one in by if one.seconds is None or one.seconds > LONG_S] for t, by in held.items()
+        }
+        return {t: locks.said(by) for t, by in long.items() if by}
+
+    def withdraw(self, tables: Sequence[str]) -> bool:
         """Takes tables out of the publication."""
         with asking(self.where):
-            pg_slot.withdraw(self._session(), self.publication, [self._now(t) for t in tables])
+            now = [self._now(t) for t in tables]
+            waits = pg_slot.withdraw(self._session(), self.publication, now)
+        return not waits
 
     def published(self, tables: Sequence[str]) -> dict[str, str] | None:
         """How the tables are in the publication, see `slot.entries`: a table that is dropped leaves it. From
@@ -388,11 +412,17 @@ class PostgresSource:
         return _under(table, found)
 
     def parts(self, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
-        """The table divided into pieces of about that many rows; none for a root without partitions."""
+        """The table divided into pieces of about that many rows; none for a root without partitions.
+        TableMovedError while it is locked."""
         with asking(self.where):
-            relid = relation.relid
-            only = pg_slot.row_filters(self._session(), self.publication, [relid]).get(relid, "true")
-            return baseline.parts(self._session(), relation, rows_per_part, only)
+            try:
+                relid = relation.relid
+                only = pg_slot.row_filters(self._session(), self.publication, [relid]).get(relid, "true")
+                return baseline.parts(self._session(), relation, rows_per_part, only)
+            except psycopg.errors.LockNotAvailable:
+                sql = quoted_table(self._now(relation.table))
+                by = locks.locked_by(self._session(), sql, locks.READ)
+                raise TableMovedError(f"{relation.table} {by}", where=self.where, hint=LOCKED) from None
 
     def read_part(
         self, snapshot: Snapshot, relation: Relation, part: BaselinePart
@@ -437,6 +467,7 @@ class PostgresSource:
         with self._lock:  # baselines call this from their own thread
             if self._side is None or self._side.closed:
                 self._side = self._connect(self.url)
+                self._side.execute(f"set lock_timeout = '{locks.PATIENCE}'")
             return self._side
 
     def _drop_fresh(self) -> None:

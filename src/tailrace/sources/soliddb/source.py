@@ -179,9 +179,19 @@ class SolidSource:
     def leave(self, stored: Mapping[str, Any] | None) -> None:
         """Nothing to remove."""
 
-    def withdraw(self, tables: Sequence[str]) -> None:
+    @property
+    def unpublished(self) -> Mapping[str, str]:
+        """None: reading the log needs no lock."""
+        return {}
+
+    def locked(self, tables: Sequence[str]) -> dict[str, str]:
+        """None is known."""
+        return {}
+
+    def withdraw(self, tables: Sequence[str]) -> bool:
         """The stream skips these tables from now on."""
         self._stream.want({i: t for i, t in self._stream.tables.items() if t not in tables})
+        return True
 
     def published(self, tables: Sequence[str]) -> dict[str, str] | None:
         """All but those whose current id differs from the one their changes are read by."""
