@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tailrace.capture.process import Capture
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load
-from tailrace.errors import SourceError
+from tailrace.errors import ConfigError, SourceError
 from tailrace.lake import delta as lake
 from tailrace.lake import json_files
 from tailrace.sources.postgresql import checks, slot, slot_wait
@@ -278,15 +278,22 @@ def test_a_slot_that_another_task_has_made_is_left_alone(
     for _ in range(2):
         error = refused(other)
         assert "a slot of this name that this task did not create" in error.what
-        assert f"pg_drop_replication_slot('{SLOT}')" in (error.hint or "")
+        hint = error.hint or ""
+        assert "nobody reads it at the moment; reading it" in error.what
+        assert hint.index(f"`source: {{slot: {SLOT}_2}}`") < hint.index(f"pg_drop_replication_slot('{SLOT}')")
     assert db.execute("select confirmed_flush_lsn from pg_replication_slots").fetchall() == before
     assert published(db, SLOT) == {"s.a", "s.b"}
     done = CliRunner().invoke(app, ["resync", str(other.folder / "shop.yaml"), "--new-stream"])
     assert "has not read anything yet" in str(done.exception)
-    drop(db)
-    db.execute(f"drop publication {SLOT}")
-    capture(other)
+    file = other.folder / "shop.yaml"
+    file.write_text(file.read_text().replace("source: {", f"source: {{slot: {SLOT}_2, "))
+    capture(load(file))
     assert ids(other, "s.a") == [1]
+    slots = db.execute("select slot_name from pg_replication_slots order by 1").fetchall()
+    assert slots == [(SLOT,), (f"{SLOT}_2",)] and published(db, SLOT) == {"s.a", "s.b"}
+    file.write_text(file.read_text().replace(f"{SLOT}_2", f"{SLOT}_3"))
+    with pytest.raises(ConfigError, match="the task has the slot"):
+        Capture(load(file), once=True).run()
 
 
 def test_another_task_makes_the_slot_just_then(

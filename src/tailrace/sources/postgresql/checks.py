@@ -189,12 +189,17 @@ def _slot(q: Question) -> Iterator[Finding]:
         return  # it may advance, or be dropped, while we check
     ours = slot["plugin"] == "pgoutput" and slot["database"] == q.value("select current_database()")
     if not (ours and q.begun):
-        drop = f"SELECT pg_drop_replication_slot('{q.slot}'); or give the task another name, if it is needed"
+        other = f"give this task a slot of its own, `source: {{slot: {q.slot[:60]}_2}}` in the task file"
+        read = "a process reads it" if slot["active"] else "nobody reads it at the moment"
+        drop = (
+            f"; if nothing needs the other one in database {slot['database']} any more: "
+            f"SELECT pg_drop_replication_slot('{q.slot}')"
+        )
         yield error(
             f"there is a slot of this name that this task did not create: plugin {slot['plugin']}, "
-            f"database {slot['database']}; reading it would take its changes from its owner",
+            f"database {slot['database']}, {read}; reading it would take its changes from its owner",
             where,
-            "give the task another name: somebody is reading the slot" if slot["active"] else drop,
+            other if slot["active"] else other + drop,
         )
         return
     reason = slot.get("invalidation_reason")

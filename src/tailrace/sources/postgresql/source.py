@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from ...config import logs
-from ...errors import PositionError, TableMovedError
+from ...errors import ConfigError, PositionError, TableMovedError
 from ...lake.failpoints import reach
 from ...model.change import Relation
 from ...state.streams import newest
@@ -69,12 +69,17 @@ LONG_S = 2.0
 def from_task(task: Task) -> PostgresSource:
     """The source of a task file."""
     stream = newest(task)
+    wanted, slot = task.source.slot, stream.identity.get("slot")
+    if wanted and slot and wanted != slot:
+        what = f"`source.slot` is {wanted}, and the task has the slot {slot}, which keeps its changes"
+        hint = f"write `slot: {slot}`, or start a new task"
+        raise ConfigError(what, where=task.name, hint=hint)
     return PostgresSource(
         task.source.url,
         task.name,
         types=task.types,
         idle_advance_s=task.capture.idle_advance,
-        slot=stream.identity.get("slot"),
+        slot=slot or wanted,
         begun=stream.stream > 0,
     )
 
