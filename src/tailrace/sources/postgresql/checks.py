@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import psycopg
+
 from ..base import NEW_TASK, SET_BACK, Finding, PassingFinding
 from . import catalog
 from . import slot as pg_slot
