@@ -75,7 +75,7 @@ def test_passwords_stay_out_of_everything_and_others_out_of_files(
     told = "\n".join([said, more, last, *lines]).encode()
     told += b"".join(one.read_bytes() for one in work.rglob("*") if one.is_file())
     assert PASSWORD.encode() not in told and ESCAPED.encode() not in told
-    assert (work / "shop" / "log" / "_delta_log").is_dir() and (work / "target").is_dir()
+    assert (work / "shop" / "log" / "_delta_log").is_dir() and (work / "shop" / "target").is_dir()
     assert open_to_others(work) == []
 
 

@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tailrace.apply.folder_checks import folder_findings
+from tailrace.apply.target_owner import owner_findings, owner_of
 from tailrace.config.task import Task, read
 from tailrace.lake import delta as lake
 from tailrace.lake.applications import applications
@@ -28,7 +29,8 @@ def task(folder: Path, name: str = "shop", more: str = "target: lake\n") -> Task
 
 def said(one: Task, version: int | None = None) -> list[str]:
     taken: dict[str, Any] = {} if version is None else {T: type("Taken", (), {"version": version})}
-    return [f"{f.level}: {f.where}: {f.what}" for f in folder_findings(one, [T], taken)]
+    found = folder_findings(one) + owner_findings(one, [T], owner_of(one, {}), taken)
+    return [f"{f.level}: {f.where}: {f.what}" for f in found]
 
 
 @pytest.mark.parametrize("inside", ["", "/lake"])
@@ -63,15 +65,12 @@ def test_a_check_leaves_nothing_behind(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["target"]
 
 
-def test_a_target_that_another_task_writes_to(tmp_path: Path) -> None:
+def test_a_target_without_owner_belongs_to_those_that_wrote_since_the_baseline(tmp_path: Path) -> None:
     mine, theirs = task(tmp_path), task(tmp_path, "crm")
     path = mine.target_path(T)
     assert said(mine) == []
     lake.append(path, ROWS, progress={theirs.apply_app: 1})
-    warning = (
-        "warning: s.t: its target s.t is written by the task crm, too: each replaces and changes rows of "
-        "the other"
-    )
+    warning = f"error: s.t: the target {path} belongs to the task crm"
     assert said(mine) == [warning] and said(theirs) == []
     lake.append(path, ROWS, progress={mine.apply_app: 1})  # the baseline, version 2, replaced what crm wrote
     assert said(mine, 2) == [] and said(theirs, 1) == [warning.replace("crm", "shop")]
@@ -84,9 +83,7 @@ def test_constants_in_the_key_tell_the_rows_of_two_tasks_apart(tmp_path: Path) -
     mine, plain = task(tmp_path, more=apart), task(tmp_path, "other")
     lake.append(mine.target_path(T), ROWS, progress={f"tailrace/crm/{T}": 1, f"{mine.apply_app}/{T}": 1})
     assert said(mine) == []
-    assert [one.split(" by ")[1] for one in said(plain)] == [
-        "the task crm, shop, too: each replaces and changes rows of the other"
-    ]
+    assert [one.split(" belongs to ")[1] for one in said(plain)] == ["the task crm, shop"]
 
 
 def test_the_writers_of_a_table_are_in_its_checkpoint_and_in_the_commits_since(tmp_path: Path) -> None:

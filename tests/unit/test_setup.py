@@ -41,6 +41,9 @@ class FakeSource:
     def left_out(self) -> dict[str, LeftOut]:
         return {"public.v": LeftOut("a view", "list the tables under it")}
 
+    def identity(self) -> dict[str, str]:
+        return {"database": "shop"}
+
     def check(
         self,
         tables: Sequence[str],

@@ -49,7 +49,7 @@ def test_paths_start_at_the_file() -> None:
     assert small.target_path("public.orders") == "/work-folder/lake/public.orders"
     assert small.control_path("stored") == "/tasks/shop/control/stored"
     assert task(SMALL).home == "/work-folder/shop"
-    assert task(SMALL).target.path == "/work-folder/target"
+    assert task(SMALL).target.path == "/work-folder/shop/target"
 
 
 def test_names_of_tables_become_folders_that_differ() -> None:
@@ -274,7 +274,7 @@ def test_a_task_written_as_text_is_read_back_the_same(more: str) -> None:
 
 def test_a_dumped_task_explains_its_settings_and_shows_defaults() -> None:
     text = dump(task(SMALL.replace("url", "tables: ['a.b', 'c.*'], url")))
-    assert "\nhome: shop\n" in text and "  path: target\n" in text
+    assert "\nhome: shop\n" in text and "  path: shop/target\n" in text
     assert "  tables:\n    - a.b\n    - c.*\n" in text
     assert (
         "  # How often an idle source is told the position reached, so that it can discard its log.\n" in text
@@ -372,7 +372,7 @@ def test_targets_have_a_folder_of_their_own(path: str, why: str) -> None:
         ("shop/log", "/work-folder/shop/log has other files of the task"),
         ("shop/changes/keylog", "/work-folder/shop/changes has other files of the task"),
         ("shop", "/work-folder/shop holds `home`"),
-        ("target", "/work-folder/target holds the targets"),
+        ("shop/target", "/work-folder/shop/target holds the targets"),
     ],
 )
 def test_a_key_log_has_a_folder_of_its_own(path: str, why: str) -> None:

@@ -16,6 +16,7 @@ from ..apply.column_checks import column_findings
 from ..apply.keyless_checks import NO_WINDOW, keyless_findings
 from ..apply.mapping.checks import plain_findings
 from ..apply.target_checks import feeding_findings
+from ..apply.target_owner import claim_targets, owner_findings, owner_of
 from ..config import logs, state_version
 from ..config.task import Task
 from ..errors import ConnectionLostError, SourceError, TableMovedError, UnreachableError
@@ -138,6 +139,7 @@ class Capture:
             self._give_up(source)
             self._check(source, writer)
             followed.follow(source, work, self._streams)
+            claim_targets(self._task, followed.tables)
             latest = list(log.latest(log.layouts(task.relations_path)).values())
             self._layouts = {one.relid: one for one in latest}
             source.start(writer.state.position, latest)
@@ -170,6 +172,8 @@ class Capture:
     def _mistakes(self, source: LogSource, names: Sequence[str]) -> list[Finding]:
         looks = (plain_findings, column_findings, keyless_findings, identity_errors)
         found = [one for look in looks for one in look(self._task, source, names)]
+        owner = owner_of(self._task, self._streams.now.identity or source.identity())
+        found += owner_findings(self._task, names, owner, self._followed.known.baselines)
         return found + feeding_findings(self._task, names)
 
     def _findings(self, source: LogSource, names: Sequence[str]) -> list[Finding]:

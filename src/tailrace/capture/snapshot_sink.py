@@ -14,6 +14,7 @@ from ..apply.mapping.shared_rows import TargetPlace
 from ..apply.mapping.table_map import STAGED_FOR, place_of, task_map
 from ..apply.rule_columns import added_by, rules_of
 from ..apply.staging import Staging
+from ..apply.target_owner import OWNER, claim, owner_of, source_of
 from ..apply.targets.delta.layout_mark import mark
 from ..errors import TableMovedError
 from ..lake import delta as lake
@@ -75,15 +76,20 @@ class Landing(Protocol):
 @dataclass(frozen=True)
 class DeltaLanding:
     """A Delta table's folder: parts are parquet files in it. `app` names the progress of the task; `own`:
-    the constants that distinguish a mapped table's rows from those of other sources."""
+    the constants that distinguish a mapped table's rows from those of other sources; `owner`: the task that
+    the target belongs to, empty for other folders."""
 
     path: str
     app: str = ""
     own: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
 
     def begin(self, relation: Relation, number: int = 1) -> DeltaLanding:
-        """Creates the table if it does not exist."""
-        lake.create(self.path, schema_of(relation.columns), TARGET_PROPERTIES)
+        """Creates the table if it does not exist; ApplyError if it belongs to another task."""
+        owned = {OWNER: self.owner} if self.owner and not self.own else {}
+        lake.create(self.path, schema_of(relation.columns), TARGET_PROPERTIES | owned)
+        if owned:
+            claim(self.path, self.owner)
         return self
 
     def part(self, relation: Relation, name: str = "") -> lake.Part:
@@ -193,7 +199,9 @@ def parts_to(task: Task, address: Mapping[str, str]) -> Landing:
 
 def _targets(task: Task) -> Callable[[TargetPlace, str], Landing]:
     if not task.target.database:
-        return lambda at, _: DeltaLanding(task.target_path(at.target), task.apply_app, at.partition)
+        return lambda at, _: DeltaLanding(
+            task.target_path(at.target), task.apply_app, at.partition, owner_of(task)
+        )
     from ..apply.targets.postgresql import (
         place as postgresql_place,
     )
@@ -205,6 +213,8 @@ def _targets(task: Task) -> Callable[[TargetPlace, str], Landing]:
 
     def of_table(at: TargetPlace, table: str) -> Landing:
         added = added_by(rules_of(task, table))
-        return postgresql_landing.PostgresLanding(place, task.name, at=at, rule_columns=added)
+        return postgresql_landing.PostgresLanding(
+            place, task.name, at=at, rule_columns=added, source=source_of(task)
+        )
 
     return of_table

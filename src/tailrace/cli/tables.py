@@ -1,4 +1,4 @@
-"""The commands for single tables of a task: pause, resume, resync, add, remove."""
+"""The commands for single tables of a task: pause, resume, resync, add, remove, take-over."""
 
 from __future__ import annotations
 
@@ -96,6 +96,19 @@ def remove(
     _order(task, "remove", tables, why, dry_run, as_json, drop_target=drop_target)
 
 
+def take_over(task: TaskFile, tables: Tables, as_json: Json = False) -> None:
+    """Make Delta targets of another task this task's own: its next baseline replaces their rows."""
+    from ..config.task import load
+    from ..operate import ordering
+
+    taken = ordering.take_over(load(task), tables)
+    if as_json:
+        print_json({"tables": taken})
+        return
+    for table in taken:
+        out.print(f"took over the target of {escape(table)}; other tasks are refused from now on")
+
+
 def _order(
     task: Path,
     action: str,
@@ -137,4 +150,4 @@ def _order(
         out.print("the task is not running: this takes effect at its next start")
 
 
-COMMANDS = (pause, resume, resync, add, remove)
+COMMANDS = (pause, resume, resync, add, remove, take_over)

@@ -80,8 +80,9 @@ class TargetSettings(Settings):
 
     type: Literal["delta", "postgresql"] = "delta"
     """Kind of target; `postgresql` when `database` is given."""
-    path: Folder = "target"
-    """Folder that holds one Delta table per source table, `<schema>.<table>`; relative to the task file."""
+    path: Folder = Field(default="target", json_schema_extra={"shown": "`name`/target"})
+    """Folder that holds one Delta table per source table, `<schema>.<table>`; relative to the task file. A
+    table there belongs to one task; tasks that write different tables may share the folder."""
     database: TargetUrl = Field(default="", repr=False)
     """A PostgreSQL database (14 or newer) that gets the tables instead: `postgresql://user@host:port/database`,
     with `${NAME}`, `${file:PATH}` and without password as in `source.url`. The tables go into schemas named

@@ -89,7 +89,9 @@ class Task(Settings):
             return raw
         given = {key: {} if value is None and key in SECTIONS else value for key, value in raw.items()}
         # Created from a dictionary, so that its folder also starts at the task file.
-        given.setdefault("target", {})
+        target = given.setdefault("target", {})
+        if isinstance(target, dict) and not target.get("path") and isinstance(given.get("name"), str):
+            given["target"] = {**target, "path": f"{given['name']}/target"}
         tables = given.get("tables")
         if isinstance(tables, dict):
             given["tables"] = {k: {} if v is None else v for k, v in tables.items()}
@@ -113,10 +115,10 @@ class Task(Settings):
         """The key log is a table of its own: nothing else lies in its folder, and it in no other table's."""
         log, target = Path(self.keylog_path), Path(self.target.path)
         taken: list[str] = []
-        if not self.target.database and target.is_relative_to(log):
-            taken.append(f"{log} holds the targets")
         if Path(self.home).is_relative_to(log):
             taken.append(f"{log} holds `home`")
+        if not self.target.database and target.is_relative_to(log):
+            taken.append(f"{log} holds the targets")
         own = [folder for folder in self.own_folders if folder != f"{self.home}/keylog"]
         taken += [f"{path} has other files of the task" for path in own if log.is_relative_to(path)]
         if taken:

@@ -87,7 +87,9 @@ def create(table: str, schema: pa.Schema, properties: Mapping[str, str] | None =
     if not exists(table):
         settings = {**PROPERTIES, **(properties or {})}
         with room(table):
-            DeltaTable.create(table, schema, mode="ignore", configuration=settings)
+            DeltaTable.create(
+                table, schema, mode="ignore", configuration=settings, raise_if_key_not_exists=False
+            )
 
 
 def version(table: str) -> int:

@@ -19,6 +19,7 @@ from ..apply.mapping.prepare import mistakes, prepare
 from ..apply.mapping.shared_target import clashes, shared
 from ..apply.needs import Needs
 from ..apply.target_checks import target_findings
+from ..apply.target_owner import owner_findings, owner_of
 from ..capture.attached_tables import attached_as
 from ..capture.ddl_watch import moved_of
 from ..capture.identities import identity_findings
@@ -107,9 +108,10 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
 
     found += without_suspended(look, tables, {t for t, one in states.items() if one.held == SUSPENDED})
     found += left_out_findings(task, source.left_out())
+    identity, unwritable = stream.identity or source.identity(), folder_findings(task)
     found += altered_findings(task, source, tables, baselines, states)
     found += identity_findings(task, tables, baselines)
-    found += folder_findings(task, tables, baselines)
+    found += unwritable or owner_findings(task, tables, owner_of(task, identity), baselines)
     found += target_findings(task, tables)
     found += filled_findings(task, tables, source.relation)
     found += adoption_findings(task, tables, source.relation)

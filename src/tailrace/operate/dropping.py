@@ -85,7 +85,7 @@ def drop(task: Task, *, dry_run: bool = True, targets: bool = False, source: boo
         reach("drop.source")
         _remove([f for f in found.folders if f != task.run_path])
     shutil.rmtree(task.run_path, ignore_errors=True)
-    for folder in (task.home, task.target.path if found.targets and not task.target.database else ""):
+    for folder in (task.target.path if found.targets and not task.target.database else "", task.home):
         if folder and Path(folder).is_dir() and not any(Path(folder).iterdir()):
             Path(folder).rmdir()
     return found

@@ -13,13 +13,16 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..apply.applied_places import applied_places
 from ..apply.needs import Needs
 from ..apply.target_checks import refuse_to_drop
+from ..apply.target_owner import own, owner_of
 from ..capture.ddl_watch import moved_of
 from ..capture.table_selection import completed, drop_targets, members, selected
 from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..errors import ConfigError
+from ..lake import delta as lake
 from ..lake import json_files, log
 from ..model.nearest import meant
 from ..model.patterns import fits, fitting
@@ -129,6 +132,32 @@ def begin_anew(
         return OrderResult(RESYNC, mine, {}, 0, dry_run)
     reason = why or "ordered with tailrace resync --new-stream"
     return OrderResult(RESYNC, mine, {}, streams.give_up(task, who=user(), why=reason))
+
+
+def take_over(task: Task, patterns: Sequence[str]) -> list[str]:
+    """Makes the Delta targets of tables this task's own, whoever's they were; returns the tables.
+
+    Raises:
+        ConfigError: the target is a database, or no target matches.
+    """
+    if task.target.database:
+        raise ConfigError(
+            "tables of a database are taken over there",
+            where=task.name,
+            hint="`tailrace check` says of each what to do",
+        )
+    source = open_source(task)
+    try:
+        owner = owner_of(task, streams.newest(task).identity or source.identity())
+        places = applied_places(task, source.tables(patterns))
+    finally:
+        source.close()
+    paths = {t: path for t, at in places.items() if lake.exists(path := task.target_path(at.target))}
+    if not paths:
+        raise ConfigError(f"no table that matches {', '.join(patterns)} has a target", where=task.target.path)
+    for path in paths.values():
+        own(path, owner)
+    return sorted(paths)
 
 
 def _have_targets(task: Task, chosen: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
 
+from ..apply.target_owner import owner_findings, owner_of
 from ..capture.replica_identities import identity_errors, left_out_findings
 from ..capture.table_selection import selected
 from ..config import addresses, secrets, task_schema
@@ -77,7 +78,8 @@ def draft(
         force: overwrite an existing file.
 
     Raises:
-        ConfigError: the file exists, no table is selected, or name or address cannot work.
+        ConfigError: the file exists, no table is selected, a target belongs to another task, or name or
+            address cannot work.
         SourceError: the database does not answer.
     """
     whole = _expanded(url, (output.resolve().parent if output else Path.cwd()))
@@ -95,6 +97,8 @@ def draft(
             near = "; ".join(one.what for one in left_out_findings(task, left)) or near
             what = f"no table matches {', '.join(task.source.tables)}"
             raise ConfigError(what, where="the database", hint=near or "--table schema.table")
+        for one in owner_findings(task, tables, owner_of(task, source.identity()), {}):
+            raise ConfigError(one.what, where=one.where, hint="--name NAME: its targets go to NAME/target")
         findings = [*source.check(tables, None), *identity_errors(task, source, tables)]
         findings = sorted([*findings, *left_out_findings(task, left)], key=lambda one: one.rank)
         notes = source.offers(tables)

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ..apply.mapping.table_map import place_of, task_map
+from ..apply.target_owner import source_of
+from ..apply.targets.postgresql import task_names
 from ..apply.targets.postgresql.place import Place, session
 from ..apply.targets.postgresql.progress import TABLE, Progress
 from ..capture.part_readers import Loaded, PartLoad, PartReaders
@@ -81,6 +83,8 @@ def hold(task: Task, tables: Sequence[str]) -> Iterator[HeldTarget | None]:
     place, names = Place.of(task.target.database), target_names(of_task(task.orders_path, {}))
     progress = Progress(place, task.name, lambda table: place_of(task_map(task, table), names))
     with session(place, place.label) as on:
+        if (refusal := task_names.refused(on, place, task.name, source_of(task))) is not None:
+            raise refusal
         on.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         name = on.execute("SELECT pg_export_snapshot()").fetchone()
         held: dict[str, HeldTable] = {}

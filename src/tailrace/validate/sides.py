@@ -170,7 +170,9 @@ class TargetSide:
                 dict(base.own),
             )
         have = found.data.schema.names
-        columns = {n: pc.field(n) for n in have if n not in gone}
+        # The target may have columns that somebody added, or those of a layout that comes later.
+        mine = {c.name for c in self.made.relation.columns} - gone
+        columns = {n: pc.field(n) for n in have if n in mine}
         return replace(found, columns=columns, only=own_and_living(have, own, mark))
 
     def frame(self, spark: SparkSession) -> tuple[DataFrame, bool]:
@@ -187,7 +189,8 @@ class TargetSide:
             if changes is not None and between is not None and not between.isEmpty():
                 seen, mine = route.through(changes.with_df(between), self.counts)
                 base, overlaid = state_at(base, seen, route.relation, mine), True
-        return base.drop(*self.made.kept), overlaid
+        wanted = [c.name for c in self.made.relation.columns if c.name not in self.made.kept]
+        return base.select(*[F.col(quoted(n)) for n in wanted if n in base.columns]), overlaid
 
 
 @dataclass(frozen=True)

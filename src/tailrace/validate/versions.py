@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from deltalake.schema import Field
 
 from ..apply.mapping.table_map import place_of, task_map
+from ..apply.target_owner import refuse_other
 from ..apply.targets.delta.layout_mark import is_marked
 from ..config.task import Task
 from ..engine.rules import SOFT_COLUMN
@@ -104,6 +105,7 @@ class Versions:
         names = target_names(of_task(task.orders_path, {}))
         place = place_of(task_map(task, taken.table), names)
         path, app = task.target_path(place.target), place.app(taken.table, task.apply_app)
+        refuse_other(task, place, taken)
         newest, version = lake.version(path), taken.version
         if following is not None:
             newest = min(newest, following.version - 1)
@@ -170,9 +172,13 @@ class Versions:
         return replace(self.base, version=last["version"], number=last["upto"])
 
     def _newest_without(self, number: int, version: int, later: Sequence[int]) -> int:
-        """The last of `later` versions without changes after a number, and with the layout of `version`;
-        `version` if there is none. Changes by others to the target count too. The column `mark` may be
-        newer: it does not belong to the layout."""
+        """The last of `later` versions without changes after a number, and the layout of `version`;
+        `version` if there is none. Changes by others to the target count too. Newer columns may be there:
+        the column `mark`, those of the next layout, and those that somebody added.
+
+        Raises:
+            ConfigError: somebody has dropped columns, or made others of them.
+        """
         if not later:
             return version
         history = at_version(self.path, later[-1]).history(later[-1] - version)
@@ -180,13 +186,24 @@ class Versions:
         columns = _columns(at_version(self.path, version), self.mark)
         for newer in reversed([v for v in later if v < first]):
             table = at_version(self.path, newer)
-            if lake.reached(table, self.app) <= number and _columns(table, self.mark) == columns:
-                return newer
+            if lake.reached(table, self.app) > number:
+                continue
+            now = _columns(table, self.mark)
+            if lost := [name for name, field in columns.items() if now.get(name) != field]:
+                if newer - version != later.index(newer) + 1:
+                    continue  # the commit of another layout may be among those that are not kept
+                raise ConfigError(
+                    f"version {newer} of the target lacks columns, or has them in another type: "
+                    f"{', '.join(lost)}",
+                    where=self.path,
+                    hint="somebody has written it: `tailrace resync` replaces it",
+                )
+            return newer
         return version
 
 
-def _columns(table: DeltaTable, mark: str | None) -> list[Field]:
-    return [f for f in table.schema().fields if f.name != mark]
+def _columns(table: DeltaTable, mark: str | None) -> dict[str, Field]:
+    return {f.name: f for f in table.schema().fields if f.name != mark}
 
 
 def own_and_living(

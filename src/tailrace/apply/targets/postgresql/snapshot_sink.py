@@ -21,6 +21,7 @@ from ....sources.postgresql.connect import Session, quoted
 from ....wire import pgbinary
 from ....wire.pgsend import SENT
 from ...mapping import shared_rows as shared
+from . import task_names
 from .adopted import adopts, fill, with_rule_columns
 from .layout import follow, primary_key
 from .place import Place, asking, check_names, locked, number_of, session
@@ -36,13 +37,15 @@ _SOON = b"SET LOCAL lock_timeout = '2s'"
 @dataclass(frozen=True)
 class PostgresLanding:
     """The landing of one table (`capture.snapshot_sink`). `name` is the table of this attempt; `at`: where
-    the rows of a table that is mapped are; `rule_columns`: columns (name -> type) that rules add."""
+    the rows of a table that is mapped are; `rule_columns`: columns (name -> type) that rules add; `source`:
+    whose task the name is (`task_names`)."""
 
     place: Place
     task: str
     name: str = ""
     at: shared.TargetPlace | None = None
     rule_columns: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
 
     def begin(self, relation: Relation, number: int = 1) -> PostgresLanding:
         """Makes the table that rows are copied to, and drops what an earlier attempt left."""
@@ -52,6 +55,7 @@ class PostgresLanding:
         check_names([c.name for c in relation.columns], table)
         with session(self.place, self._where(relation)) as on, on.transaction():
             progress.prepare(on)
+            task_names.claim(on, self.place, self.task, self.source)
             if progress.read(on, table) is None:
                 self._adopts(on, progress, relation)  # before anything is read
             query = "SELECT tablename FROM pg_tables WHERE schemaname = %s AND starts_with(tablename, %s)"
