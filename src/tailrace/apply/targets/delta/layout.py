@@ -1,6 +1,7 @@
 """Layouts of Delta targets: create, follow the source's layout, keep files in order.
 
 Columns are matched by `attnum`, so a rename is a rename and a column dropped and made again is a new one.
+Columns that somebody added to a target belong to neither layout: they stay, with their values.
 Added nullable columns are a commit of metadata; everything else is one rewrite of the table in one commit
 (column mapping, which would make renames cheap, is beyond delta-rs). Progress stays as it is: it stands in
 the log, which an overwrite continues.
@@ -9,12 +10,15 @@ the log, which an overwrite continues.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from ....errors import ApplyError, UnsupportedError
 from ....lake import delta as lake
 from ....lake import guards
 from ....lake.failpoints import reach
@@ -24,7 +28,7 @@ from ....model.quoting import quoted
 from ....model.types import arrow_type, plain_schema, schema_of, spark_type
 from ...data_errors import Demands
 from ...mapping.shared_rows import beside_others, refuse_less
-from ...rule_columns import RULE
+from ...rule_columns import RULE, rule_column
 from ..retype import refuse_new_key, refuse_retype
 from . import distributed
 from .layout_mark import has_mark, mark
@@ -80,6 +84,67 @@ def refuse_layout(path: str, before: Relation, after: Relation, *, shared: bool 
     refuse(now, path)
     if shared:
         _beside(path, now, before, after)
+    else:
+        _with_added(path, now, before, after)
+
+
+def _with_added(path: str, now: DeltaTable, before: Relation, after: Relation) -> tuple[Relation, Relation]:
+    """Two layouts with the columns that somebody added to the target.
+
+    Raises:
+        ApplyError: a column of the new layout would replace one of them.
+    """
+    fields, ruled = {f.name: f.type for f in lake.arrow_schema(now)}, rule_columns(now)
+    known, new = {c.name for c in before.columns}, {c.name for c in after.columns}
+    more = [_added(path, n, kind, ruled) for n, kind in fields.items() if n not in known | new]
+    was, made = (one.with_columns([*one.columns, *more]) for one in (before, after))
+    taken = [n for n in fields if n in new - known]
+    if taken and not has_mark(now, made) and (full := [n for n in taken if _has_values(now, n)]):
+        raise ApplyError(
+            f"the target {path} has a column {full[0]!r} already, with values that somebody wrote; the "
+            "source has a new column of that name",
+            where=after.table,
+            hint="drop the column there, or give it another name, then `tailrace resume` the table",
+        )
+    return was, made
+
+
+def refuse_copies(path: str, table: DeltaTable, relation: Relation) -> None:
+    """Raises ApplyError if a keyless table has values in a column that somebody added: rows that are written
+    as copies of each other have none."""
+    known = {c.name for c in relation.columns}
+    for name in (f.name for f in table.schema().fields if f.name not in known):
+        if _has_values(table, name):
+            raise ApplyError(
+                f"the target {path} has values in the column {name!r} that somebody added; a batch of a "
+                "keyless table that is too large for one task would lose them",
+                where=relation.table,
+                hint="move the column to a table of its own, then `tailrace resume` the table; or give the "
+                "table a key",
+            )
+
+
+def _has_values(table: DeltaTable, name: str) -> bool:
+    """Whether a column has values; so it seems where only Spark can read the files."""
+    return bool(lake.unread(table) or lake.dataset(table).count_rows(filter=pc.field(name).is_valid()))
+
+
+def _added(path: str, name: str, kind: pa.DataType, ruled: Collection[str]) -> Column:
+    """A column that somebody added to a target, as layouts have it.
+
+    Raises:
+        ApplyError: tailrace cannot write its type.
+    """
+    try:
+        made = rule_column(name, spark_type(kind))
+    except UnsupportedError:
+        raise ApplyError(
+            f"the target {path} has a column {name!r} of the type {kind}, which somebody added and tailrace "
+            "cannot write: a new layout would lose its values",
+            where=path,
+            hint="move the column to a table of its own, then `tailrace resume` the table",
+        ) from None
+    return made if name in ruled else replace(made, kind=made.type)
 
 
 def _beside(path: str, now: DeltaTable, before: Relation, after: Relation) -> tuple[Relation, Relation]:
@@ -98,7 +163,7 @@ def alter(spark: SparkSession, path: str, before: Relation, after: Relation, *, 
         return
 
     def once(now: DeltaTable) -> int | None:
-        layouts = _beside(path, now, before, after) if shared else (before, after)
+        layouts = (_beside if shared else _with_added)(path, now, before, after)
         return _altered(spark, path, now, *layouts)
 
     lake.on_newest(path, once)
@@ -143,14 +208,17 @@ def _rewrite(
 
 
 def _demanding(table: DeltaTable, before: Relation, after: Relation) -> pa.Schema:
-    """The schema of a new layout; columns that stay demand what they have demanded."""
+    """The schema of a new layout; columns that stay demand what they have demanded, and those that nothing
+    happens to keep their metadata."""
     names = {c.attnum: c.name for c in before.columns}
-    had = {f.name: f for f in table.schema().fields}
+    had, have = {f.name: f for f in table.schema().fields}, lake.arrow_schema(table)
     made = []
     for one, new in zip(after.columns, _fields(after.columns), strict=True):
         was = had.get(names.get(one.attnum, ""))
         said = dict(new.metadata or {})
-        if was and INVARIANT in was.metadata:
+        if was and was.name == new.name and arrow_type(one.type) == have.field(new.name).type:
+            said |= {key: str(text) for key, text in was.metadata.items()}
+        elif was and INVARIANT in was.metadata:
             said[INVARIANT] = str(was.metadata[INVARIANT])
         made.append(pa.field(new.name, new.type, was is None or was.nullable, said))
     return pa.schema(made)

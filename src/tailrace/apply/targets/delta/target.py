@@ -287,6 +287,8 @@ class DeltaTarget:
         if plan == "task_local":
             # Whoever gave the table a change feed or constraints wants them kept: Spark knows all of that.
             return job.task_local() if is_plain(table) else job.by_spark()
+        if plan == "bag" and not self.place(batch.table).partition:
+            delta_layout.refuse_copies(self.path(batch.table), table, batch.relation)
         if plan in ("append", "replace_all", "bag"):
             return job.parts(plan) if delta_layout.takes_parts(table) else job.by_spark(plan)
         if plan == "purge":
@@ -297,6 +299,8 @@ class DeltaTarget:
             if done is not None:
                 return done
             plan = choose_marks(batch)
+        if plan == "replace_keys" and len(table.schema().fields) > len(batch.relation.columns):
+            plan = "merge"  # which leaves columns that somebody added as they are
         if size.vectors or awkward(batch.relation):
             return job.distributed(plan)
         return self._once(*self._after(distributed.enable_vectors, batch, table))
