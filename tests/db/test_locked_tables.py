@@ -45,7 +45,7 @@ def task_of(folder: Path, url: str, tables: str = "s.a, s.b, s.p") -> Task:
     path = folder / "t.yaml"
     path.write_text(
         f"name: t\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: [{tables}]}}\n"
-        "capture: {commit_every: 50ms}\nbaseline: {workers: 1}\n"
+        "freshness: 50ms\nbaseline: {workers: 1}\n"
     )
     return load(path)
 

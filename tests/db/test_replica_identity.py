@@ -42,7 +42,7 @@ def write(folder: Path, database: str, tables: str, more: str = "") -> Task:
     path = folder / "t.yaml"
     path.write_text(
         f"name: t\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{database}', tables: [{tables}]}}\n"
-        f"capture: {{commit_every: 50ms}}\nbaseline: {{workers: 1}}\n{more}"
+        f"freshness: 50ms\nbaseline: {{workers: 1}}\n{more}"
     )
     return load(path)
 
