@@ -66,6 +66,7 @@ class Baselines:
         self._writer = writer
         self._record, self._orders = task.control_path("baselines"), task.control_path("orders")
         self._threads: list[threading.Thread] = []
+        self._few = False
         self._held: list[threading.Event] = []  # each is set once a baseline's snapshot is held
         self._busy: set[str] = set()
         self._unfit: set[str] = set()
@@ -257,7 +258,12 @@ class Baselines:
                 return self._take(snapshot, attempts, self._land, self._record_done, readers)
 
     def _readers(self) -> PartReaders:
-        return PartReaders(self._task.baseline.workers, spark=Requests(self._task, self._stop.is_set))
+        wanted = self._task.baseline.workers
+        workers, why = self._source.readers(wanted)
+        if why and not self._few:
+            logger.warning("a baseline has %d readers instead of %d: %s", workers, wanted, why)
+        self._few = bool(why)
+        return PartReaders(workers, spark=Requests(self._task, workers, self._stop.is_set))
 
     def _open(self, table: str, readers: PartReaders) -> dict[str, TableMovedError]:
         """One table by itself, read while it is being written to."""

@@ -58,10 +58,11 @@ def _folder(task: Task) -> Path:
 
 
 class Requests:
-    """Capture's side (a `part_readers.SparkReader`). `stopped`: whether the baseline is given up."""
+    """Capture's side (a `part_readers.SparkReader`). `workers`: how many parts are read at once; `stopped`:
+    whether the baseline is given up."""
 
-    def __init__(self, task: Task, stopped: Callable[[], bool]) -> None:
-        self._folder, self._workers, self._stopped = _folder(task), task.baseline.workers, stopped
+    def __init__(self, task: Task, workers: int, stopped: Callable[[], bool]) -> None:
+        self._folder, self._workers, self._stopped = _folder(task), workers, stopped
         self.limit = task.spark.driver_limit
         mine = newest(Path(task.run_path), "capture")
         self._holder = "" if mine is None else mine.id

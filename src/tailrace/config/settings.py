@@ -155,7 +155,8 @@ class BaselineSettings(Settings):
     workers: int = Field(
         default_factory=lambda: min(4, cores()), ge=1, le=64, json_schema_extra={"shown": "cores, at most 4"}
     )
-    """How many parts of tables are read at once, each with a connection of its own."""
+    """How many parts of tables are read at once, each with a connection of its own; fewer, at least 2, where
+    the role, the database or the server allows fewer connections."""
     rows_per_part: int = Field(default=125_000, ge=1000)
     """Approximate number of rows in one part of a large table; fewer if rows have over 256 bytes."""
     window: Literal["auto", "exact", "open"] = "auto"

@@ -359,6 +359,10 @@ class LogSource(Protocol):
         """The rows of one piece as of the snapshot; TableMovedError if the database can no longer provide
         them (truncated or rewritten since)."""
 
+    def readers(self, wanted: int) -> tuple[int, str]:
+        """How many of so many readers of a baseline the source has connections for now, and why not for all
+        (empty: for all)."""
+
     def part_reader(self) -> Callable[[Snapshot, Relation, BaselinePart], Iterator[BaselineBatch]]:
         """`read_part` as a picklable function, for worker processes."""
 

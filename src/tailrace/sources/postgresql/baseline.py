@@ -18,7 +18,7 @@ from ...model.change import Column, Relation
 from ...wire import pgcopy
 from ..base import NO_COLUMNS, OR_LEAVE_OUT, BadValue, BaselineBatch, BaselinePart, Snapshot
 from .address import address
-from .connect import Session, asking, connect, failure, literal, quoted, refused
+from .connect import Session, asking, connect, connect_when_free, failure, literal, quoted, refused
 from .locks import READ, READ_PATIENCE, locked_by
 
 BATCH_BYTES = 16 << 20
@@ -117,7 +117,9 @@ def read_part(
     if not relation.columns:
         hint = f"add a column, {OR_LEAVE_OUT % relation.table}"
         raise UnsupportedError(NO_COLUMNS, where=f"{address(url)}, {relation.table}", hint=hint)
-    with closing(connect(url)) as session:  # not "with connect": that would commit in the middle of COPY
+    with closing(
+        connect_when_free(url)
+    ) as session:  # not "with connect": that would commit in the middle of COPY
         where = f"{address(url)}, {relation.table}"
         pg = session.pgconn
         known = [c for c in relation.columns if numbered and c.attnum > 0]

@@ -62,8 +62,8 @@ tailrace makes sends stored generated ones from PostgreSQL 18 on."""
 class Question:
     """The context of a check: a connection, the server's address for messages, names of slot and
     publication, tables (`schema.table`), the LSN up to which changes were read (None: a new task), whether
-    the task has had a slot created, and whether the slot is idle: neither read by this task nor about to be
-    recreated."""
+    the task has had a slot created, whether the slot is idle (neither read by this task nor about to be
+    recreated), and how many readers a baseline has."""
 
     session: Session
     server: str
@@ -73,6 +73,7 @@ class Question:
     after: int | None
     begun: bool
     settled: bool = True
+    workers: int = 0
 
     def value(self, sql: str, *args: Any) -> Any:
         """The single value of a query."""

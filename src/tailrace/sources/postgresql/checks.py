@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 from ..base import NEW_TASK, SET_BACK, Finding, PassingFinding
-from . import catalog
+from . import catalog, connection_limits
 from . import slot as pg_slot
 from .check_tables import Question, error, tables, warning
 from .connect import ANEW, Session, border, lsn, lsn_text, quoted, quoted_table
@@ -106,6 +106,22 @@ def _server(q: Question) -> Iterator[Finding]:
             "only one of max_wal_senders is left: a baseline while the stream runs needs two",
             q.server,
             f"ALTER SYSTEM SET max_wal_senders = {most + 5}; then restart the server",
+        )
+
+
+def _connections(q: Question) -> Iterator[Finding]:
+    """Warns of limits below what a baseline needs, while the task itself has no connections."""
+    if not q.settled or not q.workers:
+        return
+    left, why = connection_limits.free(q.session)
+    needed = q.workers + connection_limits.OWN
+    if left + 1 < needed:  # this check's own one will be free
+        yield warning(
+            f"capture with a baseline uses up to {needed} connections (`baseline.workers` is {q.workers}), "
+            f"and {why}: fewer parts of tables are read at once",
+            q.server,
+            f"`baseline: {{workers: {max(connection_limits.LEAST, left + 1 - connection_limits.OWN)}}}`, or "
+            "raise the limit",
         )
 
 
@@ -313,5 +329,7 @@ def _room(q: Question) -> Iterator[Finding]:
         )
 
 
-LOOKS: tuple[Callable[[Question], Iterator[Finding]], ...] = (_server, rights, _publication, _slot, tables)
+LOOKS: tuple[Callable[[Question], Iterator[Finding]], ...] = (
+    _server, rights, _connections, _publication, _slot, tables
+)  # fmt: skip
 """The checks, in order; each yields findings."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -70,6 +71,9 @@ _NO_LOG, _NO_LOG_HINT = (
 other reasons: a standby has no end of a log of its own."""
 _PASSING = ("starting up", "shutting down", "recovery mode", "too many", "reserved for", "not yet accepting",
             "standby connections exceeds")  # fmt: skip
+_FULL = ("too many", "reserved for")
+FULL_S = 60.0
+"""Seconds for which a reader, or the stream, waits for a connection where there are too many."""
 _STOPPED = {"57014", "53100", "53200", "58030", "55P03"}
 """Somebody cancelled the statement; the server's disk or memory is full; its disk failed; a lock was not to
 be had in time."""
@@ -121,6 +125,19 @@ def connect(url: str, **more: str) -> Session:
     # Not `from error`: its own text may have what was taken out here.
     kind, hint = _why(said)
     raise kind(f"cannot connect: {said}", where=address(url), hint=hint)
+
+
+def connect_when_free(url: str, **more: str) -> Session:
+    """`connect`, again and again for a while where there are too many connections: readers of a baseline
+    share those that are allowed."""
+    end = time.monotonic() + FULL_S
+    while True:
+        try:
+            return connect(url, **more)
+        except ConnectionLostError as error:
+            if time.monotonic() > end or not any(words in error.what for words in _FULL):
+                raise
+        time.sleep(0.2)
 
 
 def _why(said: str) -> tuple[type[SourceError], str]:

@@ -42,6 +42,7 @@ from . import (
     catalog,
     checks,
     column_states,
+    connection_limits,
     leaf_identities,
     leaving,
     locks,
@@ -81,6 +82,7 @@ def from_task(task: Task) -> PostgresSource:
         idle_advance_s=task.capture.idle_advance,
         slot=slot or wanted,
         begun=stream.stream > 0,
+        workers=task.baseline.workers if task.baseline.enabled else 0,
     )
 
 
@@ -94,6 +96,7 @@ class PostgresSource:
         idle_advance_s: how often an idle stream moves the slot forward, at most.
         slot: what publication and slot are called; None: after the task.
         begun: whether the task has a stream: a standby at the address is then waited for.
+        workers: how many readers a baseline has, for `check`; 0: none.
     """
 
     def __init__(
@@ -105,7 +108,9 @@ class PostgresSource:
         idle_advance_s: float = 10.0,
         slot: str | None = None,
         begun: bool = False,
+        workers: int = 0,
     ) -> None:
+        self._workers = workers
         self.url, self.task, self.types = url, task, dict(types or {})
         self.slot = self.publication = slot or pg_slot.name_of(task)
         self.where = f"{address(url)}, task {task}"
@@ -142,7 +147,15 @@ class PostgresSource:
             read_to = max(after or b"", bytes.fromhex(begin or "")) or None
             log_at = None if read_to is None else lsn_of(read_to)
             question = Question(
-                self._session(), server, self.slot, self.publication, names, log_at, begun, settled
+                self._session(),
+                server,
+                self.slot,
+                self.publication,
+                names,
+                log_at,
+                begun,
+                settled,
+                self._workers,
             )
             return checks.check(question, stored)
 
@@ -434,6 +447,14 @@ class PostgresSource:
     ) -> Iterator[BaselineBatch]:
         """The rows of one piece as of the snapshot (in another process: `baseline.read_part`)."""
         return baseline.read_part(self.url, snapshot.name, relation, part)
+
+    def readers(self, wanted: int) -> tuple[int, str]:
+        """As many as server, database and role have connections for, without those that capture still needs
+        for the stream."""
+        with asking(self.where):
+            left, why = connection_limits.free(self._session())
+        allowed = max(connection_limits.LEAST, left - connection_limits.OWN + 1)
+        return (wanted, "") if allowed >= wanted else (allowed, why)
 
     def part_reader(self) -> baseline.PgPartReader:
         """`read_part` as a picklable function, for worker processes."""

@@ -26,7 +26,7 @@ from .address import address
 from .connect import (
     Session,
     asking,
-    connect,
+    connect_when_free,
     failure,
     literal,
     lsn_of,
@@ -82,7 +82,7 @@ class SlotStream:
             SourceError: the slot is in use, or the server refuses.
         """
         self.close()
-        session = connect(self.url, replication="database")
+        session = connect_when_free(self.url, replication="database")
         self._session, self._pg = session, session.pgconn
         with asking(self.where):
             self._status_s = _status_interval(session)
