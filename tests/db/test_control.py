@@ -152,11 +152,11 @@ def test_a_table_gets_another_name_just_then(
     task, stop, asked = load(path), threading.Event(), threading.Event()
     publish, renamed = slot.publish, threading.Event()
 
-    def late(*words: Any) -> None:
+    def late(*words: Any) -> dict[str, str]:
         if asked.is_set() and not renamed.is_set():
             db.execute("alter table s.b rename to bee")
             renamed.set()
-        publish(*words)
+        return publish(*words)
 
     monkeypatch.setattr(slot, "publish", late)
     if when == "at the start":
@@ -183,11 +183,11 @@ def test_an_order_that_comes_while_others_are_carried_out_is_not_passed_by(
     task, stop, asked = load(task_file(tmp_path, database)), threading.Event(), threading.Event()
     publish = slot.publish
 
-    def late(*words: Any) -> None:
+    def late(*words: Any) -> dict[str, str]:
         if asked.is_set():
             asked.clear()
             orders.give(task.orders_path, orders.REMOVE, ["s.b"], why="not needed", who="me")
-        publish(*words)
+        return publish(*words)
 
     monkeypatch.setattr(slot, "publish", late)
     with meanwhile(Capture(task, stop=stop).run, stop=stop):

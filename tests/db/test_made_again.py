@@ -67,12 +67,12 @@ def test_a_table_that_is_made_again_just_before_it_is_published_gets_a_new_basel
     drain(shop.task, None)
     publish, asked, stop = slot.publish, threading.Event(), threading.Event()
 
-    def late(*words: Any) -> None:
+    def late(*words: Any) -> dict[str, str]:
         if asked.is_set():
             asked.clear()
             shop.do("drop table s.a")
             shop.do("create table s.a (id int primary key, v int); insert into s.a values (2, 2)")
-        publish(*words)
+        return publish(*words)
 
     monkeypatch.setattr(slot, "publish", late)
     with meanwhile(Capture(shop.task, stop=stop).run, stop=stop):
