@@ -14,6 +14,7 @@ TailraceError
 │   ├── BaselineNeededError  they never can: the table needs a new baseline
 │   ├── ConstraintError  a constraint of the target refuses a row
 │   ├── OtherTableError  another table has the target's name
+│   ├── StopPolicyError  a policy says that the task stops here
 │   ├── TargetLostError  the target's server went away; trying again is safe
 │   └── ConcurrentCommitError  somebody else committed to the target first; doing it again is safe
 ├── LeaseLostError     another process has taken over what this one did
@@ -42,6 +43,9 @@ class TailraceError(Exception):
         where: source, table, position: whatever narrows it down.
         hint: what the reader should do now (a command, an SQL statement, a setting).
 
+    Attributes:
+        of_task: it has no cause in a table, whatever table it was raised for.
+
     >>> print(TailraceError("slot 'shop' is missing", where="postgresql://db", hint="take a new baseline"))
     slot 'shop' is missing
       where: postgresql://db
@@ -51,6 +55,7 @@ class TailraceError(Exception):
     def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
         super().__init__(what, where, hint)
         self.what, self.where, self.hint = what, where, hint
+        self.of_task = False
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process boundaries (baseline workers, Spark tasks): keyword arguments must survive
@@ -156,6 +161,11 @@ class NameTakenError(ApplyError):
     """The name that a target should get is already in use."""
 
 
+class StopPolicyError(ApplyError):
+    """A DDL statement at the source, or a conflict, whose policy is `stop`: the task ends before it, and at
+    each start."""
+
+
 class OtherTableError(ApplyError):
     """Another table has a target's name: somebody made it, or put it there. It is left alone."""
 
@@ -236,14 +246,18 @@ def from_spark(error: BaseException, *, where: str) -> TailraceError:
             return kind(parts[0].strip(), where=named.get("where", where), hint=named.get("hint"))
     if (no_room := full(error, where=where)) is not None:
         return no_room
-    return _of_a_job(text, where)
+    made = _of_a_job(text, where)
+    made.of_task = made.of_task or getattr(error, "of_task", False)
+    return made
 
 
 def _of_a_job(text: str, where: str) -> TailraceError:
     """What Spark says of a job that failed, without stack traces."""
     for pattern, what in _PYTHONS.items():
         if found := pattern.search(text):
-            return ConfigError(what.format(*found.groups()), where=where, hint=PYTHON_CURE)
+            misfit = ConfigError(what.format(*found.groups()), where=where, hint=PYTHON_CURE)
+            misfit.of_task = True
+            return misfit
     if value := _VALUE.search(text):
         hint = "with `on: {data_error: log}` such a change is set aside with its reason (docs/apply.md)"
         return ApplyError(f"a value does not fit its column: {value[1]}", where=where, hint=hint)
@@ -307,6 +321,48 @@ def room(where: str) -> Iterator[None]:
         if (no_room := full(error, where=where)) is not None:
             raise no_room from error
         raise
+
+
+def is_of_table(error: TailraceError) -> bool:
+    """Whether an error that was raised for one table concerns that table alone; otherwise the task, as what
+    no other table can do without, or what passes by itself, does.
+
+    >>> is_of_table(ApplyError("a view needs it")), is_of_table(TargetLostError("nobody answers"))
+    (True, False)
+    """
+    return isinstance(error, _OF_TABLES) and not (error.of_task or isinstance(error, _OF_TASKS))
+
+
+@contextmanager
+def not_of_a_table() -> Iterator[None]:
+    """Marks errors raised in the block as those of a task, whatever they become (`from_spark`)."""
+    try:
+        yield
+    except Exception as error:
+        error.of_task = True  # type: ignore[attr-defined]
+        raise
+
+
+_OF_TABLES = (ApplyError, ConfigError, FormatError, SourceError, UnsupportedError)
+_OF_TASKS = (
+    ConcurrentCommitError,
+    ConnectionLostError,
+    LimitReachedError,
+    PositionError,
+    StopPolicyError,
+    TableMovedError,
+    TargetLostError,
+)
+
+
+def in_one_line(error: TailraceError) -> str:
+    """An error in one line.
+
+    >>> in_one_line(ConfigError("s.t is not in the target", where="db", hint="take a new baseline"))
+    's.t is not in the target (take a new baseline)'
+    """
+    said = " ".join(error.what.split())
+    return f"{said} ({error.hint})" if error.hint else said
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

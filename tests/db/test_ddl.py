@@ -250,5 +250,5 @@ def test_stop_ends_the_task_before_the_change_until_the_policy_is_another(
     # The target keeps its key, which old images do not have any more.
     db.execute("alter table d.lost drop constraint lost_pkey; alter table d.lost add primary key (n)")
     db.execute("insert into d.lost values (5, 'e', 5); delete from d.lost where n = 5")
-    with pytest.raises(TailraceError, match=r"NULL in the row key \(id\)"):
-        drain(load(file), spark)
+    drain(load(file), spark)
+    assert "NULL in the row key (id)" in held(load(file))["d.lost"]

@@ -17,9 +17,13 @@ from tailrace.config.task import Task, read
 from tailrace.errors import (
     ApplyError,
     BaselineNeededError,
+    ConfigError,
+    ConstraintError,
     LeaseLostError,
     LimitReachedError,
     SparkLostError,
+    StopPolicyError,
+    StorageFullError,
     TailraceError,
 )
 from tailrace.lake import json_files, log
@@ -157,11 +161,39 @@ def test_a_limit_of_0_tries_for_ever_unless_somebody_waits_for_the_end(tmp_path:
         made.failed("s.a", ApplyError("disk full"))
 
 
-def test_an_error_of_a_table_without_group_ends_the_task(tmp_path: Path) -> None:
+def test_table_without_group_is_suspended_alone_after_three_errors(tmp_path: Path) -> None:
+    baselines = taken("s.a", "s.b")
+    made = gate(tmp_path, baselines)
+    for open_still in (True, True, False):
+        made.failed("s.a", ApplyError("a view uses it", hint="drop the view"))
+        made.refresh(baselines)
+        assert (made.open("s.a"), made.failing, made.open("s.b")) == (open_still, open_still, True)
+    (order,) = tables.read(str(tmp_path / "orders"))
+    assert (order.table, order.action, order.why) == ("s.a", "suspend", "a view uses it (drop the view)")
+
+
+@pytest.mark.parametrize("kind", [BaselineNeededError, ConstraintError, ConfigError])
+def test_table_without_group_is_suspended_at_once_where_trying_again_does_not_help(
+    tmp_path: Path, kind: type[TailraceError]
+) -> None:
     made = gate(tmp_path, taken("s.a"))
-    for error in (ApplyError("disk full"), NEW):
-        with pytest.raises(ApplyError):
+    made.failed("s.a", kind("no"))
+    made.refresh(taken("s.a"))
+    assert not made.open("s.a") and not made.failing
+
+
+def test_error_of_the_task_ends_it_whatever_table_it_was_raised_for(tmp_path: Path) -> None:
+    made, unstarted = gate(tmp_path, taken("s.a")), ConfigError("no Java")
+    unstarted.of_task = True
+    for error in (
+        StopPolicyError("dropped"),
+        LimitReachedError("100 conflicts"),
+        StorageFullError("disk full"),
+        unstarted,
+    ):
+        with pytest.raises(type(error)):
             made.failed("s.a", error)
+    assert tables.read(str(tmp_path / "orders")) == []
 
 
 @pytest.mark.parametrize("automatic", [False, True])

@@ -19,7 +19,6 @@ from tailrace.apply.mapping.table_map import TableMap
 from tailrace.apply.staging import Staging
 from tailrace.capture.snapshot_sink import DeltaLanding, StagedLanding
 from tailrace.config.groups import GroupSettings
-from tailrace.errors import TailraceError
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.state import orders, retries
@@ -69,10 +68,15 @@ class Task:
         self.gate.end()
 
 
-def test_without_a_group_it_ends_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_group_it_is_tried_again_and_then_suspended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     task = Task(tmp_path, monkeypatch, None)
-    with pytest.raises(TailraceError, match="connection refused"):
+    for failing in (True, True, False):
         task.look()
+        assert task.gate.failing is failing
+    (order,) = orders.read(task.orders)
+    assert order.action == orders.SUSPEND and order.why.startswith("connection refused")
 
 
 def test_in_a_group_it_is_tried_again_and_its_row_of_errors_ends_with_it(

@@ -15,11 +15,18 @@ from typing import Protocol
 from ..config.groups import GroupSettings, group_of
 from ..errors import (
     BaselineNeededError,
+    ConfigError,
+    ConstraintError,
+    FormatError,
     LeaseLostError,
     LimitReachedError,
+    OtherTableError,
     SparkLostError,
     TailraceError,
     TargetLostError,
+    UnsupportedError,
+    in_one_line,
+    is_of_table,
 )
 from ..lake import delta as lake
 from ..state import orders as tables
@@ -30,6 +37,10 @@ from ..state.orders import TableControl
 logger = logging.getLogger("tailrace.apply")
 SLACK_S = 0.3
 """Seconds that a table's interval may be shorter than it is set."""
+RETRIES = 3
+"""A table without a group is suspended after so many errors in a row."""
+_LASTING = (ConstraintError, OtherTableError, ConfigError, FormatError, UnsupportedError)
+"""Errors that trying again does not help."""
 
 
 class Gate(Protocol):
@@ -178,15 +189,16 @@ class Ordered:
             retries.note(self._kept, table, 0)
 
     def failed(self, table: str, error: TailraceError) -> None:
-        """Suspends the table or its group, or has it tried again."""
+        """Suspends the table or its group, or has it tried again; raises what concerns the task."""
         if isinstance(error, (LeaseLostError, SparkLostError, TargetLostError)):
             raise error  # whatever the table is
         name, state = group_of(self._groups, table), self._states.get(table, TableControl(table))
-        if isinstance(error, BaselineNeededError) and (name is not None or state.wanted):
+        if isinstance(error, BaselineNeededError):
             self._needs_baseline(table, error, state)
             return
         if name is None:
-            raise error
+            self._failed_alone(table, error)
+            return
         if isinstance(error, LimitReachedError):
             self._suspend(name, table, f"{table}: {error.what}")
             return
@@ -200,6 +212,19 @@ class Ordered:
         logger.warning("%s: error %d in a row: %s", table, count, error.what, extra={"table": table})
         if group.retries and count >= group.retries:
             self._suspend(name, table, f"{count} errors in a row of {table}: {error.what}")
+
+    def _failed_alone(self, table: str, error: TailraceError) -> None:
+        """Suspends a table without a group, at once or after `RETRIES` errors in a row."""
+        if not is_of_table(error):
+            raise error
+        count = RETRIES if isinstance(error, _LASTING) else self._errors.get(table, 0) + 1
+        if count < RETRIES:
+            self._again.add(table)
+            self._errors[table] = count
+            logger.warning("%s: error %d in a row: %s", table, count, error.what, extra={"table": table})
+            return
+        tables.suspend(self._path, table, in_one_line(error))
+        self._forget(table)
 
     def _suspend(self, group: str, table: str, why: str) -> None:
         """Suspends the group of a table."""
@@ -224,6 +249,6 @@ class Ordered:
             self._stuck[table] = self._baselines[table].number if table in self._baselines else 0
             self._forget(table)
             return
-        tables.suspend(self._path, table, error.what)
+        tables.suspend(self._path, table, in_one_line(error))
         if self._automatic(table):
             tables.resync(self._path, table, error.what)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ..errors import ApplyError
+from ..errors import ApplyError, StopPolicyError
 from ..lake import log
 from ..model.change import Relation
 from ..state import ddl as kept
@@ -257,10 +257,10 @@ class Routes:
         """Suspends the table, or stops.
 
         Raises:
-            ApplyError: the policy is `stop`.
+            StopPolicyError: the policy is `stop`.
         """
         if halt.policy == ddl.STOP:
-            raise ApplyError(
+            raise StopPolicyError(
                 f"{halt.why}, and the policy for it is `stop`",
                 where=f"{halt.table}, change number {halt.number}",
                 hint="all changes before it are applied; set another policy (`ddl`) for that kind",

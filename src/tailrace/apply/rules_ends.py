@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..engine.rules import CONFLICTS, Rules
-from ..errors import ApplyError, LimitReachedError
+from ..errors import ApplyError, LimitReachedError, StopPolicyError
 from .apply_result import ApplyResult
 from .expect import Ends
 from .keylog.exceptions import AT_CHANGE, Exceptions, Holds
@@ -15,6 +15,13 @@ from .window import WAYS_OUT, lies
 
 Later = Callable[[Callable[[], None]], None]
 """Has work done once the key log is visible."""
+
+
+def _failed(kind: str, *, limited: bool) -> type[ApplyError]:
+    """The error for a conflict under `stop`; data errors are under it by default, and end no task."""
+    if limited:
+        return LimitReachedError
+    return ApplyError if kind == "data_error" else StopPolicyError
 
 
 class RulesEnds:
@@ -61,7 +68,7 @@ class RulesEnds:
         if policy == "suspend":
             self._later(lambda: self._suspend(name, said))
             return replace(done, suspended=said)
-        failed = LimitReachedError if kind in self._rules.limits else ApplyError
+        failed = _failed(kind, limited=kind in self._rules.limits)
         raise failed(f"{kind}: {why}", where=f"{name}, change_seq {seq}", hint=hint)
 
     def _suspend(self, name: str, why: str) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from ..errors import SourceError, TableMovedError
+from ..errors import SourceError, TableMovedError, TailraceError, is_of_table
 from ..lake import delta as lake
 from ..lake.failpoints import reach
 from ..model.change import Relation
@@ -71,6 +71,7 @@ class Reading:
         progress: is told how far a table is.
         landing: is asked when all rows are read whether they may become the target; they do so at once.
         stopped: whether no other table is to be begun.
+        failed: gets a table that cannot have a baseline, and why; the others are read all the same.
         based: is told of each baseline's layout and position; False: changes behind it were announced in
             another layout already.
     """
@@ -83,6 +84,7 @@ class Reading:
     progress: Callable[[BaselineProgress], None] = lambda _: None
     landing: Callable[[Relation, Attempt], bool] = lambda _, __: True
     stopped: Callable[[], bool] = lambda: False
+    failed: Callable[[str, TailraceError], None] | None = None
     based: Callable[[Relation, bytes], bool] = lambda _, __: True
 
 
@@ -112,6 +114,8 @@ def take(
                     ahead.append(_begun(source, snapshot, table, attempt, readers, reading))
                 except TableMovedError as error:
                     moved[table] = error
+                except TailraceError as error:
+                    _failed(reading, table, error)
             if not ahead:
                 break
             one = ahead.popleft()
@@ -120,6 +124,8 @@ def take(
                     landed.append(done)
             except TableMovedError as error:
                 moved[one.table] = error
+            except TailraceError as error:
+                _failed(reading, one.table, error)
             more = ahead and ahead[0].read and time.monotonic() - recorded < RECORD_EVERY_S
             if landed and not more:
                 these, landed, recorded = landed, [], time.monotonic()
@@ -130,6 +136,12 @@ def take(
         if landed:
             record(landed)
     return moved
+
+
+def _failed(reading: Reading, table: str, error: TailraceError) -> None:
+    if reading.failed is None or not is_of_table(error):
+        raise error
+    reading.failed(table, error)
 
 
 @dataclass

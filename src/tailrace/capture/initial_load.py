@@ -20,7 +20,7 @@ from ..apply.target_checks import waits
 from ..config import logs
 from ..config.policies import MEDIUM
 from ..config.task import Task
-from ..errors import ConnectionLostError, TableMovedError, TargetLostError
+from ..errors import ConnectionLostError, TableMovedError, TargetLostError, in_one_line
 from ..lake import log
 from ..model import sequence
 from ..model.change import Relation
@@ -182,11 +182,15 @@ class Baselines:
             left = list(moved)
         for table, error in moved.items():
             why = f"no baseline could be finished, {len(PAUSES_S) + 1} times in a row: {error.what}"
-            state = tables.of_task(self._orders, ledger.read_baselines(self._record)).get(table)
-            self._given_up[table] = state.wanted if state else 0
-            self.progress[table]["state"] = "given up"
-            logger.warning("%s: %s", table, why, extra={"table": table})
-            tables.suspend(self._orders, table, why, who="capture")
+            self._give_up(table, why)
+
+    def _give_up(self, table: str, why: str) -> None:
+        """Suspends a table that can have no baseline."""
+        state = tables.of_task(self._orders, ledger.read_baselines(self._record)).get(table)
+        self._given_up[table] = state.wanted if state else 0
+        self.progress[table]["state"] = "given up"
+        logger.warning("%s: %s", table, why, extra={"table": table})
+        tables.suspend(self._orders, table, why, who="capture")
 
     def _once_there(self, due: list[str], ready: threading.Event) -> dict[str, TableMovedError]:
         """As `_once`, begun again for as long as a target that was reached before does not answer: capture
@@ -354,5 +358,6 @@ class Baselines:
             landing=land,
             based=self._writer.announced.base,
             stopped=self._stop.is_set,
+            failed=lambda table, error: self._give_up(table, f"no baseline: {in_one_line(error)}"),
         )
         return baseline.take(self._source, snapshot, attempts, reading, record, readers)

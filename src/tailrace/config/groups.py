@@ -20,8 +20,8 @@ class GroupSettings(Settings):
     """How long their changes are gathered before they are applied."""
     retries: int = Field(default=0, ge=0)
     """After this many errors in a row in one of its tables the group is suspended, with the error as the
-    reason, and the task goes on; 0: never, its tables are retried for ever. (An error in a table without a
-    group ends the task.)"""
+    reason, and the task goes on; 0: never, its tables are retried for ever. (A table without a group is
+    suspended alone: after three errors, or at once where trying again does not help.)"""
     automatic_baseline: bool = False
     """Take a new baseline of a table if only that helps: a column got another type, a table was dropped and
     created again. Otherwise such a table is suspended, and so is an archive, which would lose what it has

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import logs
 from ..config.machine import DRIVER_LIMIT
-from ..errors import CancelledError, SparkLostError
+from ..errors import CancelledError, SparkLostError, not_of_a_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,7 +112,8 @@ class BackgroundSession:
             if self._session is None:
                 logger.info("Spark starts")
                 began = time.monotonic()
-                self._session = self._start()
+                with not_of_a_table():
+                    self._session = self._start()
                 if threading.current_thread() is not self._thread:
                     self.waited += time.monotonic() - began
             return self._session

@@ -21,6 +21,7 @@ from ..apply.targets.base import Target
 from ..apply.targets.delta.target import DeltaTarget
 from ..config.settings import MaintenanceSettings
 from ..config.task import Task
+from ..errors import from_spark, in_one_line, is_of_table
 from ..formats.openedge.made import change_table
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention, thinning
@@ -141,7 +142,14 @@ class Maintenance:
             # Capture is about to replace or drop it, and no other process may write to it.
             if table in states and (states[table].busy or states[table].member == "removed"):
                 continue
-            self._target.maintain(table, settings.small_files, past)
+            try:
+                self._target.maintain(table, settings.small_files, past)
+            except Exception as error:
+                said = from_spark(error, where=f"maintenance of {table}")
+                if not is_of_table(said):
+                    raise
+                logger.warning("%s: its target is not maintained: %s", table, in_one_line(said))
+                continue
             if isinstance(self._target, DeltaTarget):
                 found.append(self._target.path(table))
         return found

@@ -6,24 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from ..errors import (
-    ApplyError,
-    ConcurrentCommitError,
-    ConfigError,
-    ConnectionLostError,
-    FormatError,
-    PositionError,
-    SourceError,
-    TableMovedError,
-    TailraceError,
-    TargetLostError,
-    UnsupportedError,
-)
+from ..errors import TailraceError, in_one_line, is_of_table
 
 _T = TypeVar("_T")
-_OF_TABLES = (ApplyError, ConfigError, FormatError, SourceError, UnsupportedError)
-_OF_TASKS = (ConcurrentCommitError, ConnectionLostError, PositionError, TableMovedError, TargetLostError)
-"""Those of them that are none: a server that is gone, or what goes away when everything is done again."""
 
 
 class Apart:
@@ -60,9 +45,9 @@ class Apart:
         Raises:
             TailraceError: the error, if it does not concern this table alone.
         """
-        if not isinstance(error, _OF_TABLES) or isinstance(error, _OF_TASKS) or error in self._ending:
+        if not is_of_table(error) or error in self._ending:
             raise error
-        self.why[table] = words(error)
+        self.why[table] = in_one_line(error)
 
     def each(self, tables: Iterable[str], work: Callable[[str], _T]) -> dict[str, _T]:
         """What the work gives for the tables that it does not fail for."""
@@ -72,13 +57,3 @@ class Apart:
             if done is not None:
                 found[table] = done
         return found
-
-
-def words(error: TailraceError) -> str:
-    """An error in one line.
-
-    >>> words(ConfigError("s.t is not in the target", where="db", hint="take a new baseline"))
-    's.t is not in the target (take a new baseline)'
-    """
-    said = " ".join(error.what.split())
-    return f"{said} ({error.hint})" if error.hint else said

@@ -47,6 +47,10 @@ RENAMED_S = 30.0
 """Seconds to wait for a target that is about to be renamed."""
 
 
+GONE = "the source has no table {0} (`tailrace remove` ends its copy)"
+"""Why a table that was dropped is not compared."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """A table that differs: what the target makes of its source, and both sides at a position (hex)."""
@@ -227,10 +231,12 @@ def _read(
     """Reads the rows of the source, and of a target that is held, into files: all parts of all tables are
     given to the readers at once."""
     targets = {} if held is None else alone.each(wanted, held.table)
+    there = source.columns(wanted)
+    alone.why |= {t: GONE.format(t) for t in wanted if t not in there}
     relations = alone.each(wanted, source.relation)
     parts = alone.each(relations, lambda t: source.parts(relations[t], task.baseline.rows_per_part))
-    there = [p for one in targets.values() for p in one.parts]
-    steps.more(sum(map(len, parts.values())) + len(there) + len(wanted))
+    held_parts = sum(len(one.parts) for one in targets.values())
+    steps.more(sum(map(len, parts.values())) + held_parts + len(wanted))
 
     def left(t: str, readers: PartReaders) -> tuple[str, list[Future[Loaded]]]:
         folder = f"{scratch}/source/{lake.file_name(t)}"
