@@ -44,10 +44,10 @@ def test_growth_is_measured_over_the_last_hours(home: TaskHome) -> None:
     assert use.days_left == pytest.approx(use.free / use.growth)
 
 
-def test_a_disk_that_is_full_within_a_week_is_a_warning_of_check(home: TaskHome) -> None:
+def test_a_disk_that_is_full_within_a_week_is_a_warning(home: TaskHome) -> None:
     use = replace(measure(home.task), free=10 << 30, growth=float(5 << 30))
     assert use.warning is not None and use.warning.startswith(
-        "the disk will be full in 2.0 days: 10.0 GiB are free"
+        "the disk will be full in 2 days: 10.0 GiB are free"
     )
     assert replace(use, growth=float(1 << 30)).warning is None
     note(home.task, use, now=DAY_S)

@@ -40,7 +40,6 @@ from ..state.ledger import Baseline
 from ..state.open_warnings import open_warnings
 from ..state.orders import SUSPENDED, TableControl, of_task
 from ..state.streams import ANEW, MADE, MAKING, newest
-from . import disk
 from .laggards import consumers_said
 from .name_checks import name_findings
 from .ordering import known
@@ -64,8 +63,6 @@ def check(task: Task, spark: Callable[[], SparkSession]) -> list[Finding]:
     found += [
         Finding("warning", f"{n}: {said}", "consumers", cure) for n, said in consumers_said(task).items()
     ]
-    if (use := disk.newest(task)) is not None and use.warning:
-        found.append(Finding("warning", use.warning, task.home, disk.CURE))
     return sorted(found, key=lambda one: one.rank)
 
 

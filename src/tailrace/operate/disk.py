@@ -60,7 +60,7 @@ class DiskUse:
         if self.days_left is None or self.days_left * DAY_S >= WEEK_S:
             return None
         return (
-            f"the disk will be full in {self.days_left:.1f} days: {about(self.free)} are free, and the task "
+            f"the disk will be full in {self.days_left:.0f} days: {about(self.free)} are free, and the task "
             f"grows by {about(self.growth or 0)} a day"
         )
 

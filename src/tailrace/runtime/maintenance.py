@@ -7,7 +7,6 @@ streams need. Files that no commit names go after three days.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import Counter
@@ -21,7 +20,7 @@ from ..apply.targets.base import Target
 from ..apply.targets.delta.target import DeltaTarget
 from ..config.settings import MaintenanceSettings
 from ..config.task import Task
-from ..errors import from_spark, in_one_line, is_of_table
+from ..errors import TargetLostError, from_spark, in_one_line, is_of_table
 from ..formats.openedge.made import change_table
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention, thinning
@@ -31,10 +30,9 @@ from ..operate.consumers import consumers_of
 from ..operate.old_records import forget_old
 from ..operate.purging import purge_task
 from ..state.ledger import STORE_APP, Baseline, read_baselines
+from ..state.open_warnings import PIPELINE, OpenWarnings
 from ..state.orders import of_task
 from ..state.upkeep import in_force, shorten
-
-logger = logging.getLogger("tailrace.maintenance")
 
 _NAME = "maintenance"
 CONTROL = ("baselines", "orders", "tokens", "errors", "mapped", "ddl_events", "ddl_decisions", "ddl_history",
@@ -51,6 +49,7 @@ class Maintenance:
         before = json_files.read(task.run_path, _NAME) or {}
         self._last, self._swept = float(before.get("done", 0.0)), float(before.get("swept", 0.0))
         self._lock, self._commits = threading.Lock(), Counter[str]()
+        self._open, self._waits = OpenWarnings(task, PIPELINE), dict[str, str]()
 
     def stored(self, tables: Iterable[str]) -> None:
         """Counts a commit to TRACKING and to each of these change tables; called by the thread that
@@ -73,7 +72,15 @@ class Maintenance:
         return not 0 <= time.time() - self._last < self._task.maintenance.every
 
     def run(self) -> None:
-        """One round."""
+        """One round; does what of it needs a target that does not answer when it is due again."""
+        self._waits.clear()
+        try:
+            self._run()
+        except TargetLostError as error:
+            self._waits[""] = f"maintenance waits: {error.what}"
+        self._open.hold("maintenance", self._waits, "it is retried")
+
+    def _run(self) -> None:
         self._last = time.time()
         task = self._task
         purge_task(task)
@@ -101,8 +108,7 @@ class Maintenance:
             self._swept = self._last
         use = disk.measure(task)
         disk.note(task, use)
-        if use.warning:
-            logger.warning("%s; %s", use.warning, disk.CURE)
+        self._open.hold("disk", {"": use.warning} if use.warning else {}, disk.CURE)
         json_files.write(task.run_path, _NAME, {"done": self._last, "swept": self._swept})
 
     def _read_by_streams(self, path: str, table: str | None) -> None:
@@ -148,7 +154,7 @@ class Maintenance:
                 said = from_spark(error, where=f"maintenance of {table}")
                 if not is_of_table(said):
                     raise
-                logger.warning("%s: its target is not maintained: %s", table, in_one_line(said))
+                self._waits[table] = f"its target is not maintained: {in_one_line(said)}"
                 continue
             if isinstance(self._target, DeltaTarget):
                 found.append(self._target.path(table))

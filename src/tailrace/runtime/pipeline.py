@@ -39,7 +39,7 @@ from ..apply.task_rules import TableRules, TaskRules
 from ..capture import incremental_snapshot
 from ..config import state_version
 from ..config.task import Task
-from ..errors import CancelledError, SparkLostError, TailraceError, TargetLostError, from_spark
+from ..errors import CancelledError, SparkLostError, TailraceError, from_spark
 from ..execution import JobCount, background, counted
 from ..lake import delta as lake
 from ..lake import guards, json_files, log
@@ -109,7 +109,7 @@ class Pipeline:
         )
         self._maintenance = Maintenance(task, self._target)
         self._openedge = OpenEdgeTables(task, spark) if task.store.openedge else None
-        self._seen, self._open = Counts(), OpenWarnings(task, PIPELINE)
+        self._seen = Counts()
         self._failed: TailraceError | None = None
         self._over, self._news = threading.Event(), threading.Event()
         self._target_there = Reconnecting(self._over, lambda: waits(task))
@@ -161,7 +161,7 @@ class Pipeline:
                     self._runs.note()
                     self._maintenance.compact()
                     if self._maintenance.due():
-                        self._maintained()
+                        self._maintenance.run()
             finally:
                 self._end()
                 for one in loops:
@@ -252,15 +252,6 @@ class Pipeline:
 
     def _delta_path(self, table: str) -> str | None:
         return self._target.path(table) if isinstance(self._target, DeltaTarget) else None
-
-    def _maintained(self) -> None:
-        """Maintenance; what of it needs a target that does not answer is done when it is due again."""
-        waits = dict[str, str]()
-        try:
-            self._maintenance.run()
-        except TargetLostError as error:
-            waits[""] = f"maintenance waits: {error.what}"
-        self._open.hold("maintenance", waits, "it is retried")
 
     def counted(self) -> dict[str, Any]:
         """What store and apply have done since this process began (`Counts.as_dict`)."""
