@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.db, pytest.mark.spark]
 _COPIES = (
-    "select count(*) from pg_stat_activity where datname = current_database() and query like 'COPY (SELECT%'"
+    "select count(*) from pg_stat_activity where datname = current_database() and state = 'active'"
+    " and query like 'COPY (SELECT%'"
 )
 
 

@@ -126,8 +126,8 @@ def test_check_names_partitions_on_which_updates_would_fail(
 ) -> None:
     shop = shop_of(tmp_path, database, db, ROOT.format("") + FULL.format("p") + FULL.format("p2"))
     (said,) = found(shop)
-    assert (said.level, "without replica identity (s.p1)" in said.what) == ("warning", True)
-    assert said.cure.startswith(f"{CURE} (")
+    assert (said.level, "its partition s.p1 has no replica identity" in said.what) == ("error", True)
+    assert "identity: full" in said.cure
 
 
 @pytest.mark.slow

@@ -206,7 +206,7 @@ def test_waiting_for_the_start_makes_no_batch_rarer(monkeypatch: pytest.MonkeyPa
     for module in (applier_module, session_module):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     late, world.point = BackgroundSession(start).as_session, needs_it
-    cadence = Cadence(1, 30, 99, 1 << 30, clock=lambda: now[0])
+    cadence = Cadence(lambda: 1, 99, 1 << 30, clock=lambda: now[0])
     applier = world.applier(late, max_changes=99)
     assert applier.catch_up(cadence=cadence) and (seconds_waited(late), cadence.wait()) == (14, 4)
     now[0] += 10

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tailrace.apply.task_rules import TaskRules
+from tailrace.state.open_warnings import log_only
 
 pytestmark = pytest.mark.unit
 
@@ -32,6 +33,7 @@ def test_what_a_baseline_brought_was_not_lost(
         commit=lambda _, stretch: passed.append(stretch.upto),
     )
     rules = TaskRules.__new__(TaskRules)
+    rules._warned = log_only
     rules._log, rules._lock, rules._recovered = log, threading.Lock(), True
     rules.found("s.t", 20, brought)
     assert passed == [20]

@@ -58,14 +58,12 @@ class Task:
         self.gate.begin()
         self.gate.refresh(TAKEN)
         self.loads.look(TAKEN, self.gate) if self.tries else self.loads.refresh(TAKEN, self.gate)
-        self.gate.end()
 
     def look_anew(self) -> None:
         """A look after a start, or at new baselines."""
         self.gate.begin()
         self.gate.refresh(TAKEN)
         self.loads.refresh(TAKEN, self.gate)
-        self.gate.end()
 
 
 def test_without_a_group_it_is_tried_again_and_then_suspended(

@@ -190,11 +190,14 @@ def test_a_name_that_is_not_there_is_answered_with_tables_that_can_be_captured()
     class Session:
         """Tells of a table, its partition and a view over it."""
 
-        def execute(self, sql: str) -> Session:
+        def execute(self, sql: str, *_: object) -> Session:
             return self
 
         def fetchall(self) -> list[tuple[str, bool]]:
             return [("shop.orders", True), ("shop.orders_1", False), ("shop.orders_v", False)]
+
+        def fetchone(self) -> None:
+            return None
 
     with pytest.raises(ConfigError) as caught:
         tables(Session(), ["shop.order_1"])  # type: ignore[arg-type]

@@ -119,6 +119,12 @@ def test_init_takes_such_an_address_and_writes_it_as_it_is(
         def check(self, *_: object) -> list[object]:
             return []
 
+        def offers(self, *_: object) -> list[object]:
+            return []
+
+        def identity(self) -> dict[str, str]:
+            return {"database": "shop"}
+
         def close(self) -> None:
             pass
 

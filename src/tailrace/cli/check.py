@@ -28,7 +28,6 @@ def check(
     """
     from ..config.task import load
     from ..operate.checks import check as findings_of
-    from ..operate.checks import offers
     from ..runtime.session import session
 
     wanted = load(task)
@@ -38,28 +37,26 @@ def check(
             err.print("starting Spark to analyse the expressions in `tables`")
         return session(f"tailrace check {wanted.name}", conf=wanted.spark.session_conf)
 
-    found, notes = findings_of(wanted, spark), offers(wanted)
+    found = findings_of(wanted, spark)
     if as_json:
-        print_json({"findings": [vars(one) for one in found], "notes": [vars(one) for one in notes]})
+        print_json({"findings": [vars(one) for one in found]})
     else:
-        show(found, notes)
+        show(found)
     if any(one.level == "error" for one in found):
         raise typer.Exit(FINDINGS)
 
 
-def show(findings: Sequence[Finding], notes: Sequence[Finding] = ()) -> None:
-    """Prints findings, each with its fix, then notes, each with what it offers."""
-    if not findings:
+def show(findings: Sequence[Finding]) -> None:
+    """Prints findings, each with its fix, or what it offers."""
+    if all(one.level == "note" for one in findings):
         out.print("no problems found")
-    for label, found in (("cure", findings), ("offer", notes)):
-        for one in found:
-            color = {"error": "red", "warning": "yellow"}.get(one.level, "blue")
-            out.print(f"[{color}]{one.level}[/] {escape(one.what)} ({escape(one.where)})")
-            # Never wrapped, so that SQL and commands can be copied. Fixes of several lines are separate
-            # blocks.
-            first, *more = (line.strip() for line in one.cure.splitlines() or [""])
-            texts = (
-                [f"{label}:", *(f"  {line}" for line in (first, *more))] if more else [f"{label}: {first}"]
-            )
-            for text in texts:
-                out.print(escape(f"  {text}"), soft_wrap=True)
+    for one in findings:
+        color = {"error": "red", "warning": "yellow"}.get(one.level, "blue")
+        out.print(f"[{color}]{one.level}[/] {escape(one.what)} ({escape(one.where)})")
+        # Never wrapped, so that SQL and commands can be copied. Fixes of several lines are separate blocks.
+        label = "offer" if one.level == "note" else "cure"
+        first, *more = (line.strip() for line in one.cure.splitlines() or [""])
+        for text in (
+            [f"{label}:", *(f"  {line}" for line in (first, *more))] if more else [f"{label}: {first}"]
+        ):
+            out.print(escape(f"  {text}"), soft_wrap=True)

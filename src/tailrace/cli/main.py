@@ -239,7 +239,7 @@ def init(
 def _show_draft(made: Draft) -> None:
     many = len(made.tables)
     out.print(f"wrote {made.path} for {many} {'table' if many == 1 else 'tables'}", soft_wrap=True)
-    check.show(made.findings, made.notes)
+    check.show(made.findings)
     if made.variables:
         each = "the password is" if len(made.variables) == 1 else "the passwords, in their order, are"
         names = ", ".join(made.variables)

@@ -43,8 +43,8 @@ class SourceSettings(Settings):
     slot: str | None = Field(
         default=None, pattern="^[a-z0-9_]{1,63}$", json_schema_extra={"shown": "`tailrace_` and `name`"}
     )
-    """PostgreSQL: what the replication slot and the publication are called, if another task has those that
-    are named after this one. A task keeps the slot that it has."""
+    """What the replication slot and the publication are called, if another task has those that
+    are named after this one (PostgreSQL). A task keeps the slot that it has."""
     connect: Text = ""
     """`soliddb://` only: the function that opens a DB-API connection, `package.module:function`."""
     arguments: Annotated[dict[str, Any], AfterValidator(arguments_expanded)] = Field(default={}, repr=False)

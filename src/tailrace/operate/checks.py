@@ -66,18 +66,6 @@ def check(task: Task, spark: Callable[[], SparkSession]) -> list[Finding]:
     return sorted(found, key=lambda one: one.rank)
 
 
-def offers(task: Task) -> list[Finding]:
-    """What the source could send more of a task's tables; nothing where they are not known."""
-    source = open_source(task)
-    try:
-        states = of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
-        return source.offers(members(source, task, states, moved_of(task, source)))
-    except ConfigError:  # `check` says what is wrong
-        return []
-    finally:
-        source.close()
-
-
 def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession]) -> list[Finding]:
     baselines = ledger.read_baselines(task.control_path("baselines"))
     states = of_task(task.orders_path, baselines)
@@ -104,7 +92,7 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
         return mine + identity_errors(task, source, names)
 
     found += without_suspended(look, tables, {t for t, one in states.items() if one.held == SUSPENDED})
-    found += left_out_findings(task, source.left_out())
+    found += [*left_out_findings(task, source.left_out()), *source.offers(tables)]
     identity, unwritable = stream.identity or source.identity(), folder_findings(task)
     found += altered_findings(task, source, tables, baselines, states)
     found += identity_findings(task, tables, baselines)

@@ -41,13 +41,12 @@ _PASSWORDS = re.compile(r"(^\w+://[^:/?@]*:)(?!\$\{)[^@/]+(?=@)|([?&]((?:ssl)?pa
 @dataclass(frozen=True)
 class Draft:
     """A task file that was written: its path, its tables, findings that remain, the environment variables for
-    the passwords of its address (none: it has none in plain text), and what the source could send more."""
+    the passwords of its address (none: it has none in plain text)."""
 
     path: Path
     tables: list[str]
     findings: list[Finding] = field(default_factory=list)
     variables: tuple[str, ...] = ()
-    notes: list[Finding] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -56,7 +55,6 @@ class Draft:
             "tables": self.tables,
             "findings": [asdict(f) for f in self.findings],
             "variables": list(self.variables),
-            "notes": [asdict(f) for f in self.notes],
         }
 
 
@@ -100,15 +98,15 @@ def draft(
         for one in owner_findings(task, tables, owner_of(task, source.identity()), {}):
             raise ConfigError(one.what, where=one.where, hint="--name NAME: its targets go to NAME/target")
         findings = [*source.check(tables, None), *identity_errors(task, source, tables)]
-        findings = sorted([*findings, *left_out_findings(task, left)], key=lambda one: one.rank)
-        notes = source.offers(tables)
+        findings += [*left_out_findings(task, left), *source.offers(tables)]
+        findings.sort(key=lambda one: one.rank)
     finally:
         source.close()
     path.parent.mkdir(parents=True, exist_ok=True)
     kept, variables = without_passwords(url, name)
     path.write_text(dump(_task(name, url, patterns or tables, path), url=kept))
     task_schema.write(path.parent)
-    return Draft(path, tables, findings, variables, notes)
+    return Draft(path, tables, findings, variables)
 
 
 def _expanded(url: str, folder: Path) -> str:

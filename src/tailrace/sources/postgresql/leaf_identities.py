@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple
 from ..base import Finding
 from .connect import Session, oid_of, quoted_table
 
-NONE, OTHER, PART = "none", "other", "part"
-"""A partition without identity; one whose changes do not say which row of the root they change; one whose old
-rows are not whole, though the root is REPLICA IDENTITY FULL."""
+OTHER, PART = "other", "part"
+"""A partition whose changes do not say which row of the root they change; one whose old rows are not whole,
+though the root is REPLICA IDENTITY FULL. (Those without identity are not published: `left_out`.)"""
 _INDEX = """
 array(select a.attname::text from pg_index i join pg_attribute a on a.attrelid = i.indrelid
     and a.attnum = any((i.indkey::int2[])[:i.indnkeyatts - 1])
@@ -34,7 +34,7 @@ leaf as (
     join pg_namespace n on n.oid = l.relnamespace)
 select name, leaf, whole, key, what from leaf cross join lateral (select case
   when every then case when key = '{{}}' and not whole then '{OTHER}' end
-  when has = '{{}}' then '{NONE}'
+  when has = '{{}}' then null
   when key <> '{{}}' and has @> key then case when whole then '{PART}' end
   else '{OTHER}' end as what) as found
 where what is not null order by name, leaf
@@ -42,8 +42,6 @@ where what is not null order by name, leaf
 """Without `pg_partition_tree`, which waits for locks of each partition."""
 _NEW = "new partitions begin with DEFAULT: the same for each"
 _WHAT = {
-    NONE: "partitions without replica identity ({}): once published, UPDATE and DELETE on them FAIL at the "
-    "source",
     OTHER: "changes in partitions ({}) do not say which row they change: their replica identity lacks {}",
     PART: "changes in partitions ({}) carry only the key of the old row, although the root has REPLICA "
     "IDENTITY FULL: before images lack the rest",
