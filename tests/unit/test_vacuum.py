@@ -58,22 +58,22 @@ def start_of_hour(hours_ago: int) -> float:
 def test_versions_older_than_an_hour_are_thinned_to_one_an_hour(tmp_path: Path) -> None:
     path, hour = str(tmp_path / "t"), start_of_hour(4)
     rewritten(path, [hour - m * 60 for m in (5, 25, 45, 65, 85)] + [600, 300, 1])
-    assert thin(path, Past(DAY, times=100)) == 4  # versions 0, 1, 2, and 4
-    assert versions(path) == [3, 5, 6, 7, 8]
-    assert [rows(path, v) for v in versions(path)] == [[3], [5], [6], [7], [8]]
-    assert data_files(path) == 5
+    assert thin(path, Past(DAY, times=100)) == 3  # versions 0, 2, and 4
+    assert versions(path) == [1, 3, 5, 6, 7, 8]  # the first one, the last one of each hour, and the last hour
+    assert [rows(path, v) for v in versions(path)] == [[1], [3], [5], [6], [7], [8]]
+    assert data_files(path) == 6
     assert DeltaTable(path).version() == 8
 
 
 def test_a_thinned_table_takes_commits_and_is_thinned_again(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     rewritten(path, [start_of_hour(h) - m for h in range(6, 2, -1) for m in (60, 600, 1200)])
-    assert thin(path, Past(DAY, times=100)) == 9
+    assert thin(path, Past(DAY, times=100)) == 8
     lake.append(path, pa.table({"n": [13]}))
     assert thin(path, Past(DAY, times=100)) == 0
     now = time.time() + 2 * HOUR
     assert thin(path, Past(DAY, times=100), now=now) == 0
-    assert versions(path) == [3, 6, 9, 12, 13]
+    assert versions(path) == [1, 3, 6, 9, 12, 13]
     assert rows(path, 9) == [9]
     assert sorted(rows(path, 13)) == [12, 13]
 
@@ -112,7 +112,7 @@ def test_an_hour_keeps_a_version_that_recorded_progress(tmp_path: Path) -> None:
     lake.replace_all(path, rewritten_later, schema=SCHEMA, progress={"app": 4})
     os.utime(commit(path, 4), (time.time() - 2 * HOUR,) * 2)
     thin(path, Past(DAY, times=100))
-    assert versions(path) == [2, 4]
+    assert versions(path) == [1, 2, 4]
 
 
 def test_an_open_table_is_read_again_after_it_was_thinned(tmp_path: Path) -> None:

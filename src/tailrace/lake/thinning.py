@@ -41,11 +41,13 @@ class Past:
         times: bytes of the files that only versions older than `every_s` have, at most this many times the
             bytes of the newest version; the steps between versions grow until that holds.
         every_s: the age up to which every version stays (seconds).
+        pinned: versions that stay as well, up to `until_s`: those of baselines, which changes are laid over.
     """
 
     until_s: float
     times: float = 3.0
     every_s: float = HOUR_S
+    pinned: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -117,8 +119,9 @@ def thin(table: str, past: Past, *, now: float | None = None) -> int:
         DeltaTable(table, version=version).create_checkpoint()
     _point_at(log, max(kept))
     unneeded = _unneeded(log, dropped, sorted(kept))
-    below = [v for v in log.files if v < last and v not in kept]
-    for version in sorted(below):
+    first = min(log.times.keys() - set(dropped))
+    older = [v for v in log.files if v < first] if first in kept else []  # one that is kept has a checkpoint
+    for version in sorted({*dropped, *older}):
         reach("maintain.forget")
         for path in log.files[version]:
             delete(log.fs, path)
@@ -136,14 +139,16 @@ def _with_progress(log: _Log, versions: Sequence[int]) -> int:
 
 
 def _kept(log: _Log, old: Sequence[int], past: Past, now: float) -> set[int]:
-    """Versions that stay, of those older than an hour: the last one, and one for each step of time."""
+    """Versions that stay, of those older than an hour: the last one, the first one, those that are pinned,
+    and one for each step of time."""
     young = [v for v in old if log.times[v] > now - past.until_s]
     step, limit = HOUR_S, past.times * sum(log.data(old[-1]).values())
     while True:
         steps = dict[int, list[int]]()
         for version in young:
             steps.setdefault(int(log.times[version] // step), []).append(version)
-        kept = {old[-1], *(_with_progress(log, one) if len(one) > 1 else one[0] for one in steps.values())}
+        kept = {old[-1], *young[:1], *past.pinned.intersection(young)}
+        kept |= {_with_progress(log, one) if len(one) > 1 else one[0] for one in steps.values()}
         if len(kept) == 1 or _past_bytes(log, sorted(kept)) <= limit:
             return kept
         step *= 2

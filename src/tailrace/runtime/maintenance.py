@@ -29,7 +29,7 @@ from ..operate import disk
 from ..operate.consumers import consumers_of
 from ..operate.old_records import forget_old
 from ..operate.purging import purge_task
-from ..state.ledger import STORE_APP, Baseline, read_baselines
+from ..state.ledger import STORE_APP, Baseline, all_baselines, read_baselines
 from ..state.open_warnings import PIPELINE, OpenWarnings
 from ..state.orders import of_task
 from ..state.upkeep import in_force, shorten
@@ -142,13 +142,15 @@ class Maintenance:
     def _targets(self, tables: Iterable[str], baselines: Mapping[str, Baseline]) -> list[str]:
         """Maintains the targets of tables; returns the paths of those that are Delta tables."""
         task, settings = self._task, self._task.maintenance
-        states, past = of_task(task.orders_path, baselines), _past(settings)
+        states = of_task(task.orders_path, baselines)
+        taken = [b for b in all_baselines(task.control_path("baselines")) if b.done]
         found = []
         for table in tables:
             # Capture is about to replace or drop it, and no other process may write to it.
             if table in states and (states[table].busy or states[table].member == "removed"):
                 continue
             try:
+                past = _past(settings, (b.version for b in taken if b.table == table))
                 self._target.maintain(table, settings.small_files, past)
             except Exception as error:
                 said = from_spark(error, where=f"maintenance of {table}")
@@ -161,6 +163,6 @@ class Maintenance:
         return found
 
 
-def _past(settings: MaintenanceSettings) -> Past:
-    """How much of the targets' past stays."""
-    return Past(settings.vacuum_after, settings.past_size, settings.keep_versions)
+def _past(settings: MaintenanceSettings, baselines: Iterable[int]) -> Past:
+    """How much of a target's past stays, with the versions of its baselines."""
+    return Past(settings.vacuum_after, settings.past_size, settings.keep_versions, frozenset(baselines))
