@@ -14,9 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.capture.process import Capture
+from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load
-from tailrace.errors import ConfigError, TailraceError
+from tailrace.errors import ConfigError, StorageFullError
 from tailrace.lake import delta as lake
 from tailrace.operate import dropping
 from tailrace.sources.postgresql.source import PostgresSource
@@ -62,13 +63,16 @@ def test_a_dry_run_touches_nothing_and_says_what_goes(task: Task, db: psycopg.Co
 
 
 def test_a_first_start_that_ends_with_an_error_says_what_stays_and_drop_removes_it(
-    tmp_path: Path, database: str, db: psycopg.Connection
+    tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def full(*_: object) -> int:
+        raise StorageFullError("no space left on the device")
+
     db.execute("create schema s; create table s.t (id int primary key, n numeric(8,2))")
-    db.execute("insert into s.t values (1, 'NaN')")
     (tmp_path / "shop.yaml").write_text(FILE.format(name="shop", url=database))
     made = load(tmp_path / "shop.yaml")
-    with pytest.raises(TailraceError, match=r"slot tailrace_shop was made.*`tailrace drop TASK --yes`"):
+    monkeypatch.setattr(DeltaLanding, "commit", full)
+    with pytest.raises(StorageFullError, match=r"slot tailrace_shop was made.*`tailrace drop TASK --yes`"):
         Capture(made, once=True).run()
     assert there(db) == ["tailrace_shop", "tailrace_shop"]
     assert tailrace(made, "--yes") and there(db) == []

@@ -16,7 +16,7 @@ from tailrace.capture.process import Capture
 from tailrace.capture.snapshot_sink import landings
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load
-from tailrace.errors import SourceError, TailraceError
+from tailrace.errors import SourceError, StorageFullError
 from tailrace.lake import delta as lake
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
@@ -101,7 +101,7 @@ def test_mappings_rules_and_ddl_in_a_database(
     Capture(task, once=True).run()
     with monkeypatch.context() as patch:
         patch.setattr(Staging, "done", crash_at_us)
-        with pytest.raises(TailraceError):
+        with pytest.raises(StorageFullError):
             Pipeline(task, spark).drain()
     assert mapped(db) == [("eu", 1, 10, 20), ("us", 1, 10, 20), ("us", 3, 30, 60)]
 
@@ -185,7 +185,7 @@ def test_mappings_rules_and_ddl_in_a_database(
 
 def crash_at_us(staging: Staging, table: str, number: int) -> None:
     if table == "m.us":
-        raise ZeroDivisionError
+        raise StorageFullError("killed here")
     _done(staging, table, number)
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
-from tailrace.errors import ApplyError, BaselineNeededError
 from tailrace.operate.ordering import order
 from tailrace.runtime import setup
+from tailrace.state import orders
 
 from .test_model import drain
 
@@ -145,11 +145,9 @@ def test_values_that_the_source_has_cut_need_a_new_baseline(
     drain(task, None)
     db.execute("alter table s.up alter v type varchar(10) using v::varchar(10)")
     db.execute("insert into s.up values (2, 'new')")
-    for _ in range(2):
-        with pytest.raises(
-            BaselineNeededError, match=r'older values do not fit .*"v" TYPE character varying\(10\)'
-        ):
-            drain(task, None)
+    drain(task, None)
+    why = orders.paused(task.orders_path, {})["s.up"].why
+    assert why.startswith("older values do not fit") and '"v" TYPE character varying(10)' in why
     order(task, "resync", ["s.up"])
     drain(task, None)
     assert rows(db, "lake.up", "id, v") == rows(db, "s.up", "id, v") != []
@@ -257,8 +255,8 @@ def test_a_table_that_cannot_be_filled_is_refused(
         "apply: {soft_delete: gone}\n"
     )
     before = db.execute("table lake.up").fetchall()
-    with pytest.raises(ApplyError, match=why):
-        Capture(load(file), once=True).run()
+    Capture(load(file), once=True).run()
+    assert why in orders.paused(load(file).orders_path, {})["s.up"].why
     assert db.execute("table lake.up").fetchall() == before
 
 
