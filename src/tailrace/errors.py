@@ -355,13 +355,14 @@ _OF_TASKS = (
 )
 
 
-def in_one_line(error: TailraceError) -> str:
-    """An error in one line.
+def in_one_line(error: TailraceError, *, where: bool = False) -> str:
+    """An error in one line, with its `where` if that is asked for.
 
     >>> in_one_line(ConfigError("s.t is not in the target", where="db", hint="take a new baseline"))
     's.t is not in the target (take a new baseline)'
     """
     said = " ".join(error.what.split())
+    said = f"{said}, {error.where}" if where and error.where else said
     return f"{said} ({error.hint})" if error.hint else said
 
 

@@ -21,7 +21,7 @@ from tailrace.apply.targets.postgresql.target import PostgresTarget
 from tailrace.apply.task_rules import TableRules
 from tailrace.config import tables_file
 from tailrace.engine.rules import Rules
-from tailrace.errors import ApplyError, TargetLostError
+from tailrace.errors import TargetLostError
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.change import Relation
@@ -268,9 +268,8 @@ def test_a_trigger_that_refuses_what_a_batch_comes_to_is_passed_by_transactions(
     with psycopg.connect(database) as db:
         db.execute(CLOSED)
     task.put({"s.t": [change(2, "U", "a", b="closed"), change(3, "D", "a")]})
-    with pytest.raises(ApplyError, match="it is open") as told:
-        task.catch_up()
-    assert "`transactional: true`" in str(told.value)
+    why = task.suspended("s.t")
+    assert "it is open" in why and "`transactional: true`" in why
     task.rules["s.t"] = TableRules(on, True)
     task.catch_up()
     assert task.rows("s.t") == []
@@ -331,13 +330,12 @@ def test_rows_that_the_database_refuses_are_set_aside_alone(
                       change(39, "I", "n", b="U+0\0")],
               "s.u": [change(40, "I", "x", b="U+0\0"), change(41, "I", "y")],
               "s.v": [change(42, "I", "x"), change(43, "I", "y", b="bad"), change(44, "I", "z", b="U+0\0")]})  # fmt: skip
-    for _ in range(2):
-        with pytest.raises(ApplyError, match=f'check constraint "good"\n.*{sequence.make(TIME, 43)}'):
-            task.catch_up()
+    why = task.suspended("s.v")
+    assert 'check constraint "good"' in why and sequence.make(TIME, 43) in why
     with psycopg.connect(database) as db:
         db.execute("alter table s.v drop constraint good")
-    with pytest.raises(ApplyError, match=f"b is beyond the target's string\n.*{sequence.make(TIME, 44)}"):
-        task.catch_up()
+    why = task.suspended("s.v")
+    assert "b is beyond the target's string" in why and sequence.make(TIME, 44) in why
     assert [r[1:] for r in task.rows("s.v")] == [("a", 11, "a"), ("x", 42, "x"), ("y", 43, "bad")]
     assert [r[0] for r in task.logged("s.v")] == [11, 42, 43]
     # A unique value passes from one row to another; what a later change corrects was refused all the same.

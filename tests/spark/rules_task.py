@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tailrace.apply import one_task
 from tailrace.apply.applier import Applier
-from tailrace.apply.gate import Ordered
+from tailrace.apply.gate import RETRIES, Ordered
 from tailrace.apply.keylog.exceptions import Orders
 from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.apply.reading import ApplyPaths
@@ -26,7 +26,7 @@ from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.model import sequence
 from tailrace.model.change import Relation
-from tailrace.state import ledger
+from tailrace.state import ledger, orders
 from tailrace.state.ledger import AppliedTable, Stored
 from tailrace.testing.images import change_rows, count
 
@@ -121,6 +121,15 @@ class Staged:
 
     def catch_up(self, **more: Any) -> list[AppliedTable]:
         return self.applier(**more).catch_up()
+
+    def suspended(self, table: str) -> str:
+        """Why a table is suspended by its errors; it is resumed then."""
+        one = self.applier()
+        for _ in range(RETRIES):
+            one.catch_up()
+        why = orders.of_task(self.orders, {})[table].why
+        orders.give(self.orders, orders.RESUME, [table], why="", who="test")
+        return why
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
         """The target's rows as the model has them."""

@@ -91,9 +91,7 @@ def test_a_table_that_fails_does_so_alone(spark: SparkSession, tmp_path: Path) -
         task.put(rows)
         if number == 1:
             task.catch_up()
-    with pytest.raises(ApplyError, match=r"NULL in the row key \(lane, id\)") as caught:
-        task.catch_up()
-    assert "s.t2" in str(caught.value)
+    assert "NULL in the row key (lane, id)" in task.suspended("s.t2")
     reached = [lake.progress(task.target.path(t), "t") for t in TABLES]
     assert reached == [25, 25, 15, 25, 25, 25]
 

@@ -223,7 +223,7 @@ class Ordered:
             self._errors[table] = count
             logger.warning("%s: error %d in a row: %s", table, count, error.what, extra={"table": table})
             return
-        tables.suspend(self._path, table, in_one_line(error))
+        tables.suspend(self._path, table, in_one_line(error, where=True))
         self._forget(table)
 
     def _suspend(self, group: str, table: str, why: str) -> None:
