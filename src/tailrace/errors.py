@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 AGAIN = "nothing was written; the batch starts over"
@@ -364,6 +364,21 @@ def in_one_line(error: TailraceError, *, where: bool = False) -> str:
     said = " ".join(error.what.split())
     said = f"{said}, {error.where}" if where and error.where else said
     return f"{said} ({error.hint})" if error.hint else said
+
+
+def to_json(error: TailraceError) -> list[str | None]:
+    """An error as JSON, for another process.
+
+    >>> from_json(to_json(TableMovedError("moved", where="s.t")))
+    TableMovedError('moved', 's.t', None)
+    """
+    return [type(error).__name__, error.what, error.where, error.hint]
+
+
+def from_json(words: Sequence[str | None]) -> TailraceError:
+    """The error that `to_json` has written."""
+    kind, what, where, hint = words
+    return _kinds(TailraceError)[str(kind)](str(what), where=where, hint=hint)
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,14 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
+from tailrace.capture.process import Capture
 from tailrace.cli.main import app
+from tailrace.config.task import load
 from tailrace.lake import delta as lake
+from tailrace.operate.status import status
+from tailrace.runtime.pipeline import Pipeline
+
+from .test_running import meanwhile, wait_for
 
 pytestmark = [pytest.mark.db, pytest.mark.spark]
 
@@ -80,3 +89,52 @@ def test_a_conflict_is_found_in_the_key_log_and_repaired(
     rows = lake.read(str(tmp_path / "lake" / "shop.item")).to_pylist()
     assert [str(r["price"]) for r in rows if r["id"] == 7] == ["5.00"]
     assert len(tailrace("keylog", str(file), "flagged")) == 1
+
+
+@pytest.mark.slow
+def test_a_conflict_is_repaired_while_the_task_runs(
+    tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
+) -> None:
+    file, target = tmp_path / "shop.yaml", str(tmp_path / "lake" / "shop.item")
+    file.write_text(TASK.format(url=database))
+    task = load(file)
+
+    def tailrace(*words: str) -> tuple[int, Any]:
+        command = [sys.executable, "-m", "tailrace", words[0], str(file), *words[1:], "--json"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, timeout=120, check=False)
+        return done.returncode, json.loads(done.stdout)
+
+    def rows() -> dict[int, str]:
+        return {r["id"]: str(r["price"]) for r in lake.read(target).to_pylist()}
+
+    db.execute(
+        "create schema shop; create table shop.item (id int primary key, name text, price numeric(8,2))"
+    )
+    db.execute("insert into shop.item select i, 'item ' || i, i from generate_series(1, 100) i")
+    stop = threading.Event()
+    capture, pipeline = Capture(task, stop=stop), Pipeline(task, spark, stop=stop)
+    with meanwhile(capture.run, pipeline.run, stop=stop):
+        wait_for(lambda: lake.exists(target) and len(rows()) == 100)
+        db.execute("update shop.item set price = 6.5 where id = 7")
+        wait_for(lambda: rows()[7] == "6.50")
+        DeltaTable(target).delete("id = 7")
+        db.execute("update shop.item set price = 9.99 where id = 7")
+        wait_for(lambda: bool(tailrace("keylog", "flagged")[1]))
+        _, (table,) = tailrace("keylog", "tables")
+        (told,) = status(task).tables
+        assert (table["changes"], table["flagged"], told.flagged) == (2, 1, 1)
+
+        code, planned = tailrace("validate", "--repair", "--dry-run")
+        (one,) = planned["repaired"]
+        assert (code, one["inserts"], one["run_id"], planned["after"]) == (3, 1, None, None)
+        code, done = tailrace("validate", "--repair")
+        (one,) = done["repaired"]
+        assert (code, one["inserts"], one["refused"], done["after"]["equal"]) == (0, 1, None, True)
+        assert rows()[7] == "9.99"
+        _, runs = tailrace("keylog", "runs")
+        assert [(r["kind"], r["state"], r["change_count"], r["flagged_count"]) for r in runs] == [
+            ("apply", "running", 2, 1), ("repair", "ended", 1, 0),
+        ]  # fmt: skip
+        db.execute("update shop.item set price = 5 where id = 7")
+        wait_for(lambda: rows()[7] == "5.00")
+    assert len(tailrace("keylog", "flagged")[1]) == 1

@@ -244,9 +244,9 @@ def test_a_postgresql_target_is_the_sources_again(
     assert marked == [("m_eu", 99), ("m_us", 99)]
 
 
-def test_a_running_task_is_not_repaired(tmp_path: Path, database: str) -> None:
+def test_a_task_that_captures_and_does_not_apply_is_not_repaired(tmp_path: Path, database: str) -> None:
     from tailrace.state import live
 
     task = task_of(tmp_path, database, "{path: lake}")
-    with live.lock(task.run_path, "pipeline"), pytest.raises(ConfigError, match="the task is running"):
+    with live.lock(task.run_path, "capture"), pytest.raises(ConfigError, match="its pipeline does not"):
         repair(task)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..errors import BaselineNeededError, OvertakenError, TailraceError
@@ -63,7 +64,7 @@ class Applier:
         loads: MappedSnapshotLoader | None = None,
         read: Read | None = None,
     ) -> None:
-        self._paths, self._loads = paths, loads
+        self._paths, self._loads, self._rules = paths, loads, rules
         self._most, self._need_baseline = (max_changes, max_bytes), need_baseline
         self._gate = gate
         self._lock = threading.Lock()
@@ -123,6 +124,17 @@ class Applier:
             if cadence:
                 cadence.went(time.monotonic() - began - seconds_waited(self._tables.spark))
             return self._slices.done
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Within the block nothing is applied, and no order is followed: the caller may write to targets."""
+        with self._lock:
+            try:
+                yield
+            finally:
+                self._reach.forget()
+                if self._rules:
+                    self._rules.after_others()
 
     def _until_logged(self, stop: threading.Event | None) -> None:
         """Applies everything; again where the key log was left behind its targets."""

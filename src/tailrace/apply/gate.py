@@ -167,6 +167,10 @@ class Ordered:
             self._turn.add(table)
         return True
 
+    def hurry(self) -> None:
+        """Ends the intervals of all tables."""
+        self._last.clear()
+
     def _waits(self, table: str) -> bool:
         return table in self._stuck or (table in self._states and self._states[table].waits)
 

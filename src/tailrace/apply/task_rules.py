@@ -166,6 +166,11 @@ class TaskRules:
         self._recovered = False
         self._suspends.clear()
 
+    def after_others(self) -> None:
+        """Goes on after another writer of targets and key log, who was let in between two slices."""
+        self._log.look_again()
+        self.again()
+
     def flush(self) -> None:
         """Makes visible what was logged, then suspends the tables that ended before a change: nothing catches
         up with the key log of a table that is suspended."""

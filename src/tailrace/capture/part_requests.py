@@ -267,20 +267,16 @@ def _result_words(result: Loaded | TailraceError) -> dict[str, Any]:
     >>> one = Loaded(None, 7, [("n", "NaN")])
     >>> _result(_result_words(one)) == one
     True
-    >>> _result(_result_words(errors.TableMovedError("moved", where="s.t")))
-    TableMovedError('moved', 's.t', None)
     """
     if isinstance(result, TailraceError):
-        return {"error": [type(result).__name__, result.what, result.where, result.hint]}
+        return {"error": errors.to_json(result)}
     added = None if result.added is None else result.added.to_json()
     return {"added": added, "rows": result.rows, "bad": result.bad}
 
 
 def _result(words: Mapping[str, Any]) -> Loaded | TailraceError:
     if "error" in words:
-        kind, what, where, hint = words["error"]
-        made: TailraceError = getattr(errors, kind)(what, where=where, hint=hint)
-        return made
+        return errors.from_json(words["error"])
     added = None if words["added"] is None else lake.AddedFile.from_json(words["added"])
     return Loaded(added, words["rows"], [(column, text) for column, text in words["bad"]])
 

@@ -309,7 +309,8 @@ def validate(
     repair: Annotated[
         bool,
         typer.Option(
-            "--repair", help="Write the differences to the target as changes; the task must not be running."
+            "--repair",
+            help="Write the differences to the target as changes; a running task does so itself.",
         ),
     ] = False,
     dry_run: Annotated[
@@ -328,11 +329,16 @@ def validate(
 
     wanted = load(task)
     session = session_for(wanted)
-    session.begin()
     if repair or dry_run:
         with bar(err, quiet=as_json) as steps:
             before, done, after = repair_task(
-                wanted, tables or (), dry_run=dry_run, samples=samples, steps=steps, session=session
+                wanted,
+                tables or (),
+                dry_run=dry_run,
+                samples=samples,
+                timeout_s=timeout,
+                steps=steps,
+                session=session,
             )
         if as_json:
             repairs = {"repaired": [r.as_dict() for r in done], "after": after and after.as_dict()}
@@ -343,6 +349,7 @@ def validate(
         if unrepaired or (after is not None and not after.equal):
             raise typer.Exit(FINDINGS)
         return
+    session.begin()
     with bar(err, quiet=as_json) as steps:
         report = validate_task(
             task, wanted, tables or (), timeout_s=timeout, samples=samples, steps=steps, session=session

@@ -36,6 +36,10 @@ class Steps:
         """Sets what is being done now."""
         self._tell(words, 0, 0)
 
+    def waits(self) -> None:
+        """Reports that nothing has changed, so that `draw` can end the command by an error."""
+        self._tell("", 0, 0)
+
     def done(self, steps: int = 1) -> None:
         """Marks steps as done."""
         self._tell("", steps, 0)

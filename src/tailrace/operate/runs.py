@@ -186,11 +186,11 @@ class Runs:
 
     def _end_dead(self, ids: set[str]) -> None:
         """Ends runs of these tables that are marked as running: one process at a time writes to a key log,
-        so they died."""
+        so they died. A repair only those of repairs: the task that has it made goes on."""
         dead = [
             r["run_id"]
             for r in control_tables.rows(self._keylog, STATISTIC)
-            if r["state"] == RUNNING and r["subscription_id"] in ids
+            if r["state"] == RUNNING and r["subscription_id"] in ids and self._kind in (APPLY, r["kind"])
         ]
         if dead:
             self._write({run: {"state": INTERRUPTED} for run in dead})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,8 +14,8 @@ from .runs import Group, Runs, Subscription
 
 RUN_S = 86_400.0
 """Seconds after which a running task begins a new run, so that old ones can be removed."""
-NOTE_S = 60.0
-"""Seconds between updates of the figures of running runs."""
+NOTE_S, SOON_S = 60.0, 1.0
+"""Seconds between updates of the figures of running runs, and between those after flagged changes."""
 
 
 class TaskRuns:
@@ -24,7 +25,8 @@ class TaskRuns:
         self._task = task
         self._on = task.keylog.mode != "off"
         self._runs = Runs(task.keylog_path, group_of(task), keep=task.keylog.keep_runs, every=RUN_S)
-        self._noted = time.monotonic()
+        self._noted, self._flagged = time.monotonic(), False
+        self._lock = threading.Lock()
 
     def begin(self, wanted: Collection[str]) -> Mapping[str, str]:
         """The run of each of these tables; started, together with those of all others, if one has none."""
@@ -33,11 +35,18 @@ class TaskRuns:
         now = self._runs.current(wanted)
         return self._runs.run_ids(subscriptions(self._task, wanted)) if now is None else now
 
+    def flagged(self) -> None:
+        """Changes were flagged: the figures are updated, at the latest by the next `note`."""
+        self._flagged = True
+        self.note()
+
     def note(self) -> None:
-        """Updates the figures, once a minute."""
-        if self._on and time.monotonic() - self._noted >= NOTE_S:
+        """Updates the figures, once a minute; after flagged changes once a second."""
+        with self._lock:
+            if not self._on or time.monotonic() - self._noted < (SOON_S if self._flagged else NOTE_S):
+                return
+            self._flagged, self._noted = False, time.monotonic()
             self._runs.note(*self._held())
-            self._noted = time.monotonic()
 
     @contextmanager
     def until_end(self) -> Iterator[None]:

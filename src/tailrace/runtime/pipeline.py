@@ -43,6 +43,7 @@ from ..errors import CancelledError, SparkLostError, TailraceError, from_spark
 from ..execution import JobCount, background, counted
 from ..lake import delta as lake
 from ..lake import guards, json_files, log
+from ..model.steps import Steps
 from ..operate.ordering import tables_of
 from ..operate.task_runs import TaskRuns
 from ..state import live
@@ -58,6 +59,9 @@ from .counts import Counts
 from .freshness import FreshnessControl
 from .maintenance import Maintenance
 from .reconnecting import Reconnecting
+from .repair_requests import Options as RepairOptions
+from .repair_requests import Outcome, RepairRequests
+from .setup import repair_here
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,6 +116,8 @@ class Pipeline:
         self._seen = Counts()
         self._failed: TailraceError | None = None
         self._over, self._news = threading.Event(), threading.Event()
+        self._storing_turn, self._upkeep_turn = threading.Lock(), threading.Lock()
+        self._repairs = RepairRequests(task, self._repaired, self._over)
         self._target_there = Reconnecting(self._over, lambda: waits(task))
         self._files: LogFiles
 
@@ -159,16 +165,40 @@ class Pipeline:
                     self.freshness.look()
                     self._tell(RUNNING)
                     self._runs.note()
-                    self._maintenance.compact()
-                    if self._maintenance.due():
-                        self._maintenance.run()
+                    self._upkeep()
+                    self._repairs.look()
             finally:
                 self._end()
+                self._repairs.join()
                 for one in loops:
                     one.join()
             if self._failed is not None:
                 raise self._failed
             self._tell(STOPPED)
+
+    def _upkeep(self) -> None:
+        """Does the maintenance that is due, unless targets are being repaired."""
+        if not self._upkeep_turn.acquire(blocking=False):
+            return
+        try:
+            self._maintenance.compact()
+            if self._maintenance.due():
+                self._maintenance.run()
+        finally:
+            self._upkeep_turn.release()
+
+    def _repaired(self, options: RepairOptions, steps: Steps) -> Outcome:
+        """Repairs targets of this task, between batches."""
+        return repair_here(self._task, options, steps, self._background or self._spark, held=self._held)
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Within the block nothing is stored, applied or compacted; all that was stored is applied."""
+        with self._upkeep_turn, self._storing_turn:
+            self._gate.hurry()
+            self._catch_up()
+            with self._applier.held():
+                yield
 
     def _begin(self) -> None:
         """Looks at where store stands, and what is still to be stored."""
@@ -195,7 +225,8 @@ class Pipeline:
     def _storing(self) -> None:
         while not self._over.is_set():
             began = time.monotonic()
-            self._store_next()
+            with self._storing_turn:
+                self._store_next()
             self._over.wait(max(STORE_EVERY_S - (time.monotonic() - began), 0.0))
 
     def _applying(self) -> None:
@@ -247,6 +278,8 @@ class Pipeline:
             if self._background is None or not self._background.replaced(self._task.name):
                 raise
             return  # the batches are applied again, by the driver or the next session
+        if any(one.flagged for one in done):
+            self._runs.flagged()
         self._seen.applied(done, time.monotonic() - began)
         self.freshness.applied(done)
 

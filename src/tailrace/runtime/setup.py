@@ -3,9 +3,10 @@ from a database, and a validation with source, session and (if nothing runs) a c
 
 from __future__ import annotations
 
+import getpass
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,10 +30,12 @@ from ..sources.base import Finding
 from ..state import live
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from ..execution import BackgroundSession
-    from ..validate.repair import Repaired
     from ..validate.sessions import Sessions
     from ..validate.tables import ValidationReport
+    from .repair_requests import Options, Outcome
 
 
 _PASSWORDS = re.compile(r"(^\w+://[^:/?@]*:)(?!\$\{)[^@/]+(?=@)|([?&]((?:ssl)?password)=)(?!\$\{)[^&]+")
@@ -199,35 +202,61 @@ def repair_task(
     *,
     dry_run: bool,
     samples: int,
+    timeout_s: float = 120.0,
     steps: Steps | None = None,
     session: BackgroundSession | None = None,
-) -> tuple[ValidationReport, list[Repaired], ValidationReport | None]:
-    """Compares source and target of a stopped task, and writes the differences to the target.
+) -> Outcome:
+    """Compares source and target of a task, and writes the differences to the target. If the task runs, its
+    own process does.
 
-    Gives what was found before, what was done, and what is found after it (None: nothing was done). `session`
-    as for `validate_task`.
+    Args:
+        task, tables, samples, timeout_s, session: as for `validate_task`.
+        dry_run: say what would be written, and write nothing.
 
     Raises:
-        ConfigError: the task runs.
+        ConfigError: capture runs, and nothing applies.
     """
-    from ..validate.repair import Repair
+    from .repair_requests import Options, ask
 
-    if any(live.locked(task.run_path, half) for half in ("capture", "pipeline")):
-        raise ConfigError(
-            "the task is running: its changes would interfere with a repair of the target",
-            where=task.name,
-            hint="stop `tailrace run`, repair, and start it again: its changes wait in the source's log",
-        )
+    options = Options(tuple(tables), dry_run, samples, timeout_s, getpass.getuser())
     steps = steps or Steps()
+    if live.locked(task.run_path, "pipeline"):
+        return ask(task, options, steps)
+    if live.locked(task.run_path, "capture"):
+        raise ConfigError(
+            "capture of the task runs, its pipeline does not: nothing would apply changes before the repair",
+            where=task.name,
+            hint="start `tailrace pipeline`, which makes the repair, or stop `tailrace capture`",
+        )
+    if session is not None:
+        session.begin()
+    return repair_here(task, options, steps, session)
+
+
+def repair_here(
+    task: Task,
+    options: Options,
+    steps: Steps,
+    session: BackgroundSession | SparkSession | None = None,
+    held: Callable[[], AbstractContextManager[None]] | None = None,
+) -> Outcome:
+    """A repair in this process. `held`: of the pipeline that runs in it; None: the task is stopped."""
+    from ..validate.repair import Repair
+    from .repair_requests import Outcome
+
     with _validation(task, steps, session) as (validated, catch_up, sessions):
-        repair = Repair(task, sessions, dry_run, steps)
-        common: dict[str, Any] = {"samples": samples, "catch_up": catch_up}
-        repair.finish(tables)
-        before = validated(tables=tables, amend=repair, **common)
+        repair = Repair(task, sessions, options.dry_run, steps, held=held, who=options.who)
+        common = partial(
+            validated,
+            samples=options.samples,
+            timeout_s=options.timeout_s,
+            catch_up=None if held else catch_up,
+        )
+        repair.finish(options.tables)
+        before = common(tables=options.tables, amend=repair)
         repair.left_out(before.tables)
-        changed = [r.table for r in repair.done if r.changes and not dry_run]
-        after = validated(tables=changed, **common) if changed else None
-        return before, repair.done, after
+        changed = [r.table for r in repair.done if r.changes and not options.dry_run]
+        return Outcome(before, repair.done, common(tables=changed) if changed else None)
 
 
 def session_for(task: Task) -> BackgroundSession:
@@ -242,7 +271,7 @@ def session_for(task: Task) -> BackgroundSession:
 
 @contextmanager
 def _validation(
-    task: Task, steps: Steps, session: BackgroundSession | None
+    task: Task, steps: Steps, session: BackgroundSession | SparkSession | None
 ) -> Iterator[tuple[Callable[..., ValidationReport], Callable[[], None], Sessions]]:
     """`validate` with the task's source, a catch-up before it, and a session."""
     steps.now("connecting to the source")

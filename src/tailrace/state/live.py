@@ -10,7 +10,8 @@ Files in `<home>/run/`, one a process; a reader sees one whole state or the one 
   `at`;
 - `pipeline.json`: `state` (running, drained, stopped), what store and apply did last, `orders` (the newest
   order for a table that apply goes by), `ended`, `at`;
-- `parts/`: parts of baselines that capture has Spark's tasks read (`capture.part_requests`).
+- `parts/`: parts of baselines that capture has Spark's tasks read (`capture.part_requests`);
+- `repairs/`: repairs that `tailrace validate --repair` has the pipeline make (`runtime.repair_requests`).
 
 `ended` says which error ended the process (none: it was told to end, or was killed), `at` is when the file
 was written (UTC, ISO 8601). Nothing here is needed for correctness: progress stands in the tables. Which

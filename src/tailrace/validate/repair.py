@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import getpass
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -93,11 +94,14 @@ class Repaired:
 
 @dataclass
 class Repair:
-    """Repairs tables of a stopped task; `validate` calls it with the differences.
+    """Repairs tables of a task; `validate` calls it with the differences.
 
     Args:
         task, sessions: of the validation.
         dry_run: says what there is to do, and does nothing.
+        held: within its block nobody else applies, or makes a baseline a target; None: the task is stopped,
+            and does not start in the meantime.
+        who: the user who has asked for it.
 
     Attributes:
         done: what was done, a table each.
@@ -108,16 +112,23 @@ class Repair:
     dry_run: bool = False
     steps: Steps = field(default_factory=Steps)
     done: list[Repaired] = field(default_factory=list)
+    held: Callable[[], AbstractContextManager[None]] | None = None
+    who: str = field(default_factory=getpass.getuser)
 
     def __call__(self, found: Sequence[Difference]) -> None:
         alone = Apart()
-        path = self.task.run_path
-        # Nobody takes a new baseline, or applies, in the meantime.
-        with live.lock(path, "capture"), live.lock(path, "pipeline"):
+        with (self.held or self._stopped)():
             for one in found:
                 self.steps.now(f"repairing {one.result.table}")
                 done = alone.tried(one.result.table, partial(self._table, one))
                 self.done.append(done or Repaired(one.result.table, refused=alone.why[one.result.table]))
+
+    @contextmanager
+    def _stopped(self) -> Iterator[None]:
+        """Nobody takes a new baseline, or applies, until the block ends."""
+        path = self.task.run_path
+        with live.lock(path, "capture"), live.lock(path, "pipeline"):
+            yield
 
     def left_out(self, found: Sequence[TableResult]) -> None:
         """Says which tables could not be compared, and so are not repaired."""
@@ -134,7 +145,8 @@ class Repair:
             if self.dry_run or logbook is None or upto < 0 or self._target(None).progress(table) < upto:
                 continue
             if (logbook.standing(table).reached or -1) < upto:
-                self._log(logbook, table, upto)
+                with (self.held or self._stopped)():
+                    self._log(logbook, table, upto)
 
     def _table(self, one: Difference, *, again: bool = False) -> Repaired:
         """Repairs a table; once more if keys were in its target twice, whose rows are missing then."""
@@ -163,7 +175,7 @@ class Repair:
         table, now = one.result.table, datetime.now(timezone.utc)
         after = max(lake.progress(self._kept(table), APP), self._target(None).progress(table), 0)
         time = int(sequence.time_parts(np.array([int(now.timestamp() * 1e6)]))[0])
-        return Mark(time, after, one.position, f"{REPAIR} by {getpass.getuser()}", now)
+        return Mark(time, after, one.position, f"{REPAIR} by {self.who}", now)
 
     def _made(self, table: str, changes: Iterable[pa.Table], relation: Relation, after: int) -> Repaired:
         """Keeps the changes and their layout, applies and logs them."""

@@ -200,6 +200,9 @@ def _refusal(task: Task, one: Difference) -> str | None:
 def _overtaken(task: Task, one: Difference) -> str | None:
     """What has become of a table since the snapshot that keeps it from being repaired."""
     table = one.result.table
+    state = of_task(task.orders_path, {table: taken_of(task, table)}).get(table)
+    if state is not None and state.busy:
+        return "its target is being replaced or renamed: run the repair again once that is done"
     if taken_of(task, table).position > one.position:
         return "it got a new baseline since the snapshot: run the repair again"
     seen = log.history(task.relations_path).get(table, [])

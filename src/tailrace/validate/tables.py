@@ -181,7 +181,7 @@ def _at(
     if catch_up is not None:
         catch_up()
     steps.now("waiting for the changes before the snapshot to be stored")
-    _wait_stored(task, snapshot, timeout_s)
+    _wait_stored(task, snapshot, timeout_s, steps)
     limit = snapshot.position.hex().upper()
     baselines = ledger.read_baselines(task.control_path("baselines"))
     if newer := [table for table in wanted if baselines[table].position > limit]:
@@ -301,7 +301,7 @@ def wait_named(task: Task, tables: Sequence[str], timeout_s: float) -> None:
         time.sleep(0.2)
 
 
-def _wait_stored(task: Task, snapshot: Snapshot, timeout_s: float) -> None:
+def _wait_stored(task: Task, snapshot: Snapshot, timeout_s: float, steps: Steps) -> None:
     """Waits until everything before the snapshot's position is in the change tables."""
     wanted = snapshot.position.hex().upper()
     end = time.monotonic() + timeout_s
@@ -316,4 +316,5 @@ def _wait_stored(task: Task, snapshot: Snapshot, timeout_s: float) -> None:
                 where=task.name,
                 hint="is `tailrace run` running, and is its lag small? see `tailrace status`",
             )
+        steps.waits()
         time.sleep(0.2)

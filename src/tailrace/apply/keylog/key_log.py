@@ -252,6 +252,11 @@ class KeyLog:
         found = None if self._table is None else self._table.transaction_version(name)
         return None if found is None else int(found)
 
+    def look_again(self) -> None:
+        """Goes by what stands in the table from now on: another writer was let in between."""
+        with self._lock:
+            self._forget()
+
     def _forget(self) -> None:
         self._known, self._visible, self._moved, self._files, self._rows = {}, {}, {}, [], []
         self._begun, self._sort, self._last = -1, 0, None
