@@ -18,7 +18,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -97,7 +96,8 @@ def _beat(task: Task, request: Path) -> None:
     try:
         os.utime(request)
     except FileNotFoundError:
-        what = f"the task gave up the repair: this command was silent for {LOST_S:.0f} s"
+        what = f"the task gave up the repair: this command was silent for {LOST_S:.0f} s, or no result could "
+        what += "be written"
         raise TailraceError(what, where=task.name, hint=_AGAIN) from None
     if not live.locked(task.run_path, "pipeline"):
         raise TailraceError("the task has ended during the repair", where=task.name, hint=_AGAIN)
@@ -142,19 +142,21 @@ class RepairRequests:
         return file.exists() and age(self._folder, file) < LOST_S
 
     def _make(self, name: str, said: Mapping[str, Any]) -> None:
-        options = Options(**{n: said[n] for n in Options._fields})._replace(tables=tuple(said["tables"]))
         try:
+            options = Options(**{n: said[n] for n in Options._fields} | {"tables": tuple(said["tables"])})
             outcome = self._work(options, Steps(partial(self._tell, name)))
             result = _words(outcome)
-            for one in () if options.dry_run else outcome.done:
+            for one in () if options.dry_run else [one for one in outcome.done if one.changes]:
                 words = (one.table, options.who, one.inserts, one.updates, one.deletes)
                 logs.event("repair of %s by %s: %d inserts, %d updates, %d deletes", *words, table=one.table)
         except Exception as error:
             logger.debug("repair", exc_info=True)
             result = {"error": errors.to_json(from_spark(error, where=self._task.name))}
-        with suppress(OSError, TailraceError):
+        try:
             if self._asks(name):
                 json_files.write(self._folder, f"{name}.end", result)
+        except (OSError, TailraceError):  # otherwise the repair would be made again and again
+            _remove(self._folder, name)
 
     def _tell(self, name: str, words: str, done: int, every: int) -> None:
         """Reports a step; ends the repair if nobody waits for it any more."""
