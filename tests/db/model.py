@@ -31,6 +31,7 @@ create table m.part_2 partition of m.part for values from ('2026-02-01') to ('20
 create table m.coded (id int primary key, code text not null unique, v text);
 alter table m.coded replica identity using index coded_code_key;
 create table m.log (a int, b text);
+alter table m.log replica identity full;
 """
 TABLES = ["m.keyed", "m.whole", "m.bag", "m.part", "m.coded", "m.log"]
 LONG = 9000

@@ -39,7 +39,7 @@ def test_a_baseline_uses_the_connections_that_are_allowed_and_says_so(
     url = database.replace("postgres@", f"{limited}@")
     path.write_text(
         f"name: t\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: [s.*]}}\n"
-        "capture: {commit_every: 50ms}\nbaseline: {workers: 12, rows_per_part: 1000}\n"
+        "freshness: 50ms\nbaseline: {workers: 12, rows_per_part: 1000}\n"
     )
     task = load(path)
     found = [one for one in check(task, lambda: None) if "connections" in one.what]  # type: ignore[arg-type, return-value]
@@ -67,7 +67,7 @@ def test_readers_wait_for_connections_that_others_use(
     url = database.replace("postgres@", f"{limited}@")
     path.write_text(
         f"name: t\nhome: home\ntarget: {{path: lake}}\nsource: {{url: '{url}', tables: [s.*]}}\n"
-        "capture: {commit_every: 50ms}\nbaseline: {workers: 12, rows_per_part: 1000}\n"
+        "freshness: 50ms\nbaseline: {workers: 12, rows_per_part: 1000}\n"
     )
     task = load(path)
     Capture(task, once=True).run()

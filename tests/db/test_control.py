@@ -199,7 +199,7 @@ def test_an_order_that_comes_while_others_are_carried_out_is_not_passed_by(
 
 GROUPS = """groups:
   careful: {tables: [s.a, s.b], retries: 2}
-  eager: {tables: [s.c], every: 100ms, automatic_baseline: true}
+  eager: {tables: [s.c], freshness: 100ms, automatic_baseline: true}
 """
 
 

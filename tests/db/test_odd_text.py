@@ -14,9 +14,10 @@ from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.errors import ConnectionLostError, SourceError
 from tailrace.operate.ordering import begin_anew
+from tailrace.operate.status import status
 from tailrace.sources.postgresql.embedded import EmbeddedPostgres
 from tailrace.sources.postgresql.source import PostgresSource
-from tailrace.state import ledger
+from tailrace.state import ledger, orders
 
 pytestmark = pytest.mark.db
 
@@ -68,9 +69,12 @@ def test_capture_goes_on_once_the_rows_are_corrected(tmp_path: Path, odd: tuple[
         db.execute(
             f"create table a (id int primary key, v text); insert into a values (1, {value}), (2, 'ok')"
         )  # type: ignore[arg-type]
-        ended(task)
+        Capture(task, once=True).run()
+        (table,) = status(task).tables
+        assert (table.state, 'encoding "UTF8"' in str(table.why)) == ("suspended", True)
         assert db.execute(found).fetchall() == [(1,)]  # type: ignore[arg-type]
         db.execute("update a set v = 'e' where id = 1")
+        orders.resync(task.orders_path, "public.a", "corrected")
         Capture(task, once=True).run()
         db.execute(f"insert into a values (3, {value})")  # type: ignore[arg-type]
         ended(task)

@@ -68,7 +68,7 @@ def shop(folder: Path, source: str, lake: Lake, more: str = "") -> Task:
 
 def found(task: Task) -> list[tuple[str, str, list[str]]]:
     """Level, what, and the lines of the fix."""
-    all_of_them = checks.check(task, never)
+    all_of_them = [one for one in checks.check(task, never) if one.level != "note"]
     return [(one.level, one.what, [line.strip() for line in one.cure.splitlines()]) for one in all_of_them]
 
 

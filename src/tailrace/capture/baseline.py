@@ -227,12 +227,14 @@ def _result(one: Future[Loaded], table: str) -> Loaded:
     try:
         return one.result()
     except BrokenProcessPool as error:
-        raise SourceError(
+        died = SourceError(
             "a process that was reading a part of the baseline died",
             where=table,
             hint="was it killed for lack of memory? lower baseline.workers or rows_per_part. In your own "
             "script, start capture under `if __name__ == '__main__':`",
-        ) from error
+        )
+        died.of_task = True
+        raise died from error
 
 
 def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) -> None:

@@ -39,7 +39,10 @@ def check(
 
     found = findings_of(wanted, spark)
     if as_json:
-        print_json({"findings": [vars(one) for one in found]})
+        problems, notes = (
+            [vars(one) for one in found if (one.level == "note") is note] for note in (False, True)
+        )
+        print_json({"findings": problems, "notes": notes})
     else:
         show(found)
     if any(one.level == "error" for one in found):

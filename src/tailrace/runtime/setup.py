@@ -56,7 +56,8 @@ class Draft:
         return {
             "path": str(self.path),
             "tables": self.tables,
-            "findings": [asdict(f) for f in self.findings],
+            "findings": [asdict(f) for f in self.findings if f.level != "note"],
+            "notes": [asdict(f) for f in self.findings if f.level == "note"],
             "variables": list(self.variables),
         }
 
