@@ -39,9 +39,8 @@ def check(
 
     found = findings_of(wanted, spark)
     if as_json:
-        problems, notes = (
-            [vars(one) for one in found if (one.level == "note") is note] for note in (False, True)
-        )
+        problems = [vars(one) for one in found if one.level != "note"]
+        notes = [vars(one) for one in found if one.level == "note"]
         print_json({"findings": problems, "notes": notes})
     else:
         show(found)
