@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -46,6 +46,7 @@ from ..lake import guards, json_files, log
 from ..model.steps import Steps
 from ..operate.ordering import tables_of
 from ..operate.task_runs import TaskRuns
+from ..sources import open_source
 from ..state import live
 from ..state.capture_state import RUNNING, STARTING, STOPPED
 from ..state.layouts import policy
@@ -55,13 +56,15 @@ from ..store import tracking
 from ..store.log_files import LogFiles
 from ..store.running import runner
 from ..store.writer import Store, StorePaths
+from ..validate.repair import Repair
+from ..validate.sessions import Sessions
+from ..validate.tables import validate
 from .counts import Counts
 from .freshness import FreshnessControl
 from .maintenance import Maintenance
 from .reconnecting import Reconnecting
 from .repair_requests import Options as RepairOptions
-from .repair_requests import Outcome, RepairRequests
-from .setup import repair_here
+from .repair_requests import Outcome, RepairRequests, repair_with
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -189,7 +192,10 @@ class Pipeline:
 
     def _repaired(self, options: RepairOptions, steps: Steps) -> Outcome:
         """Repairs targets of this task, between batches."""
-        return repair_here(self._task, options, steps, self._background or self._spark, held=self._held)
+        task, sessions = self._task, Sessions(self._background or self._spark, steps)
+        repair = Repair(task, sessions, options.dry_run, steps, held=self._held, who=options.who)
+        with closing(open_source(task)) as source:
+            return repair_with(repair, partial(validate, task, sessions, source, steps=steps), options)
 
     @contextmanager
     def _held(self) -> Iterator[None]:

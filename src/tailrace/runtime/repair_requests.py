@@ -32,7 +32,7 @@ from ..model.steps import Steps
 from ..state import live
 from ..state.lease_files import age
 from ..validate.compare import TableResult
-from ..validate.repair import Repaired
+from ..validate.repair import Repair, Repaired
 from ..validate.tables import ValidationReport
 
 logger = logging.getLogger("tailrace.pipeline")
@@ -60,6 +60,16 @@ class Options(NamedTuple):
     samples: int
     timeout_s: float
     who: str
+
+
+def repair_with(repair: Repair, validated: Callable[..., ValidationReport], options: Options) -> Outcome:
+    """Validates tables, repairs those that differ, and validates them again."""
+    validated = partial(validated, samples=options.samples, timeout_s=options.timeout_s)
+    repair.finish(options.tables)
+    before = validated(tables=options.tables, amend=repair)
+    repair.left_out(before.tables)
+    changed = [one.table for one in repair.done if one.changes and not options.dry_run]
+    return Outcome(before, repair.done, validated(tables=changed) if changed else None)
 
 
 def ask(task: Task, options: Options, steps: Steps) -> Outcome:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import getpass
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,12 +30,10 @@ from ..sources.base import Finding
 from ..state import live
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from ..execution import BackgroundSession
     from ..validate.sessions import Sessions
     from ..validate.tables import ValidationReport
-    from .repair_requests import Options, Outcome
+    from .repair_requests import Outcome
 
 
 _PASSWORDS = re.compile(r"(^\w+://[^:/?@]*:)(?!\$\{)[^@/]+(?=@)|([?&]((?:ssl)?password)=)(?!\$\{)[^&]+")
@@ -217,7 +215,8 @@ def repair_task(
     Raises:
         ConfigError: capture runs, and nothing applies.
     """
-    from .repair_requests import Options, ask
+    from ..validate.repair import Repair
+    from .repair_requests import Options, ask, repair_with
 
     options = Options(tuple(tables), dry_run, samples, timeout_s, getpass.getuser())
     steps = steps or Steps()
@@ -231,33 +230,9 @@ def repair_task(
         )
     if session is not None:
         session.begin()
-    return repair_here(task, options, steps, session)
-
-
-def repair_here(
-    task: Task,
-    options: Options,
-    steps: Steps,
-    session: BackgroundSession | SparkSession | None = None,
-    held: Callable[[], AbstractContextManager[None]] | None = None,
-) -> Outcome:
-    """A repair in this process. `held`: of the pipeline that runs in it; None: the task is stopped."""
-    from ..validate.repair import Repair
-    from .repair_requests import Outcome
-
     with _validation(task, steps, session) as (validated, catch_up, sessions):
-        repair = Repair(task, sessions, options.dry_run, steps, held=held, who=options.who)
-        common = partial(
-            validated,
-            samples=options.samples,
-            timeout_s=options.timeout_s,
-            catch_up=None if held else catch_up,
-        )
-        repair.finish(options.tables)
-        before = common(tables=options.tables, amend=repair)
-        repair.left_out(before.tables)
-        changed = [r.table for r in repair.done if r.changes and not options.dry_run]
-        return Outcome(before, repair.done, common(tables=changed) if changed else None)
+        repair = Repair(task, sessions, dry_run, steps)
+        return repair_with(repair, partial(validated, catch_up=catch_up), options)
 
 
 def session_for(task: Task) -> BackgroundSession:
@@ -272,7 +247,7 @@ def session_for(task: Task) -> BackgroundSession:
 
 @contextmanager
 def _validation(
-    task: Task, steps: Steps, session: BackgroundSession | SparkSession | None
+    task: Task, steps: Steps, session: BackgroundSession | None
 ) -> Iterator[tuple[Callable[..., ValidationReport], Callable[[], None], Sessions]]:
     """`validate` with the task's source, a catch-up before it, and a session."""
     steps.now("connecting to the source")
