@@ -105,7 +105,7 @@ def test_check_ends_with_3_when_a_finding_is_an_error(
     file: str, monkeypatch: pytest.MonkeyPatch, levels: tuple[str, ...], expected: int
 ) -> None:
     found = [Finding(level, "odd", "s.t", "mend it") for level in levels]  # type: ignore[arg-type]
-    monkeypatch.setattr("tailrace.operate.checks.check", lambda task, spark: found)
+    monkeypatch.setattr("tailrace.operate.checks.check_and_offers", lambda task, spark: (found, []))
     assert code("check", file) == expected
 
 

@@ -27,7 +27,7 @@ def check(
     Nothing is changed, and no data is read.
     """
     from ..config.task import load
-    from ..operate.checks import check as findings_of
+    from ..operate.checks import check_and_offers
     from ..runtime.session import session
 
     wanted = load(task)
@@ -37,13 +37,11 @@ def check(
             err.print("starting Spark to analyse the expressions in `tables`")
         return session(f"tailrace check {wanted.name}", conf=wanted.spark.session_conf)
 
-    found = findings_of(wanted, spark)
+    found, offers = check_and_offers(wanted, spark)
     if as_json:
-        problems = [vars(one) for one in found if one.level != "note"]
-        notes = [vars(one) for one in found if one.level == "note"]
-        print_json({"findings": problems, "notes": notes})
+        print_json({"findings": [vars(one) for one in found], "notes": [vars(one) for one in offers]})
     else:
-        show(found)
+        show([*found, *offers])
     if any(one.level == "error" for one in found):
         raise typer.Exit(FINDINGS)
 

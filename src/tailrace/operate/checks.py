@@ -54,19 +54,28 @@ def check(task: Task, spark: Callable[[], SparkSession]) -> list[Finding]:
     Raises:
         SourceError: the source cannot be asked.
     """
+    return check_and_offers(task, spark)[0]
+
+
+def check_and_offers(task: Task, spark: Callable[[], SparkSession]) -> tuple[list[Finding], list[Finding]]:
+    """The findings of `check`, and what the source could send more of the tables (level `note`)."""
+    offers: list[Finding] = []
     source = open_source(task)
     try:
-        found = _of_source(task, source, spark)
+        found = _of_source(task, source, spark, offers)
     finally:
         source.close()
     cure = "`tailrace consumer TASK ack NAME POSITION`, or `remove NAME`"
     found += [
         Finding("warning", f"{n}: {said}", "consumers", cure) for n, said in consumers_said(task).items()
     ]
-    return sorted(found, key=lambda one: one.rank)
+    return sorted(found, key=lambda one: one.rank), offers
 
 
-def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession]) -> list[Finding]:
+def _of_source(
+    task: Task, source: LogSource, spark: Callable[[], SparkSession], offers: list[Finding]
+) -> list[Finding]:
+    """The findings about a task's source, tables and targets; adds to `offers`."""
     baselines = ledger.read_baselines(task.control_path("baselines"))
     states = of_task(task.orders_path, baselines)
     try:
@@ -92,7 +101,8 @@ def _of_source(task: Task, source: LogSource, spark: Callable[[], SparkSession])
         return mine + identity_errors(task, source, names)
 
     found += without_suspended(look, tables, {t for t, one in states.items() if one.held == SUSPENDED})
-    found += [*left_out_findings(task, source.left_out()), *source.offers(tables)]
+    found += left_out_findings(task, source.left_out())
+    offers += source.offers(tables)
     identity, unwritable = stream.identity or source.identity(), folder_findings(task)
     found += altered_findings(task, source, tables, baselines, states)
     found += identity_findings(task, tables, baselines)
