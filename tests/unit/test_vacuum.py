@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
 from tailrace.errors import PositionError
@@ -157,6 +157,19 @@ def test_sweep_removes_files_that_no_commit_names_after_three_days(tmp_path: Pat
     assert sweep(path) == 1
     assert (tmp_path / "t" / "part-of-a-commit-to-come.parquet").exists()
     assert [rows(path, v) for v in (1, 2)] == [[1], [2]]
+
+
+def test_sweep_leaves_files_alone_that_are_not_parquet_and_files_of_partitions(tmp_path: Path) -> None:
+    """Deletion vectors; and a partition whose folder the commit names in another encoding."""
+    path, now = str(tmp_path / "t"), time.time()
+    write_deltalake(path, pa.table({"p": ["a b/c%d"], "n": [1]}), partition_by=["p"])
+    vector = tmp_path / "t" / "deletion_vector_1.bin"
+    vector.write_bytes(b"x")
+    for file in (tmp_path / "t").rglob("*.parquet"):
+        os.utime(file, (now - 9 * DAY,) * 2)
+    os.utime(vector, (now - 9 * DAY,) * 2)
+    assert sweep(path) == 0
+    assert vector.exists() and DeltaTable(path).to_pyarrow_table().num_rows == 1
 
 
 def test_sweep_leaves_tables_in_folders_of_a_table_alone(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
+from posixpath import basename as base_name
 from typing import Any
 from urllib.parse import unquote
 
@@ -223,7 +224,11 @@ def delete(fs: pyarrow.fs.FileSystem, path: str) -> None:
 
 
 def sweep(table: str, *, now: float | None = None) -> int:
-    """Deletes data files that no commit names, once they are three days old; returns their number."""
+    """Deletes Parquet files that no commit names, once they are three days old; returns their number.
+
+    Files are compared by name alone: writers encode the folders of partitions in different ways. Other files
+    stay, such as deletion vectors, which commits name in another form.
+    """
     log, limit = _Log.of(table), (time.time() if now is None else now) - ORPHAN_S
     fs, folder = log.fs, log.folder
     found = fs.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
@@ -234,12 +239,13 @@ def sweep(table: str, *, now: float | None = None) -> int:
         for one in found
         if one.type == pyarrow.fs.FileType.File
         and one.base_name[0] not in "_."
+        and one.extension == "parquet"
         and one.mtime.timestamp() < limit
     ]
     if not old:
         return 0
-    named = {f"{folder}/{unquote(path)}" for path in _named(log, limit + ORPHAN_S - HOUR_S)}
-    orphans = [path for path in old if path not in named]
+    named = {base_name(unquote(path)) for path in _named(log, limit + ORPHAN_S - HOUR_S)}
+    orphans = [path for path in old if base_name(path) not in named]
     for path in orphans:
         delete(fs, path)
     return len(orphans)
