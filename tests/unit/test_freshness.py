@@ -42,14 +42,23 @@ class Running:
         self.control.look()
 
 
+def described(task: Running) -> tuple[object, ...]:
+    return tuple(task.control.describe()[name] for name in ("interval", "reason", "tables"))
+
+
+def test_interval_that_is_set_is_the_one_that_status_shows(tmp_path: Path) -> None:
+    task = Running(task_of(tmp_path, "freshness: 30s\n"))
+    assert described(task) == (30.0, None, {})
+
+
 def test_interval_grows_while_the_task_uses_more_processor_time_than_it_may(tmp_path: Path) -> None:
     task = Running(task_of(tmp_path, "cost: {cpu: 25%}\n"))
     for _ in range(120):
         task.second(cpu=0.5)
-    assert task.control.describe() == {"interval": 15.0, "reason": "processor time", "tables": {}}
+    assert described(task) == (15.0, "processor time", {})
     for _ in range(200):
         task.second(cpu=0.05)
-    assert task.control.describe() == {"interval": 1.0, "reason": None, "tables": {}}
+    assert described(task) == (1.0, None, {})
 
 
 def test_interval_settles_where_the_budget_is_used(tmp_path: Path) -> None:
@@ -95,7 +104,7 @@ def test_interval_that_is_set_holds_for_the_task_a_group_and_a_table(tmp_path: P
 def test_capture_commits_at_the_interval_that_the_pipeline_reports(tmp_path: Path) -> None:
     task = task_of(tmp_path)
     assert interval_in_force(task) == 1.0
-    json_files.write(task.run_path, "pipeline", {"state": "running", "freshness": {"interval": 7.5}})
+    json_files.write(task.run_path, "pipeline", {"state": "running", "freshness": {"automatic": 7.5}})
     assert interval_in_force(task) == 7.5
-    json_files.write(task.run_path, "pipeline", {"state": "stopped", "freshness": {"interval": 7.5}})
+    json_files.write(task.run_path, "pipeline", {"state": "stopped", "freshness": {"automatic": 7.5}})
     assert interval_in_force(task) == 1.0

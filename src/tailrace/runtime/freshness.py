@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -66,6 +67,7 @@ class FreshnessControl:
     loading: Callable[[], int] = lambda: 0
     clock: Callable[[], float] = time.monotonic
     cpu: Callable[[], float] = field(default_factory=lambda: cpu_seconds)
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # store, apply and the main loop call
     _interval: float = LEAST_S
     _why: str | None = None
     _counted: Counter[str] = field(default_factory=Counter)
@@ -92,40 +94,44 @@ class FreshnessControl:
         return (writes, WRITES) if writes > self._interval else (self._interval, self._why)
 
     def _write_interval(self, table: str) -> float:
-        if table not in self._sizes:
+        with self._lock:
+            sizes, rate = dict(self._sizes), self._rate
+        if table not in sizes:
             return 0.0
         now = self.clock()
-        active = {t: size for t, (size, at) in self._sizes.items() if now - at < _ACTIVE_S}
-        budget = max(self.task.cost.write * self._rate, LEAST_WRITTEN)
-        if sum(active.values()) <= budget * LEAST_S:
+        active = [size for size, at in sizes.values() if now - at < _ACTIVE_S]
+        budget = max(self.task.cost.write * rate, LEAST_WRITTEN)
+        if sum(active) <= budget * LEAST_S:
             return 0.0
-        return math.sqrt(self._sizes[table][0]) * sum(map(math.sqrt, active.values())) / budget
+        return math.sqrt(sizes[table][0]) * sum(map(math.sqrt, active)) / budget
 
     def stored(self, batch: Stored, commits: int) -> None:
         """Counts a store batch, made of commits of LOG."""
-        self._counted.update({"files": 2 * commits, "changes": batch.rows, "size": batch.size})
+        with self._lock:
+            self._counted.update({"files": 2 * commits, "changes": batch.rows, "size": batch.size})
 
     def applied(self, done: Iterable[AppliedTable]) -> None:
         """Counts an apply batch, and what it wrote to each table's target."""
         tables = {one.table for one in done}
         if not tables:
             return
-        self._counted["batches"] += 1
+        paths = {table: filesystem(path)[1] for table in tables if (path := self.path(table)) is not None}
         sizes, now = written.total().sizes, self.clock()
-        for table in tables:
-            if (path := self.path(table)) is None:
-                continue
-            folder = filesystem(path)[1]
-            size = sizes.get(folder, 0) - self._written.get(folder, 0)
-            self._written[folder] = sizes.get(folder, 0)
-            before = self._sizes.get(table, (float(size), now))[0]
-            self._sizes[table] = 0.7 * before + 0.3 * size, now
+        with self._lock:
+            self._counted["batches"] += 1
+            for table, folder in paths.items():
+                size = sizes.get(folder, 0) - self._written.get(folder, 0)
+                self._written[folder] = sizes.get(folder, 0)
+                before = self._sizes.get(table, (float(size), now))[0]
+                self._sizes[table] = 0.7 * before + 0.3 * size, now
 
     def look(self) -> None:
         """Adapts the interval to what was used since it was last adapted."""
-        counted, since, now = self._counted, self._since, self.clock()
+        since, now = self._since, self.clock()
         if since is not None and now - since.at < max(WINDOW_S, 2 * self._interval):
             return
+        with self._lock:
+            counted = self._counted.copy()
         files = written.total().files + counted["files"]
         use = _Use(now, self.cpu(), files, counted["changes"], counted["size"], counted["batches"])
         self._since, loaded, self._loaded = use, self._loaded, self.loading()
@@ -148,10 +154,15 @@ class FreshnessControl:
         self._why = why if self._interval > LEAST_S else None
 
     def describe(self) -> dict[str, Any]:
-        """`interval` (seconds) and `reason` of the task, and of `tables` that have another interval."""
-        mine = round(self._interval, 1), self._why
-        tables = {t: (round(one[0], 1), one[1]) for t in sorted(self._sizes) if (one := self._of(t))}
+        """`interval` (seconds) and `reason` of the task, and of `tables` that have another interval;
+        `automatic`: the interval in force where `auto` is set."""
+        with self._lock:
+            known = sorted(self._sizes)
+        automatic = round(self._interval, 1)
+        mine = (automatic, self._why) if self.task.freshness == "auto" else (self.task.freshness, None)
+        tables = {t: (round(one[0], 1), one[1]) for t in known if (one := self._of(t))}
         return {
+            "automatic": automatic,
             "interval": mine[0],
             "reason": mine[1],
             "tables": {

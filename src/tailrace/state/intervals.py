@@ -32,5 +32,5 @@ def commit_interval(task: Task, automatic: float) -> float:
 def interval_in_force(task: Task) -> float:
     """How often capture is to commit now (seconds), as the pipeline of the task reports it."""
     found = json_files.read(task.run_path, "pipeline") or {}
-    automatic = found.get("freshness", {}).get("interval") if found.get("state") == RUNNING else None
+    automatic = found.get("freshness", {}).get("automatic") if found.get("state") == RUNNING else None
     return commit_interval(task, automatic or LEAST_S)
