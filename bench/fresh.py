@@ -1,4 +1,4 @@
-"""From a commit at the source until its row can be read in the target, with default settings; and what an idle
+"""From a commit at the source until its row can be read in the target, with `freshness: 1s`; and what an idle
 task costs.
 
 A writer commits 20 transactions a second, an insert and an update each. The insert's row can be read from the time
@@ -36,7 +36,7 @@ def rows(running: EmbeddedPostgres, folder: Path, *, quick: bool) -> list[Row]:
     session = load.database(running, "fresh")
     session.execute("create table public.fresh (id bigint primary key, note text, n int)")
     session.execute("insert into public.fresh select -i, 'old', 0 from generate_series(1, 10000) i")
-    file = tasks.write(folder, "fresh", running.tcp_url("fresh"), (TABLE,))
+    file = tasks.write(folder, "fresh", running.tcp_url("fresh"), (TABLE,), freshness="1s")
     task = tasks.load(file)
     with (folder / "fresh.log").open("w") as said:
         process = subprocess.Popen(

@@ -18,7 +18,7 @@ from measure import say
 from tailrace.config.task import Task, load
 
 
-def write(folder: Path, name: str, url: str, tables: tuple[str, ...], **sections: dict[str, Any]) -> Path:
+def write(folder: Path, name: str, url: str, tables: tuple[str, ...], **sections: Any) -> Path:
     """A task file with every setting at its default, but for the sections given."""
     file = folder / f"{name}.yaml"
     wanted = {

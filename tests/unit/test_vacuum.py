@@ -172,6 +172,11 @@ def test_sweep_leaves_files_alone_that_are_not_parquet_and_files_of_partitions(t
     assert vector.exists() and DeltaTable(path).to_pyarrow_table().num_rows == 1
 
 
+def test_sweep_leaves_a_folder_that_is_no_table_alone(tmp_path: Path) -> None:
+    (tmp_path / "data.parquet").write_bytes(b"")
+    assert sweep(str(tmp_path), now=time.time() + 30 * DAY) == 0
+
+
 def test_sweep_leaves_tables_in_folders_of_a_table_alone(tmp_path: Path) -> None:
     outer, inner = str(tmp_path / "t"), str(tmp_path / "t" / "inner")
     for path in (outer, inner):

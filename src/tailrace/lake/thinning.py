@@ -242,7 +242,7 @@ def sweep(table: str, *, now: float | None = None) -> int:
         and one.extension == "parquet"
         and one.mtime.timestamp() < limit
     ]
-    if not old:
+    if not old or not log.times:  # without commits it is no table, and its files are not ours
         return 0
     named = {base_name(unquote(path)) for path in _named(log, limit + ORPHAN_S - HOUR_S)}
     orphans = [path for path in old if base_name(path) not in named]

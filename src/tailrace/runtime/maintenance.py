@@ -100,10 +100,11 @@ class Maintenance:
             if lake.exists(path):
                 self._only_newest(path)
         self._log()
-        targets = self._targets(sorted(tables) if task.baseline.enabled else known, tables)
-        if not 0 <= self._last - self._swept < DAY_S:
+        sweeps = not 0 <= self._last - self._swept < DAY_S
+        self._targets(sorted(tables) if task.baseline.enabled else known, tables, sweeps=sweeps)
+        if sweeps:
             ledgers = [task.control_path(name) for name in ("stored", "applied")]
-            for path in (task.log_path, *ledgers, *read_by_streams, *control, *targets):
+            for path in (task.log_path, *ledgers, *read_by_streams, *control):
                 thinning.sweep(path)
             self._swept = self._last
         use = disk.measure(task)
@@ -139,12 +140,11 @@ class Maintenance:
         lake.vacuum(path, HOUR_S)
         log_retention.forget(path, before=need)
 
-    def _targets(self, tables: Iterable[str], baselines: Mapping[str, Baseline]) -> list[str]:
-        """Maintains the targets of tables; returns the paths of those that are Delta tables."""
+    def _targets(self, tables: Iterable[str], baselines: Mapping[str, Baseline], *, sweeps: bool) -> None:
+        """Maintains the targets of tables; `sweeps`: also deletes files that no commit names."""
         task, settings = self._task, self._task.maintenance
         states = of_task(task.orders_path, baselines)
         taken = [b for b in all_baselines(task.control_path("baselines")) if b.done]
-        found = []
         for table in tables:
             # Capture is about to replace or drop it, and no other process may write to it.
             if table in states and (states[table].busy or states[table].member == "removed"):
@@ -152,15 +152,13 @@ class Maintenance:
             try:
                 past = _past(settings, (b.version for b in taken if b.table == table))
                 self._target.maintain(table, settings.small_files, past)
+                if sweeps and isinstance(self._target, DeltaTarget):
+                    thinning.sweep(self._target.path(table))
             except Exception as error:
                 said = from_spark(error, where=f"maintenance of {table}")
                 if not is_of_table(said):
                     raise
                 self._waits[table] = f"its target is not maintained: {in_one_line(said)}"
-                continue
-            if isinstance(self._target, DeltaTarget):
-                found.append(self._target.path(table))
-        return found
 
 
 def _past(settings: MaintenanceSettings, baselines: Iterable[int]) -> Past:
