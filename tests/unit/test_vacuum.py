@@ -86,6 +86,15 @@ def test_versions_older_than_the_limit_go(tmp_path: Path) -> None:
     assert data_files(path) == 2
 
 
+def test_files_that_restore_added_again_stay(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    rewritten(path, [9 * HOUR, 8 * HOUR, 7 * HOUR])
+    DeltaTable(path).restore(1)
+    thin(path, Past(DAY, times=0))
+    assert versions(path) == [3, 4]
+    assert [rows(path, v) for v in (3, 4)] == [[3], [1]]
+
+
 def test_the_newest_version_stays_whatever_its_age(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     rewritten(path, [90 * DAY, 80 * DAY])

@@ -119,7 +119,9 @@ def thin(table: str, past: Past, *, now: float | None = None) -> int:
     for version in sorted(kept - log.checkpoints):
         DeltaTable(table, version=version).create_checkpoint()
     _point_at(log, max(kept))
-    unneeded = _unneeded(log, dropped, sorted(kept))
+    # RESTORE adds files of an old version again: those that later commits add stay, whatever was dropped.
+    again = {path for version in log.times if version > last for path in log.added(version)}
+    unneeded = _unneeded(log, dropped, sorted(kept)) - again - log.data(max(log.times)).keys()
     first = min(log.times.keys() - set(dropped))
     older = [v for v in log.files if v < first] if first in kept else []  # one that is kept has a checkpoint
     for version in sorted({*dropped, *older}):
