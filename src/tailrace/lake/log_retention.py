@@ -27,9 +27,9 @@ _NAME = re.compile(r"(\d{20})\.(json|crc|checkpoint(?:\.\d+\.\d+)?\.parquet)")
 def forget(
     table: str, *, before: int | None = None, older_than_s: float = KEPT_S, most: int = MAX_COMMITS
 ) -> int:
-    """Deletes commits that precede a checkpoint and are older than `older_than_s`, or not among the last `most`.
+    """Deletes commits before a checkpoint that are older than `older_than_s`, or not among the last `most`.
 
-    Returns the number of deleted files. Commits from the version `before` on stay, whatever their age and number.
+    Returns the number of deleted files. Commits from the version `before` on always stay.
     """
     fs, folder = lake.filesystem(table)
     found = fs.get_file_info(pyarrow.fs.FileSelector(f"{folder}/_delta_log", allow_not_found=True))
