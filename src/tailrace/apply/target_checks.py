@@ -127,13 +127,13 @@ def _doubts(task: Task, place: Place, tables: Sequence[str]) -> Iterator[Finding
             what = (
                 "source and target are the same table of the same database: its changes would feed themselves"
             )
-            yield Finding("error", what, table, _ELSE)
+            yield Finding("error", what, table, _ELSE, table)
         elif target in tables or task.source.selects(target):
             what = (
                 f"its target {target} is in the source's database, and the task captures it: changes would "
                 "feed themselves"
             )
-            yield Finding("error", what, table, _ELSE)
+            yield Finding("error", what, table, _ELSE, table)
     if tables and task.source.selects(own := f"{place.control}.{TABLE}"):
         what = f"the task captures {own}, in which it notes its own progress: it would never come to an end"
         yield Finding("error", what, place.label, f"`source: {{exclude: [{place.control}.*]}}`")
