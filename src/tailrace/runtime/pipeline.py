@@ -131,6 +131,7 @@ class Pipeline:
         with live.lock(self._task.run_path, "pipeline"), self._runs.until_end(), self._failing():
             self._tell(STARTING)  # what an earlier process has said is over
             upgrade(self._task)
+            self._maintenance.begin()
             self.store_all()
             self._catch_up()
             while self._gate.failing and not self.stop.wait(0.2):
@@ -154,6 +155,7 @@ class Pipeline:
         with live.lock(self._task.run_path, "pipeline"), self._runs.until_end(), self._failing():
             self._tell(STARTING)  # what an earlier process has said is over
             upgrade(self._task)
+            self._maintenance.begin()
             self._begin()
             loops = [
                 threading.Thread(target=self._loop, args=(work,), name=name, daemon=True)
