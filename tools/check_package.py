@@ -81,7 +81,7 @@ def main() -> None:
             sys.exit(f"the installed package was not used, but {where}")
         script = site / "bin" / "tailrace"
         version = run(script, "--version", where=home, **alone).strip()
-        run(script, "schema", "-o", home / "schema.json", where=home, **alone)
+        run(script, "schema", where=home, **alone)
         run(script, "formats", where=home, **alone)
         sys.stdout.write(f"{sdist.name} and {wheel.name} were built; {version} runs from the wheel\n")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tailrace import formats
 from tailrace.apply.targets.postgresql.types import markdown as postgresql_types
 from tailrace.cli.exit_codes import markdown as exit_codes
-from tailrace.config.task_text import reference
+from tailrace.config.reference import reference
 from tailrace.engine.rule_pages import markdown as rules
 from tailrace.engine.rule_pages import outcomes_markdown
 from tailrace.formats.describe import markdown as declared

@@ -88,9 +88,9 @@ def test_check_and_init_offer_whole_before_images_and_say_what_they_cost(
     )
     assert "writes the whole old row to the server's log" in said
     file = str(tmp_path / "new.yaml")
-    ran = CliRunner().invoke(app, ["init", database, "-t", "s.b", "-o", file, "--json"])
+    ran = CliRunner().invoke(app, ["init", database, "s.b", "--file", file, "--json"])
     assert json.loads(ran.stdout)["notes"] == []
-    ran = CliRunner().invoke(app, ["init", database, "-t", "s.*", "-o", file, "--force"])
+    ran = CliRunner().invoke(app, ["init", database, "s.*", "--file", file, "--force"])
     assert "offer: ALTER TABLE s.a REPLICA IDENTITY FULL" in ran.stdout
     source = make()
     db.execute("alter table s.a replica identity full; alter table s.p1 replica identity full")

@@ -64,12 +64,12 @@ def test_a_conflict_is_found_in_the_key_log_and_repaired(
     db.execute("insert into shop.item values (101, 'new', 2)")
     bring()
 
-    (table,) = tailrace("keylog", str(file), "tables")
+    (table,) = tailrace("keylog", "tables", str(file))
     assert [table[k] for k in ("table", "rules", "changes", "flagged")] == ["shop.item", "strict", 4, 1]
-    (flagged,) = tailrace("keylog", str(file), "flagged")
+    (flagged,) = tailrace("keylog", "flagged", str(file))
     assert (flagged["before_key"], flagged["result_row_count"]) == ('id="7"', 0)
     assert flagged["result_error"] == "update_missing: the row to be updated is not there"
-    story = tailrace("keylog", str(file), "story", "--key", "id=7")
+    story = tailrace("keylog", "story", str(file), "--key", "id=7")
     assert [(r["change_row_type"], r["action_taken"], r["result_row_count"]) for r in story] == [
         ("U", "M", 1),
         ("U", "M", 0),
@@ -77,9 +77,9 @@ def test_a_conflict_is_found_in_the_key_log_and_repaired(
 
     done = tailrace("validate", str(file), "--repair")
     assert (done["equal"], done["after"]["equal"]) == (False, True)
-    story = tailrace("keylog", str(file), "story", "--key", "id=7")
+    story = tailrace("keylog", "story", str(file), "--key", "id=7")
     assert [(r["change_row_type"], r["result_row_count"]) for r in story] == [("U", 1), ("U", 0), ("I", 1)]
-    runs = tailrace("keylog", str(file), "runs")
+    runs = tailrace("keylog", "runs", str(file))
     assert [(r["kind"], r["state"], r["change_count"], r["flagged_count"]) for r in runs] == [
         ("apply", "ended", 2, 0), ("apply", "ended", 2, 1), ("repair", "ended", 1, 0),
     ]  # fmt: skip
@@ -88,7 +88,7 @@ def test_a_conflict_is_found_in_the_key_log_and_repaired(
     bring()
     rows = lake.read(str(tmp_path / "lake" / "shop.item")).to_pylist()
     assert [str(r["price"]) for r in rows if r["id"] == 7] == ["5.00"]
-    assert len(tailrace("keylog", str(file), "flagged")) == 1
+    assert len(tailrace("keylog", "flagged", str(file))) == 1
 
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def test_a_conflict_is_repaired_while_the_task_runs(
     task = load(file)
 
     def tailrace(*words: str) -> tuple[int, Any]:
-        command = [sys.executable, "-m", "tailrace", words[0], str(file), *words[1:], "--json"]
+        command = [sys.executable, "-m", "tailrace", *words, str(file), "--json"]
         done = subprocess.run(command, stdout=subprocess.PIPE, timeout=120, check=False)
         return done.returncode, json.loads(done.stdout)
 

@@ -337,7 +337,7 @@ def test_orders_that_cannot_be_meant_are_refused(
     assert tailrace("add", path, "s.a")["passed"] == {"s.a": "it is captured already"}
     done = CliRunner().invoke(app, ["pause", path, "s.*"])
     assert done.output.splitlines() == [
-        "pause s.a",
+        "paused s.a; changes are kept",
         "the task is not running: this takes effect at its next start",
     ]
 

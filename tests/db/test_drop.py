@@ -53,8 +53,8 @@ def test_a_dry_run_touches_nothing_and_says_what_goes(task: Task, db: psycopg.Co
     done = CliRunner().invoke(app, ["drop", str(task.folder / "shop.yaml")])
     assert done.exit_code == 0 and "nothing was changed" in done.output
     for what in (
-        "would go: slot tailrace_shop (retains ",
-        "would go: publication tailrace_shop",
+        "would be removed: slot tailrace_shop (retains ",
+        "would be removed: publication tailrace_shop",
         f"{task.home}/log",
     ):
         assert what in done.output
@@ -85,7 +85,7 @@ def test_slot_publication_and_folders_go_and_targets_stay(task: Task, db: psycop
     assert Path(task.target_path("s.t")).is_dir()
     assert tailrace(task, "--yes")["folders"] == {}  # again: there is nothing left
     done = CliRunner().invoke(app, ["drop", str(task.folder / "shop.yaml")])
-    assert done.output == "there is nothing to drop\n"
+    assert done.output == "there is nothing to remove\n"
     (said,) = tailrace(task, "--yes", "--targets")["stays"]
     assert said.startswith(f"targets in {task.target.path}, if the task has left any: the task has no state")
     assert Path(task.target_path("s.t")).is_dir()

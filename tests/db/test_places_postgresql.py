@@ -28,8 +28,8 @@ def test_a_position_as_the_server_writes_it_divides_changes_by_their_commit(
     db.execute("insert into s.t values (2)")
     drain(made, spark)
     file = str(tmp_path / "shop.yaml")
-    assert asked("changes", file, "s.t", "--to", between, "--columns", "id", "-o", "csv") == ['"id"', "1"]
-    assert asked("changes", file, "s.t", "--from", between, "--columns", "id", "-o", "csv") == ['"id"', "2"]
+    assert asked("changes", file, "s.t", "--end", between, "--columns", "id", "-o", "csv") == ['"id"', "1"]
+    assert asked("changes", file, "s.t", "--start", between, "--columns", "id", "-o", "csv") == ['"id"', "2"]
     assert asked("as-of", file, "s.t", "--at", between, "-o", "csv") == ['"id"', "1"]
     assert asked("current", file, "s.t", "-o", "csv") == asked(
         "as-of", file, "s.t", "--at", "now", "-o", "csv"

@@ -62,7 +62,7 @@ def test_passwords_stay_out_of_everything_and_others_out_of_files(
         admin.execute(f"insert into a select generate_series(2, {part_readers.FEW_ROWS + 1})")
         admin.execute("analyze a")
     try:
-        said, _ = tailrace("init", url, "--name", "shop", "--table", "public.a", folder=work)
+        said, _ = tailrace("init", url, "--name", "shop", "public.a", folder=work)
         assert "SHOP_PASSWORD" in said
         more, lines = tailrace("-v", "capture", "shop.yaml", "--once", folder=work, SHOP_PASSWORD=ESCAPED)
         last, _ = tailrace("check", "shop.yaml", folder=work, SHOP_PASSWORD=ESCAPED)
@@ -104,7 +104,7 @@ def test_what_a_task_writes_is_for_its_owner_only(server: EmbeddedPostgres, tmp_
     work = tmp_path / "work"
     work.mkdir(mode=0o700)
     try:
-        tailrace("init", server.tcp_url(), "--name", "shop", "--table", "public.a", folder=work)
+        tailrace("init", server.tcp_url(), "--name", "shop", "public.a", folder=work)
         tailrace("run", "shop.yaml", "--once", folder=work)
         with psycopg.connect(server.url(), autocommit=True) as admin:
             admin.execute("insert into a values (2)")
@@ -121,8 +121,8 @@ def test_what_a_task_writes_is_for_its_owner_only(server: EmbeddedPostgres, tmp_
 def test_a_group_may_read_when_it_is_told_so(server: EmbeddedPostgres, tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
-    init = ("init", server.tcp_url(), "--name", "shop", "--table", "public.a")
+    init = ("init", server.tcp_url(), "--name", "shop", "public.a")
     tailrace("--umask", "027", *init, folder=work)
     assert stat.S_IMODE((work / "shop.yaml").stat().st_mode) == 0o640
-    tailrace(*init, "--force", "-o", "other.yaml", folder=work, TAILRACE_UMASK="022")
+    tailrace(*init, "--force", "--file", "other.yaml", folder=work, TAILRACE_UMASK="022")
     assert stat.S_IMODE((work / "other.yaml").stat().st_mode) == 0o644

@@ -80,7 +80,7 @@ def test_what_wildcards_leave_out_is_listed_with_reasons(
 ) -> None:
     db.execute(SHOP)
     db.execute("create view s.v as select 1; create unlogged table s.u (id int primary key)")
-    said = CliRunner().invoke(app, ["init", database, "-t", "s.*", "-o", str(tmp_path / "i.yaml")])
+    said = CliRunner().invoke(app, ["init", database, "s.*", "--file", str(tmp_path / "i.yaml")])
     words = " ".join(said.output.split())
     assert said.exit_code == 0 and "for 1 table" in words
     for one in ("wildcards leave out s.v: a view", "wildcards leave out s.u: an unlogged table", "s.log"):

@@ -216,7 +216,7 @@ def test_the_commands_from_nothing_to_proof(
         assert result.exit_code == 0, (words, result.output, result.exception)
         return json.loads(result.stdout)
 
-    made = tailrace("init", database, "--name", "shop", "-t", "shop.*", "-o", str(path))
+    made = tailrace("init", database, "--name", "shop", "shop.*", "--file", str(path))
     assert made["tables"] == ["shop.t"]
     done = tailrace("run", str(path), "--once")
     assert [(t["table"], t["baseline_rows"]) for t in done["tables"]] == [("shop.t", 1)]

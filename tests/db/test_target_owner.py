@@ -51,7 +51,7 @@ def test_init_twice_in_one_folder_gives_two_targets(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("shop", "crm"):
-        assert tailrace("init", source, "-t", "s.*", "--name", name)[0] == 0
+        assert tailrace("init", source, "s.*", "--name", name)[0] == 0
         assert tailrace("capture", f"{name}.yaml", "--once")[0] == 0
     found = [lake.read(f"{name}/target/s.t").to_pylist() for name in ("shop", "crm")]
     assert found == [[{"id": 1, "v": "a"}]] * 2

@@ -164,7 +164,7 @@ def test_command(spark, csv, tmp_path):
         "--files",
         "json",
     ]
-    done = CliRunner().invoke(app, [*words, "-o", f"columns={TYPES}", "--json"])
+    done = CliRunner().invoke(app, [*words, "--option", f"columns={TYPES}", "--json"])
     assert done.exit_code == 3, done.output  # bad rows were kept aside
     assert json.loads(done.stdout)["written"] == {"shop.item__ct": 7}
     dry = CliRunner().invoke(app, [*words[:2], str(tmp_path / "p"), *words[3:], "--dry-run"])
@@ -186,7 +186,17 @@ def test_wrong_words():
 @pytest.mark.slow
 def test_apply_command(csv, tmp_path):
     lake = tmp_path / "lake"
-    words = ["apply", "--changes", str(csv), "-o", "key=id", "-o", f"columns={TYPES}", "--target", str(lake)]
+    words = [
+        "apply",
+        "--changes",
+        str(csv),
+        "--option",
+        "key=id",
+        "--option",
+        f"columns={TYPES}",
+        "--target",
+        str(lake),
+    ]
     reject = [*words, "--on-bad", "reject", "--json"]
     dry = CliRunner().invoke(app, [*reject, "--dry-run"])
     assert json.loads(dry.stdout)["tables"][0]["would do"] == "apply"

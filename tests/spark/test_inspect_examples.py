@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tailrace.cli.formats import _show_found
+from tailrace.cli.screen_formats import show_found
 from tailrace.formats import inspect as looking
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def look(spark: SparkSession, *path: str) -> looking.Found:
     found = looking.inspect(spark, str(EXAMPLES.joinpath(*path)), rows=1)
-    _show_found(found)
+    show_found(found)
     return found
 
 

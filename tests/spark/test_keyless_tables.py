@@ -96,7 +96,7 @@ def test_a_qlik_table_without_key_and_its_key_log(spark: SparkSession, tmp_path:
     with pytest.raises(ApplyError, match="an update has no before image, and the table has no key") as said:
         apply()
     assert said.value.where == f"dbo.note, change_seq {seq(10)}"
-    assert "`-o key=...`" in str(said.value.hint)
+    assert "`--option key=...`" in str(said.value.hint)
     assert DeltaTarget(spark, f"{tmp_path}/out", app_id="apply").progress("dbo.note") == 8
     assert lake.read(f"{tmp_path}/keylog").num_rows == 8
 

@@ -32,7 +32,7 @@ def test_no_further_than_the_slowest_consumer(spark):
 @pytest.mark.slow
 def test_the_command(spark, tmp_path):
     saving.save({n: df.coalesce(1) for n, df in vendor(spark).items()}, str(tmp_path), "delta")
-    words = ["purge", str(tmp_path), "--table", "PUB.Customer", "--consumer", "a=3", "--json"]
+    words = ["purge-folder", str(tmp_path), "PUB.Customer", "--consumer", "a=3", "--json"]
 
     def purged(*more: str) -> tuple[dict[str, int], list[int]]:
         done = CliRunner().invoke(app, [*words, *more])
@@ -44,8 +44,6 @@ def test_the_command(spark, tmp_path):
     assert purged("--dry-run", "--consumer", "b=9") == (some, [8, 9])
     assert purged("--consumer", "b=9") == (some, [5, 5])
     assert purged() == (none, [5, 5])  # again, as after a crash
-    wrong = CliRunner().invoke(
-        app, ["purge", f"{tmp_path}/no", "--table", "PUB.Customer", "--consumer", "a=1"]
-    )
+    wrong = CliRunner().invoke(app, ["purge-folder", f"{tmp_path}/no", "PUB.Customer", "--consumer", "a=1"])
     assert isinstance(wrong.exception, ConfigError)
     assert "there is no " in str(wrong.exception)

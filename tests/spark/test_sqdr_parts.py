@@ -195,7 +195,9 @@ def test_deletes_of_an_unknown_subscription(spark: SparkSession, tmp_path: Path)
     done = apply(spark, tmp_path, [delete("30", 1, 1), insert("31", 2, 1, "a")])
     assert done["notes"][0] == "30 is called by its id: its rows have no `<Dest>`, which names its table"
     apply(spark, tmp_path, [delete("30", 3, 2)])
-    with pytest.raises(ApplyError, match=r"33: its rows have no `<Dest>`(.|\n)*-o 'subscriptions=33=TABLE'"):
+    with pytest.raises(
+        ApplyError, match=r"33: its rows have no `<Dest>`(.|\n)*--option 'subscriptions=33=TABLE'"
+    ):
         apply(spark, tmp_path, [delete("33", 4, 1)])
     assert not (tmp_path / "lake" / "33").exists()
     apply(spark, tmp_path, [delete("33", 5, 1)], given={"subscriptions": "33=SHOP.ITEM"})

@@ -10,7 +10,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from tailrace.cli import check, out
+from tailrace.cli import output, setup
 from tailrace.sources.base import Finding
 
 pytestmark = pytest.mark.unit
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.unit
 def test_a_pipe_is_wide_unless_columns_says_how_wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     monkeypatch.delenv("COLUMNS", raising=False)
-    assert out.console().width > 1000
+    assert output.console().width > 1000
     monkeypatch.setenv("COLUMNS", "60")
-    assert out.console().width == 60
+    assert output.console().width == 60
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ def test_a_width_of_0_is_none(words: list[str], unknown: str) -> None:
 
 def test_sql_can_be_copied_from_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     there = Console(width=40, file=io.StringIO())
-    monkeypatch.setattr(check, "out", there)
+    monkeypatch.setattr(setup, "out", there)
     grant = 'GRANT SELECT ON TABLE "shop"."item", "shop"."orders" TO "tr";'
-    check.show([Finding("error", "role tr lacks rights", "db", f"{grant}\n        {grant}")])
+    setup.show([Finding("error", "role tr lacks rights", "db", f"{grant}\n        {grant}")])
     assert isinstance(there.file, io.StringIO)
-    assert there.file.getvalue().splitlines()[-3:] == ["  cure:", f"    {grant}", f"    {grant}"]
+    assert there.file.getvalue().splitlines()[-3:] == ["  hint:", f"    {grant}", f"    {grant}"]

@@ -62,28 +62,28 @@ def test_each_question(home: TaskHome) -> None:
 
     assert asked("as-of", "--at", "11") == [{"id": 1, "name": "b", "price": "0.10"}]
     assert asked("current") == [{"id": 2, "name": "[c]", "price": None}]
-    assert [(r["id"], r["_change_type"]) for r in asked("diff", "--from", "11")] == [
+    assert [(r["id"], r["_change_type"]) for r in asked("diff", "--start", "11")] == [
         (2, "insert"),
         (1, "delete"),
     ]
-    assert [r["_change_type"] for r in asked("net", "--from", "12")] == ["insert", "delete"]
-    assert len(asked("net", "--no-compute-updates", "--deduplication-mode", "none", "--to", "11")) == 2
-    assert [r["changed"] for r in asked("pairs", "--to", seq(11))] == [["name"]]
+    assert [r["_change_type"] for r in asked("net", "--start", "12")] == ["insert", "delete"]
+    assert len(asked("net", "--no-compute-updates", "--deduplication-mode", "none", "--end", "11")) == 2
+    assert [r["changed"] for r in asked("pairs", "--end", seq(11))] == [["name"]]
     assert [r["life"] for r in asked("chain", "--key", "id=1")] == [1, 1]
-    assert [r["is_current"] for r in asked("history", "--track", "name", "--committed", "--from", "12")] == [
+    assert [r["is_current"] for r in asked("history", "--track", "name", "--committed", "--start", "12")] == [
         True,
         False,
     ]
-    assert [r["columns_present"] for r in asked("changes", "--from", "13")] == [None]
+    assert [r["columns_present"] for r in asked("changes", "--start", "13")] == [None]
     assert [r["id"] for r in asked("net", "--where", "id = 2")] == [2]
-    assert asked("net", "--columns", "id,_change_type", "--from", "13") == [
+    assert asked("net", "--columns", "id,_change_type", "--start", "13") == [
         {"id": 1, "_change_type": "delete", "_absent": None}
     ]
     assert [r["inserts"] for r in rows(home, "query", "transactions", str(home.file), "shop.*")] == [0, 1, 0]
 
 
 def test_each_output(home: TaskHome) -> None:
-    words = ("query", "pairs", str(home.file), ITEM, "--from", "12")
+    words = ("query", "pairs", str(home.file), ITEM, "--start", "12")
     found = list(csv.DictReader(io.StringIO(run(home, *words, "-o", "csv").stdout)))
     assert [r["after"] for r in found] == ["id=2 name=[c] price=NULL", ""]
     table = pq.read_table(io.BytesIO(run(home, *words, "-o", "parquet").stdout_bytes))
@@ -231,9 +231,9 @@ def test_a_key_of_bytes_in_another_form_is_an_error_that_says_which_are_taken(
     assert r"as the key log does (&#xFF01), or as PostgreSQL does (\xff01)" in str(error.value)
 
 
-@pytest.mark.parametrize("words", ["status", "query current", "consumer"])
+@pytest.mark.parametrize("words", ["status", "query current", "consumer list"])
 def test_a_task_is_named_by_its_file_or_its_folder(home: TaskHome, words: str) -> None:
-    after = {"consumer": ["list"], "query current": [ITEM]}.get(words, [])
+    after = {"query current": [ITEM]}.get(words, [])
     said = [run(home, *words.split(), str(t), *after).stdout for t in (home.file, home.file.parent)]
     assert said[0].splitlines()[:3] == said[1].splitlines()[:3] != []
     (home.file.parent / "other.yml").write_text("")

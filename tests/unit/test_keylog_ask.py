@@ -111,7 +111,7 @@ def test_octets_that_are_none_and_texts_that_look_like_them(tmp_path: Path) -> N
 def test_octets_in_another_form_are_an_error_that_says_which_are_taken(tmp_path: Path) -> None:
     log = write(tmp_path, [row(1, key='k="&#xFF01"'), row(2, key='k=&xsi:nil="true"')])
     for said in ("ff01", "0xff01", "/wE=", "&#xFF0", r"\xfg"):
-        done = CliRunner().invoke(app, ["keylog", log, "story", "--key", f"k={said}"])
+        done = CliRunner().invoke(app, command(log, "story", "--key", f"k={said}"))
         assert isinstance(done.exception, ConfigError)
         assert f"{said!r} is no value of the column k (binary)" in str(done.exception)
         assert r"as the key log does (&#xFF01), or as PostgreSQL does (\xff01)" in str(done.exception)
@@ -120,8 +120,8 @@ def test_octets_in_another_form_are_an_error_that_says_which_are_taken(tmp_path:
 
 def test_tables_and_times_narrow(tmp_path: Path) -> None:
     log = write(tmp_path, [row(1), row(2, table="s.tt"), row(3, table="x.t"), row(9)])
-    assert sorts(rows.newest(log, 9, ask.where(table="s.t"))) == [1, 9]
-    assert sorts(rows.newest(log, 9, ask.where(table="s.*"))) == [1, 2, 9]
+    assert sorts(rows.newest(log, 9, ask.where(["s.t"]))) == [1, 9]
+    assert sorts(rows.newest(log, 9, ask.where(["s.*"]))) == [1, 2, 9]
     at = (NOON + dt.timedelta(seconds=3)).isoformat()
     assert sorts(rows.newest(log, 9, ask.where(since=at))) == [3, 9]
     with pytest.raises(ConfigError, match="'soon' is not a time"):
@@ -169,8 +169,14 @@ def test_following_gives_every_row_once_also_after_files_were_joined(tmp_path: P
     assert seen == [2, 3, 4, 5]
 
 
+def command(log: str, *words: str) -> list[str]:
+    """The words of `tailrace keylog VERB LOG ...`."""
+    verbs = 2 if words[0] == "consumer" else 1
+    return ["keylog", *words[:verbs], log, *words[verbs:]]
+
+
 def tailrace(*words: str) -> Any:
-    result = CliRunner().invoke(app, ["keylog", *words, "--json"])
+    result = CliRunner().invoke(app, [*command(*words), "--json"])
     assert result.exit_code == 0, (words, result.output, result.exception)
     return json.loads(result.stdout)
 
@@ -184,7 +190,7 @@ def test_the_commands(tmp_path: Path) -> None:
     (told,) = tailrace(log, "tables")
     assert [told[n] for n in ("table", "rules", "runs", "changes", "flagged")] == ["s.t", "strict", 1, 2, 1]
     assert [(r["run_id"], r["change_count"]) for r in tailrace(log, "runs")] == [(run, 2)]
-    assert sorts(tailrace(log, "flagged", "--table", "s.*")) == [2]
+    assert sorts(tailrace(log, "flagged", "s.*")) == [2]
     assert sorts(tailrace(log, "story", "--key", "id=7")) == [2]
     assert sorts(tailrace(log, "tail", "--limit", "1")) == [2]
     assert tailrace(log, "errors")[0]["error"] == "update_missing"
@@ -193,9 +199,9 @@ def test_the_commands(tmp_path: Path) -> None:
     assert tailrace(log, "consumer", "ack", "audit", "1")[0]["acknowledged"] == 1
     assert tailrace(log, "prune", "--keep-runs", "1", "--dry-run")["runs"] == []
     assert tailrace(log, "consumer", "remove", "audit") == []
-    again = CliRunner().invoke(app, ["keylog", log, "consumer", "remove", "audit"]).exception
+    again = CliRunner().invoke(app, command(log, "consumer", "remove", "audit")).exception
     assert "no consumer 'audit' is registered" in str(again)
-    shown = CliRunner().invoke(app, ["keylog", log, "flagged"])
+    shown = CliRunner().invoke(app, command(log, "flagged"))
     assert 'id="7"' in shown.stdout
 
 
@@ -216,23 +222,21 @@ def none(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("flagged --table s.tt", "no table s.tt"), ("errors -t s.tt", "no table s.tt"),
-        ("latency -t x.*", "no table x.*"), ("runs -t s.tt", "no table s.tt"),
-        ("tail -t s.tt", "no table s.tt"), ("tail -f -t s.tt", "no table s.tt"),
+        ("flagged s.tt", "no table s.tt"), ("errors s.tt", "no table s.tt"),
+        ("latency x.*", "no table x.*"), ("runs s.tt", "no table s.tt"),
+        ("tail s.tt", "no table s.tt"), ("tail s.tt -f", "no table s.tt"),
         ("story --key idd=7", "did you mean id?"), ("story -k id=7 -k lane=1", "a column lane"),
-        ("flagged --key idd=7", "did you mean id?"), ("story -t s.tt -k id=7", "did you mean s.t?"),
+        ("flagged --key idd=7", "did you mean id?"), ("story s.tt -k id=7", "did you mean s.t?"),
         ("consumer ack audit 3", "the newest `keylog_sort` is 2"),
         ("consumer remove audits", "no consumer 'audits' is registered"),
     ],
 )  # fmt: skip
 def test_names_that_the_key_log_does_not_have_are_errors(two: str, words: str, said: str) -> None:
-    done = CliRunner().invoke(app, ["keylog", two, *words.split()])
+    done = CliRunner().invoke(app, command(two, *words.split()))
     assert isinstance(done.exception, ConfigError) and said in str(done.exception)
 
 
-@pytest.mark.parametrize(
-    "words", ["flagged -t s.t", "story -k id=77", "story -k v=y -t s.*", "errors -t s.t"]
-)
+@pytest.mark.parametrize("words", ["flagged s.t", "story -k id=77", "story -k v=y s.*", "errors s.t"])
 def test_nothing_found_of_what_is_there_is_no_error(two: str, none: str, words: str) -> None:
     assert tailrace(two, *words.split()) == []
     assert tailrace(none, *words.split()) == []
@@ -240,9 +244,8 @@ def test_nothing_found_of_what_is_there_is_no_error(two: str, none: str, words: 
 
 def test_following_a_key_log(tmp_path: Path) -> None:
     log = write(tmp_path, [row(1), missed(2)])
-    command = [sys.executable, "-m", "tailrace", "keylog", log, "tail", "--flagged", "-f"]
-    command += ["--every", "0.05", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+    words = [sys.executable, "-m", "tailrace", "keylog", "tail", log, "--flagged", "-f", "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         assert json.loads(running.stdout.readline())["keylog_sort"] == 2
         for some in ([row(3), missed(4)], [missed(5)]):
@@ -270,15 +273,15 @@ def task_file(folder: Path, mode: str = "all") -> str:
 def test_a_tasks_key_log_before_the_first_change_is_applied(tmp_path: Path) -> None:
     task = task_file(tmp_path)
     for words in (
-        "tables", "runs", "runs -t s.t", "flagged -t s.t", "story -k id=7", "tail", "errors -t s.t", "latency",
+        "tables", "runs", "runs s.t", "flagged s.t", "story -k id=7", "tail", "errors s.t", "latency",
         "consumer list",
     ):  # fmt: skip
         assert tailrace(task, *words.split()) == []
-    shown = CliRunner().invoke(app, ["keylog", task, "errors"])
+    shown = CliRunner().invoke(app, command(task, "errors"))
     assert (shown.exit_code, shown.stdout) == (0, "no errors\n")
     assert tailrace(task, "prune", "--keep-runs", "1")["rows"] == 0
     assert tailrace(task, "consumer", "add", "audit")[0]["acknowledged"] == -1
-    early = CliRunner().invoke(app, ["keylog", task, "consumer", "ack", "audit", "3"])
+    early = CliRunner().invoke(app, command(task, "consumer", "ack", "audit", "3"))
     assert "the newest `keylog_sort` is -1" in str(early.exception)
     Runs(str(tmp_path / "home/keylog/ir_keylog"), Group("shop", "shop")).run_ids([Subscription("s.t")])
     assert [(r["table"], r["runs"]) for r in tailrace(task, "tables")] == [("s.t", 1)]
@@ -288,20 +291,20 @@ def test_a_tasks_key_log_before_the_first_change_is_applied(tmp_path: Path) -> N
 @pytest.mark.parametrize("words", ["tables", "runs", "tail", "tail -f", "errors", "consumer add audit"])
 def test_what_will_be_no_key_log_is_an_error(tmp_path: Path, words: str) -> None:
     for log in (task_file(tmp_path, "off"), str(tmp_path / "none")):
-        done = CliRunner().invoke(app, ["keylog", log, *words.split()])
+        done = CliRunner().invoke(app, command(log, *words.split()))
         assert isinstance(done.exception, ConfigError) and "there is no key log" in str(done.exception)
 
 
 @pytest.mark.parametrize("name", ["none.yaml", "none.yml"])
 def test_a_task_file_that_is_not_there_is_no_key_log(tmp_path: Path, name: str) -> None:
-    done = CliRunner().invoke(app, ["keylog", str(tmp_path / name), "tables"])
+    done = CliRunner().invoke(app, command(str(tmp_path / name), "tables"))
     assert "the task file cannot be read: No such file" in str(done.exception)
 
 
 def test_following_waits_for_a_tasks_key_log(tmp_path: Path) -> None:
     task = task_file(tmp_path)
-    command = [sys.executable, "-m", "tailrace", "keylog", task, "tail", "-f", "--every", "0.05", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+    words = [sys.executable, "-m", "tailrace", "keylog", "tail", task, "-f", "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         time.sleep(2)
         (tmp_path / "home" / "keylog").mkdir(parents=True)

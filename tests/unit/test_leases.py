@@ -303,4 +303,6 @@ def test_status_says_since_when_a_process_on_another_host_was_not_heard_of(
     said = process(task, "capture")
     assert said is not None and said["running"]
     assert abs(datetime.fromisoformat(said["unheard_since"]).timestamp() - then) < 5
-    assert "not heard of since" in "\n".join(screen.reasons(status(task)) + screen._processes(status(task)))
+    assert "without a report since" in "\n".join(
+        screen.reasons(status(task)) + screen._processes(status(task))
+    )

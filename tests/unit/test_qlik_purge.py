@@ -97,14 +97,14 @@ def test_what_a_crash_leaves_is_hidden_and_goes_with_the_next(
 def test_the_command_knows_such_a_folder(tmp_path: Path) -> None:
     where = folder(tmp_path)
     assert has_partitions(where) and not has_partitions(str(tmp_path / "shop.item__ct" / ONE))
-    run = CliRunner().invoke(app, ["purge", where, "--upto", f"20260101010000{0:021}", "--json"])
+    run = CliRunner().invoke(app, ["purge-folder", where, "--end", f"20260101010000{0:021}", "--json"])
     assert [one["partitions"] for one in json.loads(run.output)] == [[ONE], [ONE]]
 
 
 def test_the_command_takes_several_tables(tmp_path: Path) -> None:
     where = folder(tmp_path)
-    words = ["purge", where, "--upto", f"20260101010000{0:021}", "--json", "--dry-run"]
+    words = ["purge-folder", where, "--end", f"20260101010000{0:021}", "--json", "--dry-run"]
     names = sorted(p.name for p in tmp_path.iterdir())
     for some in (names[:1], names):
-        run = CliRunner().invoke(app, [*words, *(word for name in some for word in ("--table", name))])
+        run = CliRunner().invoke(app, [*words, *some])
         assert [one["table"] for one in json.loads(run.output)] == some

@@ -65,7 +65,7 @@ def test_who_is_not_registered_cannot_be_removed_also_if_nobody_is(tmp_path: Pat
     readers = consumers_of(Home(tmp_path, upto=4).task)
     with pytest.raises(ConfigError, match="no consumer 'lake' is registered") as error:
         readers.remove("lake")
-    assert error.value.hint == "`tailrace consumer TASK add NAME` registers one"
+    assert error.value.hint == "`tailrace consumer add TASK NAME` registers one"
     assert not lake.exists(readers.path)
     readers.add("search")
     with pytest.raises(ConfigError, match="no consumer 'lake' is registered") as error:
@@ -101,8 +101,8 @@ def test_a_consumer_of_log_is_told_what_has_been_removed_from_it(tmp_path: Path)
     purge_task(home.task, now=NOW.timestamp() + 7200)
     assert (kept(path), log_removed(home.task)) == (4, 4)
 
-    def tailrace(*words: str) -> Result:
-        return CliRunner().invoke(app, ["consumer", str(home.file), *words])
+    def tailrace(verb: str, *words: str) -> Result:
+        return CliRunner().invoke(app, ["consumer", verb, str(home.file), *words])
 
     told = "records of LOG up to number 4 have been removed, or are about to be: it can read those after that"
     assert told in tailrace("add", "lake", "--log").stderr and told not in tailrace("add", "other").stderr

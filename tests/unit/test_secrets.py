@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load, read
-from tailrace.config.task_text import dump
+from tailrace.config.template import full
 from tailrace.errors import ConfigError
 from tailrace.runtime import setup
 from tailrace.sources.postgresql.address import secrets
@@ -139,7 +139,7 @@ def test_init_takes_such_an_address_and_writes_it_as_it_is(
     assert (tmp_path / "tailrace.schema.json").is_file()
     with pytest.raises(ConfigError, match="the file no cannot be read"):
         setup.draft("postgresql://me:${file:no}@db/shop", output=tmp_path / "other.yaml")
-    assert "p%40ss" not in dump(load(made.path), url=address)
+    assert "p%40ss" not in full(load(made.path), url=address)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_what_connects_to_nothing_needs_no_secrets(tmp_path: Path, said: str, se
         ("status", str(file), "--json"): None,
         ("export-status", str(file), str(tmp_path / "out")): None,
         ("export-log", str(file), str(tmp_path / "log")): "there is no LOG yet",
-        ("keylog", str(file), "tables"): "there is no key log",
+        ("keylog", "tables", str(file)): "there is no key log",
         ("query", "chain", str(file), "public.a", "--key", "id=1"): "no table of the task matches",
         ("sql", str(file), "select * from public.a"): "public.a",
         ("check", str(file)): "2 mistakes",

@@ -244,7 +244,7 @@ def test_what_a_source_keeps_is_said_when_it_is_much_or_near_its_end(task: Task,
         state = CaptureState("running", retained_bytes=kept, left_bytes=left)
         state.tell(task.run_path)
         assert ("of log for this task" in words(status(task))) == expected
-    said = "the source keeps 60.0 MiB of log for this task, and will give it up after 40.0 MiB more"
+    said = "the source keeps 60.0 MiB of log for this task, and will discard it after 40.0 MiB more"
     assert said in words(status(task))
 
 
@@ -346,10 +346,10 @@ def test_commits_of_log_that_had_no_change_have_not_waited(
 
 def test_a_monitor_gets_code_3_with_the_reasons(task: Task) -> None:
     file = str(Path(task.folder) / "shop.yaml")
-    done = CliRunner().invoke(app, ["status", file, "--fail-if-behind", "5m", "--json"])
+    done = CliRunner().invoke(app, ["status", file, "--max-lag", "5m", "--json"])
     assert (done.exit_code, json.loads(done.stdout)["late"][0]) == (3, "capture never ran")
     assert CliRunner().invoke(app, ["status", file]).exit_code == 0
-    assert CliRunner().invoke(app, ["status", file, "--fail-if-behind", "soon"]).exit_code == 2
+    assert CliRunner().invoke(app, ["status", file, "--max-lag", "soon"]).exit_code == 2
 
 
 def test_before_the_first_run_nothing_is_captured_stored_or_applied(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tailrace.config.quantities import seconds, size
+from tailrace.config.reference import reference
 from tailrace.config.task import Task, file_name, load, read
-from tailrace.config.task_text import dump, reference
+from tailrace.config.template import full
 from tailrace.errors import ConfigError
 from tailrace.lake import json_files
 from tailrace.state import live
@@ -141,7 +142,7 @@ def test_tables_have_settings_of_their_own() -> None:
     }
     assert (found.table("shop.log").rule_mode, found.table("x.y").rule_mode) == ("archive", "strict")
     assert (found.keylog.mode, found.keylog_path) == ("off", "/work-folder/shop/keylog/ir_keylog")
-    assert task(dump(found)).tables == found.tables
+    assert task(full(found)).tables == found.tables
 
 
 def test_only_the_mode_soft_delete_marks_rows() -> None:
@@ -269,22 +270,20 @@ def test_load_tells_file_and_count(tmp_path: Path) -> None:
 )
 def test_a_task_written_as_text_is_read_back_the_same(more: str) -> None:
     once = task(SMALL + more)
-    assert task(dump(once)) == once
+    assert task(full(once)) == once
 
 
 def test_a_dumped_task_explains_its_settings_and_shows_defaults() -> None:
-    text = dump(task(SMALL.replace("url", "tables: ['a.b', 'c.*'], url")))
+    text = full(task(SMALL.replace("url", "tables: ['a.b', 'c.*'], url")))
     assert "\nhome: shop\n" in text and "  path: shop/target\n" in text
     assert "  tables:\n    - a.b\n    - c.*\n" in text
-    assert (
-        "  # How often an idle source is told the position reached, so that it can discard its log.\n" in text
-    )
+    assert "  # Interval at which an idle source gets the position that was read" in text
 
 
 def test_a_password_is_written_only_when_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP_PASSWORD", "s3cret")
     address = URL.replace("me@", "me:${SHOP_PASSWORD}@")
-    hidden = dump(task(SMALL.replace(URL, address)), url=address)
+    hidden = full(task(SMALL.replace(URL, address)), url=address)
     assert f"\n  url: {address}\n" in hidden and "s3cret" not in hidden
 
 
@@ -338,7 +337,7 @@ def test_one_process_a_half_of_a_task(tmp_path: Path) -> None:
 def test_a_target_may_be_a_database(text: str) -> None:
     found = task(SMALL + text % URL + "\n")
     assert (found.target.type, found.target.database) == ("postgresql", f"{URL}?schema=lake")
-    assert task(dump(found)) == found
+    assert task(full(found)) == found
     assert URL not in repr(found.target)
 
 
@@ -359,7 +358,7 @@ def test_a_target_is_one_thing() -> None:
     ],
 )
 def test_targets_have_a_folder_of_their_own(path: str, why: str) -> None:
-    said = [f"line 3: target.path: {why}: give the targets a folder of their own"]
+    said = [f"line 3: target.path: {why}: give the targets their own folder"]
     assert mistakes(f"{SMALL}target: {path}\n") == mistakes(f"{SMALL}target: {{path: {path}}}\n") == said
     for good in ("shop/lake", "shop", "."):
         assert task(f"{SMALL}target: {good}\n").target.path == str(Path("/work-folder") / good)
@@ -377,7 +376,7 @@ def test_targets_have_a_folder_of_their_own(path: str, why: str) -> None:
 )
 def test_a_key_log_has_a_folder_of_its_own(path: str, why: str) -> None:
     found = mistakes(f"{SMALL}keylog: {{path: {path}}}\n")
-    assert found == [f"line 3: keylog.path: {why}: give the key log a folder of its own"]
+    assert found == [f"line 3: keylog.path: {why}: give the key log its own folder"]
     assert task(f"{SMALL}keylog: {{path: target/keylog}}\n").keylog_path == "/work-folder/target/keylog"
 
 

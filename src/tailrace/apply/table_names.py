@@ -49,6 +49,6 @@ def refuse_unnamed(unnamed: Mapping[str, str], option: str | None, where: str) -
     raise ApplyError(
         f"which target these changes belong to is not known: {said}",
         where=where,
-        hint=f"name it: `-o '{option}={example}'` (its id is a name, too); or apply them with earlier or "
-        "later files that do",
+        hint=f"name it: `--option '{option}={example}'` (its id is a name, too); or apply them with "
+        "earlier or later files that do",
     )

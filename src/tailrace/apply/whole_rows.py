@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PARTIAL, UNPAIRED = "header__partial", "header__unpaired"
 """What `aggregates` finds: the first `change_seq` of an image that leaves columns out (NULL: none does);
 whether B rows and updates are not those of the same changes."""
-NAME_KEY = "`-o key=...`; of OpenEdge and solidDB `-o keys=...`"
+NAME_KEY = "`--option key=...`; of OpenEdge and solidDB `--option keys=...`"
 """How a command is told the key of a table."""
 HINT = (
     f"name the table's key ({NAME_KEY}), have the source write whole before images, or archive the changes "

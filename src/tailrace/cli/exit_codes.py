@@ -9,7 +9,7 @@ MEANINGS = {
     FAILED: "An error. Standard error says what, where and what to do; with `--json`, standard output is "
     '`{"error": {"kind", "what", "where", "hint"}}`.',
     USAGE: "The command line is wrong: an unknown option, a missing argument, an impossible value.",
-    FINDINGS: "The command completed, and there is something to look at; the next table says what.",
+    FINDINGS: "The command completed and has findings; the next table says which.",
     INTERRUPTED: "Ended by Ctrl-C before it was done (143: by SIGTERM).",
 }
 
@@ -19,8 +19,7 @@ FOUND = {
     "validate": "a target differs from its source, or a table could not be compared",
     "validate --repair": "a target still differs, or was not compared or repaired",
     "validate --dry-run": "there is something to repair, or a table could not be compared",
-    "status --fail-if-behind": "a table is further behind, or a process has not run, for longer than "
-    "the limit",
+    "status --max-lag": "a table lags, or a process has not run, for longer than the limit",
     "convert": "bad rows were set aside in `_rejects`",
     "apply": "bad rows were set aside in `_rejects`, or a table is suspended",
     "demo": "a target differs from its source",
@@ -40,8 +39,8 @@ Written from `tailrace.cli.exit_codes`; they are the same for every command.
 | --- | --- |
 {codes}
 
-`run`, `capture` and `pipeline` finish the commit they are at when Ctrl-C or SIGTERM comes, and end with 0;
-with 130 (143) while they are still starting, or at the second signal.
+At Ctrl-C or SIGTERM, `run`, `capture` and `pipeline` finish the current commit and end with 0. They end
+with 130 (143) while they are still starting, or at a second signal.
 
 ## Code {FINDINGS}
 

@@ -8,37 +8,39 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from .out import err, out, print_json
-from .task_file import TaskFile
+from .output import err, out, print_json
+from .params import Files, FormatOptions, Json, TaskFile
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+_LOCAL_BYTES = 256 << 20
+"""LOG up to this size is written without Spark."""
 
 
 def export_log(
     task: TaskFile,
-    target: Annotated[str, typer.Argument(help="A new folder for SYS_LOG, SYS_TABLES and SYS_COLUMNS.")],
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", help="NAME=VALUE of the format soliddb; may be repeated."),
-    ] = None,
-    files: Annotated[str, typer.Option(help="Files to write: parquet, csv, json, delta.")] = "parquet",
-    local_limit: Annotated[
-        str, typer.Option(help="Up to this size of LOG, no Spark is started; 0: always.")
-    ] = "256MiB",
+    folder: Annotated[
+        str, typer.Argument(metavar="FOLDER", help="A new folder for SYS_LOG, SYS_TABLES and SYS_COLUMNS.")
+    ],
+    option: FormatOptions = None,
+    files: Files = "parquet",
     as_json: Json = False,
 ) -> None:
-    """Write a task's LOG as solidDB's SYS_LOG."""
+    """Write a task's LOG as solidDB's SYS_LOG.
+
+    Examples:
+    tailrace export-log shop.yaml sys_log/
+    tailrace export-log shop.yaml sys_log/ --files csv --option row_layout=B
+    """
     from ..config.task import load
     from ..operate.sys_log import export_sys_log, needs_spark, refuse
-    from .process import bytes_of, pair
+    from .process import pair
     from .screen_spark import started
     from .screen_steps import bar
 
     wanted, given = load(task, connects=False), dict(pair(o) for o in option or [])
-    refuse(wanted.log_path, target, files, given)
-    paths = (wanted.log_path, wanted.relations_path, target)
+    refuse(wanted.log_path, folder, files, given)
+    paths = (wanted.log_path, wanted.relations_path, folder)
     doing = "writing SYS_LOG"
-    if (why := needs_spark(wanted.log_path, files, given, bytes_of(local_limit))) is None:
+    if (why := needs_spark(wanted.log_path, files, given, _LOCAL_BYTES)) is None:
         with bar(err, quiet=as_json) as steps:
             steps.now(doing)
             done = export_sys_log(*paths, kind=files, options=given)
@@ -53,7 +55,9 @@ def export_log(
     for name, rows in done.rows.items():
         out.print(f"{rows:>12,} rows written to {escape(name)}")
     if done.absent_columns:
-        out.print(f"{done.absent_columns:>12,} images lacked columns, which are NULL in SYS_LOG")
+        out.print(
+            f"{done.absent_columns:>12,} images have no value for some columns, which are NULL in SYS_LOG"
+        )
     for what, empty in (("bytes", done.empty_binary), ("text", done.empty_text)):
         if empty:
             out.print(f"{empty:>12,} images have empty {what}, which are NULL in row layout A")
@@ -63,13 +67,19 @@ def export_log(
 
 def export_status(
     task: TaskFile,
-    folder: Annotated[Path, typer.Argument(help="The folder of the tables; created if it does not exist.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder of the tables; created if it does not exist.")
+    ],
     as_json: Json = False,
 ) -> None:
-    """Write a task's state as Qlik's control tables: attrep_status, attrep_history, attrep_suspended_tables.
+    """Write a task's state as Qlik's control tables.
 
-    Delta tables, each rewritten in one commit: rows of tasks with other names stay, the history keeps what
-    it has. Running or not, no JVM.
+    attrep_status, attrep_history and attrep_suspended_tables are Delta tables,
+    each written in one commit. Rows of other tasks stay, and the history keeps
+    its rows. The task may run. No JVM.
+
+    Examples:
+    tailrace export-status shop.yaml control/
     """
     from ..config.task import load
     from ..operate.status_views import export

@@ -1,4 +1,4 @@
-"""The command `keylog`: queries to a key log, and its retention."""
+"""The commands `keylog ...`: queries to a key log, and its retention."""
 
 from __future__ import annotations
 
@@ -11,69 +11,62 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from .out import json_of, out, print_json
+from .output import json_of, out, print_json
+from .params import AnyTables, DryRun, Json, Key, Limit, RequiredKey, names_a_task_file
+from .plain_help import Command, Group
 from .process import given
 from .screen_fit import Col, Fit
-from .task_file import names_a_task_file
 
 if TYPE_CHECKING:
     from ..operate.ask import Filter
 
 app = typer.Typer(
-    help="Query a key log: the outcome of every change. No JVM. KEYLOG is its Delta table, or a task file.",
+    cls=Group,
+    help="""Query a key log: the outcome of every change. No JVM.
+
+    TASK is a task file, or the path of a key log's Delta table.
+
+    Examples:
+    tailrace keylog flagged shop.yaml
+    tailrace keylog story shop.yaml shop.orders --key id=7
+    """,
     no_args_is_help=True,
 )
 consumer = typer.Typer(
-    help="Registered readers of the key log and their progress: what they still need is not pruned."
+    cls=Group,
+    help="""Registered readers of a key log: what they need is not pruned.
+
+    Examples:
+    tailrace keylog consumer add shop.yaml audit
+    tailrace keylog consumer list shop.yaml
+    """,
+    no_args_is_help=True,
 )
 app.add_typer(consumer, name="consumer")
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-OneTable = Annotated[str | None, typer.Option("--table", "-t", help="Only this table; * and ? as in files.")]
-Since = Annotated[str | None, typer.Option(help="Only rows logged since then: 10m, 2h, 7d, or a time (UTC).")]
-Key = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--key", "-k", help="NAME=VALUE of a key column, as written in the key log; may be repeated."
-    ),
-]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="Show at most this many rows, the newest.")]
-Seconds = Annotated[
-    float, typer.Option(hidden=True, help="How often --follow checks for new rows, in seconds.")
-]
+_EVERY_S = 1.0
+"""Interval at which `tail --follow` checks for new rows."""
 
 
 @dataclass(frozen=True)
 class _Log:
-    """A key log; `promised`: a task writes it, from the first change on that it applies."""
+    """A key log; `promised`: a task writes it, from the first change that it applies."""
 
     path: str
     promised: bool = False
 
-    def asked(self, question: Callable[[str], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-        """What it answers: nothing as long as nothing was logged."""
-        return question(self.path) if self.there() else []
+    def ask(self, question: Callable[[str], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+        """The rows that a question gives; none as long as nothing was logged."""
+        return question(self.path) if self.exists() else []
 
-    def there(self) -> bool:
-        """Whether something was logged; ConfigError: there is no key log, and none will be."""
+    def exists(self) -> bool:
+        """Whether something was logged; ConfigError if there is no key log, and none will be."""
         from ..operate import rows
 
         return rows.there(self.path, promised=self.promised)
 
 
-@app.callback()
-def keylog(
-    ctx: typer.Context,
-    keylog: Annotated[
-        str, typer.Argument(metavar="KEYLOG", help="The key log's Delta table, or a task file.")
-    ],
-) -> None:
-    """Query a key log: the outcome of every change. No JVM. KEYLOG is its Delta table, or a task file."""
-    ctx.obj = _log(keylog)
-
-
 def _log(text: str) -> _Log:
-    """A key log: at a path, or a task's."""
+    """The key log at a path, or that of a task."""
     if not names_a_task_file(text):
         return _Log(text)
     from ..config.task import load
@@ -82,204 +75,298 @@ def _log(text: str) -> _Log:
     return _Log(task.keylog_path, promised=task.keylog.mode != "off")
 
 
-@app.command()
-def tables(ctx: typer.Context, as_json: Json = False) -> None:
-    """Show the state of each table: rules, state, runs, changes, flagged rows."""
-    from ..operate import ask
-
-    _print(
-        ask.overview(ctx.obj.path, promised=ctx.obj.promised), as_json, "this key log has no control tables"
-    )
-
-
-@app.command()
-def runs(ctx: typer.Context, table: OneTable = None, limit: Limit = 20, as_json: Json = False) -> None:
-    """Show the newest runs: when they ran, how they ended, what they did."""
-    from ..operate import ask
-
-    found = _found(ask.runs(ctx.obj.path, limit, table, promised=ctx.obj.promised), ctx, table)
-    shown = found if as_json else [_run(r) for r in found]
-    _print(shown, as_json, "this key log has no runs")
+LogOfTask = Annotated[
+    _Log,
+    typer.Argument(
+        metavar="TASK", help="The task file, or the path of a key log's Delta table.", parser=_log
+    ),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since", metavar="TIME", help="Only rows logged since then: 10m, 2h, 7d ago, or a time (UTC)."
+    ),
+]
 
 
-@app.command()
-def flagged(
-    ctx: typer.Context, table: OneTable = None, since: Since = None, key: Key = None, limit: Limit = 50,
-    as_json: Json = False,
-) -> None:  # fmt: skip
-    """Show changes that did not find the row they expected, or ended in an error."""
-    from ..operate import ask
-
-    _rows(ctx, ask.flagged(_where(table, since, key or ())), limit, as_json, "no flagged rows", table, key)
+Follow = Annotated[
+    bool,
+    typer.Option(
+        "--follow", "-f", help="Print new rows as they arrive, until Ctrl-C; with --json, one line per row."
+    ),
+]
 
 
-@app.command()
-def story(
-    ctx: typer.Context,
-    key: Annotated[
-        list[str],
-        typer.Option("--key", "-k", help="NAME=VALUE, as written in the key log; may be repeated."),
-    ],
-    table: OneTable = None, since: Since = None, limit: Limit = 100, as_json: Json = False,
-) -> None:  # fmt: skip
-    """Show everything that happened to one key, in order."""
-    _rows(ctx, _where(table, since, key), limit, as_json, "no changes of that key", table, key)
+@app.command(cls=Command)
+def tables(log: LogOfTask, as_json: Json = False) -> None:
+    """Show the state of each table: rules, state, runs, changes, flagged rows.
 
-
-@app.command()
-def tail(
-    ctx: typer.Context, table: OneTable = None, since: Since = None, key: Key = None, limit: Limit = 20,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing rows as they arrive, "
-                                                                "until Ctrl-C.")] = False,
-    only_flagged: Annotated[bool, typer.Option("--flagged", help="Only flagged rows.")] = False,
-    every: Seconds = 1.0, as_json: Json = False,
-) -> None:  # fmt: skip
-    """Show the newest rows; with --follow, also new rows as they arrive (JSON: one line per row)."""
-    from ..operate import ask, rows
-    from .signals import stop_on_signals
-
-    which = _where(table, since, key or ())
-    which = ask.flagged(which) if only_flagged else which
-    if not follow:
-        _rows(ctx, which, limit, as_json, "no rows", table, key)
-        return
-    seen = rows.reached(ctx.obj.path, promised=ctx.obj.promised)
-    found = ctx.obj.asked(lambda log: rows.newest(log, limit, which, upto=seen))
-    _lines(_found(found, ctx, table, key) if limit else found, as_json)
-    stop = threading.Event()
-    stop_on_signals(stop)  # Ctrl-C also if the parent process had it ignored
-    while not stop.wait(every):
-        # Matching rows may be rare: progress is taken from all rows of the key log.
-        upto = rows.reached(ctx.obj.path, promised=ctx.obj.promised)
-        for some in rows.later(ctx.obj.path, seen, which) if upto > seen else ():
-            _lines([r for r in some if r["keylog_sort"] <= upto], as_json)
-        seen = upto
-
-
-@app.command()
-def errors(ctx: typer.Context, table: OneTable = None, since: Since = None, as_json: Json = False) -> None:
-    """Show errors by table and kind: count, first and last time."""
-    from ..operate import ask
-
-    which = _where(table, since)
-    found = _found(ctx.obj.asked(lambda log: ask.errors(log, which)), ctx, table)
-    _print(found, as_json, "no errors")
-
-
-@app.command()
-def latency(ctx: typer.Context, table: OneTable = None, since: Since = None, as_json: Json = False) -> None:
-    """Show milliseconds from the source's commit to the key log, by table.
-
-    This depends on two clocks: the source's for the change, this side's for the log entry. If they differ,
-    the figures are shifted; `negative` counts changes that seem to be logged before they were made.
+    Examples:
+    tailrace keylog tables shop.yaml
     """
     from ..operate import ask
 
-    which = _where(table, since)
-    found = _found(ctx.obj.asked(lambda log: ask.latency(log, which)), ctx, table)
+    _print(ask.overview(log.path, promised=log.promised), as_json, "this key log has no control tables")
+
+
+@app.command(cls=Command)
+def runs(log: LogOfTask, tables: AnyTables = None, limit: Limit = 20, as_json: Json = False) -> None:
+    """Show the newest runs: when they ran, how they ended, what they did.
+
+    Examples:
+    tailrace keylog runs shop.yaml
+    tailrace keylog runs shop.yaml shop.orders --limit 100
+    """
+    from ..operate import ask
+
+    found = ask.runs(log.path, limit, tables or (), promised=log.promised)
+    _check_names(log, found, tables)
+    _print(found if as_json else [_run(r) for r in found], as_json, "this key log has no runs")
+
+
+@app.command(cls=Command)
+def flagged(
+    log: LogOfTask, tables: AnyTables = None, since: Since = None, key: Key = None, limit: Limit = 50,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Show changes that did not find the row they expect, or ended in an error.
+
+    Examples:
+    tailrace keylog flagged shop.yaml
+    tailrace keylog flagged shop.yaml 'shop.*' --since 2h
+    """
+    from ..operate import ask
+
+    _rows(log, ask.flagged(_where(tables, since, key)), limit, as_json, "no flagged rows", tables, key)
+
+
+@app.command(cls=Command)
+def story(
+    log: LogOfTask, key: RequiredKey, tables: AnyTables = None, since: Since = None, limit: Limit = 100,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Show all changes of one key, in order.
+
+    Values are written as in the key log; binary values also as PostgreSQL
+    writes them.
+
+    Examples:
+    tailrace keylog story shop.yaml --key id=7
+    tailrace keylog story shop.yaml shop.line -k order=7 -k pos=1
+    """
+    _rows(log, _where(tables, since, key), limit, as_json, "no changes of that key", tables, key)
+
+
+@app.command(cls=Command)
+def tail(
+    log: LogOfTask, tables: AnyTables = None, since: Since = None, key: Key = None, limit: Limit = 20,
+    follow: Follow = False,
+    only_flagged: Annotated[bool, typer.Option("--flagged", help="Only flagged rows.")] = False,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Show the newest rows.
+
+    Examples:
+    tailrace keylog tail shop.yaml
+    tailrace keylog tail shop.yaml shop.orders --flagged --follow
+    """
+    from ..operate import ask
+
+    which = _where(tables, since, key)
+    which = ask.flagged(which) if only_flagged else which
+    if follow:
+        _follow(log, which, limit, as_json, tables, key)
+    else:
+        _rows(log, which, limit, as_json, "no rows", tables, key)
+
+
+def _follow(
+    log: _Log, which: Filter, limit: int, as_json: bool, tables: list[str] | None, key: list[str] | None
+) -> None:
+    """Prints the newest rows, then new ones as they arrive, until Ctrl-C."""
+    from ..operate import rows
+    from .signals import stop_on_signals
+
+    seen = rows.reached(log.path, promised=log.promised)
+    found = log.ask(lambda path: rows.newest(path, limit, which, upto=seen))
+    if limit:
+        _check_names(log, found, tables, key)
+    _lines(found, as_json)
+    stop = threading.Event()
+    stop_on_signals(stop)  # Ctrl-C also if the parent process had it ignored
+    while not stop.wait(_EVERY_S):
+        # Matching rows may be rare: progress is taken from all rows of the key log.
+        end = rows.reached(log.path, promised=log.promised)
+        for some in rows.later(log.path, seen, which) if end > seen else ():
+            _lines([r for r in some if r["keylog_sort"] <= end], as_json)
+        seen = end
+
+
+@app.command(cls=Command)
+def errors(log: LogOfTask, tables: AnyTables = None, since: Since = None, as_json: Json = False) -> None:
+    """Show errors by table and kind: count, first and last time.
+
+    Examples:
+    tailrace keylog errors shop.yaml
+    tailrace keylog errors shop.yaml shop.orders --since 7d
+    """
+    from ..operate import ask
+
+    which = _where(tables, since)
+    found = log.ask(lambda path: ask.errors(path, which))
+    _check_names(log, found, tables)
+    _print(found, as_json, "no errors")
+
+
+@app.command(cls=Command)
+def latency(log: LogOfTask, tables: AnyTables = None, since: Since = None, as_json: Json = False) -> None:
+    """Show milliseconds from the source's commit to the key log, by table.
+
+    Two clocks measure this: the source's for the change, this side's for the
+    log entry. If they differ, the figures are shifted; `negative` counts
+    changes that seem to be logged before they were made.
+
+    Examples:
+    tailrace keylog latency shop.yaml
+    tailrace keylog latency shop.yaml --since 1h
+    """
+    from ..operate import ask
+
+    which = _where(tables, since)
+    found = log.ask(lambda path: ask.latency(path, which))
+    _check_names(log, found, tables)
     _print(found, as_json, "no rows with a time")
     if found and not as_json:
         out.print("[dim]milliseconds; measured with two clocks: the source's and the key log writer's[/]")
 
 
-@app.command()
+@app.command(cls=Command)
 def prune(
-    ctx: typer.Context,
-    keep_runs: Annotated[int, typer.Option(min=0, help="Past runs of each table to keep.")],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be removed; delete nothing.")
-    ] = False,
+    log: LogOfTask,
+    keep_runs: Annotated[
+        int, typer.Option("--keep-runs", metavar="N", min=0, help="Number of past runs per table to keep.")
+    ],
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Remove the rows of old runs; a run's rows are removed together.
 
-    Running runs stay, and so do the newest run of each table and what a registered consumer needs.
+    Running runs stay, and so do the newest run of each table and what a
+    registered consumer needs.
+
+    Examples:
+    tailrace keylog prune shop.yaml --keep-runs 100 --dry-run
     """
     from ..operate import retention
 
-    ctx.obj.there()
-    done = retention.prune(ctx.obj.path, keep_runs, dry_run=dry_run)
+    log.exists()
+    done = retention.prune(log.path, keep_runs, dry_run=dry_run)
     if as_json:
         print_json(done.as_dict())
         return
-    would = "would go" if dry_run else "are gone"
-    out.print(f"{done.rows:,} rows of {len(done.runs):,} runs {would}")
+    removed = "would be removed" if dry_run else "removed"
+    out.print(f"{done.rows:,} rows of {len(done.runs):,} runs {removed}")
     for run, name in done.held.items():
         out.print(f"[yellow]kept[/] {run}: the consumer {escape(name)} has not acknowledged it")
 
 
-@consumer.command("list")
-def list_consumers(ctx: typer.Context, as_json: Json = False) -> None:
-    """List registered consumers and the `keylog_sort` that each has acknowledged."""
+_CONSUMER = ("name", "acknowledged", "since", "at")
+Name = Annotated[str, typer.Argument(help="The name of the consumer.", metavar="CONSUMER")]
+
+
+@consumer.command("list", cls=Command)
+def list_consumers(log: LogOfTask, as_json: Json = False) -> None:
+    """List consumers, and the `keylog_sort` that each has acknowledged.
+
+    Examples:
+    tailrace keylog consumer list shop.yaml
+    """
     from ..operate import retention
 
-    found = [vars(c) for c in retention.of_keylog(ctx.obj.path).all()]
+    found = [vars(c) for c in retention.of_keylog(log.path).all()]
     _print([{k: c[k] for k in _CONSUMER} for c in found], as_json, "no consumers")
 
 
-_CONSUMER = ("name", "acknowledged", "since", "at")
-Name = Annotated[str, typer.Argument(help="The consumer.")]
+@consumer.command("add", cls=Command)
+def add_consumer(log: LogOfTask, name: Name, as_json: Json = False) -> None:
+    """Register a consumer: rows that it has not acknowledged are kept.
 
-
-@consumer.command("add")
-def add_consumer(ctx: typer.Context, name: Name, as_json: Json = False) -> None:
-    """Register a consumer: from now on, rows that it has not acknowledged are not pruned."""
+    Examples:
+    tailrace keylog consumer add shop.yaml audit
+    """
     from ..operate import retention
 
-    retention.add_consumer(ctx.obj.path, name, promised=ctx.obj.promised)
-    list_consumers(ctx, as_json)
+    retention.add_consumer(log.path, name, promised=log.promised)
+    _confirm(f"registered the consumer {name}; rows are kept for it", log, as_json)
 
 
-@consumer.command("ack")
+@consumer.command("ack", cls=Command)
 def acknowledge(
-    ctx: typer.Context,
+    log: LogOfTask,
     name: Name,
-    sort: Annotated[int, typer.Argument(help="The greatest `keylog_sort` that it no longer needs.")],
+    sort: Annotated[
+        int, typer.Argument(metavar="SORT", help="The greatest `keylog_sort` that it no longer needs.")
+    ],
     as_json: Json = False,
 ) -> None:
-    """Record how far a consumer has read."""
+    """Record how far a consumer has read.
+
+    Examples:
+    tailrace keylog consumer ack shop.yaml audit 48211
+    """
     from ..operate import retention
 
-    retention.acknowledge(ctx.obj.path, name, sort, promised=ctx.obj.promised)
-    list_consumers(ctx, as_json)
+    retention.acknowledge(log.path, name, sort, promised=log.promised)
+    _confirm(f"{name} needs no row up to {sort:,} any more", log, as_json)
 
 
-@consumer.command("remove")
-def remove_consumer(ctx: typer.Context, name: Name, as_json: Json = False) -> None:
-    """Remove a consumer: rows are no longer kept for it."""
+@consumer.command("remove", cls=Command)
+def remove_consumer(log: LogOfTask, name: Name, as_json: Json = False) -> None:
+    """Remove a consumer: rows are no longer kept for it.
+
+    Examples:
+    tailrace keylog consumer remove shop.yaml audit
+    """
     from ..operate import retention
 
-    retention.of_keylog(ctx.obj.path).remove(name)
-    list_consumers(ctx, as_json)
+    retention.of_keylog(log.path).remove(name)
+    _confirm(f"removed the consumer {name}; rows are no longer kept for it", log, as_json)
 
 
-def _where(table: str | None, since: str | None, key: Sequence[str] = ()) -> Filter:
+def _confirm(text: str, log: _Log, as_json: bool) -> None:
+    """Prints what was done; as JSON, all consumers."""
+    if as_json:
+        list_consumers(log, as_json=True)
+    else:
+        out.print(text, markup=False)
+
+
+def _where(tables: list[str] | None, since: str | None, key: Sequence[str] | None = None) -> Filter:
     from ..operate import ask
 
     with given():
-        return ask.where(table, since, key)
+        return ask.where(tables or (), since, key or ())
 
 
-def _found(
-    found: list[dict[str, Any]], ctx: typer.Context, table: str | None, key: list[str] | None = None
-) -> list[dict[str, Any]]:
-    """The result; an error if it is empty because the query names a table or column that does not exist."""
+def _check_names(
+    log: _Log, found: list[dict[str, Any]], tables: list[str] | None, key: list[str] | None = None
+) -> None:
+    """Raises an error if nothing was found because of a table or column that does not exist."""
     from ..operate import ask_names
 
-    if not found and (table or key) and ctx.obj.there():
-        ask_names.check(ctx.obj.path, table, key or ())
-    return found
+    if not found and (tables or key) and log.exists():
+        ask_names.check(log.path, tables or (), key or ())
 
 
 def _rows(
-    ctx: typer.Context, which: Filter, limit: int, as_json: bool, nothing: str, table: str | None,
+    log: _Log, which: Filter, limit: int, as_json: bool, nothing: str, tables: list[str] | None,
     key: list[str] | None,
 ) -> None:  # fmt: skip
     from ..operate import rows
 
-    found = ctx.obj.asked(lambda log: rows.newest(log, limit, which))
+    found = log.ask(lambda path: rows.newest(path, limit, which))
     if limit:
-        _found(found, ctx, table, key)
+        _check_names(log, found, tables, key)
     if as_json or not found:
         _print(found, as_json, nothing)
         return

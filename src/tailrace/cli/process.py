@@ -1,4 +1,4 @@
-"""Settings of every command's process: who may read what it writes, and what ends it."""
+"""The process of a command: who may read its files, how it ends, and the values of its options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.markup import escape
 from ..config import logs
 from ..errors import ConfigError, TailraceError, from_spark, full, spark_lost
 from .exit_codes import FAILED
-from .out import err, print_json
+from .output import err, print_json
 
 UMASK = "TAILRACE_UMASK"
 """Environment variable with the same meaning as `--umask`."""
@@ -28,7 +28,7 @@ _PLACE = (
 )  # fmt: skip
 """Numbers of errors about a path that cannot be used."""
 _SYSTEM = re.compile(r"\bOs \{ code: (\d+)|\(os error (\d+)\)")
-"""A number of the system's in what delta-rs says."""
+"""The system's error number in a message of delta-rs."""
 
 
 def keep_private(wanted: str) -> None:
@@ -62,8 +62,8 @@ def anywhere(words: Sequence[str]) -> list[str]:
 
 
 def ended(error: Exception, *, as_json: bool = False) -> NoReturn:
-    """Ends the process with code 1 after printing a tailrace error; raises other errors again. `as_json`: it
-    is also the JSON document on standard output."""
+    """Ends the process with code 1 after printing a tailrace error; raises other errors again. With
+    `as_json`, standard output gets it as a JSON document."""
     place = getattr(error, "filename", None) or f"standard output, or {tempfile.gettempdir()}"
     shown = error if isinstance(error, TailraceError) else full(error, where=place)
     shown = shown or spark_lost(error, where="this command")
@@ -80,7 +80,7 @@ def ended(error: Exception, *, as_json: bool = False) -> NoReturn:
         err.print(f"[red]error:[/] {escape(str(shown))}", soft_wrap=True)
     if as_json:
         kind = type(shown).__name__
-        with suppress(OSError):  # perhaps it is the error
+        with suppress(OSError):  # it may be the error itself
             print_json(
                 {"error": {"kind": kind, "what": shown.what, "where": shown.where, "hint": shown.hint}}
             )
@@ -98,13 +98,13 @@ def _unusable(error: Exception) -> TailraceError | None:
         return None
     if number not in _PLACE:
         return None
-    hint = "check the path, and this user's rights to it; the global option -v tells more"
+    hint = "check the path, and this user's rights to it; the global option -v shows more"
     return ConfigError(f"a file or folder cannot be used: {os.strerror(number)}", where=where, hint=hint)
 
 
 @contextmanager
 def given() -> Iterator[None]:
-    """Turns what is wrong with a value of the command line into a usage error."""
+    """Turns an error about a value of the command line into a usage error."""
     try:
         yield
     except ConfigError as error:
@@ -153,11 +153,3 @@ def seconds_of(text: str) -> float:
 
     with given():
         return seconds(text)
-
-
-def bytes_of(text: str) -> int:
-    """The bytes of an option's size (64MiB, 1GiB); a usage error if it is not a size."""
-    from ..config.quantities import size
-
-    with given():
-        return size(text)

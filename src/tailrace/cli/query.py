@@ -1,4 +1,4 @@
-"""The commands `query ...`: questions to a task's changes, thin over `tailrace.open`."""
+"""The commands `query ...`: queries to a task's changes, thin over `tailrace.open`."""
 
 from __future__ import annotations
 
@@ -13,64 +13,88 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..model.change import PREFIX
-from .out import err, out, written
+from .output import err, out, written
+from .params import AnyTables, Limit, OneTable, RequiredKey, TaskFile
+from .plain_help import Command, Group
 from .process import checked, told_once
-from .task_file import TaskFile
 
 if TYPE_CHECKING:
     from ..library.task_table import TaskTable
     from ..query.result import Result
 
 app = typer.Typer(
-    help="Ask a task's change tables. No JVM. A place is a time (2026-11-22T10:00:00Z, now, or 10m for "
-    "ten minutes ago), a change_seq, a stream position (0/291F3590) or a change number.",
+    cls=Group,
+    help="""Query a task's change tables. No JVM.
+
+    A POSITION is a time (2026-11-22T10:00:00Z, now, or 10m for ten minutes
+    ago), a change_seq, a stream position (0/291F3590) or a change number.
+
+    Examples:
+    tailrace query as-of shop.yaml shop.orders --at 10m
+    tailrace query net shop.yaml shop.orders --start 1h -o csv
+    """,
     no_args_is_help=True,
 )
 
 
-def _place(text: str) -> object:
+def _position(text: str) -> object:
     from ..query.points import Point
 
     return Point.of(text)
 
 
-PLACE = checked(_place)
-TableName = Annotated[str, typer.Argument(help="schema.table", metavar="TABLE")]
-At = Annotated[str, typer.Option("--at", help="All changes up to this place, included.", callback=PLACE)]
-Start = Annotated[
-    str | None, typer.Option("--from", help="The first place of the range, included.", callback=PLACE)
+_CHECKED = checked(_position)
+At = Annotated[
+    str,
+    typer.Option(
+        "--at", metavar="POSITION", help="Include all changes up to this position.", callback=_CHECKED
+    ),
 ]
+_START = typer.Option(
+    "--start", metavar="POSITION", help="Start of the range of changes, included.", callback=_CHECKED
+)
+Start = Annotated[str | None, _START]
+RequiredStart = Annotated[str, _START]
 End = Annotated[
-    str | None, typer.Option("--to", help="The last place of the range, included.", callback=PLACE)
+    str | None,
+    typer.Option(
+        "--end", metavar="POSITION", help="End of the range of changes, included.", callback=_CHECKED
+    ),
 ]
 Where = Annotated[
-    str | None, typer.Option("--where", help="Only rows for which this SQL holds (needs DuckDB).")
+    str | None,
+    typer.Option("--where", metavar="SQL", help="Only rows for which this SQL is true (needs DuckDB)."),
 ]
-Columns = Annotated[str | None, typer.Option("--columns", help="Columns of the answer, separated by commas.")]
+Columns = Annotated[
+    str | None, typer.Option("--columns", metavar="NAMES", help="Columns to show, separated by commas.")
+]
 Names = Annotated[
     Literal["now", "then"],
-    typer.Option(help="Names of renamed columns: those of today, or those at the end of the range."),
+    typer.Option("--names", help="Names of renamed columns: those of now, or those at the end of the range."),
 ]
 
 
 def _to_a_file(output: str) -> str:
     if output == "parquet" and sys.stdout.isatty():
-        raise typer.BadParameter("Parquet is no text for a terminal; redirect it: -o parquet > rows.parquet")
+        raise typer.BadParameter("Parquet is not text for a terminal; redirect it: -o parquet > rows.parquet")
     return output
 
 
 Output = Annotated[
     Literal["table", "csv", "json", "parquet"],
     typer.Option(
-        "--output", "-o", help="json: one object a line; parquet: redirect it to a file.", callback=_to_a_file
+        "--output",
+        "-o",
+        help="Form of the rows. json: one object per line. parquet: redirect it to a file. csv, json and "
+        "parquet give all rows.",
+        callback=_to_a_file,
     ),
 ]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="With -o table: at most so many rows.")]
 
 
 @app.callback()
 def watched(context: typer.Context) -> None:
-    """What is read is shown on a terminal until it is read."""
+    """Shows at a terminal which files are read."""
     if err.is_terminal:
         context.with_resource(_reading())
 
@@ -98,81 +122,123 @@ def _table(task: Path, name: str) -> TaskTable:
     return OpenTask(task, connects=False).table(name)
 
 
-@app.command("as-of")
+@app.command("as-of", cls=Command)
 def as_of(
-    task: TaskFile, table: TableName, at: At, where: Where = None, columns: Columns = None,
+    task: TaskFile, table: OneTable, at: At, where: Where = None, columns: Columns = None,
     output: Output = "table", limit: Limit = 100,
 ) -> None:  # fmt: skip
-    """The table's rows as they stood once everything up to a place was done."""
+    """The rows of a table as of a position.
+
+    Examples:
+    tailrace query as-of shop.yaml shop.orders --at 10m
+    tailrace query as-of shop.yaml shop.orders --at 2026-11-22T10:00:00Z -o csv
+    """
     print_result(_table(task, table).as_of(at), where, columns, output, limit)
 
 
-@app.command()
+@app.command(cls=Command)
 def current(
-    task: TaskFile, table: TableName, where: Where = None, columns: Columns = None,
+    task: TaskFile, table: OneTable, where: Where = None, columns: Columns = None,
     output: Output = "table", limit: Limit = 100,
 ) -> None:  # fmt: skip
-    """The target's rows, with the stored changes that are not applied to it yet."""
+    """The rows of the target, with the stored changes that are not applied yet.
+
+    Examples:
+    tailrace query current shop.yaml shop.orders
+    tailrace query current shop.yaml shop.orders --where 'price > 1'
+    """
     print_result(_table(task, table).current(), where, columns, output, limit)
 
 
-@app.command()
+@app.command(cls=Command)
 def diff(
-    task: TaskFile, table: TableName,
-    start: Annotated[str, typer.Option("--from", help="The older place.", callback=PLACE)],
-    end: Annotated[
-        str | None, typer.Option("--to", help="The later place; now by default.", callback=PLACE)
-    ] = None,
+    task: TaskFile, table: OneTable,
+    start: RequiredStart, end: End = None,
     where: Where = None, columns: Columns = None, output: Output = "table", limit: Limit = 100,
 ) -> None:  # fmt: skip
-    """The rows that differ between two places, as insert, delete and update."""
+    """The rows that differ between two positions, as insert, delete and update.
+
+    Examples:
+    tailrace query diff shop.yaml shop.orders --start 1h
+    tailrace query diff shop.yaml shop.orders --start 0/291F3590 --end 10m
+    """
     print_result(_table(task, table).diff(start, end), where, columns, output, limit)
 
 
-@app.command()
+@app.command(cls=Command)
 def changes(
-    task: TaskFile, table: TableName, start: Start = None, end: End = None, names: Names = "now",
+    task: TaskFile, table: OneTable, start: Start = None, end: End = None, names: Names = "now",
     where: Where = None, columns: Columns = None, output: Output = "table", limit: Limit = 100,
 ) -> None:  # fmt: skip
-    """The change table's rows in order, masks as names of columns."""
+    """The rows of the change table in order, with masks as names of columns.
+
+    Examples:
+    tailrace query changes shop.yaml shop.orders --start 10m
+    """
     found = _table(task, table).changes(start, end, columns_changed=True, names=names)
     print_result(found, where, columns, output, limit)
 
 
-@app.command()
+@app.command(cls=Command)
 def net(
-    task: TaskFile, table: TableName, start: Start = None, end: End = None,
+    task: TaskFile, table: OneTable, start: Start = None, end: End = None,
     deduplication_mode: Annotated[
         Literal["none", "dropCarryovers", "netChanges"],
-        typer.Option(help="none: every change; dropCarryovers: without updates that change no value."),
+        typer.Option(
+            "--deduplication-mode",
+            metavar="MODE",
+            help="netChanges; dropCarryovers: every change of a value; none: every change.",
+        ),
     ] = "netChanges",
-    compute_updates: Annotated[
-        bool, typer.Option(help="Updates as update_preimage and update_postimage, or as delete and insert.")
-    ] = True,
-    names: Names = "now", where: Where = None, columns: Columns = None, output: Output = "table",
-    limit: Limit = 100,
-) -> None:  # fmt: skip
-    """At most one change for each key over a range."""
-    found = _table(task, table).net(
-        start, end, deduplicationMode=deduplication_mode, computeUpdates=compute_updates, names=names
-    )
-    print_result(found, where, columns, output, limit)
-
-
-@app.command()
-def history(
-    task: TaskFile, table: TableName, start: Start = None, end: End = None,
-    track: Annotated[
-        str | None, typer.Option(help="Columns whose change begins a new version, separated by commas.")
-    ] = None,
-    track_except: Annotated[str | None, typer.Option(help="All columns but these do.")] = None,
-    committed: Annotated[
-        bool, typer.Option("--committed", help="Without versions that no other transaction could see.")
+    no_compute_updates: Annotated[
+        bool, typer.Option("--no-compute-updates", help="Show an update as delete and insert.")
     ] = False,
     names: Names = "now", where: Where = None, columns: Columns = None, output: Output = "table",
     limit: Limit = 100,
 ) -> None:  # fmt: skip
-    """Every version of every row that changed in the range, with the time it was in force."""
+    """At most one change per key over a range.
+
+    Examples:
+    tailrace query net shop.yaml shop.orders --start 1h
+    tailrace query net shop.yaml shop.orders --start 1h --no-compute-updates
+    """
+    found = _table(task, table).net(
+        start, end, deduplicationMode=deduplication_mode, computeUpdates=not no_compute_updates, names=names
+    )
+    print_result(found, where, columns, output, limit)
+
+
+@app.command(cls=Command)
+def history(
+    task: TaskFile, table: OneTable, start: Start = None, end: End = None,
+    track: Annotated[
+        str | None,
+        typer.Option(
+            "--track",
+            metavar="NAMES",
+            help="Only changes of these columns, separated by commas, start a version.",
+        ),
+    ] = None,
+    track_except: Annotated[
+        str | None,
+        typer.Option(
+            "--track-except",
+            metavar="NAMES",
+            help="Changes of these columns, separated by commas, start no version.",
+        ),
+    ] = None,
+    committed: Annotated[
+        bool, typer.Option("--committed", help="Leave out versions that no other transaction could see.")
+    ] = False,
+    names: Names = "now", where: Where = None, columns: Columns = None, output: Output = "table",
+    limit: Limit = 100,
+) -> None:  # fmt: skip
+    """Every version of every row that changed in a range, with its time (SCD2).
+
+    Examples:
+    tailrace query history shop.yaml shop.orders --start 1d
+    tailrace query history shop.yaml shop.orders --track price,state
+    """
     found = _table(task, table).history(
         start, end,
         track_history_column_list=_names(track),
@@ -182,43 +248,49 @@ def history(
     print_result(found, where, columns, output, limit)
 
 
-@app.command()
+@app.command(cls=Command)
 def pairs(
-    task: TaskFile, table: TableName, start: Start = None, end: End = None, names: Names = "now",
+    task: TaskFile, table: OneTable, start: Start = None, end: End = None, names: Names = "now",
     where: Where = None, columns: Columns = None, output: Output = "table", limit: Limit = 100,
 ) -> None:  # fmt: skip
-    """Each change in one row: before, after, and the columns that it changed."""
+    """Each change in one row: before, after, and the columns that it changed.
+
+    Examples:
+    tailrace query pairs shop.yaml shop.orders --start 10m --columns changed
+    """
     print_result(_table(task, table).pairs(start, end, names=names), where, columns, output, limit)
 
 
-@app.command()
+@app.command(cls=Command)
 def chain(
-    task: TaskFile, table: TableName,
-    key: Annotated[
-        list[str],
-        typer.Option(
-            "--key", "-k", help="NAME=VALUE of a key column, octets as \\xff01; may be repeated."
-        ),
-    ],
+    task: TaskFile, table: OneTable,
+    key: RequiredKey,
     start: Start = None, end: End = None, names: Names = "now", where: Where = None, columns: Columns = None,
     output: Output = "table", limit: Limit = 100,
 ) -> None:  # fmt: skip
-    """What happened to the rows that ever had a key, under whatever keys they had."""
+    """All changes of the rows that ever had a key, also under other keys.
+
+    Binary values are written as \\xff01.
+
+    Examples:
+    tailrace query chain shop.yaml shop.orders --key id=7
+    """
     values = told_once(key)
     found = _table(task, table).chain(values, start, end, names=names)
     print_result(found, where, columns, output, limit)
 
 
-@app.command()
+@app.command(cls=Command)
 def transactions(
-    task: TaskFile,
-    tables: Annotated[
-        list[str] | None, typer.Argument(help="schema.table or patterns; all tables by default.")
-    ] = None,
-    start: Start = None, end: End = None, where: Where = None, columns: Columns = None,
-    output: Output = "table", limit: Limit = 100,
+    task: TaskFile, tables: AnyTables = None, start: Start = None, end: End = None, where: Where = None,
+    columns: Columns = None, output: Output = "table", limit: Limit = 100,
 ) -> None:  # fmt: skip
-    """Who changed what together, over all tables."""
+    """The changes of each transaction, over all tables.
+
+    Examples:
+    tailrace query transactions shop.yaml --start 10m
+    tailrace query transactions shop.yaml 'shop.*' --start 1h -o json
+    """
     from ..library.open_task import OpenTask
 
     print_result(
@@ -237,13 +309,13 @@ def print_result(
     output: str = "table",
     limit: int = 100,
 ) -> None:
-    """Rows in the form that was asked for; what was left out is said on stderr."""
-    from . import rows_out
+    """Prints rows in the wanted form, and on standard error which rows were left out."""
+    from . import row_writers
 
     found = found if where is None else found.where(where)
     found = found if columns is None else found.select(_chosen(columns, found))
     with written():
-        rows_out.WRITERS[output](found) if output != "table" else _shown(found, limit)
+        row_writers.WRITERS[output](found) if output != "table" else _shown(found, limit)
     if found.aside.num_rows:
         for why in sorted(set(found.aside.columns[-1].to_pylist())):
             err.print(f"some change rows were left out: {why}", markup=False, soft_wrap=True)
@@ -263,7 +335,7 @@ def _number(transaction: Any) -> Any:
 
 
 def _chosen(columns: str, found: Result) -> list[str]:
-    """The columns that were asked for, and the one that says which of their values are not known."""
+    """The wanted columns, and the one that names those of their values that are unknown."""
     from ..query.shown import ABSENT
 
     names = _names(columns) or []

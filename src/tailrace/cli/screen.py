@@ -21,7 +21,7 @@ from ..operate.status import ENDED, Status, TableStatus
 from ..operate.status import status as status_of
 from ..query.points import short
 from ..state.capture_state import RECONNECTING, RUNNING
-from .out import console
+from .output import console
 from .screen_cost import freshness
 from .screen_fit import Col, Fit
 
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 
 MUCH = 1 << 30
-"""From this many bytes on, the log that a source keeps for a task gets a line."""
+"""The log that a source keeps for a task gets a line from this size (bytes)."""
 
 
 def status(found: Status, most: int | None = None) -> Group:
-    """One line per table, the task's stages above, and notes below. `most`: maximum number of tables; those
-    with problems first."""
+    """One line per table, the task's stages above, and notes below; at most `most` tables, those with
+    problems first."""
     columns = [
         Col("table", fold=True), Col("state", fold=True), Col("baseline rows", right=True, spare=3),
         Col("stored", right=True, spare=2), Col("inserted", right=True, spare=5),
         Col("updated", right=True, spare=5), Col("deleted", right=True, spare=5),
-        Col("rows behind", right=True), Col("behind", right=True), Col("position", spare=6),
+        Col("waiting", right=True), Col("lag", right=True), Col("position", spare=6),
     ]  # fmt: skip
     flagged = any(t.flagged is not None for t in found.tables)
     if flagged:
@@ -63,9 +63,9 @@ def status(found: Status, most: int | None = None) -> Group:
 
 
 def reasons(found: Status) -> list[str]:
-    """Why tables are paused, suspended or wait for a baseline, errors, targets with other names, columns of
-    unknown identity or proved late, open warnings, values that were set aside, consumers that keep old
-    changes for long: one line each."""
+    """One line for each table that is paused, suspended or waits for a baseline, for errors, targets with
+    other names, columns of unknown identity or proved late, open warnings, quarantined values, and consumers
+    that keep old changes for long."""
     lines = [
         f"{t.table}: {t.state} since {_moment(t.since)} by {t.who}: {t.why}"
         for t in found.tables
@@ -94,23 +94,28 @@ def _title(found: Status) -> str:
 
 
 def _processes(found: Status) -> list[str]:
-    """What the two processes do, and how much log the source keeps for them: one line each."""
+    """One line for each of the two processes, and for the log that the source keeps for them."""
     said = found.pipeline or {}
-    lines = [_capture(found), *_kept(found.capture or {}), _pipeline(found), *freshness(said), *_spark(said)]
+    lines = [
+        _capture(found),
+        *_retained_log(found.capture or {}),
+        _pipeline(found),
+        *freshness(said),
+        *_spark(said),
+    ]
     return [*lines, *_loading(found)]
 
 
 def _loading(found: Status) -> list[str]:
-    """Which tables are not loaded yet, if the task runs."""
+    """The tables that are not loaded yet, if the task runs."""
     if not found.capture or not found.capture["running"]:
         return []
     if not found.tables:
         return ["no table is loaded yet"]
     loading = [t.table for t in found.tables if _loads(t)]
     some = ", ".join(loading[:3]) + (", ..." if len(loading) > 3 else "")
-    many = (
-        f"{len(loading):,} of {len(found.tables):,} tables {'loads' if len(loading) == 1 else 'load'} still"
-    )
+    are = "is" if len(loading) == 1 else "are"
+    many = f"{len(loading):,} of {len(found.tables):,} tables {are} still loading"
     return [f"{many}: {some}"] if loading else []
 
 
@@ -125,7 +130,7 @@ def _capture(found: Status) -> str:
     if said is None or not said["running"]:
         return f"{words}; lag unknown"
     if said.get("state") == RECONNECTING:
-        words = f"{_away('capture', said, 'source')}; lag unknown"
+        words = f"{_unreachable('capture', said, 'source')}; lag unknown"
     else:
         rate, behind, seconds = (said.get(k) for k in ("rate", "lag_bytes", "lag_seconds"))
         if behind is None or seconds is None:
@@ -149,12 +154,14 @@ def _pipeline(found: Status) -> str:
     if not does and loaded and said is not None and said["running"]:
         does.append("everything captured is applied")
     if said is not None and said["running"] and said.get("state") == RECONNECTING:
-        return "; ".join([_away("pipeline", said, "target"), *does, str(said["message"]).splitlines()[0]])
+        return "; ".join(
+            [_unreachable("pipeline", said, "target"), *does, str(said["message"]).splitlines()[0]]
+        )
     return "; ".join([_process("pipeline", said), *does])
 
 
 def _spark(pipeline: dict[str, Any]) -> list[str]:
-    """The session of a pipeline, and what its tasks did."""
+    """The Spark session of a pipeline, and the counts of its tasks."""
     said = pipeline.get("spark") or {}
     steps = {kind: JobCount(**one) for kind, one in (said.get("steps") or {}).items()}
     lines = [done] if (done := summary(steps)) else []
@@ -166,24 +173,24 @@ def _spark(pipeline: dict[str, Any]) -> list[str]:
     return [f"Spark is {said['state']}: the driver runs the tasks", *lines]
 
 
-def _away(name: str, said: dict[str, Any], lacks: str) -> str:
-    """Since when a process looks for its source or target."""
+def _unreachable(name: str, said: dict[str, Any], other: str) -> str:
+    """States since when a process cannot reach its source or target."""
     since = _moment(said.get("unreachable_since") or said["at"])
     tries = said.get("attempts") or 1
-    return f"{name} reconnecting: the {lacks} is unreachable since {since} ({tries} attempts)"
+    return f"{name} reconnecting: the {other} is unreachable since {since} ({tries} attempts)"
 
 
-def _kept(capture: dict[str, Any]) -> list[str]:
+def _retained_log(capture: dict[str, Any]) -> list[str]:
     """The log that the source keeps for the task, if it is large or close to its limit."""
     kept, left = capture.get("retained_bytes"), capture.get("left_bytes")
     if kept is None or (kept < MUCH and (left is None or left > kept)):
         return []
-    then = "" if left is None else f", and will give it up after {about(left)} more"
+    then = "" if left is None else f", and will discard it after {about(left)} more"
     return [f"the source keeps {about(kept)} of log for this task{then} (docs/operating.md)"]
 
 
 def _process(name: str, said: dict[str, Any] | None) -> str:
-    """What a process does, or since when it does not run."""
+    """The state of a process, or since when it does not run."""
     if said is None:
         return f"{name} never ran"
     if not said["running"]:
@@ -194,12 +201,12 @@ def _process(name: str, said: dict[str, Any] | None) -> str:
         return words if ended else f"{words}: it did not end normally"
     words = f"{name} {said.get('state')}"
     if unheard := said.get("unheard_since"):
-        return f"{words}, but not heard of since {_moment(unheard)}: its host may be down"
+        return f"{words}, but without a report since {_moment(unheard)}: its host may be down"
     return words
 
 
 def _moment(iso: str) -> str:
-    """A moment as people read it.
+    """A time for people.
 
     >>> _moment("2026-11-22T15:15:31.268+00:00")
     '2026-11-22 15:15:31 UTC'
@@ -228,7 +235,7 @@ def live(task: Task, over: threading.Event) -> None:
 def _frame(task: Task, lines: int) -> RenderableType:
     try:
         return Group(status(status_of(task), lines), _baselines(task))
-    except (OSError, ValueError, DeltaError, TailraceError) as error:  # it is being written
+    except (OSError, ValueError, DeltaError, TailraceError) as error:  # a process is writing it
         return Text(f"the task's state cannot be read at the moment: {error}")
 
 
@@ -273,7 +280,7 @@ def report(found: ValidationReport) -> Group:
                 rows.add(*("NULL" if v is None else str(v) for v in sample.values()))
             parts.append(rows)
     if behind := ", ".join(t.table for t in found.tables if t.overlaid):
-        said = "waiting changes count as applied here (`tailrace status` says why they wait)"
+        said = "waiting changes count as applied here (`tailrace status` shows why they wait)"
         parts.append(Text(f"{behind}: {said}"))
     for t in found.tables:
         if t.as_null:
@@ -282,7 +289,7 @@ def report(found: ValidationReport) -> Group:
 
 
 def _bad(many: int, of: str = "") -> str:
-    """Values that the column's lake type cannot hold, and a verb.
+    """Subject and verb for values that the column's lake type cannot hold.
 
     >>> print(_bad(2, " of the source"))
     2 values of the source that the column's lake type cannot hold were
@@ -293,10 +300,10 @@ def _bad(many: int, of: str = "") -> str:
 
 
 def repaired(before: ValidationReport, done: list[Repaired], after: ValidationReport | None) -> Group:
-    """The result of a repair: what differed, what was (or would be) written, what remains."""
+    """The result of a repair: the differences before, the changes written, and the differences after."""
     parts: list[Group | Fit] = [report(before)]
     if done:
-        title = "repaired" if after is not None else "not repaired: what a repair would write"
+        title = "repaired" if after is not None else "not repaired: a repair would write"
         counted = [Col(name, right=True) for name in ("inserts", "updates", "deletes")]
         run, refused = Col("run in the key log", spare=1), Col("not repaired", fold=True)
         shown = Fit([Col("table", fold=True), *counted, run, refused], title=title)

@@ -1,4 +1,4 @@
-"""What a task costs, on the terminal: the interval in force, and its disk space."""
+"""The cost of a task on the terminal: the interval in force, and its disk space."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .screen_fit import Col, Fit
 
 
 def freshness(pipeline: dict[str, Any]) -> list[str]:
-    """How often a running pipeline writes, and what limits it."""
+    """The interval at which a running pipeline writes, and its limit."""
     said = pipeline.get("freshness")
     if not pipeline.get("running") or not said:
         return []
@@ -24,17 +24,17 @@ def freshness(pipeline: dict[str, Any]) -> list[str]:
 
 
 def _every(said: dict[str, Any]) -> str:
-    """An interval, and what limits it."""
+    """An interval, and its limit."""
     why = f": limited by {said['reason']}" if said["reason"] else ""
     return f"{said['interval']:g} s{why}"
 
 
 def disk(use: DiskUse) -> Group:
-    """What takes a task's disk space, how it grows, and when the disk is full."""
+    """A task's disk space by kind, its growth, and when the disk is full."""
     shown = Fit([Col("space"), Col("bytes", right=True), Col("", right=True)])
     for kind, words in DISK_KINDS.items():
         shown.add(words, f"{use.sizes[kind]:,}", about(use.sizes[kind]))
-    shown.add("in all", f"{use.total:,}", about(use.total))
+    shown.add("total", f"{use.total:,}", about(use.total))
     grows = "its growth is not known yet (after an hour)"
     if use.growth is not None:
         grows = f"it grows by {about(max(use.growth, 0))} a day"

@@ -29,8 +29,8 @@ class Col:
 
 @dataclass
 class Fit:
-    """Rows under columns, with a line above and lines below. `empty`: what is said if there are no rows;
-    otherwise that there is none of the first column.
+    """Rows under columns, with a title above and lines below. `empty` is printed if there are no rows; by
+    default, that there are no values of the first column.
 
     >>> from io import StringIO
     >>> rows = Fit([Col("table"), Col("rows", right=True, spare=1)], [["shop.item", "7"]], title="shop")

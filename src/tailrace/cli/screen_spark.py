@@ -1,4 +1,4 @@
-"""Spark for a command: said before it starts, with what it is for; then a bar over its tasks."""
+"""Spark for a command: announced with its purpose before it starts; then a bar over its tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from ..execution import Job, described
-from .out import err
+from .output import err
 from .screen_steps import bar
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ def started(
 
     Args:
         name: the application's name.
-        why: what Spark is needed for.
-        doing: what the block does.
-        quiet: says nothing where there is no terminal.
+        why: the purpose of Spark.
+        doing: a label for the work of the block.
+        quiet: print nothing if there is no terminal.
         conf: settings of the session.
-        reads: the files and folders that it reads, if that is all.
+        reads: the files and folders that it reads; empty if it reads others, too.
     """
     with ExitStack() as stack, bar(err, quiet=quiet) as steps:
         steps.now(f"starting Spark: {why}")

@@ -13,8 +13,8 @@ from types import FrameType
 from ..config.logs import line
 
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Environment variable of a process that spark-submit started. A signal to spark-submit ends its JVM only:
-this process learns of it by the end of its parent."""
+"""Environment variable of a process that spark-submit started. A signal to spark-submit ends only its JVM;
+this process notices that its parent has ended."""
 
 
 def end(number: int, frame: FrameType | None = None) -> None:
@@ -24,20 +24,20 @@ def end(number: int, frame: FrameType | None = None) -> None:
 
 
 def end_on_interrupt() -> None:
-    """Ctrl-C ends the process, until `stop_on_signals` says otherwise."""
+    """Makes Ctrl-C end the process until `stop_on_signals` changes that."""
     signal.signal(signal.SIGINT, end)
 
 
 def stop_on_signals(
     stop: threading.Event, *, starting: bool = False, child: bool = False
 ) -> Callable[[], None]:
-    """Makes Ctrl-C and SIGTERM set `stop`; a second signal ends the process at once, but not a `child`: what
-    reaches a whole process group, as Ctrl-C does, reaches it once more from its parent.
+    """Makes Ctrl-C and SIGTERM set `stop`; a second signal ends the process immediately, but not a
+    `child`: Ctrl-C reaches the whole process group, and a child gets it again from its parent.
 
     With `starting`, the first signal does so too until the returned function is called: nothing checks
     `stop` while Spark or a connection starts.
     """
-    works, come = threading.Event(), [0]
+    works, received = threading.Event(), [0]
     if not starting:
         works.set()
     # A handler runs in the main thread wherever it is: also within `stop` itself, while its lock is held. So
@@ -46,9 +46,9 @@ def stop_on_signals(
     threading.Thread(target=_set_when_read, args=(read, stop), daemon=True, name="signals").start()
 
     def handle(number: int, frame: FrameType | None) -> None:
-        come[0] += 1
+        received[0] += 1
         # Evaluated before the thread at the other end of the pipe sets `stop`.
-        again = come[0] > 1 or stop.is_set()
+        again = received[0] > 1 or stop.is_set()
         ends = not works.is_set() or (again and not child)
         os.write(write, b".")
         if ends:

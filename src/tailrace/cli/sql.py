@@ -1,4 +1,4 @@
-"""The command `sql`: statements, given or read from a pipe, or a prompt."""
+"""The command `sql`: statements from the command line, a pipe, or a prompt."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import typer
 
 from ..errors import ConfigError, TailraceError
 from ..query.calls import statements
-from .out import err, out
-from .query import Limit, Output, print_result
-from .task_file import TaskFile
+from .output import err, out
+from .params import Limit, TaskFile
+from .query import Output, print_result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from ..library.open_task import OpenTask
 
 _KEPT = 1000
-"""Lines of history that are kept."""
+"""Number of earlier lines to keep."""
 _DESCRIBE = re.compile(r"\\d\+?(?:\s+(.+))?")
 _HELP = r"""End a statement with a semicolon; Ctrl-C drops or cancels it.
 \d, SHOW TABLES;             the tables: targets, change tables, tracking, keylog
 \d NAME, DESCRIBE NAME;      a table's columns
-SHOW FUNCTIONS;              the questions, as FROM net('schema.table', start => '2026-11-22')
+SHOW FUNCTIONS;              the queries, as FROM net('schema.table', start => '2026-11-22')
 exit, \q, Ctrl-D             end"""
 
 
@@ -39,21 +39,27 @@ def sql(
     statement: Annotated[
         str | None,
         typer.Argument(
-            help="SQL (DuckDB's), several with semicolons between. Not given: what comes through "
-            "a pipe; on a terminal, a prompt."
+            metavar="SQL",
+            help="Statements of DuckDB's SQL, separated by semicolons. Default: standard input; at a "
+            "terminal, a prompt.",
         ),
     ] = None,
     output: Output = "table",
     limit: Limit = 100,
     spark: Annotated[
-        bool, typer.Option("--spark", help="Spark's SQL in a session of Spark, for what DuckDB cannot hold.")
+        bool, typer.Option("--spark", help="Run Spark's SQL in a Spark session, for data larger than memory.")
     ] = False,
 ) -> None:
-    """Ask a task's tables in SQL (needs DuckDB: pip install 'tailrace\\[query]').
+    """Query a task's tables in SQL (needs DuckDB: pip install 'tailrace\\[query]').
 
-    schema.table is a target, schema.table__ct its change table; tracking and keylog are there, too.
-    The questions of `tailrace query` are functions: FROM net('schema.table', start => '2026-11-22').
-    SHOW TABLES lists the tables, SHOW FUNCTIONS the questions, DESCRIBE schema.table a table's columns.
+    schema.table is a target, schema.table__ct its change table. tracking and
+    keylog are tables, too. The queries of `tailrace query` are functions:
+    FROM net('schema.table', start => '2026-11-22'). SHOW TABLES lists the
+    tables, SHOW FUNCTIONS the functions.
+
+    Examples:
+    tailrace sql shop.yaml
+    tailrace sql shop.yaml "select * from shop.orders limit 5" -o csv
     """
     from ..library.open_task import OpenTask
     from ..library.task_sql import words
@@ -67,7 +73,7 @@ def sql(
         if statement is None and sys.stdin.isatty():
             if session is None:  # Spark's own handler cancels its jobs
                 signal.signal(signal.SIGINT, signal.default_int_handler)
-            out.print("help says what can be asked; exit, or Ctrl-D, ends the prompt")
+            out.print("help lists the commands; exit, or Ctrl-D, ends the prompt")
             for asked in _typed(lambda: words(opened)):
                 try:
                     answer(asked)
@@ -82,7 +88,7 @@ def sql(
 
 @contextmanager
 def _session(opened: OpenTask, *, wanted: bool) -> Iterator[SparkSession | None]:
-    """A session of Spark's, if one is wanted."""
+    """A Spark session, if one is wanted."""
     if not wanted:
         yield None
         return
@@ -99,7 +105,7 @@ def _given(text: str) -> list[str]:
     """The statements of a text.
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: the text has no statement.
     """
     found, last = statements(text)
     if not found and not last:
@@ -108,8 +114,8 @@ def _given(text: str) -> list[str]:
 
 
 def _typed(words: Callable[[], Sequence[str]]) -> Iterator[str]:
-    """What is typed, up to each semicolon, until `exit` or Ctrl-D; Ctrl-C drops what is typed. Tab completes
-    words, and the lines of earlier prompts can be called back."""
+    """Typed statements, up to each semicolon, until `exit` or Ctrl-D; Ctrl-C drops the current one. Tab
+    completes names, and earlier lines can be recalled."""
     with suppress(ImportError):
         _edited(words())
     said = ""
@@ -167,6 +173,6 @@ def _edited(words: Sequence[str]) -> None:
 
 
 def history_file() -> Path:
-    """Where the lines of prompts are kept: `tailrace/sql_history` in the user's state folder."""
+    """The file of earlier lines: `tailrace/sql_history` in the user's state folder."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "tailrace" / "sql_history"

@@ -1,55 +1,73 @@
-"""The commands for single tables of a task: pause, resume, resync, add, remove, take-over."""
+"""The commands for single tables of a task: pause, resume, resync, add, remove, take-over, purge."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
-from .out import out, print_json
-from .task_file import TaskFile
+from .output import out, print_json
+from .params import AnyTables, DryRun, Json, OlderThan, ReplaceArchives, Tables, TaskFile, Why
+from .process import given, seconds_of
 
-Tables = Annotated[
-    list[str], typer.Argument(help="Tables: schema.table, with * and ? as in file names.", metavar="TABLE...")
-]
-Why = Annotated[str, typer.Option("--why", help="The reason, shown by `status` and in the log.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what the command would do.")]
-ReplaceArchives = Annotated[
-    bool,
-    typer.Option(
-        "--replace-archives", help="Archives (`mode: archive`) may lose the changes that they have kept."
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+if TYPE_CHECKING:
+    from ..operate.ordering import OrderResult
+    from ..operate.purging import Line
+
+_WOULD = {
+    "pause": "would pause {}",
+    "resume": "would resume {}",
+    "resync": "would take a new baseline of {}",
+    "add": "would add {}",
+    "remove": "would remove {}",
+}
+_DONE = {
+    "pause": "paused {}; changes are kept",
+    "resume": "resumed {}; the waiting changes are applied",
+    "resync": "resync of {}: a new baseline replaces its target",
+    "add": "added {}; a baseline copies its rows first",
+    "remove": "removed {}; no more changes are captured",
+}
+"""Command -> the confirmation for a table, with and without --dry-run."""
 
 
 def pause(
     task: TaskFile, tables: Tables, why: Why = "", dry_run: DryRun = False, as_json: Json = False
 ) -> None:
-    """Hold back the changes of tables; other tables are not affected."""
-    _order(task, "pause", tables, why, dry_run, as_json)
+    """Stop applying changes of tables; the changes are kept.
+
+    Other tables are not affected. `resume` applies what was kept.
+
+    Examples:
+    tailrace pause shop.yaml shop.orders
+    tailrace pause shop.yaml 'shop.*' --why 'night load'
+    """
+    _command(task, "pause", tables, why, dry_run, as_json)
 
 
 def resume(
     task: TaskFile, tables: Tables, why: Why = "", dry_run: DryRun = False, as_json: Json = False
 ) -> None:
-    """Apply the waiting changes of paused or suspended tables, and go on."""
-    _order(task, "resume", tables, why, dry_run, as_json)
+    """Apply the kept changes of paused or suspended tables, and continue.
+
+    Examples:
+    tailrace resume shop.yaml shop.orders
+    tailrace resume shop.yaml 'shop.*' --dry-run
+    """
+    _command(task, "resume", tables, why, dry_run, as_json)
 
 
 def resync(
     task: TaskFile,
-    tables: Annotated[
-        list[str] | None, typer.Argument(help="Tables, as in pause.", metavar="[TABLE...]")
-    ] = None,
+    tables: AnyTables = None,
     new_stream: Annotated[
         bool,
         typer.Option(
             "--new-stream",
-            help="Changes are lost (the slot is gone): start over at the source's current position, with "
-            "a new slot and new baselines of all tables.",
+            help="The slot is gone, and changes with it: start again at the source's current position, "
+            "with a new slot and new baselines of all tables.",
         ),
     ] = False,
     replace_archives: ReplaceArchives = False,
@@ -57,19 +75,25 @@ def resync(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Take a new baseline of tables, which replaces their targets in one commit; ends a suspension."""
+    """Take a new baseline of tables; it replaces each target in one commit.
+
+    This also ends a suspension. Name the tables, or give --new-stream for all
+    of them.
+
+    Examples:
+    tailrace resync shop.yaml shop.orders
+    tailrace resync shop.yaml --new-stream
+    """
     if bool(tables) == new_stream:
         raise typer.BadParameter("name tables, or give --new-stream, which covers all of them")
-    _order(
-        task,
-        "resync",
-        tables or [],
-        why,
-        dry_run,
-        as_json,
-        new_stream=new_stream,
-        replace_archives=replace_archives,
-    )
+    from ..config.task import load
+    from ..operate.ordering import begin_anew
+
+    if new_stream:
+        done = begin_anew(load(task), why=why, dry_run=dry_run, replace_archives=replace_archives)
+        _confirm(done, as_json)
+    else:
+        _command(task, "resync", tables or [], why, dry_run, as_json, replace_archives=replace_archives)
 
 
 def add(
@@ -80,8 +104,13 @@ def add(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Capture tables that the task file does not name, or that were removed."""
-    _order(task, "add", tables, why, dry_run, as_json, replace_archives=replace_archives)
+    """Capture tables that the task file does not name, or that were removed.
+
+    Examples:
+    tailrace add shop.yaml crm.client
+    tailrace add shop.yaml 'crm.*' --dry-run
+    """
+    _command(task, "add", tables, why, dry_run, as_json, replace_archives=replace_archives)
 
 
 def remove(
@@ -92,12 +121,24 @@ def remove(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Stop capturing tables; their targets stay."""
-    _order(task, "remove", tables, why, dry_run, as_json, drop_target=drop_target)
+    """Stop capturing tables; their targets stay.
+
+    Examples:
+    tailrace remove shop.yaml shop.log
+    tailrace remove shop.yaml shop.log --drop-target
+    """
+    _command(task, "remove", tables, why, dry_run, as_json, drop_target=drop_target)
 
 
 def take_over(task: TaskFile, tables: Tables, as_json: Json = False) -> None:
-    """Make Delta targets of another task this task's own: its next baseline replaces their rows."""
+    """Make Delta targets of another task this task's own.
+
+    Its next baseline replaces their rows. The other task is refused from now on.
+
+    Examples:
+    tailrace take-over shop.yaml shop.orders
+    tailrace take-over shop.yaml 'shop.*'
+    """
     from ..config.task import load
     from ..operate import ordering
 
@@ -109,7 +150,7 @@ def take_over(task: TaskFile, tables: Tables, as_json: Json = False) -> None:
         out.print(f"took over the target of {escape(table)}; other tasks are refused from now on")
 
 
-def _order(
+def _command(
     task: Path,
     action: str,
     patterns: list[str],
@@ -118,36 +159,86 @@ def _order(
     as_json: bool,
     *,
     drop_target: bool = False,
-    new_stream: bool = False,
     replace_archives: bool = False,
 ) -> None:
     from ..config.task import load
-    from ..operate.ordering import begin_anew, order
+    from ..operate.ordering import order
 
-    if new_stream:
-        done = begin_anew(load(task), why=why, dry_run=dry_run, replace_archives=replace_archives)
-    else:
-        done = order(
-            load(task),
-            action,
-            patterns,
-            why=why,
-            dry_run=dry_run,
-            drop_target=drop_target,
-            replace_archives=replace_archives,
-        )
+    done = order(
+        load(task),
+        action,
+        patterns,
+        why=why,
+        dry_run=dry_run,
+        drop_target=drop_target,
+        replace_archives=replace_archives,
+    )
+    _confirm(done, as_json, drop_target=drop_target)
+
+
+def _confirm(done: OrderResult, as_json: bool, *, drop_target: bool = False) -> None:
+    """Prints what a command did."""
     if as_json:
         print_json(done.as_dict())
         return
     for table in done.tables:
-        out.print(f"{'would ' if dry_run else ''}{action} {escape(table)}")
+        out.print((_WOULD if done.dry_run else _DONE)[done.action].format(escape(table)))
         if drop_target:
-            gone = "its target has been removed" if table in done.dropped else "its target will be removed"
-            out.print(f"  {gone}" if not dry_run else "  its target would be removed")
+            now = "has been removed" if table in done.dropped else "will be removed"
+            out.print(f"  its target {'would be removed' if done.dry_run else now}")
     for table, reason in done.passed.items():
         out.print(f"skipped {escape(table)}: {escape(reason)}")
     if done.order and not done.running:
         out.print("the task is not running: this takes effect at its next start")
 
 
-COMMANDS = (pause, resume, resync, add, remove, take_over)
+def purge(
+    task: TaskFile,
+    tables: AnyTables = None,
+    older_than: OlderThan = None,
+    end: Annotated[
+        str | None,
+        typer.Option(
+            "--end",
+            metavar="POSITION",
+            help="Remove changes up to this change_seq, stream position or change number, included.",
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Remove old changes from change tables, by `retention` or by the options.
+
+    What a target, a baseline or a consumer still needs is kept.
+
+    Examples:
+    tailrace purge shop.yaml
+    tailrace purge shop.yaml 'shop.*' --older-than 7d --dry-run
+    """
+    from ..config.task import load
+    from ..operate import ordering, purging
+
+    age = None if older_than is None else seconds_of(older_than)
+    wanted = load(task)
+    if tables:  # a pattern that matches nothing is an error
+        ordering.matching(ordering.tables_of(wanted), tables, wanted.name)
+    with given():
+        number = None if end is None else purging.number_at(wanted, end)
+    found = purging.purge_task(wanted, purging.PurgeOrder(age, number, tuple(tables or ())), dry_run=dry_run)
+    if as_json:
+        print_json([one.as_dict() for one in found])
+        return
+    for one in found:
+        _show_purged(one, dry_run=dry_run)
+    if not found:
+        out.print("nothing to remove: no changes are old enough")
+
+
+def _show_purged(one: Line, *, dry_run: bool) -> None:
+    removed = "would be removed" if dry_run else "removed"
+    text = f"{one.goes.rows:>12,} rows in {one.goes.files} files {removed} from {escape(one.table)}"
+    if one.goes.rewritten:
+        text += f", {one.goes.rewritten} files {'to be rewritten' if dry_run else 'rewritten'}"
+    out.print(f"{text}; complete after change number {max(one.goes.kept, 0):,}")
+    for need in one.held:
+        out.print(f"{'':12} [yellow]kept[/] after {max(need.after, 0):,} for {escape(need.who)}")

@@ -1,7 +1,6 @@
 """Checks of database addresses as typed by a user, before anything connects.
 
-No message has any of the address in it that may be its password: where one is malformed, nobody knows which
-part of it that is.
+Messages contain no part of an address that may be its password: in a malformed one, that part is unknown.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from ..errors import ConfigError
 from ..model.nearest import meant
 
 SCHEMES = ("postgresql", "postgres", "soliddb")
-"""What a source's address may begin with; `sources` has an opener for each."""
+"""Schemes of a source's address; `sources` has an opener for each."""
 
 _ODD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%\w]*\]|[^\[\]:]*)(:(\d*))?")

@@ -19,8 +19,10 @@ from pydantic import (
 from ..errors import TailraceError
 from . import addresses, secrets
 
+UNRESOLVED = "postgresql://"
+"""Stands for an address whose variables have no value, in a process that does not connect."""
 _NAME = "[a-z0-9_-]{1,40}"
-"""What publication, slot and folders can be named after."""
+"""Pattern of names that publication, slot and folders can have."""
 
 
 def _text(value: Any) -> Any:
@@ -53,7 +55,7 @@ def _column(value: str) -> str:
 def _address(url: str, info: ValidationInfo) -> str:
     strict = _connects(info)
     found = secrets.expand(url, _start(info), address=True, strict=strict)
-    return "postgresql://" if not strict and "://" not in found and _lacks(url, _start(info)) else found
+    return UNRESOLVED if not strict and "://" not in found and _lacks(url, _start(info)) else found
 
 
 def _lacks(url: str, folder: Path) -> bool:
@@ -147,7 +149,7 @@ ConfText = Annotated[
 
 
 def plain(said: str) -> str:
-    """What pydantic says of a value, in the words of this project.
+    """A message of pydantic in the terms of this project.
 
     >>> plain("Value error, must be more than 0"), plain("Input should be a valid list")
     ('must be more than 0', 'must be a valid list')

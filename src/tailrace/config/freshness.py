@@ -1,4 +1,4 @@
-"""How fresh targets are, and what that may cost."""
+"""Settings for the freshness of targets, and its cost."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ Share = Annotated[float, BeforeValidator(_share), Field(gt=0)]
 
 
 class CostSettings(Settings):
-    """What all processes of the task may use together under `freshness: auto`; the interval between batches
-    grows up to 15 seconds until they do not use more. A backlog is worked off at full speed."""
+    """Limits for all processes of the task together under `freshness: auto`. The interval between batches
+    grows up to 15 seconds until they use no more. A backlog is applied at full speed."""
 
     cpu: Share = Field(default=0.25, json_schema_extra={"shown": "`25%`"})
     """Processor time, as a share of one core."""

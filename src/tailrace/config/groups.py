@@ -17,11 +17,11 @@ class GroupSettings(Settings):
     tables: list[Pattern] = Field(min_length=1)
     """Its tables: `schema.table`, with `*` and `?` as in file names."""
     freshness: Freshness | None = Field(default=None, json_schema_extra={"shown": "that of the task"})
-    """How long their changes are gathered before they are applied."""
+    """Time for which their changes are gathered before they are applied."""
     retries: int = Field(default=0, ge=0)
     """After this many errors in a row in one of its tables the group is suspended, with the error as the
-    reason, and the task goes on; 0: never, its tables are retried for ever. (A table without a group is
-    suspended alone: after three errors, or at once where trying again does not help.)"""
+    reason, and the task continues; 0: never, its tables are retried without end. (A table without a group is
+    suspended alone: after three errors, or immediately if a retry cannot help.)"""
     automatic_baseline: bool = False
     """Take a new baseline of a table if only that helps: a column got another type, a table was dropped and
     created again. Otherwise such a table is suspended, and so is an archive, which would lose what it has

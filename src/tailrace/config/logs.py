@@ -89,7 +89,7 @@ class _StandardError(logging.StreamHandler[Any]):
 
 
 def event(message: str, *args: object, **fields: object) -> None:
-    """Tells the operator what happens: one line on standard error, with and without `-v`."""
+    """Logs an event for the operator: one line on standard error, with and without `-v`."""
     _events.log(EVENT, message, *args, extra=fields)
 
 
@@ -153,7 +153,7 @@ def text(said: str) -> str:
 
 
 def error_in(lines: Sequence[str]) -> tuple[str, str | None, str | None] | None:
-    """The error that ended a command, from its lines: what, where, hint; None: it told of none.
+    """The error that ended a command, from its lines: what, where, hint; None if the lines have no error.
 
     >>> error_in(["12:00 WARNING s.t: gone", "error: no slot", "  where: db", "  hint: make one"])
     ('no slot', 'db', 'make one')
@@ -174,9 +174,9 @@ def error_in(lines: Sequence[str]) -> tuple[str, str | None, str | None] | None:
 
 
 def log4j() -> str:
-    """What Spark's JVM logs and how, as properties of log4j: the same JSON object per line.
+    """Properties of log4j for Spark's JVM: its log lines have the form of those of this process.
 
-    What ends a job is raised, too: it is logged, and Java's stack traces are, only for who wants more (`-v`).
+    An error that ends a job is raised as well. It is logged, with Java's stack trace, only under `-v`.
     """
     more = verbose()
     off = enumerate(() if more else _RAISED)

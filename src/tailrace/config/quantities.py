@@ -109,7 +109,7 @@ def about(size: float) -> str:
 
 
 def ago(seconds: float, now: dt.datetime | None = None) -> dt.datetime:
-    """The time that was so many seconds before now; the first one there is if that is before the year 1.
+    """The time that was that number of seconds before now; the earliest one if that is before year 1.
 
     >>> noon = dt.datetime(2026, 3, 1, 12, tzinfo=dt.timezone.utc)
     >>> print(ago(3600, noon), ago(1e12, noon))

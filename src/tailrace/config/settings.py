@@ -43,27 +43,32 @@ class SourceSettings(Settings):
     slot: str | None = Field(
         default=None, pattern="^[a-z0-9_]{1,63}$", json_schema_extra={"shown": "`tailrace_` and `name`"}
     )
-    """What the replication slot and the publication are called, if another task has those that
-    are named after this one (PostgreSQL). A task keeps the slot that it has."""
+    """Name of the replication slot and the publication (PostgreSQL), if another task uses the default. A task
+    keeps the slot that it has."""
     connect: Text = ""
-    """`soliddb://` only: the function that opens a DB-API connection, `package.module:function`."""
+    """The function that opens a DB-API connection, `package.module:function`."""
     arguments: Annotated[dict[str, Any], AfterValidator(arguments_expanded)] = Field(default={}, repr=False)
-    """`soliddb://` only: keyword arguments of that function. `${NAME}` and `${file:PATH}` in texts are
+    """Keyword arguments of that function. `${NAME}` and `${file:PATH}` in texts are
     replaced as in `url`."""
     nodes: list[Annotated[dict[str, Any], AfterValidator(arguments_expanded)]] = Field(default=[], repr=False)
-    """`soliddb://` only: arguments that differ between the nodes of a pair; the first node that answers is
+    """Arguments that differ between the nodes of a pair; the first node that answers is
     read, and when it is lost the next one."""
     statements: list[Text] = Field(default=[])
-    """`soliddb://` only: SQL that each new connection runs first, e.g. to choose a replication partition."""
+    """SQL that each new connection runs first, e.g. to choose a replication partition."""
     options: dict[Text, Text] = Field(default={})
-    """`soliddb://` only: options of the format `soliddb` (`row_layout`, `keys`, `char_encoding`,
+    """Options of the format `soliddb` (`row_layout`, `keys`, `char_encoding`,
     `capture_off`, ...)."""
     fetch_rows: int = Field(default=1, ge=1, le=100_000)
-    """`soliddb://` only: number of rows per fetch. Use more than 1 only with a driver that does not wait
+    """Number of rows per fetch. Use more than 1 only with a driver that does not wait
     until that many rows are available."""
     lock: bool = True
-    """`soliddb://` only: lock tables for writers while a baseline reads them. Otherwise they are read in
+    """Lock tables for writers while a baseline reads them. Otherwise they are read in
     open windows (docs/control.md), and tables without a key are suspended."""
+
+    @property
+    def of_soliddb(self) -> bool:
+        """Whether the source is a solidDB."""
+        return self.url.startswith("soliddb:")
 
     def selects(self, table: str) -> bool:
         """Whether `tables` and `exclude` select a table of that name, if there is one.
@@ -73,6 +78,10 @@ class SourceSettings(Settings):
         [True, False, False]
         """
         return fits(table, *self.tables) and not fits(table, *self.exclude)
+
+
+SOLIDDB_SETTINGS = ("connect", "arguments", "nodes", "statements", "options", "fetch_rows", "lock")
+"""Settings of `source` that only a solidDB has."""
 
 
 class TargetSettings(Settings):
@@ -102,7 +111,7 @@ class TargetSettings(Settings):
     merged by one task if it rewrites at most this many bytes of a Delta target's files. By default
     `rewrite_limit`."""
     rewrite_limit: Bytes = 4 << 30
-    """Batches write the files that they touch anew up to this size. Batches that touch more mark rows in
+    """Batches rewrite the files that they touch up to this size. Batches that touch more mark rows in
     deletion vectors instead, unless they have a change for at least one row in twenty. It does not concern
     what one task merges, nor databases."""
 
@@ -142,9 +151,9 @@ class CaptureSettings(Settings):
     """Commit to LOG before `freshness` asks for it once this much was read. A transaction is never split over
     commits."""
     chunk_bytes: SomeBytes = 8 << 20
-    """How much is read from the source at once; a large transaction needs a few times as much memory."""
+    """Maximum to read from the source at once; a large transaction needs a few times as much memory."""
     idle_advance: Seconds = 10.0
-    """How often an idle source is told the position reached, so that it can discard its log."""
+    """Interval at which an idle source gets the position that was read, so that it can discard its log."""
 
 
 class BaselineSettings(Settings):
@@ -155,7 +164,7 @@ class BaselineSettings(Settings):
     workers: int = Field(
         default_factory=lambda: min(4, cores()), ge=1, le=64, json_schema_extra={"shown": "cores, at most 4"}
     )
-    """How many parts of tables are read at once, each with a connection of its own; fewer, at least 2, where
+    """Number of parts of tables that are read at once, each over its own connection; fewer, at least 2, if
     the role, the database or the server allows fewer connections."""
     rows_per_part: int = Field(default=125_000, ge=1000)
     """Approximate number of rows in one part of a large table; fewer if rows have over 256 bytes."""
@@ -194,7 +203,7 @@ class KeyLogSettings(Settings):
     """The log of the outcome of every change (docs/apply.md)."""
 
     mode: Annotated[Literal["all", "keys", "errors", "off"], BeforeValidator(_off)] = "off"
-    """What is logged: every change; every change without images; flagged changes; nothing."""
+    """Log every change; every change without images; flagged changes; nothing."""
     path: Folder | None = Field(default=None, json_schema_extra={"shown": "`keylog/ir_keylog` in `home`"})
     """The key log: a Delta table in the shape of SQDR's `ir_keylog`."""
     keep_runs: int = Field(default=0, ge=0)
@@ -202,26 +211,25 @@ class KeyLogSettings(Settings):
 
 
 class RetentionSettings(Settings):
-    """How long changes are kept (docs/retention.md). Changes that are still needed are kept longer."""
+    """Retention of changes (docs/retention.md). Changes that are still needed are kept longer."""
 
     keep: HowLong = FOREVER
-    """How long change tables keep a change after its commit: `30d`, or `forever`. It is removed at most 25 %
-    later."""
+    """Time for which change tables keep a change after its commit: `30d`, or `forever`. It is removed at most
+    25 % later."""
     tables: dict[Pattern, HowLong] = Field(default={})
     """By table: `schema.table` (with `*`, `?`) -> how long; the more specific pattern wins."""
     tracking: HowLong | None = Field(default=None, json_schema_extra={"shown": "`keep`"})
-    """How long TRACKING keeps its rows."""
+    """Time for which TRACKING keeps its rows."""
     records: HowLong | None = Field(default=None, json_schema_extra={"shown": "`keep`"})
-    """How long the rows of `attrep_apply_exceptions`, `control/quarantine` and `control/ddl_history` are
-    kept."""
+    """Time for which `attrep_apply_exceptions`, `control/quarantine` and `control/ddl_history` keep rows."""
 
     @property
     def of_records(self) -> float:
-        """How long exceptions, quarantine and the DDL history keep a row (seconds)."""
+        """Seconds for which exceptions, quarantine and the DDL history keep a row."""
         return self.keep if self.records is None else self.records
 
     def of(self, table: str) -> float:
-        """How long the change table of `schema.table` keeps a change (seconds).
+        """Seconds for which the change table of `schema.table` keeps a change.
 
         >>> said = RetentionSettings(keep="30d", tables={"shop.*": "7d", "shop.item": "forever"})
         >>> [said.of(t) for t in ("log.a", "shop.note", "shop.item")]
@@ -276,25 +284,24 @@ class MaintenanceSettings(Settings):
     """Housekeeping of the Delta tables, while the task runs."""
 
     every: Seconds = 600.0
-    """How often."""
+    """Interval between two rounds."""
     small_files: int = Field(default=16, ge=2)
     """Join small files of a table once it has this many of about one size."""
     keep_log: Seconds = 3600.0
-    """How long LOG keeps records after they were applied."""
+    """Time for which LOG keeps records after they were applied."""
     keep_ledger: Seconds = 7 * 86400.0
-    """How long the records of single batches are kept (`control/stored`, `control/applied`): how far back
-    `export-status` can look. Records of changes that a target does not have yet are kept longer; totals
+    """Time for which the records of single batches are kept (`control/stored`, `control/applied`), which
+    `export-status` writes. Records of changes that a target does not have yet are kept longer; totals
     include everything."""
     vacuum_after: Seconds = 7 * 86400.0
-    """How far back targets are kept: all versions of `keep_versions`, then one an hour up to this age.
+    """Age up to which versions of targets are kept: all of them for `keep_versions`, then one per hour.
     `as-of` answers for every position in between (docs/retention.md)."""
     keep_versions: Seconds = 3600.0
-    """How long every version of a target is kept. A reader that takes longer than this may find files
-    gone."""
+    """Time for which every version of a target is kept. A reader that takes longer may miss files."""
     past_size: float = Field(default=3.0, ge=0)
     """Versions of a target that are older than an hour take at most this many times the size of the newest
     one; the steps between them grow until they do."""
     keep_commits: Seconds = 86400.0
-    """How long the Delta logs of change tables, TRACKING and the key log keep commits for streams over them.
+    """Time for which the Delta logs of change tables, TRACKING and the key log keep commits, for streams.
     A log keeps at most 3,600 commits, because each commit lists it. Commits that a registered consumer needs
     are always kept."""

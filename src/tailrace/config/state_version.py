@@ -47,7 +47,7 @@ def of(home: str) -> int | None:
 
 
 def begin(home: str) -> int:
-    """The version of a task's state, which is created now if there is none; see `of`."""
+    """The version of a task's state, which is created now if it does not exist; see `of`."""
     version = of(home)
     if version is None:
         write(home)

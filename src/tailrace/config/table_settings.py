@@ -28,8 +28,8 @@ class OnConflict(Settings):
     policy: PolicyName
     """The policy."""
     after: int | None = Field(default=None, ge=1)
-    """`log` only: how many of a table's conflicts of this kind are logged, since its baseline or since it
-    was resumed, before `then` applies to the next one."""
+    """`log` only: the number of a table's conflicts of this type that are logged, since its baseline or since
+    it was resumed, before `then` applies to the next one."""
     then: Literal["suspend", "stop"] = "suspend"
     """The policy beyond the limit."""
 
@@ -102,7 +102,7 @@ def _target(value: str) -> str:
 
 
 class RuleSettings(Settings):
-    """How changes are applied (docs/apply.md)."""
+    """Rules for applying changes (docs/apply.md)."""
 
     # Declared once for `apply:` and for `tables:`, where None means: as in `apply`.
     mode: Mode | None = None
@@ -113,11 +113,11 @@ class RuleSettings(Settings):
     `log then suspend after 100`."""
     soft_delete: Text | None = None
     """The column in which mode `soft_delete` marks rows, `_deleted` by default; implies that mode, and
-    cannot stand beside another one."""
+    cannot be combined with another one."""
     transactional: bool | None = None
     """One commit of the target per transaction of the source, in order, instead of one per batch."""
     ddl: Ddl = Field(default={})
-    """What a DDL statement at the source does (docs/ddl.md), by kind: `add`, `drop`, `rename`, `widen`,
+    """The effect of a DDL statement at the source (docs/ddl.md), by kind: `add`, `drop`, `rename`, `widen`,
     `retype` of a column, `rekey` (another key), `drop_table`, `rename_table`, `recreate_table` -> `apply`,
     `ignore`, `suspend`, `stop`."""
 
@@ -144,7 +144,7 @@ class TableSettings(RuleSettings):
     freshness: Freshness | None = Field(
         default=None, json_schema_extra={"shown": "that of its group, or of the task"}
     )
-    """How long changes are gathered before they are applied."""
+    """Time for which changes are gathered before they are applied."""
     identity: Literal["full"] | None = None
     """`full`: tailrace gives the table REPLICA IDENTITY FULL before it publishes it (PostgreSQL). A table
     without a replica identity is captured only with it: its UPDATEs and DELETEs would fail at the source.
@@ -179,7 +179,7 @@ def settled(base: Mapping[str, Any], patterns: Mapping[str, TableSettings], tabl
     """The effective settings of `schema.table`: those of all matching patterns, the more specific ones on
     top, all on top of `base`.
 
-    Policies belong to a mode: whoever names another one begins with that mode's own.
+    Policies belong to a mode: a pattern with another mode starts with that mode's policies.
 
     >>> shop = TableSettings(mode="strict", on={"delete_missing": "ignore"})
     >>> one = TableSettings(on={"insert_exists": "log then stop after 3"})

@@ -13,11 +13,12 @@ from pydantic_core import PydanticCustomError
 from ..errors import ConfigError
 from ..lake.file_names import file_name
 from . import logs, state_version, yaml_lines
-from .base import ColumnName, Folder, LakeType, Level, Name, Pattern, Settings, Text, plain
+from .base import UNRESOLVED, ColumnName, Folder, LakeType, Level, Name, Pattern, Settings, Text, plain
 from .freshness import CostSettings, Freshness
 from .groups import GroupSettings, group_of
 from .policies import Policy, policy_of
 from .settings import (
+    SOLIDDB_SETTINGS,
     ApplySettings,
     BaselineSettings,
     CaptureSettings,
@@ -49,8 +50,8 @@ class Task(Settings):
     """Folder for LOG, change tables, TRACKING and state; relative to the task file. The task's name when not
     given."""
     freshness: Freshness = "auto"
-    """How long changes are gathered before they are written to their targets: `1s`, `15s`, `5m`. `auto`: a
-    change after a quiet moment is written at once, in about a second; under steady traffic the interval
+    """Time for which changes are gathered before they are written to targets: `1s`, `15s`, `5m`. `auto`: a
+    change after a quiet moment is written in about a second; under steady traffic the interval
     grows, up to 15 seconds, while the task uses more than `cost` allows (docs/cost.md)."""
     cost: CostSettings = CostSettings()
     source: SourceSettings
@@ -68,17 +69,17 @@ class Task(Settings):
     retention: RetentionSettings = RetentionSettings()
     maintenance: MaintenanceSettings = MaintenanceSettings()
     on_bad_value: Literal["stop", "quarantine"] = "stop"
-    """What to do with a value that its lake type cannot hold (NaN in a decimal, a year before 1). `stop`
-    suspends its table, in front of the change or before its baseline, until it is read again, or resumed
-    with NULL; `quarantine` goes on with NULL. `control/quarantine` gets the value. One in a row key, which
-    cannot be NULL, suspends the table in either case."""
+    """Policy for a value that its lake type cannot hold (NaN in a decimal, a year before 1). `stop` suspends
+    its table, in front of the change or before its baseline, until it is read again, or resumed with NULL;
+    `quarantine` continues with NULL. `control/quarantine` gets the value. One in a row key, which cannot be
+    NULL, suspends the table in either case."""
     types: dict[ColumnName, LakeType] = Field(default={})
     """Columns that get another lake type than `docs/types.md` says: `schema.table.column: string`."""
     policies: dict[Pattern, Level] = Field(default={})
-    """How much of a table's changes is kept: `schema.table: level`, also `schema.table.column: level` for
-    columns with less. 3: before and after images; 2: after images; 1: which columns changed; 0: that
-    something changed. Tables (columns) below 2 are tracked and not applied. A column keeps its level
-    when the source renames it. Takes effect at the next start."""
+    """The part of a table's changes that is kept: `schema.table: level`, also `schema.table.column: level`
+    for columns with less. 3: before and after images; 2: after images; 1: which columns changed; 0: that
+    something changed. Tables (columns) below 2 are tracked and not applied. A column keeps its level when
+    the source renames it. Takes effect at the next start."""
     spark: SparkSettings = Field(default_factory=SparkSettings)
 
     @model_validator(mode="before")
@@ -102,6 +103,9 @@ class Task(Settings):
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> Task:
+        if not self.source.of_soliddb and self.source.url != UNRESOLVED:
+            for name in sorted(self.source.model_fields_set.intersection(SOLIDDB_SETTINGS)):
+                raise _wrong(f"source.{name}", "it needs a solidDB source")
         if not self.source.url.startswith("postgres"):
             given = {"not_null": self.target.not_null, "defaults": self.target.defaults}
             given["enums"] = self.target.enums != "text"
@@ -113,7 +117,7 @@ class Task(Settings):
 
     @model_validator(mode="after")
     def _key_log_apart(self) -> Task:
-        """The key log is a table of its own: nothing else lies in its folder, and it in no other table's."""
+        """The key log has its own folder, which is in no other table's folder."""
         log, target = Path(self.keylog_path), Path(self.target.path)
         taken: list[str] = []
         if Path(self.home).is_relative_to(log):
@@ -123,19 +127,19 @@ class Task(Settings):
         own = [folder for folder in self.own_folders if folder != f"{self.home}/keylog"]
         taken += [f"{path} has other files of the task" for path in own if log.is_relative_to(path)]
         if taken:
-            raise _wrong("keylog.path", f"{taken[0]}: give the key log a folder of its own")
+            raise _wrong("keylog.path", f"{taken[0]}: give the key log its own folder")
         return self
 
     @model_validator(mode="after")
     def _targets_apart(self) -> Task:
-        """Targets lie in no folder in which a task keeps its own files. Next to these they do no harm: their
-        names have a dot."""
+        """Targets are in no folder in which a task keeps its own files. Next to these folders they are
+        allowed: their names have a dot."""
         target = Path(self.target.path)
         own = [folder for folder in self.own_folders if target.is_relative_to(folder)]
         if self.target.database or not own:
             return self
         raise _wrong(
-            "target.path", f"{own[0]} has other files of the task: give the targets a folder of their own"
+            "target.path", f"{own[0]} has other files of the task: give the targets their own folder"
         )
 
     _folder: Path = PrivateAttr(default_factory=Path.cwd)

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from . import task_text
 from .base import Settings
 from .groups import GroupSettings
+from .reference import has_unit, shown
+from .settings import SOLIDDB_SETTINGS
 from .table_settings import CONFLICTS, DDL_KINDS, OnConflict, TableSettings
 from .task import SECTIONS, Task
+from .template import SCHEMA
 
 _LARGE = 10_000
 _KEYS = {"on": CONFLICTS, "ddl": DDL_KINDS}
@@ -37,6 +39,7 @@ def schema() -> dict[str, Any]:
         _or(settings, name, {"type": "null"})
     _or(settings, "target", {"type": "string"})
     _or(settings["tables"], "additionalProperties", {"type": "null"})
+    _of_soliddb(settings, definitions)
     head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "tailrace task"}
     found: dict[str, Any] = _clean(made | {"definitions": definitions})
     return head | found
@@ -49,7 +52,7 @@ def text() -> str:
 
 def write(folder: Path) -> Path:
     """Writes the schema to a folder, replacing a file of that name."""
-    path = folder / task_text.SCHEMA
+    path = folder / SCHEMA
     path.write_text(text(), encoding="utf-8")
     return path
 
@@ -65,14 +68,27 @@ def _as_written(found: dict[str, Any], model: type[Settings]) -> None:
         said = found["properties"][name]
         default = said.pop("default", None)
         if default is not None and not isinstance(default, dict):
-            unit = task_text.has_unit(field)
-            said["default"] = task_text.shown(field, field.default) if unit else default
+            unit = has_unit(field)
+            said["default"] = shown(field, field.default) if unit else default
         if said.get("type") == "integer" and isinstance(default, int) and default >= _LARGE:
             said |= {"type": ["integer", "string"], "pattern": "^[0-9][0-9_]*$"}
         if name == "conf":  # settings of Spark may also be written directly into their section
             found["patternProperties"] = dict(said["patternProperties"])
         if name in _KEYS:
             said["propertyNames"] = {"enum": list(_KEYS[name])}
+
+
+def _of_soliddb(settings: dict[str, Any], definitions: dict[str, Any]) -> None:
+    """Allows settings of solidDB only under an address of solidDB, or a variable that may hold one."""
+    whole = definitions["SourceSettings"]
+    others = {k: v for k, v in whole["properties"].items() if k not in SOLIDDB_SETTINGS}
+    definitions["SolidDBSettings"] = whole
+    definitions["SourceSettings"] = {**whole, "properties": others}
+    settings["source"] = {
+        "if": {"properties": {"url": {"pattern": r"^\s*(soliddb:|\$\{)"}}, "required": ["url"]},
+        "then": {"$ref": "#/definitions/SolidDBSettings"},
+        "else": {"$ref": "#/definitions/SourceSettings"},
+    }
 
 
 def _or(within: dict[str, Any], name: str, other: dict[str, Any]) -> None:

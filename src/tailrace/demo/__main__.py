@@ -7,7 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
-from ..cli.out import out
+from ..cli.output import out
 from ..errors import TailraceError
 from .place import server_of
 

@@ -56,7 +56,7 @@ def _last_seconds(task: OpenTask) -> Answer:
             found = Counter(task.table(name).net(start).table()[CHANGE_TYPE].to_pylist())
             rows.append({"table": name, **{k: found[k] for k in ("insert", "update_postimage", "delete")}})
     place = f"{start:%Y-%m-%dT%H:%M:%SZ}"
-    command = f"tailrace query net {task.file} {BUSY} --from {place}"
+    command = f"tailrace query net {task.file} {BUSY} --start {place}"
     return Answer(f"What did the last {LAST.seconds} seconds of load change?", command, rows)
 
 

@@ -14,7 +14,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from ..cli.out import console
+from ..cli.output import console
 from ..cli.screen_fit import Col, Fit
 from ..lake import json_files
 from ..query.shown import cell

@@ -250,6 +250,6 @@ def _in_order(names: list[str], path: Path, options: Options) -> list[str]:
             "no line says in which order its columns are",
             where=str(path),
             hint="each line is a JSON object of its own, names in double quotes, in the encoding that is "
-            "named (`-o encoding=...`)",
+            "named (`--option encoding=...`)",
         )
     return [*(n for n in written if n in names), *(n for n in names if n not in written)]

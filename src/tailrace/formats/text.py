@@ -29,7 +29,7 @@ LANES = 4
 """Tasks per core: files differ in size."""
 OTHERS = (";", "\t", "|")
 """Delimiters that are tried in a first line without a comma, if none is configured."""
-HINT = "is it truncated? remove it, or name its encoding (`-o encoding=...`)"
+HINT = "is it truncated? remove it, or name its encoding (`--option encoding=...`)"
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,11 @@ Filter: TypeAlias = "ds.Expression | None"
 _TIMES = ("subscription_id", "keylog_ts", "change_row_timestamp", "change_row_nanosecond")
 
 
-def where(table: str | None = None, since: str | None = None, key: Sequence[str] = ()) -> Filter:
+def where(tables: Sequence[str] = (), since: str | None = None, key: Sequence[str] = ()) -> Filter:
     """The filter for a query's options, all of which must hold; None: every row.
 
     Args:
-        table: a subscription, `*` and `?` as in file names.
+        tables: subscriptions, `*` and `?` as in file names; all if empty.
         since: a time (ISO 8601, UTC when it says nothing else), or a duration before now.
         key: `NAME=VALUE` of the row key's columns, values as the key log writes them; octets also as
             PostgreSQL does (`\\xff01`).
@@ -44,16 +44,21 @@ def where(table: str | None = None, since: str | None = None, key: Sequence[str]
         ConfigError: a time or a key that is none.
     """
     parts = []
-    if table:
-        mine = pc.field("subscription_id")
-        parts.append(mine == table)
-        if is_pattern(table):
-            parts[-1] |= pc.match_substring_regex(mine, "^" + _pattern(table) + "$")
+    if tables:
+        parts.append(reduce(or_, map(_is_of, tables)))
     if since:
         parts.append(pc.field("keylog_ts") >= pa.scalar(moment(since), pa.timestamp("us", "UTC")))
     if key:
         parts.append(_has(key))
     return reduce(and_, parts) if parts else None
+
+
+def _is_of(table: str) -> ds.Expression:
+    """Whether a row's subscription is one, or matches a pattern."""
+    mine = pc.field("subscription_id")
+    if not is_pattern(table):
+        return mine == table
+    return (mine == table) | pc.match_substring_regex(mine, "^" + _pattern(table) + "$")
 
 
 def _pattern(table: str) -> str:
@@ -138,11 +143,11 @@ def overview(keylog: str, *, promised: bool = False) -> list[Row]:
     return found
 
 
-def runs(keylog: str, limit: int, table: str | None = None, *, promised: bool = False) -> list[Row]:
+def runs(keylog: str, limit: int, tables: Sequence[str] = (), *, promised: bool = False) -> list[Row]:
     """The newest runs, oldest first: rows of `statistic`. `promised`: as in `rows.there`."""
     rows.there(keylog, promised=promised)
     have = control_tables.rows(keylog, STATISTIC)
-    mine = [r for r in have if table is None or fits(r["subscription_id"], table)]
+    mine = [r for r in have if not tables or fits(r["subscription_id"], *tables)]
     found = sorted(mine, key=lambda r: (r["start_ts"], r["run_id"]))[-limit:] if limit else []
     names = ("run_id", "subscription_id", "kind", "state", "start_ts", "end_ts", "error")
     return [{n: r[n] for n in (*names, *(f"{c}_count" for c in COUNTS), "latency_avg_ms")} for r in found]

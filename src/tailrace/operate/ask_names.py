@@ -21,19 +21,20 @@ _SHOWN = 10
 _TEXTS = ("before_key", "after_key", "after_image")
 
 
-def check(keylog: str, table: str | None, key: Sequence[str] = ()) -> None:
+def check(keylog: str, tables: Sequence[str], key: Sequence[str] = ()) -> None:
     """Raises an error if nothing was found because of a name or the form of a value; called only then, since
     it may read a whole column.
 
     Raises:
-        ConfigError: no table fits `table`; its rows have no column that `key` (`NAME=VALUE`) names; or the
-            column's values are octets, and the given one is not written as such.
+        ConfigError: no table matches one of `tables`; their rows have no column that `key` (`NAME=VALUE`)
+            names; or the column's values are octets, and the given one is not written as such.
     """
     there = _tables(keylog)
-    if table and there and not fitting(there, table):
-        hint = meant(table, there) or f"it has {_some(there)}"
-        raise ConfigError(f"the key log has no table {table}", where=keylog, hint=hint)
-    texts = _texts(keylog, table) if key else []
+    for table in tables if there else ():
+        if not fitting(there, table):
+            hint = meant(table, there) or f"it has {_some(there)}"
+            raise ConfigError(f"the key log has no table {table}", where=keylog, hint=hint)
+    texts = _texts(keylog, tables) if key else []
     names = {name for text in texts for name in names_in(text)}
     for name, _, value in (pair.partition("=") for pair in key):
         column = escape_name(name.strip())
@@ -52,9 +53,9 @@ def _tables(keylog: str) -> list[str]:
     return sorted(filter(None, found))
 
 
-def _texts(keylog: str, table: str | None) -> list[str]:
+def _texts(keylog: str, tables: Sequence[str]) -> list[str]:
     """The keys and images of the newest rows."""
-    newest = rows.newest(keylog, _LOOKED_AT, ask.where(table))
+    newest = rows.newest(keylog, _LOOKED_AT, ask.where(tables))
     return [row[text] for row in newest for text in _TEXTS if row[text]]
 
 

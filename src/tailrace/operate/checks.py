@@ -80,7 +80,7 @@ def _found(task: Task, spark: Callable[[], SparkSession]) -> _Found:
         found.findings = _of_source(task, source, spark, found)
     finally:
         source.close()
-    cure = "`tailrace consumer TASK ack NAME POSITION`, or `remove NAME`"
+    cure = "`tailrace consumer ack TASK NAME POSITION`, or `remove TASK NAME`"
     found.findings += [
         Finding("warning", f"{n}: {said}", "consumers", cure) for n, said in consumers_said(task).items()
     ]

@@ -296,4 +296,4 @@ def failing_in(task: Task) -> Callable[[Mapping[str, str]], None]:
 
 def consumers_of(task: Task) -> Consumers:
     """The registered consumers of a task's change tables, TRACKING and LOG."""
-    return Consumers(task.control_path("consumers"), "`tailrace consumer TASK add NAME` registers one")
+    return Consumers(task.control_path("consumers"), "`tailrace consumer add TASK NAME` registers one")

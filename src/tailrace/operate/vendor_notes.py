@@ -13,7 +13,10 @@ from ..formats.report import ConversionReport, again, nothing
 
 _NO_KEY = f"so rows are identified by all of their values; name the key, if there is one ({NAME_KEY})"
 
-_LIVES = "apply the changes of each RELID by themselves, to a new target, with a key that it has (`-o keys=`)"
+_LIVES = (
+    "apply the changes of each RELID by themselves, to a new target, with a key that it has "
+    "(`--option keys=`)"
+)
 
 
 def told_of_lives(error: Exception, found: Read) -> Exception:

@@ -21,7 +21,8 @@ from ..capture.table_selection import selected
 from ..config import addresses, secrets, task_schema
 from ..config.base import plain
 from ..config.task import Task
-from ..config.task_text import dump
+from ..config.template import brief
+from ..config.template import full as full_text
 from ..errors import ConfigError
 from ..model.nearest import meant_tables
 from ..model.steps import Steps
@@ -67,6 +68,7 @@ def draft(
     patterns: Sequence[str] | None = None,
     output: Path | None = None,
     force: bool = False,
+    full: bool = False,
 ) -> Draft:
     """Writes a task file for a database, and its schema next to it; checks whether capture could run.
 
@@ -76,6 +78,7 @@ def draft(
         patterns: tables to capture (`schema.table`, `*` and `?`); every table, by name, when not given.
         output: the file; `<name>.yaml` in the working directory when not given.
         force: overwrite an existing file.
+        full: write every setting, not only those that most people change.
 
     Raises:
         ConfigError: the file exists, no table is selected, a target belongs to another task, or name or
@@ -87,7 +90,7 @@ def draft(
     name = name or name_for(whole)
     path = output or Path(f"{name}.yaml")
     if path.exists() and not force:
-        raise ConfigError("the task file already exists", where=str(path), hint="--output FILE, or --force")
+        raise ConfigError("the task file already exists", where=str(path), hint="--file FILE, or --force")
     task = _task(name, url, patterns or ["*.*"], path)
     source = open_source(task)
     try:
@@ -96,7 +99,7 @@ def draft(
             near = meant_tables(task.source.tables[0], source.tables(["*.*"]))
             near = "; ".join(one.what for one in left_out_findings(task, left)) or near
             what = f"no table matches {', '.join(task.source.tables)}"
-            raise ConfigError(what, where="the database", hint=near or "--table schema.table")
+            raise ConfigError(what, where="the database", hint=near or "name the tables: schema.table")
         for one in owner_findings(task, tables, owner_of(task, source.identity()), {}):
             raise ConfigError(one.what, where=one.where, hint="--name NAME: its targets go to NAME/target")
         findings = [*source.check(tables, None), *identity_errors(task, source, tables)]
@@ -106,7 +109,8 @@ def draft(
         source.close()
     path.parent.mkdir(parents=True, exist_ok=True)
     kept, variables = without_passwords(url, name)
-    path.write_text(dump(_task(name, url, patterns or tables, path), url=kept))
+    text = full_text if full else brief
+    path.write_text(text(_task(name, url, patterns or tables, path), url=kept))
     task_schema.write(path.parent)
     return Draft(path, tables, findings, variables)
 

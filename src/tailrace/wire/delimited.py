@@ -95,7 +95,8 @@ def read(
         if first and named and (there := _named(found)) != [n.lower() for n in named]:
             raise FormatError(
                 f"its first line has the columns {', '.join(there)}, not {', '.join(named)}",
-                hint="is it of another table, or without header line? (Qlik's files: `-o csv_header=false`)",
+                hint="is it of another table, or without header line? (Qlik's files: "
+                "`--option csv_header=false`)",
             )
         records = found.part(slice(1, None)) if first else found
         first = False

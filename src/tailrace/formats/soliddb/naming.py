@@ -50,7 +50,7 @@ def table_names(rows: Collection[Row], given: Mapping[str, str]) -> dict[int, Ta
             raise FormatError(
                 f"{other} and {full or bare} would both be {name}",
                 where="SYS_TABLES",
-                hint=f"give one of them another name: `-o 'names={full or other}={full or other}'`",
+                hint=f"give one of them another name: `--option 'names={full or other}={full or other}'`",
             )
         found[row["ID"]] = TableName(name, full)
     return found

@@ -1,4 +1,4 @@
-"""Answers on standard output, batch by batch: CSV, JSON lines, Parquet."""
+"""Writers of rows to standard output, batch by batch: CSV, JSON lines, Parquet."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 from ..engine.lines import has
 from ..query.result import Result
 from ..query.shown import ABSENT, UNKNOWN, cell, has_intervals, listed, marked
-from .out import json_of
+from .output import json_of
 
 
 def csv(found: Result) -> None:
     """CSV with a first line of names; lists, structs, intervals and bytes as text. Text is quoted, NULL is
-    nothing, and a value that is not known is `?` without quotes."""
+    empty, and an unknown value is `?` without quotes."""
     schema = _schema(found, _deep)
     with pyarrow.csv.CSVWriter(sys.stdout.buffer, schema) as sink:
         if ABSENT not in schema.names:
@@ -32,7 +32,7 @@ def csv(found: Result) -> None:
 
 
 def _csv_lines(batch: pa.RecordBatch, schema: pa.Schema) -> bytes:
-    """The same lines as Arrow's own, with marks for what is not known."""
+    """CSV lines as Arrow writes them, with marks for unknown values."""
     lists = batch[ABSENT].cast(pa.list_(pa.string()))
     names, fields = lists.to_pylist(), []
     for field, values in zip(schema, batch.columns, strict=True):
@@ -63,7 +63,7 @@ def parquet(found: Result) -> None:
 
 
 def _marked(values: pa.Array, column: str, unknown: list[list[str] | None]) -> list[Any]:
-    """The values of a column, structs with marks for what is not known."""
+    """The values of a column, structs with marks for unknown values."""
     rows = zip(values.to_pylist(), unknown, strict=True)
     return [marked({column: value, ABSENT: names})[column] for value, names in rows]
 
@@ -73,12 +73,12 @@ def _deep(kind: pa.DataType) -> bool:
 
 
 def _schema(found: Result, texts: Callable[[pa.DataType], bool]) -> pa.Schema:
-    """The columns of an answer, text where `texts` holds for their type."""
+    """The columns of a result; text where `texts` is true for their type."""
     return pa.schema([f.with_type(pa.string()) if texts(f.type) else f for f in found.schema])
 
 
 def _texts(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows in those columns."""
+    """The rows with the types of a schema."""
     columns = [
         c if c.type == f.type else _text(c.to_pylist()) for c, f in zip(batch.columns, schema, strict=True)
     ]
@@ -94,4 +94,4 @@ def _json(value: Any) -> str:
 
 
 WRITERS: dict[str, Callable[[Result], None]] = {"csv": csv, "json": lines, "parquet": parquet}
-"""What writes each kind of output."""
+"""Form of the rows -> its writer."""

@@ -1,5 +1,5 @@
-"""Where commands print. At a terminal, lines have its width; into a pipe or file, nothing is wrapped or cut,
-unless COLUMNS sets a width. A COLUMNS or LINES of 0 says that nobody knows it."""
+"""The consoles of commands. At a terminal, lines have its width. In a pipe or file, nothing is wrapped or cut
+unless COLUMNS sets a width. A COLUMNS or LINES of 0 means unknown."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ def _forget_unknown() -> None:
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        _reader_gone()
+        _reader_closed()
 
 
-def _reader_gone() -> NoReturn:
-    """Ends the command with code 0: the reader of its output has what it wants, as `head` has."""
+def _reader_closed() -> NoReturn:
+    """Ends the command with code 0: the reader of its output has closed it, as `head` does."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     raise SystemExit(0)
 
 
 @contextmanager
 def written() -> Iterator[None]:
-    """Writes what the block prints to standard output; ends the command if its reader has gone."""
+    """Writes what the block prints to standard output; ends the command if its reader has closed."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        _reader_gone()
+        _reader_closed()
 
 
 def console(*, stderr: bool = False, quiet: bool = False) -> Console:
@@ -56,14 +56,14 @@ out, err = console(), console(stderr=True)
 
 
 def print_json(value: Any) -> None:
-    """Prints one JSON document, for scripts; what JSON does not know is text."""
+    """Prints one JSON document, for scripts; values of other types are text."""
     with written():
         sys.stdout.write(json_of(value, indent=2) + "\n")
 
 
 def json_of(value: Any, *, indent: int | None = None, default: Callable[[Any], str] = str) -> str:
-    """A value as JSON. Numbers that JSON does not have are texts, as Spark writes them; `default`: the
-    text of what else it does not know.
+    """A value as JSON. NaN and infinities are texts, as Spark writes them; `default` gives the text of a
+    value of another type.
 
     >>> json_of({"a": [1.5, float("-inf")], "b": float("nan")})
     '{"a": [1.5, "-Infinity"], "b": "NaN"}'
@@ -75,7 +75,7 @@ def json_of(value: Any, *, indent: int | None = None, default: Callable[[Any], s
 
 
 def _named(value: Any) -> Any:
-    """The same with names in place of numbers that JSON does not have."""
+    """A value with texts in place of NaN and infinities."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):

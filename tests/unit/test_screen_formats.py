@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from tailrace.cli.screen_applied import applied, remarks
+from tailrace.cli.screen_formats import applied, remarks
 
 pytestmark = pytest.mark.unit
 ROW = {"table": "shop.item", "I": 3, "U": 3, "D": 1, "T": 0, "up to": 24, "inserted": 2, "updated": 0,
