@@ -81,7 +81,7 @@ def test_a_range_that_ends_before_it_starts_is_refused(spark: SparkSession, tmp_
     )
     found = tailrace.read(str(tmp_path), format="qlik", key=["id"], session=spark)
     for start, end in ((last, first), (2, "2026-11-22T10:00:00Z"), ("2026-11-22T10:00:05Z", 1)):
-        with pytest.raises(ConfigError, match="the older place goes first"):
+        with pytest.raises(ConfigError, match="pass the older position first"):
             found.net(start, end)
     assert found.net(3, "2026-11-22T10:00:05Z").rows() == []
     assert [r["id"] for r in found.net(2, "2026-11-22T10:00:05Z").rows()] == ["2"]

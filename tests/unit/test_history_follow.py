@@ -83,7 +83,7 @@ def test_a_column_that_is_another_one_by_now_ends_a_history(
         with pytest.raises(UnsupportedError, match=why) as error:
             keep(home, tmp_path)
     assert error.value.where == str(tmp_path / "kept")
-    assert "keep another one" in (error.value.hint or "") and "range" not in error.value.what
+    assert "keep another history" in (error.value.hint or "") and "range" not in error.value.what
     assert HistoryTable.open(str(tmp_path / "kept")).versions().rows() == before
 
 
@@ -216,9 +216,9 @@ def test_late_changes_are_refused_by_a_history_that_has_forgotten_events(tmp_pat
     came(tmp_path, change(11, 1, "U", id=1, p="c"))
     assert versions(kept_of(tmp_path), "p") == [(1, "a"), (1, "b"), (1, "c")]
     came(tmp_path, change(10, 8, "U", id=1, p="late"))
-    with pytest.raises(UnsupportedError, match="changes came late") as error:
+    with pytest.raises(UnsupportedError, match="changes arrived after later ones") as error:
         kept_of(tmp_path)
-    assert "keep another one, in another folder" in (error.value.hint or "")
+    assert "keep another history in another folder" in (error.value.hint or "")
 
 
 def went(path: Path, which: str) -> None:
@@ -265,7 +265,7 @@ def test_a_history_that_has_forgotten_events_goes_on_where_rows_went(tmp_path: P
     went(tmp_path, "id IN (10, 20)")
     if late:
         came(tmp_path, change(10, 25, "I", id=25, p="late"))
-        with pytest.raises(UnsupportedError, match="changes came late"):
+        with pytest.raises(UnsupportedError, match="changes arrived after later ones"):
             kept_of(tmp_path)
         return
     came(tmp_path, change(11, 1, "I", id=1, p="next"))
@@ -371,7 +371,7 @@ def test_a_change_that_an_older_version_lost_is_no_secret_of_a_history_that_has_
     noted_alone(tmp_path, 498, 500).forget(498)
     with pytest.raises(UnsupportedError, match="came late") as error:
         kept_of(tmp_path)
-    assert "keep another one, in another folder" in (error.value.hint or "")
+    assert "keep another history in another folder" in (error.value.hint or "")
 
 
 def kept_schema() -> pa.Schema:

@@ -47,7 +47,7 @@ def test_a_place_that_is_no_value_of_the_sequence_is_refused(tmp_path: Path, kin
     history = HistoryTable.make(str(tmp_path / "h"), DATA, HistoryRules(("id",), ("id",)), kind)
     for place in NO_PLACES[kind]:
         for ask in (history.as_of, history.forget):
-            with pytest.raises(ConfigError, match="no value of the history's sequence"):
+            with pytest.raises(ConfigError, match="not a value of the history's sequence"):
                 ask(place)
 
 

@@ -43,7 +43,7 @@ ITEMS = Result.of(pa.table({"id": [1, 2, 3]}))
 
 def test_a_subquery_of_a_condition_does_not_read_the_rows() -> None:
     """They come once: it would take them away from the question."""
-    with pytest.raises(ConfigError, match="the condition cannot be read"):
+    with pytest.raises(ConfigError, match="the condition is not valid"):
         ITEMS.where("id IN (SELECT id FROM rows WHERE id = 2)")
 
 

@@ -1,4 +1,4 @@
-"""A table as it stood at a place in its history: rows of before, with the changes since laid over them."""
+"""Rows of a table at a position: base rows with the changes since then applied."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ Batches = Callable[[], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True)
 class LaidOver:
-    """Rows of before, streamed, with changes laid over them: those whose keys no change names pass through.
+    """Streamed base rows with changes applied. Rows whose keys are not in the changes pass through unchanged.
 
     Attributes:
-        base: gives the rows of before; schema: their columns, those of the table.
-        changes: what came since.
-        where: named in errors.
+        base: returns the base rows.
+        schema: the columns of the base rows and of the table.
+        changes: the changes after the base.
+        where: the location for error messages.
     """
 
     base: Batches
@@ -34,7 +35,7 @@ class LaidOver:
     where: str
 
     def result(self) -> Result:
-        """The rows; the changed ones come last."""
+        """Returns the rows; changed rows are last."""
         if not len(self.changes):
             return Result(self.schema, self.base, self.changes.aside)
         rows = self._rows if self.changes.key else self._bag
@@ -59,7 +60,7 @@ class LaidOver:
 def split(
     changes: ChangeArrays, rows: Iterator[pa.RecordBatch]
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """Each batch of a table's rows as two: those whose keys changes name, and the others."""
+    """Splits each batch of rows into those whose keys are in the changes, and the others."""
     own = changes.rows.filter(pa.array(changes.oper != T))
     keys: Keys | None = None
     for batch in rows:

@@ -1,4 +1,4 @@
-"""Questions within an SQL statement: `FROM net('shop.item', start => '2026-11-22T10:00:00Z')`."""
+"""Table functions in SQL statements, such as `FROM net('shop.item', start => '2026-11-22T10:00:00Z')`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 from ..errors import ConfigError
 
 QUESTIONS = {
-    "as_of": "the rows as they stood at a place",
-    "current": "the target's rows, with the changes that are not applied to it yet",
-    "diff": "the rows that differ between two places",
+    "as_of": "the rows at a position",
+    "current": "the target's rows, with the changes that are not applied yet",
+    "diff": "the rows that differ between two positions",
     "changes": "the rows of the change table, in order",
     "net": "at most one change for each key",
-    "net_changes": "the same, in the style of SQL Server",
-    "history": "every version of every row that changed, with the time it was in force",
-    "pairs": "each change in one row, before and after",
-    "chain": "what happened to the rows that ever had a key",
-    "rebuild": "the rows of the change table, with whole images",
-    "transactions": "who changed what together, over all tables or those that are named",
+    "net_changes": "the net changes in the style of SQL Server",
+    "history": "every version of every row that changed, with the time in which it was valid",
+    "pairs": "one row per change, with the before and the after image",
+    "chain": "the changes of all rows that ever had a key",
+    "rebuild": "the rows of the change table, with complete images",
+    "transactions": "the transactions of all tables, or of those that are named",
 }
-"""What can be asked of a table, by the names of the library's methods, and what it gives."""
+"""The table functions, by the names of the library's methods, and their results."""
 
 _TOKEN = re.compile(
     r"(?P<skip>\s+|--[^\n]*|/\*.*?\*/)|(?P<text>'(?:[^']|'')*')"
@@ -36,7 +36,7 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 @dataclass(frozen=True)
 class Call:
-    """A question, where it stands in the statement, and its arguments."""
+    """A table function call in a statement: its name, its range of characters, and its arguments."""
 
     question: str
     begin: int
@@ -46,8 +46,11 @@ class Call:
 
 
 def statements(text: str) -> tuple[list[str], str]:
-    r"""The statements of a text that end with a semicolon, and what follows the last one: nothing if that is
-    blank or a comment that ends.
+    r"""Splits a text at its semicolons.
+
+    Returns:
+        The complete statements, and the rest after the last semicolon; empty if that is blank or a complete
+            comment.
 
     >>> statements("SELECT ';' AS a; -- one; two\nSELECT 2")
     (["SELECT ';' AS a"], '-- one; two\nSELECT 2')
@@ -75,7 +78,7 @@ def statements(text: str) -> tuple[list[str], str]:
 
 
 def bare(statement: str) -> str:
-    """A statement in lower case without comments and what ends it, one blank between its words.
+    """Returns a statement in lower case without comments and the final semicolon, with single blanks.
 
     >>> bare("SHOW  Tables -- all of them\\n;")
     'show tables'
@@ -85,11 +88,13 @@ def bare(statement: str) -> str:
 
 
 def calls(statement: str) -> list[Call]:
-    """The questions that stand where a table may stand. Arguments are literals: text, numbers, `true`,
-    `false`, `null`, `[...]`, `{'name': ...}`; by place, or by name with `=>`.
+    """Returns the table function calls of a statement.
+
+    Arguments are literals: text, numbers, `true`, `false`, `null`, `[...]`, `{'name': ...}`, positional or by
+    name with `=>`.
 
     Raises:
-        ConfigError: an argument is no literal.
+        ConfigError: an argument is not a literal.
 
     >>> calls("SELECT * FROM net('shop.item', start => 7) n, chain('shop.item', {'id': 1})")[1]
     Call(question='chain', begin=46, end=75, given=('shop.item', {'id': 1}), named={})
@@ -107,7 +112,7 @@ def calls(statement: str) -> list[Call]:
 
 
 def replaced(statement: str, by: Callable[[Call], str]) -> str:
-    """The statement with something else in place of its questions.
+    """Returns the statement with each table function call replaced by the result of `by`.
 
     >>> replaced("SELECT * FROM net('a') JOIN pairs('b') USING (id)", lambda call: f"x_{call.begin}")
     'SELECT * FROM x_14 JOIN x_28 USING (id)'
@@ -120,7 +125,7 @@ def replaced(statement: str, by: Callable[[Call], str]) -> str:
 
 
 class _Arguments:
-    """Reads the arguments of one question, from the token behind its `(`."""
+    """Parses the arguments of one call, starting at the token after its `(`."""
 
     def __init__(self, statement: str, tokens: Sequence[re.Match[str]], at: int) -> None:
         self._statement, self._tokens, self._at = statement, tokens, at
@@ -134,7 +139,7 @@ class _Arguments:
                 self._at += 2
                 self._once(named, word[0].strip('`"'), self._value())
             elif named:
-                raise self._wrong("an argument without a name follows one with a name")
+                raise self._wrong("a positional argument follows a named one")
             else:
                 given.append(self._value())
             if not self._is(")"):
@@ -161,7 +166,7 @@ class _Arguments:
                 self._once(found, name, value)
             return found
         self._at -= 1
-        raise self._wrong(f"{token[0]!r} is no literal")
+        raise self._wrong(f"{token[0]!r} is not a literal")
 
     def _once(self, told: dict[Any, Any], name: Any, value: Any) -> None:
         if name in told:
@@ -184,7 +189,7 @@ class _Arguments:
 
     def _now(self, ahead: int = 0) -> re.Match[str]:
         if self._at + ahead >= len(self._tokens):
-            raise self._wrong("it has no end")
+            raise self._wrong("the closing bracket is missing")
         return self._tokens[self._at + ahead]
 
     def _is(self, sign: str) -> bool:
@@ -197,7 +202,7 @@ class _Arguments:
 
     def _wrong(self, why: str) -> ConfigError:
         return ConfigError(
-            f"a question's arguments cannot be read: {why}",
+            f"the arguments of a table function cannot be parsed: {why}",
             where=self._statement,
             hint="write net('schema.table', start => '2026-11-22T10:00:00Z')",
         )

@@ -1,4 +1,5 @@
-"""Ranges across a gap, where changes of the source were never captured: no answer to them would be true."""
+"""Refuses ranges that include a capture gap: changes in a gap were never captured, so a result would be
+wrong."""
 
 from __future__ import annotations
 
@@ -15,32 +16,32 @@ from ..state.capture_gaps import NUMBER, POSITION, SEQ, CaptureGap
 from .points import Point
 
 Change = tuple[str, str] | None
-"""`change_seq` and stream position of a change; None: there is none."""
+"""`change_seq` and stream position of a change; None if there is no such change."""
 
 
 class Captured(Protocol):
-    """A table's changes that are kept, among which there may be gaps."""
+    """The kept changes of a table, among which there may be gaps."""
 
     @property
     def path(self) -> str:
-        """Where they are."""
+        """The change table's path."""
 
     @property
     def gaps(self) -> Sequence[CaptureGap]:
-        """Where changes of the source are missing."""
+        """The ranges in which changes were not captured."""
 
     def first(self, which: ds.Expression) -> Change:
-        """The first change for which an expression holds."""
+        """Returns the first change for which a filter holds."""
 
     def last(self, which: ds.Expression) -> Change:
-        """The last one."""
+        """Returns the last change for which a filter holds."""
 
 
 def refuse_gaps(files: Captured, start: Point | None, end: Point | None) -> None:
-    """Raises an error if a range goes across a gap, or begins or ends within one.
+    """Raises an error if a range overlaps a gap.
 
     Raises:
-        GapError: it does.
+        GapError: the range crosses a gap, or starts or ends in one.
     """
     for gap in files.gaps:
         if (start and _at_or_after(start, gap.onwards)) or (end and _at_or_before(end, gap.upto)):
@@ -52,30 +53,32 @@ def refuse_gaps(files: Captured, start: Point | None, end: Point | None) -> None
         if (start and _at_or_after(start, _places(first))) or (end and _at_or_before(end, _places(last))):
             continue
         if start is None and files.first(~_after(gap)) is None:
-            continue  # it begins with the oldest change that is kept
+            continue  # the range begins with the oldest change that is kept
         if end is None and first is None and not gap.closed:
-            continue  # nothing was captured since
+            continue  # no change was captured after the gap
         raise _error(files.path, gap, last, first)
 
 
 def _refuse_behind(files: Captured, gap: CaptureGap, end: Point | None) -> None:
-    """Raises an error if a range ends behind the last change of a table that is captured no longer. One
-    without an end is what there is of it."""
+    """Raises an error if a range ends after the last change of a table that is no longer captured.
+
+    A range without an end includes all kept changes, and is allowed.
+    """
     if end is None:
         return
-    last = files.last(pc.field(PREFIX + SEQ) >= "")  # capture heard of the removal at some time after it
+    last = files.last(pc.field(PREFIX + SEQ) >= "")  # capture noticed the removal some time after it
     if not _at_or_before(end, _places(last)):
         raise _error(files.path, gap, last, None)
 
 
 def _before(gap: CaptureGap) -> ds.Expression:
-    """Changes that were captured before a gap."""
+    """Returns a filter for changes before a gap."""
     column, value = gap.split
     return pc.field(PREFIX + column) <= value
 
 
 def _after(gap: CaptureGap) -> ds.Expression:
-    """Changes that were captured after it."""
+    """Returns a filter for changes after a gap."""
     if number := gap.onwards.get(NUMBER):
         return Point.of(int(number)).since()
     if position := gap.onwards.get(POSITION):
@@ -108,15 +111,15 @@ def _error(path: str, gap: CaptureGap, last: Change, first: Change) -> GapError:
     between = between if low or high else "before its new baseline" if gap.ends else "since its removal"
     asks = [f"up to {low}"] if low else []
     later = (
-        "later ones once its new baseline is there (`tailrace status`)"
+        "later ones once its new baseline is complete (`tailrace status`)"
         if gap.ends
-        else "without an end, or of other tables (`tailrace add` captures it again)"
+        else "without `end`, or of other tables (`tailrace add` captures the table again)"
     )
     asks.append(f"from {high} on" if high else later)
     return GapError(
-        f"changes of {gap.table} {between} were never captured: {gap.why}; the range reaches into that",
+        f"changes of {gap.table} {between} were never captured: {gap.why}; the range includes them",
         where=path,
-        hint=f"ask for changes {', or '.join(asks)}",
+        hint=f"request changes {', or '.join(asks)}",
     )
 
 

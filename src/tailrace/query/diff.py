@@ -1,4 +1,4 @@
-"""The rows that differ between two states of a table."""
+"""Rows that differ between two states of a table."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from .result import Result
 
 
 def different(changes: ChangeArrays, before: Result) -> pa.Table:
-    """What changes make of rows, without rows that are the same in the end: columns as of `engine.net.net`.
+    """Returns the net changes of rows, without rows that are equal in the end. Columns as in
+    `engine.net.net`.
 
-    A truncate is told by the rows that it took.
+    A truncate appears as the rows that it removed.
 
     Raises:
-        ConfigError: a data column has the name of another one of the result.
+        ConfigError: a data column has the name of a column of the result.
     """
     refuse_taken("diff", changes.columns, OWN, changes.name)
     if not changes.key:

@@ -20,7 +20,7 @@ BATCH_ROWS = 64 << 10
 
 
 def optional(module: str) -> Any:
-    """A module of the extra `query`.
+    """Imports a module of the extra `query`.
 
     Raises:
         UnsupportedError: it is not installed.
@@ -32,8 +32,9 @@ def optional(module: str) -> Any:
 
 
 def connected() -> duckdb.DuckDBPyConnection:
-    """A connection of its own, whose scratch files are where `watching` says. Times without a zone are UTC,
-    whatever the machine's zone.
+    """Returns a new DuckDB connection. Its temporary files are in the folder set by `watching`.
+
+    Times without a zone are UTC, whatever the machine's zone.
 
     Raises:
         UnsupportedError: DuckDB is not installed.
@@ -46,13 +47,15 @@ def connected() -> duckdb.DuckDBPyConnection:
 
 
 def every_column(schema: pa.Schema) -> str:
-    """What a SELECT of rows lists so that DuckDB itself compares floating-point numbers: then NaN is above
-    all others. Arrow, to which DuckDB leaves comparisons of plain columns, takes NaN for above none.
+    """Returns a SELECT list that makes DuckDB compare floating-point numbers itself, so that NaN is the
+    greatest.
+
+    DuckDB leaves comparisons of plain columns to Arrow, where no comparison with NaN holds.
 
     >>> every_column(pa.schema([("id", pa.int64()), ("f", pa.float64())]))
     '* REPLACE (CASE WHEN "f" IS NULL THEN NULL ELSE "f" END AS "f")'
     """
-    spelled = Counter(name.lower() for name in schema.names)  # for DuckDB, case makes no other name
+    spelled = Counter(name.lower() for name in schema.names)  # DuckDB's names ignore case
     floats = [f.name for f in schema if _floats(f.type) and spelled[f.name.lower()] == 1]
     quoted = ['"' + name.replace('"', '""') + '"' for name in floats]
     kept = ", ".join(f"CASE WHEN {q} IS NULL THEN NULL ELSE {q} END AS {q}" for q in quoted)
@@ -60,7 +63,7 @@ def every_column(schema: pa.Schema) -> str:
 
 
 def _floats(kind: pa.DataType) -> bool:
-    """Whether values are floating-point numbers, or have some as fields."""
+    """Returns whether a type is floating-point, or a struct with such a field."""
     if pa.types.is_struct(kind):
         return any(_floats(field.type) for field in kind)
     return bool(pa.types.is_floating(kind))
@@ -69,13 +72,13 @@ def _floats(kind: pa.DataType) -> bool:
 def filtered(
     schema: pa.Schema, rows: Callable[[], pa.RecordBatchReader], condition: str
 ) -> Callable[[], Iterator[pa.RecordBatch]]:
-    """Gives those of `rows` for which a condition holds, streamed.
+    """Returns a function that streams the rows for which a condition holds.
 
     Raises:
-        ConfigError: the condition cannot be read.
+        ConfigError: the condition is not valid.
     """
     db = optional("duckdb")
-    # Nobody else's name: the rows come once, so a subquery of the condition must not read them.
+    # A unique name: the rows can be read only once, so a subquery of the condition must not read them.
     name = f"rows_{uuid.uuid4().hex}"
     asked = f'SELECT * FROM (SELECT {every_column(schema)} FROM {name}) AS "rows" WHERE ({condition}\n)'
     try:
@@ -83,7 +86,7 @@ def filtered(
         connection.register(name, schema.empty_table())
         connection.sql(asked).fetchall()
     except db.Error as error:
-        raise ConfigError(f"the condition cannot be read: {error}", where=condition) from None
+        raise ConfigError(f"the condition is not valid: {error}", where=condition) from None
 
     def batches() -> Iterator[pa.RecordBatch]:
         connection = connected()
@@ -95,7 +98,7 @@ def filtered(
 
 
 def reader_of(found: duckdb.DuckDBPyRelation) -> pa.RecordBatchReader:
-    """The rows of a relation as they come."""
+    """Returns a stream of the rows of a relation."""
     ask = getattr(found, "to_arrow_reader", None) or found.fetch_arrow_reader
     reader: pa.RecordBatchReader = ask(BATCH_ROWS)
     return reader

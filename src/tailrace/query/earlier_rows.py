@@ -1,5 +1,8 @@
-"""Rows of before a range that its changes do not tell: a source without before images leaves them out, and
-the target's versions or earlier changes have them."""
+"""Rows before a range that its changes do not contain, read from versions of the target or from earlier
+changes.
+
+They are missing if the source sends no before images.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,16 @@ from ..errors import TailraceError
 from ..model import sequence
 
 Earlier = Callable[[Ints], pa.Table]
-"""What knows rows of before: takes images of changes, gives rows that have their keys, among others."""
+"""Function that takes the indexes of change images and returns earlier rows, including those with
+their keys."""
 
 
 def with_earlier(found: ChangeArrays, known: Iterable[Earlier]) -> ChangeArrays:
-    """The changes with the rows of before that they do not tell, as far as one of `known` does: each is asked
-    for those that the ones before it do not have. A row that none has is unknown, as the answer says."""
+    """Returns the changes with the earlier rows that they do not contain.
+
+    Each function of `known` is called for the rows that the ones before it did not return. Rows that none
+    returns stay unknown, and the result marks them.
+    """
     images, parts = partly_told(found), list[pa.Table]()
     if not len(images):
         return found
@@ -43,7 +50,7 @@ def with_earlier(found: ChangeArrays, known: Iterable[Earlier]) -> ChangeArrays:
 
 
 def just_before(seq: str) -> str | None:
-    """The last change sequence that is before another one; None: there is none.
+    """Returns the change sequence directly before another one; None for the smallest one.
 
     >>> just_before("20261122100011000000000000000000011")
     '20261122100011000000000000000000010'

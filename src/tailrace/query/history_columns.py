@@ -1,4 +1,4 @@
-"""Columns of a kept history and those of its table: the same ones by number, whatever they are called."""
+"""Maps the columns of a source table to those of its history, by column number."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Numbered(Protocol):
     """A table whose columns have numbers."""
 
     def numbered(self, layout: str | None) -> dict[str, int]:
-        """The numbers of its columns, by name, in a layout (None: the newest)."""
+        """Returns the column numbers by name in a layout (None: the newest)."""
 
 
 @dataclass(frozen=True)
 class KeptColumns:
-    """What a history calls the columns of its table: the names that they had when they came into it.
+    """Names of a history's columns: those that the source columns had when they were added to the history.
 
     Attributes:
-        names: these names, by the columns' numbers.
-        now: the numbers of the table's columns, by the names that they have now.
-        taken: why a new column cannot come into the history; None: it can.
+        names: these names by column number.
+        now: the numbers of the source table's columns by current name.
+        taken: why a new column cannot be added to the history, or None.
     """
 
     names: Mapping[int, str]
@@ -40,7 +40,7 @@ class KeptColumns:
 
     @staticmethod
     def of(table: Numbered, path: str, layout: str | None) -> KeptColumns:
-        """Those of the history at a path; `layout`: the one of its last change."""
+        """Returns the columns of the history at a path; `layout` is that of its last change."""
         now = table.numbered(None)
         if not lake.exists(path):
             return KeptColumns({n: name for name, n in now.items()}, now)
@@ -50,27 +50,27 @@ class KeptColumns:
         names = {n: name for name, n in known.items() if name in have}
         for name, n in now.items():
             if n not in names and name in have:
-                why = f"the column {name} was replaced by another one of its name, which the history has"
+                why = f"the column {name} was replaced by another column of that name, which the history has"
                 return KeptColumns(names, now, why)
             names.setdefault(n, name)
         return KeptColumns(names, now)
 
     def called(self, name: str) -> str:
-        """What the history calls a column that has a name now."""
+        """Returns the history's name for a column with a current name."""
         return self.names[self.now[name]] if name in self.now else name
 
     def rules(self, rules: HistoryRules) -> HistoryRules:
-        """Rules with the history's names."""
+        """Returns rules with the history's column names."""
         tracked = None if rules.tracked is None else tuple(map(self.called, rules.tracked))
         key, columns = tuple(map(self.called, rules.key)), tuple(map(self.called, rules.columns))
         return replace(rules, key=key, columns=columns, tracked=tracked)
 
     def values(self, defaults: Mapping[int, pa.Array]) -> dict[str, pa.Array]:
-        """Values by numbers, by the history's names."""
+        """Returns values by the history's names, given values by column number."""
         return {self.names[n]: value for n, value in defaults.items() if n in self.names}
 
     def note(self, path: str) -> None:
-        """Notes the columns' numbers with the history at a path."""
+        """Stores the column numbers in the properties of the history's table."""
         text = json.dumps({name: n for n, name in self.names.items()}, sort_keys=True)
         delta = DeltaTable(path)
         if self.names and delta.metadata().configuration.get(_PROPERTY) != text:

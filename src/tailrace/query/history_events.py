@@ -1,4 +1,5 @@
-"""The events of a kept history: a Delta table next to its versions, to which each event is appended once."""
+"""The events table of a kept history: a Delta table beside the versions, to which each event is appended
+once."""
 
 from __future__ import annotations
 
@@ -30,22 +31,22 @@ from ..lake.failpoints import reach
 from ..model.sequence import FIRST
 
 APP = "tailrace/history"
-"""Counts the batches of a history, in its events and in its versions."""
+"""Application id that counts a history's batches, in its events and in its versions."""
 BATCH = "__batch"
-"""The number of the batch that an event came with."""
+"""Column with the number of the batch of an event."""
 FORGOTTEN = "events before it are forgotten"
-"""In `WHY`, of the row that says up to which sequence events were forgotten."""
+"""Value of `WHY` in the row that stores the sequence before which events were removed."""
 
 
 @dataclass(frozen=True)
 class HistoryEvents:
-    """One version of the events' table.
+    """One version of the events table.
 
     Attributes:
-        path: of it.
+        path: the table's folder.
         key: names of the key's columns.
         schema: the columns of an event.
-        delta: the table.
+        delta: the Delta table.
     """
 
     path: str
@@ -55,35 +56,35 @@ class HistoryEvents:
 
     @staticmethod
     def at(path: str, key: tuple[str, ...], data: pa.Schema, sequence: pa.DataType) -> HistoryEvents:
-        """The newest version."""
+        """Opens the newest version."""
         return HistoryEvents(path, key, event_schema(data, sequence), DeltaTable(path))
 
     @property
     def number(self) -> int:
-        """The last batch; -1: none."""
+        """The number of the last batch; -1 if the history has no batch."""
         return lake.reached(self.delta, APP)
 
     @property
     def horizon(self) -> pa.Scalar:
-        """The sequence before which events are forgotten; NULL: none are."""
+        """The sequence before which events were removed; NULL if no events were."""
         rows = self._read(ds.field(WHY) == FORGOTTEN)
         return pc.max(rows[SEQUENCE])
 
     def first(self, which: ds.Expression) -> pa.Scalar:
-        """The smallest sequence of the events that count for which something holds; NULL: there are none."""
+        """Returns the smallest sequence of the valid events for which a filter holds; NULL if none match."""
         return pc.min(self._read(ds.field(WHY).is_null() & which)[SEQUENCE])
 
     @property
     def newest(self) -> pa.Scalar:
-        """The greatest sequence of the events that count; NULL: there are none."""
+        """The greatest sequence of the valid events; NULL without events."""
         return pc.max(self._sequences(ds.field(WHY).is_null()))
 
     def sequences(self, since: str) -> pa.ChunkedArray:
-        """Those of all events from one on, of those set aside, too."""
+        """Returns the sequences of all events from `since` on, rejected ones included."""
         return self._sequences(ds.field(SEQUENCE) >= since)
 
     def untold(self, found: pa.Table) -> pa.Table:
-        """Those of some events of whose key and sequence there is no event here."""
+        """Returns those of the given events whose key and sequence are not stored yet."""
         names = [*self.key, SEQUENCE]
         have = lake.dataset(self.delta).to_table(columns=names, filter=ds.field(SEQUENCE).is_valid())
         have = have.cast(pa.schema([self.schema.field(n) for n in names]))
@@ -92,16 +93,18 @@ class HistoryEvents:
         return found.take(new.take(pc.sort_indices(new)))
 
     def at_first(self) -> pa.Table:
-        """The rows that were there before the first change, in a history that follows a change table."""
+        """Returns the rows before the first change, in a history that follows a change table."""
         return self._read(ds.field(WHY).is_null() & (ds.field(SEQUENCE) == FIRST))
 
     def after(self, batch: int) -> pa.Table:
-        """Events that count, of later batches."""
+        """Returns the valid events of later batches."""
         return self._read((ds.field(BATCH) > batch) & ds.field(WHY).is_null())
 
     def known(self, since: Since, cuts: pa.Scalar, upto: int) -> pa.Table:
-        """Events of batches up to a number: those of these keys from their beginning on, and truncates from
-        there, or `cuts` (NULL: none), on."""
+        """Returns valid events of batches up to a number, for the given keys and from their start on.
+
+        Truncates are included from there or from `cuts` (NULL: none) on.
+        """
         low = pc.min(pa.chunked_array([pa.array([v.as_py()], v.type) for v in (since.least, cuts)]))
         parts = [self.schema.empty_table()]
         if not low.is_valid:
@@ -115,7 +118,7 @@ class HistoryEvents:
         return pa.concat_tables(parts).combine_chunks()
 
     def append(self, found: Cleaned, progress: Mapping[str, int]) -> int:
-        """Stores the next batch, events that are there already left out; how many are."""
+        """Stores the next batch without events that are stored already, and returns their number."""
         number, new = self.number, found.events
         known = self.known(Since.of(new, self.key), first_cut(new), number)
         _, _, again = decided(pa.concat_tables([new, known]), self.key)
@@ -128,7 +131,7 @@ class HistoryEvents:
         return int(new.num_rows - fresh.num_rows)
 
     def aside(self) -> pa.Table:
-        """Events that do not count, each once, with the reason in `WHY`."""
+        """Returns the rejected events, each once, with the reason in `WHY`."""
         once = _once(self._read(ds.field(WHY).is_valid() & (ds.field(WHY) != FORGOTTEN), WHY))
         good = self._read(ds.field(WHY).is_null()).combine_chunks()
         _, lost, _ = decided(good, self.key)
@@ -136,15 +139,15 @@ class HistoryEvents:
         return pa.concat_tables([once, tied.append_column(WHY, pa.repeat(TIED, tied.num_rows))])
 
     def forget(self, before: pa.Scalar, versions: pa.Table, at: str) -> int | None:
-        """Takes out events before a sequence, but those from which the version of then began.
+        """Removes events before a sequence, except those from which a version valid at that sequence began.
 
         Args:
             before: the sequence.
-            versions: the versions that were in force then.
-            at: their column with the sequence at which each began.
+            versions: the versions that were valid at it.
+            at: the column of `versions` with the start of each.
 
         Returns:
-            How many are gone; None: another process has written to the events.
+            The number of removed events; None if another process has written to the events.
         """
         keys = versions.select([*self.key, at]).rename_columns([*self.key, SEQUENCE])
         needed = Since(keys.combine_chunks(), self.key)
@@ -170,7 +173,7 @@ class HistoryEvents:
         return None if done is None else gone
 
     def _mark(self, before: pa.Scalar) -> pa.Table:
-        """The row that says up to where events are forgotten."""
+        """Returns the row that stores the sequence before which events were removed."""
         columns = {f.name: pa.nulls(1, f.type) for f in self.schema} | {SEQUENCE: pa.repeat(before, 1)}
         row = pa.table(columns, schema=self.schema).append_column(WHY, pa.repeat(FORGOTTEN, 1))
         return row.append_column(BATCH, pa.array(np.full(1, self.number)))
@@ -191,7 +194,7 @@ class HistoryEvents:
 
 
 def _once(events: pa.Table) -> pa.Table:
-    """Each event once, at its first time."""
+    """Returns each event once, with its earliest time."""
     if not events.num_rows:
         return events
     _, first, number = np.unique(content(events), return_index=True, return_inverse=True)
@@ -203,15 +206,15 @@ def _once(events: pa.Table) -> pa.Table:
 
 
 def stored(data: pa.Schema, sequence: pa.DataType) -> pa.Schema:
-    """The columns of the events' table."""
+    """Returns the columns of the events table."""
     return pa.schema([*event_schema(data, sequence), (WHY, pa.string()), (BATCH, pa.int64())])
 
 
 def first_cut(events: pa.Table) -> pa.Scalar:
-    """The first truncate's sequence; NULL: there is none."""
+    """Returns the sequence of the first truncate; NULL without a truncate."""
     return pc.min(events.filter(pc.equal(events[OPERATION], EMPTIED))[SEQUENCE])
 
 
 def flow_app(name: str) -> str:
-    """What counts the batches of a flow in a history."""
+    """Returns the application id that counts the batches of a flow in a history."""
     return f"{APP}/{name}"

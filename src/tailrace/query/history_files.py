@@ -1,7 +1,8 @@
-"""The files of a kept history: those of versions in force, which every batch touches, apart from closed ones.
+"""The files of a kept history: versions in force, which every batch touches, are in other files than closed
+ones.
 
-Closed versions are in order of their end, so a late event touches the files of its time only; statistics of
-`__END_AT` tell both kinds apart.
+Closed versions are ordered by their end, so that a late event touches the files of its time only. Statistics
+of `__END_AT` distinguish the two.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from ..lake import delta as lake
 from ..lake.failpoints import reach
 
 FILE, ROW = "__file", "__row"
-"""Next to versions that were read: the place of their file, and of the row in it."""
+"""Columns of versions that were read: the index of their file, and of the row in it."""
 FILE_ROWS, SMALL_ROWS = 1 << 18, 1 << 14
-"""Rows of a file at most; files with fewer than `SMALL_ROWS` are written anew with the next ones."""
+"""The maximum number of rows of a file, and the number below which the next batch rewrites it."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +43,19 @@ class HistoryFiles:
     schema: pa.Schema
 
     def read(self, since: Since) -> pa.Table:
-        """Versions of these keys in force at their beginning or later, with `FILE` and `ROW`."""
+        """Returns the versions of the given keys that were valid at their start or later, with `FILE` and
+        `ROW`."""
         if not len(since):
             return self._nothing()
         which = ds.field(END_AT).is_null() | (ds.field(END_AT) >= since.least)
         return self._rows(which, lambda rows: since.reached(rows, END_AT))
 
     def everything(self) -> pa.Table:
-        """All versions in force or closed, with `FILE` and `ROW`."""
+        """Returns all versions that were not replaced, with `FILE` and `ROW`."""
         return self._rows(None, lambda rows: np.ones(rows.num_rows, np.bool_))
 
     def cut(self, truncates: pa.Table, key: tuple[str, ...]) -> Since:
-        """The keys that had or got a row when the table was emptied, from then on."""
+        """Returns the keys that had or got a row when the table was truncated, from then on."""
         found = [pa.table({n: self._nothing()[n] for n in key} | {SEQUENCE: truncates[SEQUENCE][:0]})]
         for at in truncates[SEQUENCE].unique():
             which = ds.field(END_AT).is_null() | (ds.field(END_AT) >= at)
@@ -67,7 +69,7 @@ class HistoryFiles:
         return Since(pa.concat_tables(found), key).also(Since(found[0], key))
 
     def exchange(self, gone: pa.Table, came: pa.Table, progress: dict[str, int]) -> int:
-        """Takes versions (`FILE`, `ROW`) out and puts others in, in one commit on exactly this version.
+        """Replaces versions (`gone`: `FILE`, `ROW`) by others, in one commit on exactly this table version.
 
         Raises:
             CommitFailedError: another process has committed in between.
@@ -103,13 +105,13 @@ class HistoryFiles:
         return int(self.delta.version()) + 1
 
     def _places(self, which: ds.Expression | None) -> list[tuple[str, int]]:
-        """Paths and rows of the files that may have such rows, in an order that stays."""
+        """Returns paths and row numbers of the files that may have matching rows, in a stable order."""
         rows = {a["path"]: a["num_records"] or 0 for a in _actions(self.delta)}
         found = lake.dataset(self.delta).get_fragments(filter=which)
         return [(p, rows[p]) for p in sorted(f.path.removeprefix("/") for f in found)]
 
     def _of(self, path: str) -> Iterator[tuple[int, pa.Table, str]]:
-        """A file's rows in order: the place of the first, and a batch of them."""
+        """Yields a file's rows in order: the index of the first row, a batch, and the path."""
         fs, folder = lake.filesystem(self.path)
         file = ds.ParquetFileFormat().make_fragment(f"{folder}/{path}", fs)
         row = 0
@@ -136,14 +138,14 @@ class HistoryFiles:
         return pa.schema([*self.schema, (FILE, pa.int64()), (ROW, pa.int64())]).empty_table()
 
     def _current(self, rows: pa.Table) -> Bools:
-        """Versions that were not replaced."""
+        """Returns which versions were not replaced."""
         if SYSTEM_TO not in rows.column_names:
             return np.ones(rows.num_rows, np.bool_)
         return _flags(rows[SYSTEM_TO].is_null())
 
 
 class _Parts:
-    """Files being written: versions in force and closed ones."""
+    """Writers of new files, one for versions in force and one for closed ones."""
 
     def __init__(self, path: str, schema: pa.Schema) -> None:
         self._path, self._schema = path, schema
@@ -151,7 +153,7 @@ class _Parts:
         self._done: list[lake.AddedFile] = []
 
     def write(self, rows: pa.Table) -> None:
-        """Adds versions, closed ones in order of their end."""
+        """Adds versions, closed ones ordered by their end."""
         current = _flags(rows[END_AT].is_null())
         if SYSTEM_TO in rows.column_names:
             current &= _flags(rows[SYSTEM_TO].is_null())
@@ -176,7 +178,7 @@ class _Parts:
             self._done.append(added)
 
     def close(self) -> list[lake.AddedFile]:
-        """The files."""
+        """Returns the written files."""
         for current in list(self._open):
             self._finish(current)
         return self._done
@@ -196,7 +198,7 @@ def _flags(column: pa.ChunkedArray | pa.Array) -> Bools:
 
 
 def filled(path: str, values: Mapping[str, pa.Array]) -> None:
-    """Gives columns a value in all rows of a table: of events, in those that carry everything of a row."""
+    """Sets columns to a value in all rows of a table; of events, in those that carry a whole row."""
     if not values:
         return
 

@@ -1,4 +1,4 @@
-"""Events of a history from any Spark DataFrame: what is its key, its order, its operations."""
+"""Converts the rows of any Spark DataFrame to events of a history: key, order and operation."""
 
 from __future__ import annotations
 
@@ -30,27 +30,30 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 Columns = Sequence[Any]
-"""Names, or columns of Spark."""
+"""Column names, or Spark columns."""
 
 
 @dataclass(frozen=True)
 class HistoryFlow:
-    """How a DataFrame's rows are events; the arguments are those of Spark's `create_auto_cdc_flow`, and those
-    that it lacks.
+    """Interpretation of a DataFrame's rows as events. The arguments are those of Spark's
+    `create_auto_cdc_flow` and more.
 
     Attributes:
-        keys: columns that tell rows apart.
-        sequence_by: what orders events: a column, an expression, a struct or several of them, which count one
-            after the other (`sequence_text`).
-        apply_as_deletes, apply_as_truncates: which events delete their row, or all rows (SQL, or a column).
+        keys: columns that identify a row.
+        sequence_by: the order of events: a column, an expression, a struct, or several of them that are
+            compared one after the other (`sequence_text`).
+        apply_as_deletes, apply_as_truncates: conditions for events that delete their row, or all rows (SQL or
+            a column).
         column_list, except_column_list: the columns that are kept; all by default.
         stored_as_scd_type: 1 (the default) or 2.
-        track_history_column_list, track_history_except_column_list: columns whose change begins a new
+        track_history_column_list, track_history_except_column_list: columns whose change starts a new
             version; all by default.
-        ignore_null_updates: a NULL means that the value stays; in all columns but the keys, or those of
-            `ignore_null_updates_column_list`, or all but `ignore_null_updates_except_column_list`.
-        time_by: when each event was (timestamp): versions have `valid_from`, `valid_to`, `is_current`, too.
-        bitemporal: versions that late events replace are kept, with the system's times.
+        ignore_null_updates: NULL means that a value is unchanged, in all columns except the keys.
+            `ignore_null_updates_column_list` and `ignore_null_updates_except_column_list` restrict it to some
+            columns.
+        time_by: the time of each event (timestamp); versions then have `valid_from`, `valid_to` and
+            `is_current`.
+        bitemporal: keeps versions that late events replace, with system times.
     """
 
     keys: Columns
@@ -69,16 +72,17 @@ class HistoryFlow:
     bitemporal: bool = False
 
     def columns(self, df: DataFrame) -> list[str]:
-        """The data columns that are kept."""
+        """Returns the data columns that are kept."""
         return names_of(
             df.columns, _names(df, self.column_list), _names(df, self.except_column_list), "column_list"
         )
 
     def rules(self, df: DataFrame) -> HistoryRules:
-        """What the history keeps.
+        """Returns the history's rules.
 
         Raises:
-            ConfigError: an argument names a column that is not there, or two contradict each other.
+            ConfigError: an argument names a column that does not exist, or two arguments contradict each
+                other.
         """
         columns, keys = self.columns(df), _names(df, self.keys) or []
         only = _names(df, self.track_history_column_list)
@@ -88,14 +92,14 @@ class HistoryFlow:
         if scd_type not in ("1", "2"):
             raise ConfigError(f"stored_as_scd_type is {self.stored_as_scd_type!r}", hint="1 or 2")
         if scd_type == "1" and (only is not None or but is not None):
-            raise ConfigError("type 1 keeps no history to track", hint="stored_as_scd_type=2")
+            raise ConfigError("type 1 keeps no history to track", hint="set stored_as_scd_type=2")
         chosen = None if only is None and but is None else tuple(tracked)
         return HistoryRules(
             tuple(keys), tuple(columns), int(scd_type), chosen, self.time_by is not None, self.bitemporal
         )
 
     def ignored(self, df: DataFrame) -> list[str]:
-        """Columns in which NULL means that the value stays."""
+        """Returns the columns in which NULL means that the value is unchanged."""
         only = _names(df, self.ignore_null_updates_column_list)
         but = _names(df, self.ignore_null_updates_except_column_list)
         if not self.ignore_null_updates and only is None and but is None:
@@ -104,7 +108,7 @@ class HistoryFlow:
         return [n for n in names_of(self.columns(df), only, but, "ignore_null_updates") if n not in keys]
 
     def events(self, df: DataFrame) -> DataFrame:
-        """The rows as events (`engine.event_rows`), without `CARRIES`."""
+        """Returns the rows as events (`engine.event_rows`), without `CARRIES`."""
         from pyspark.sql import functions as F
 
         def holds(condition: str | Column | None) -> Column:
@@ -122,7 +126,7 @@ class HistoryFlow:
         )
 
     def _sequence(self, df: DataFrame) -> Column:
-        """What orders events, as one value."""
+        """Returns the order of events as one column."""
         from pyspark.sql import Column
         from pyspark.sql import functions as F
         from pyspark.sql.types import StructType
@@ -136,7 +140,7 @@ class HistoryFlow:
         return ordered_text(made, kind) if isinstance(kind, StructType) else made
 
     def history(self, df: DataFrame, path: str) -> HistoryTable:
-        """The history at a path, made for such rows when there is none."""
+        """Opens the history at a path, or creates it for such rows."""
         rules, schema = self.rules(df), self.events(df).schema
         kinds = {f.name: arrow_type(f.dataType.simpleString()) for f in schema}
         if pa.types.is_nested(kinds[SEQUENCE]):
@@ -145,20 +149,20 @@ class HistoryFlow:
         return HistoryTable.make(path, data, rules, kinds[SEQUENCE])
 
     def rows(self, history: HistoryTable, df: DataFrame) -> pa.Table:
-        """Few rows as events, in this process."""
+        """Returns the rows as events in this process, for few rows."""
         found = self.events(df).toArrow()
         schema = event_schema(history.data, history.sequence)
         return with_masks(found, schema, history.rules.columns, self.ignored(df))
 
 
 def with_masks(rows: pa.Table, schema: pa.Schema, columns: Sequence[str], ignored: Sequence[str]) -> pa.Table:
-    """Events of Spark's in the columns and types that the history stores, NULLs of `ignored` columns as
-    values that stay.
+    """Returns Spark's events with the history's columns and types. NULLs of `ignored` columns mean unchanged
+    values.
 
     Raises:
-        ConfigError: a column has values that are not exact in the history's type.
+        ConfigError: a value does not fit the history's type exactly.
     """
-    there = {*rows.column_names}  # a column that the source has no more is NULL from now on
+    there = {*rows.column_names}  # a column that the source dropped is NULL from now on
     found = [
         exact(rows, f, "the source") if f.name in there else pa.nulls(rows.num_rows, f.type) for f in schema
     ]
@@ -167,14 +171,14 @@ def with_masks(rows: pa.Table, schema: pa.Schema, columns: Sequence[str], ignore
 
 
 def _names(df: DataFrame, columns: Columns | None) -> list[str] | None:
-    """The names of columns, however they were given, as the DataFrame writes them."""
+    """Returns the names of columns, given as names or columns, in the DataFrame's spelling."""
     if columns is None:
         return None
     return [_written(df, c if isinstance(c, str) else df.select(c).columns[0]) for c in columns]
 
 
 def _written(df: DataFrame, name: str) -> str:
-    """The column that Spark takes for a name: letter case counts where the session says so."""
+    """Returns the column that Spark resolves a name to; letter case matters if the session says so."""
     if name in df.columns or df.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
         return name
     found = [n for n in df.columns if n.casefold() == name.casefold()]

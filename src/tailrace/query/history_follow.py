@@ -1,4 +1,4 @@
-"""Events of a history from a change table."""
+"""Keeps a history up to date with a change table: converts its changes to events."""
 
 from __future__ import annotations
 
@@ -32,27 +32,31 @@ from .history_table import HistoryTable
 from .identity import Names
 from .points import Place, Point
 
-_ANOTHER = f"a history cannot go on across that: {ANOTHER}"
+_ANOTHER = f"a history cannot continue after that: {ANOTHER}"
 _BEGUN = "tailrace.begun"
-MOVED = "its row came from another key, and the image lacks columns that nothing tells"
+MOVED = "its row came from another key, and some of its values are unknown"
 
 
 @dataclass(frozen=True)
 class Begun:
-    """Where a history was told to begin, and the layout of then (the change sequence from which it is valid);
-    a property of its table, which counts until the history has changes."""
+    """Start of a history that was given by the user, and the change sequence at which the layout of then
+    begins.
+
+    It is a property of the history's table, used until the history has changes.
+    """
 
     start: str
     layout: str | None
 
     @staticmethod
     def of(path: str) -> Begun | None:
-        """Of the history at a path; None: it begins with the oldest change, or there is none."""
+        """Reads it from the history at a path; None if the history starts with the oldest change or does not
+        exist."""
         said = DeltaTable(path).metadata().configuration.get(_BEGUN) if lake.exists(path) else None
         return None if said is None else Begun(**json.loads(said))
 
     def as_property(self) -> dict[str, str]:
-        """The property."""
+        """Returns the table property."""
         return {_BEGUN: json.dumps(asdict(self))}
 
 
@@ -76,29 +80,29 @@ class FollowedTable(Protocol):
         names: Names | Mapping[int, str] = "now",
         defaults: bool = False,
     ) -> ChangeArrays:
-        """Its changes between two places, both included."""
+        """Returns its changes between two positions, both included."""
 
     def named(self, base: pa.Table) -> pa.Table:
-        """Rows of before with the names that their columns have by now."""
+        """Returns base rows with the current names of their columns."""
 
     def layout_at(self, last: int | None) -> str | None:
-        """The change sequence from which the layout at a change number is valid (None: at the end)."""
+        """Returns the change sequence at which the layout of a change number (None: the newest) begins."""
 
     def broken(self, first: str, last: str) -> str | None:
-        """Why columns are not the same ones between two change sequences; None: they are."""
+        """Returns why the columns at two change sequences are incompatible, or None."""
 
     def numbered(self, layout: str | None) -> dict[str, int]:
-        """The numbers of its columns, by name, in a layout (None: the newest)."""
+        """Returns the column numbers by name in a layout (None: the newest)."""
 
     @property
     def defaults(self) -> dict[int, pa.Array]:
-        """The values of columns in rows from before they were added, by their numbers."""
+        """Values, by column number, for rows from before a column was added."""
 
 
 def follow(
     changes: FollowedTable, path: str, rules: HistoryRules, base: pa.Table | None, start: Place | None = None
 ) -> HistoryTable:
-    """The history at a path, with the changes that it has not got yet; see `TableChanges.keep_history`."""
+    """Adds the changes that a history does not have yet; see `TableChanges.keep_history`."""
     refuse_own(rules, changes.name)
     last, begun = Followed.of(path), Begun.of(path)
     if begun is not None and (start is None or last is not None):
@@ -110,7 +114,7 @@ def follow(
         under = whole(changes.named(base), rules.columns, changes.name)
     on = None if last is None else last.next(changes.files, path)
     since = start if on is None or on.since is None else on.since
-    # Before anything is made: it may be refused.
+    # Read before anything is created, because the request may be refused.
     number = None if last is None else last.number
     layout = changes.layout_at(number) if last is not None or begun is None else begun.layout
     columns = KeptColumns.of(changes, path, layout)
@@ -119,7 +123,7 @@ def follow(
     if len(found) and (why := why or columns.taken) is not None:
         raise UnsupportedError(why, where=path, hint=_ANOTHER)
     if columns.taken is not None:
-        return HistoryTable.open(path)  # no change has the column yet
+        return HistoryTable.open(path)  # no change uses the new column yet
     data = pa.schema([changes.files.schema.field(n).with_name(columns.called(n)) for n in rules.columns])
     rules = columns.rules(rules)
     noted = {} if start is None else Begun(Point.of(start).text, layout).as_property()
@@ -129,27 +133,27 @@ def follow(
     columns.note(path)
     found = _with_columns(found, history.data)
     _marked(path)
-    history.finish()  # the changes that are to come are told on top of its rows
+    history.finish()  # the next changes are applied on top of its rows
     if under is not None:
         history.apply(_base(under, history.data))
     now = Followed.upto(changes.files, found, since, last, on)
-    # The first time, even if there are none: it tells from where on changes are needed. `start` does, too.
+    # The first call stores progress even without changes, because later calls need it.
     if now != last and (len(found) or found.aside.num_rows or last is not None or start is None):
         history.take(_told(found, history, on), now.progress)
     return history
 
 
 def _told(found: ChangeArrays, history: HistoryTable, on: Onward | None) -> pa.Table:
-    """The events of the changes that were found, and those that no question can use."""
+    """Returns the events of the changes, and the rejected changes."""
     there, anew = history.events(), on is not None and on.since is None
     events = events_of(found, there.at_first() if anew else history.current().table())
     if on is not None and on.fewer and found.sparse:
-        events = there.untold(events)  # what had completed their images may be gone
+        events = there.untold(events)  # changes that completed their images may have been removed
     return pa.concat_tables([events, _unusable(found)], promote_options="default")
 
 
 def _marked(path: str) -> None:
-    """A history that an older version made says that it follows a change table, too."""
+    """Marks a history of an older version as following a change table."""
     delta = DeltaTable(path)
     if FOLLOWS not in delta.metadata().configuration:
         delta.alter.set_table_properties({FOLLOWS: "true"}, raise_if_not_exists=False)
@@ -158,7 +162,7 @@ def _marked(path: str) -> None:
 def _since(
     changes: FollowedTable, last: Followed | None, start: Place | None, names: Mapping[int, str], path: str
 ) -> ChangeArrays:
-    """The changes from `start` on, for a history which has those up to `last` (None: it is new).
+    """Returns the changes from `start` on, for a history with those up to `last` (None: a new one).
 
     Raises:
         GapError: some were never captured.
@@ -172,7 +176,8 @@ def _since(
 
 
 def _with_columns(found: ChangeArrays, data: pa.Schema) -> ChangeArrays:
-    """The changes with all columns of a history, in its order: those that the source has no more are NULL."""
+    """Returns the changes with all columns of the history in its order; columns that the source dropped are
+    NULL."""
     rows, aside, ordinals = found.rows, found.aside, dict(zip(found.columns, found.ordinals, strict=True))
     for field in data:
         if field.name not in ordinals:
@@ -190,25 +195,25 @@ def _with_columns(found: ChangeArrays, data: pa.Schema) -> ChangeArrays:
 
 
 def _unusable(changes: ChangeArrays) -> pa.Table:
-    """Change rows that no question can use, with their reasons."""
+    """Returns the rejected change rows with their reasons."""
     rows = changes.aside
     made = rows.select([*changes.columns, WHY]).append_column(SEQUENCE, rows[changes.header("change_seq")])
     return made.append_column(OPERATION, rows[changes.header("change_oper")])
 
 
 def _base(rows: pa.Table, data: pa.Schema) -> pa.Table:
-    """Rows of before all changes, as upserts."""
+    """Returns the rows before all changes, as upserts."""
     made = rows.cast(data)
     made = made.append_column(SEQUENCE, pa.repeat(sequence.FIRST, rows.num_rows))
     return made.append_column(OPERATION, pa.repeat(UPSERT, rows.num_rows))
 
 
 def events_of(changes: ChangeArrays, before: pa.Table) -> pa.Table:
-    """What changes are to a history: an update of the key deletes the old one.
+    """Returns the events of changes. An update of the key also deletes the old key.
 
     Args:
         changes: the changes.
-        before: the rows of before, for images of moved rows that lack columns.
+        before: the rows before the changes, to complete images of moved rows.
     """
     moved = _moved(changes)
     came = moved[1] >= 0
@@ -244,8 +249,8 @@ def events_of(changes: ChangeArrays, before: pa.Table) -> pa.Table:
 
 
 def _moved(changes: ChangeArrays) -> tuple[Ints, Ints]:
-    """Of each before image the update that moves its row to another key, and of each such update its before
-    image; -1: none."""
+    """Returns for each before image the index of the update that moves its row to another key, and the
+    reverse; -1 if none."""
     from ..engine.lines import Lines
 
     out, into = (np.full(len(changes), -1, np.int64) for _ in range(2))
@@ -265,7 +270,7 @@ def _carries(changes: ChangeArrays) -> Bools:
 
 
 def _mixed(rows: pa.Table, whole: ChangeArrays, changes: ChangeArrays, came: Bools) -> pa.Table:
-    """The rows, those that moved with whole images."""
+    """Returns the rows, with complete images for moved rows."""
     for name in changes.columns:
         column = pc.if_else(pa.array(came), one(whole.rows[name]), one(rows[name]))
         rows = rows.set_column(rows.column_names.index(name), name, column)

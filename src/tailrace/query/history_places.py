@@ -1,5 +1,5 @@
-"""Places in a kept history: values of its own sequence, or, where it follows a change table, places as all
-questions take them."""
+"""Positions in a kept history: values of its sequence or, if it follows a change table, positions as in other
+queries."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from .history_events import HistoryEvents
 from .points import Point
 
 FOLLOWS = "tailrace.follows"
-"""The property of a history's table which says that it follows a change table, in order of `change_seq`."""
+"""Property of a history's table that marks a history which follows a change table, ordered by
+`change_seq`."""
 
 
 @dataclass(frozen=True)
 class HistoryPlaces:
-    """How places of a history are read.
+    """Parser for positions of a history.
 
     Attributes:
-        path: of the history.
+        path: the history's path.
         kind: the type of its sequence.
         follows: whether it follows a change table.
     """
@@ -36,10 +37,10 @@ class HistoryPlaces:
     follows: bool
 
     def valid(self, place: object) -> ds.Expression:
-        """The versions that were in force at a place (included).
+        """Returns a filter for the versions that were valid at a position (included).
 
         Raises:
-            ConfigError: it is no place of the history.
+            ConfigError: it is not a position of the history.
         """
         if not self.follows:
             at = self._own(place)
@@ -49,11 +50,11 @@ class HistoryPlaces:
         return began & (ds.field(END_AT).is_null() | (_compared(point, END_AT) > point.high))
 
     def cut(self, place: object, events: HistoryEvents) -> pa.Scalar:
-        """The sequence before which the events before a place are.
+        """Returns the sequence before which all events before a position are.
 
         Raises:
-            ConfigError: it is no place of the history.
-            PositionError: the history that follows a change table has not reached it.
+            ConfigError: it is not a position of the history.
+            PositionError: a history that follows a change table has not reached it.
         """
         if not self.follows:
             return self._own(place)
@@ -61,29 +62,29 @@ class HistoryPlaces:
         found = events.first(_compared(point, SEQUENCE) >= point.low)
         if not found.is_valid:
             raise PositionError(
-                f"the history has no event at {point.text}, or later: changes to come would not count",
+                f"the history has no event at {point.text} or later: later changes would be rejected",
                 where=self.path,
-                hint="bring it up to date first (`keep_history`), or forget what is before an older place",
+                hint="update the history first (`keep_history`), or choose an older position",
             )
         return found if point.column == "number" else pa.scalar(point.low, self.kind)
 
     def _own(self, place: object) -> pa.Scalar:
         value, why = given_value(place, self.kind)
         if why is None and value.as_py() != value.as_py():
-            why = "NaN has no place in the order"
+            why = "NaN has no order"
         if why is not None:
             raise ConfigError(
-                f"{place!r} is no value of the history's sequence ({self.kind})", where=self.path, hint=why
+                f"{place!r} is not a value of the history's sequence ({self.kind})", where=self.path, hint=why
             )
         return value
 
     def _point(self, place: object) -> Point:
         if place is None or isinstance(place, bool | float):
-            raise ConfigError(f"{place!r} is not a place in the history", where=self.path, hint=_GIVE)
-        point = Point.of(place)  # type: ignore[arg-type] # it says itself what is none
+            raise ConfigError(f"{place!r} is not a position", where=self.path, hint=_GIVE)
+        point = Point.of(place)  # type: ignore[arg-type] # raises for other types
         if point.column == "stream_position":
             raise UnsupportedError(
-                f"{point.text} is a stream position, which the history does not keep",
+                f"{point.text} is a stream position, which a history does not store",
                 where=self.path,
                 hint=_GIVE,
             )
@@ -91,10 +92,10 @@ class HistoryPlaces:
 
 
 def _compared(point: Point, column: str) -> ds.Expression:
-    """What of a column of change sequences is compared with a place."""
+    """Returns the expression of a change sequence column that is compared with a position."""
     if point.column == "number":
         return pc.utf8_slice_codeunits(pc.field(column), sequence.TIME_DIGITS, sequence.WIDTH)
     return pc.field(column)
 
 
-_GIVE = "give a time (2026-11-22T10:00:00Z), a change_seq (35 digits) or a change number"
+_GIVE = "pass a time (2026-11-22T10:00:00Z), a change_seq (35 digits) or a change number"

@@ -1,4 +1,4 @@
-"""How far a history follows a change table, and from where it goes on."""
+"""Progress of a history that follows a change table."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from .points import Place, Point
 
 _NUMBER, _TIME, _MANY = flow_app("changes"), flow_app("changes/time"), flow_app("changes/rows")
 _OPER = f"{PREFIX}change_oper"
-ANOTHER = "keep another one, in another folder, with `start=` behind it, and the rows of before as `base=`"
-"""What to do when a history cannot go on."""
+ANOTHER = "keep another history in another folder, with a later `start=` and the earlier rows as `base=`"
+"""Hint for a history that cannot be continued."""
 
 
 @dataclass(frozen=True)
 class Onward:
-    """From where a history goes on.
+    """The position from which a history reads changes.
 
     Attributes:
-        since: the first place whose changes are new to it; None: any may be.
-        seq: the last change sequence that it has; None: not known.
-        rows: how many there are up to that in the change table; None: they were not counted.
-        fewer: whether changes that it has are in the change table no longer.
+        since: the first position with changes that are new to it; None if any change may be.
+        seq: the last change sequence that it has; None if unknown.
+        rows: the number of rows up to `seq` in the change table; None if they were not counted.
+        fewer: whether changes that it has were removed from the change table.
     """
 
     since: Place | None
@@ -46,10 +46,9 @@ class Followed:
     """The last change that a history has.
 
     Attributes:
-        number: its number.
-        seq: its whole change sequence; None: not known (no change yet, or an older version noted the number
-            alone).
-        many: the rows up to it, if some may come late.
+        number: its change number.
+        seq: its change sequence; None if unknown (no change yet, or stored by an older version).
+        many: the number of rows up to it, if some may arrive late.
     """
 
     number: int
@@ -58,7 +57,7 @@ class Followed:
 
     @staticmethod
     def of(path: str) -> Followed | None:
-        """What the history at a path has; None: nothing was asked yet, or there is none."""
+        """Reads the progress of the history at a path; None for a new history."""
         if not lake.exists(path):
             return None
         events = DeltaTable(f"{path.rstrip('/')}/{EVENTS}")
@@ -72,7 +71,7 @@ class Followed:
     def upto(
         files: ChangeRows, found: ChangeArrays, since: Place | None, last: Followed | None, on: Onward | None
     ) -> Followed:
-        """With the changes that were found from a place on (None: all)."""
+        """Returns the progress after the changes that were found from a position on (None: all)."""
         newest = max(found.seq[-1].as_py() if len(found) else "", (on and on.seq) or "")
         if not newest:
             return last or Followed(files.reached)
@@ -80,16 +79,18 @@ class Followed:
         if files.rising:
             return Followed(number, newest)
         before = _behind(since, on)
-        if before is None or found.aside.num_rows:  # bad ones among those do not count
+        if before is None or found.aside.num_rows:  # rejects must be counted as well
             return Followed(number, newest, files.many(Point.of(newest)))
         return Followed(number, newest, before + len(found))
 
     def next(self, files: ChangeRows, path: str) -> Onward:
-        """From where on changes are new to the history at a path. Numbers may begin anew, and rows may come
-        late: then the whole sequence tells what is new, and another number of rows that some may be.
+        """Returns the position from which changes are new to the history at a path.
+
+        If numbers may restart and rows may arrive late, whole sequences are compared. Another number of rows
+        means that earlier rows may be new.
 
         Raises:
-            UnsupportedError: it is to read all changes again, and has forgotten some of its events.
+            UnsupportedError: all changes must be read again, and events of the history were removed.
         """
         if files.rising:
             return Onward(self.number + 1, self.seq)
@@ -99,8 +100,11 @@ class Followed:
         return self._again(files, HistoryTable.open(path), rows)
 
     def _again(self, files: ChangeRows, history: HistoryTable, rows: int | None) -> Onward:
-        """All changes again, when there are more or fewer rows than noted; where events are forgotten, those
-        after the last one, if none came late."""
+        """Returns the position for reading all changes again, when there are more or fewer rows than before.
+
+        If events were removed (`forget`), reading continues after the last event, provided that none came
+        late.
+        """
         events, more = history.events(), 0 if rows is None or self.many is None else rows - self.many
         horizon = events.horizon.as_py()
         if horizon is None:
@@ -110,7 +114,7 @@ class Followed:
             return Onward(self.number + 1, None)
         if more > 0 or _untold(files, events, horizon, newest):
             raise UnsupportedError(
-                "changes came late, before others that the history has, and it has forgotten events "
+                "changes arrived after later ones that the history has, and its older events were removed "
                 "(`forget`)",
                 where=history.path,
                 hint=ANOTHER,
@@ -119,7 +123,7 @@ class Followed:
 
     @property
     def progress(self) -> Mapping[str, int]:
-        """As the events note it."""
+        """The progress as stored with the events."""
         noted = {_NUMBER: self.number}
         if self.seq is not None:
             noted[_TIME] = int(self.seq[: sequence.TIME_DIGITS])
@@ -129,8 +133,10 @@ class Followed:
 
 
 def _behind(since: Place | None, on: Onward | None) -> int | None:
-    """How many rows there are that were not read; None: they were not counted. A history that begins at
-    `start`, and is to read all changes again, reads those from there on."""
+    """Returns the number of rows before those that were read; None if they were not counted.
+
+    A history that begins at `start` and reads all changes again reads those from `start` on.
+    """
     if on is not None and on.since is not None:
         return on.rows
     return 0 if since is None else None
@@ -141,7 +147,7 @@ def _after(seq: str) -> str:
 
 
 def _untold(files: ChangeRows, events: HistoryEvents, first: str, last: str) -> bool:
-    """Whether there is a change between two sequences, both included, of which no event tells."""
+    """Returns whether there is a change between two sequences, both included, without an event."""
     rows = files.rows(Point.of(first), Point.of(last), [SEQ, _OPER])
     rows = rows.filter(pc.not_equal(rows[_OPER], BEFORE))
     return not pc.all(pc.is_in(rows[SEQ], value_set=events.sequences(first)), min_count=0).as_py()

@@ -1,4 +1,4 @@
-"""What a snapshot changes in a history, found by Spark: rows that are new or differ, keys that are gone."""
+"""Differences between a snapshot and a history, found by Spark: new or changed rows, and removed keys."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from ..engine.kept_history import HistoryRules
 
 VERSION, GONE = "__snapshot", "__gone"
-"""The snapshot's version (bigint or timestamp), and whether its row is there no longer (boolean)."""
+"""Columns: the snapshot's version (bigint or timestamp), and whether its row was removed (boolean)."""
 _PLACE = "__place"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 def version_column(version: int | dt.datetime) -> Column:
-    """A snapshot's version as a column: a whole number, or a time."""
+    """Returns a snapshot's version as a column: a whole number, or a time."""
     from pyspark.sql import functions as F
 
     if isinstance(version, dt.datetime):
@@ -33,7 +33,7 @@ def version_column(version: int | dt.datetime) -> Column:
 
 
 def counted(version: int | dt.datetime) -> int:
-    """A version as a whole number: a time's are microseconds since 1970; without a zone it is UTC.
+    """Returns a version as a whole number: microseconds since 1970 for a time, which is UTC without a zone.
 
     >>> counted(dt.datetime(1970, 1, 1, 0, 0, 1)), counted(7)
     (1000000, 7)
@@ -45,7 +45,7 @@ def counted(version: int | dt.datetime) -> int:
 
 
 def version_of(count: int, sequence: pa.DataType) -> int | dt.datetime:
-    """The version that was counted, as a history has it.
+    """Returns the version for such a number, in the type of the history's sequence.
 
     >>> version_of(1000000, pa.timestamp("us", "UTC")), version_of(7, pa.int64())
     (datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.timezone.utc), 7)
@@ -54,8 +54,11 @@ def version_of(count: int, sequence: pa.DataType) -> int | dt.datetime:
 
 
 def changed(history: HistoryTable, rows: DataFrame, version: int | dt.datetime) -> DataFrame:
-    """The rows of a snapshot, whole, that a history does not have in force, and those that it has and the
-    snapshot has not: the history's data columns, `VERSION`, `GONE`. Of several rows of one key one counts."""
+    """Returns the rows that differ between a snapshot and the history's current rows.
+
+    These are the snapshot's new or changed rows, and rows of the history that the snapshot does not have. The
+    columns are the history's data columns, `VERSION` and `GONE`. Of several rows with one key, one counts.
+    """
     from pyspark.sql import functions as F
 
     rules = history.rules
@@ -74,8 +77,10 @@ def changed(history: HistoryTable, rows: DataFrame, version: int | dt.datetime) 
 
 
 def _one_a_key(rows: DataFrame, rules: HistoryRules) -> DataFrame:
-    """Of each key the row with the greatest values: the same one as long as the rows are the same. Rows with
-    NULL in the key stay, for the history to set them aside."""
+    """Returns one row per key, that with the greatest values: the same one as long as the rows are the same.
+
+    Rows with NULL in the key are kept, so that the history rejects them.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 

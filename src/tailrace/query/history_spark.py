@@ -1,7 +1,7 @@
-"""Large batches of a history, as Spark jobs: tasks over its keys, each of them the engine's function.
+"""Applies large batches to a history as Spark jobs, whose tasks run the engine's function per key.
 
-For histories that one process holds, `HistoryTable.apply` does the same faster: here all versions and events
-of a batch's keys are read.
+`HistoryTable.apply` is faster for histories that fit into one process. Here, all versions and events of a
+batch's keys are read.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def apply_in_tasks(
     batch: int | None = None,
     at: dt.datetime | None = None,
 ) -> None:
-    """Takes the rows of a DataFrame, as `HistoryTable.apply` does, whatever their number; `name`: the flow's.
+    """Applies the rows of a DataFrame of any size, as `HistoryTable.apply` does; `name` is the flow's.
 
-    A replay of what a crash has cut off changes what is missing, and nothing else.
+    A replay after a crash completes the missing part and changes nothing else.
     """
     spark = df.sparkSession
     if batch is None or lake.reached(DeltaTable(history.events_path), flow_app(name)) < batch:
@@ -56,8 +56,7 @@ def apply_in_tasks(
 
 
 def finish_in_tasks(spark: SparkSession, history: HistoryTable, at: dt.datetime | None = None) -> None:
-    """Brings the events that are stored into the versions, as `HistoryTable.finish` does, whatever their
-    number."""
+    """Applies stored events to the versions, as `HistoryTable.finish` does, whatever their number."""
     changed = _changed(spark, history, lake.reached(DeltaTable(history.path), APP))
     number = lake.reached(DeltaTable(history.events_path), APP)
     _merge(spark, history, changed, at or dt.datetime.now(dt.timezone.utc))
@@ -86,7 +85,7 @@ def _store(spark: SparkSession, history: HistoryTable, flow: HistoryFlow, df: Da
 
 
 def _changed(spark: SparkSession, history: HistoryTable, done: int) -> DataFrame:
-    """The versions that are no more (`_IS_GONE`) and those that came, for the events behind a batch."""
+    """Returns the removed versions (`_IS_GONE`) and the new ones, for the events after a batch."""
     from pyspark.sql import functions as F
 
     rules = history.rules
@@ -113,7 +112,7 @@ def _changed(spark: SparkSession, history: HistoryTable, done: int) -> DataFrame
 
 
 class _Work:
-    """What a task does with all events and versions of some keys."""
+    """The Spark task: computes versions from all events and versions of some keys."""
 
     def __init__(
         self, rules: HistoryRules, events: pa.Schema, made: pa.Schema, truncates: pa.Table, horizon: pa.Scalar
@@ -122,7 +121,7 @@ class _Work:
         self.horizon = horizon
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The versions that change."""
+        """Yields the versions that change."""
         parts = list(batches)
         if not parts:
             return

@@ -1,8 +1,8 @@
-"""A history that is kept in a Delta table, and takes events in whatever order they come.
+"""A history in a Delta table, which accepts events in any order.
 
-In addition to its versions, a history keeps its events (folder `_events`): whatever the order, the batches
-and the repetitions in which they came, the versions are those that all of them make together. Events are
-written first; what a crash kept out of the versions is done by the next batch, or by `finish`.
+Beside its versions, a history stores its events (folder `_events`). The versions depend only on the set of
+events, not on their order, batches or repetitions. Events are written first; after a crash, the next batch or
+`finish` updates the versions.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from .history_places import FOLLOWS, HistoryPlaces
 from .result import Result
 
 EVENTS = "_events"
-"""The folder of a history's events, in its own."""
+"""Folder of the events, within the history's folder."""
 RULES = "tailrace.history"
-"""The table property that says what a history keeps, as JSON."""
-_HINT = "give it another path, or make it anew"
+"""Table property with the history's rules as JSON."""
+_HINT = "choose another path, or create a new history"
 _TRIES = 20
 VACUUM_AFTER_S = 7 * 86_400.0
 MAINTAIN_EVERY, SMALL_FILES = 100, 16
-"""Batches between two times of maintenance, and the small files that it joins."""
+"""Number of batches between two maintenance runs, and of small files that one joins."""
 
 
 @dataclass(frozen=True)
 class HistoryBatch:
-    """What a batch did: versions that came and went, events set aside, events that were known."""
+    """Counts of a batch: versions added and removed, events rejected, and events that were stored before."""
 
     came: int = 0
     gone: int = 0
@@ -56,7 +56,7 @@ class HistoryBatch:
 
 @dataclass(frozen=True)
 class HistoryTable:
-    """A history: its Delta table's path, and what it keeps."""
+    """A history: the path of its Delta table, its rules, and the type of its sequence."""
 
     path: str
     rules: HistoryRules
@@ -71,20 +71,19 @@ class HistoryTable:
         properties: Mapping[str, str] | None = None,
         older: Mapping[str, pa.Array] | None = None,
     ) -> HistoryTable:
-        """The history at a path, made when there is none. One that is there gets the columns that it has not
-        got yet.
+        """Opens the history at a path, or creates it. An existing history gets new columns.
 
         Args:
-            path: of its Delta table.
+            path: folder of its Delta table.
             data: names and types of the data columns.
-            rules: what it keeps.
-            sequence: the type of what orders its events.
-            properties: of a new table, in addition to its own.
-            older: the values that new columns have in all versions of before; NULL by default.
+            rules: its rules.
+            sequence: the type of the value that orders its events.
+            properties: more properties for a new table.
+            older: the values of new columns in all existing versions; NULL by default.
 
         Raises:
-            ConfigError: there is another table, or a history that keeps something else; a key column is not
-                there.
+            ConfigError: there is another table, or a history with other rules; or a key column does not
+                exist.
         """
         refuse(rules, data, path)
         if lake.exists(path):
@@ -92,7 +91,7 @@ class HistoryTable:
             grown = found.rules.grown(rules)
             if grown is None or found.sequence != sequence:
                 raise ConfigError(
-                    "the history that is there keeps something else: "
+                    "the existing history has other rules: "
                     + differences((found.rules, found.sequence), (rules, sequence)),
                     where=path,
                     hint=_HINT,
@@ -113,21 +112,21 @@ class HistoryTable:
 
     @staticmethod
     def open(path: str) -> HistoryTable:
-        """The history at a path.
+        """Opens the history at a path.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: there is no history.
         """
         said = DeltaTable(path).metadata().configuration.get(RULES) if lake.exists(path) else None
         if said is None:
-            raise ConfigError("there is no history", where=path, hint="make one: HistoryTable.make")
+            raise ConfigError("there is no history", where=path, hint="create one: HistoryTable.make")
         settings = json.loads(said)
         for name in ("key", "columns", "tracked"):
             settings[name] = None if settings[name] is None else tuple(settings[name])
         return HistoryTable(path, HistoryRules(**settings), lake.arrow_schema(path).field(START_AT).type)
 
     def _grown(self, rules: HistoryRules, data: pa.Schema, older: Mapping[str, pa.Array]) -> HistoryTable:
-        """With more columns. The rules are the last to know them: until then the same is done again."""
+        """Adds columns. The rules are written last, so that a crash before that repeats the step."""
         new = [data.field(n) for n in rules.columns if n not in self.rules.columns]
         refuse(rules, pa.schema([*self.data, *new]), self.path)
         for path in (self.events_path, self.path):
@@ -141,25 +140,26 @@ class HistoryTable:
 
     @property
     def events_path(self) -> str:
-        """The Delta table of its events."""
+        """Folder of the events' Delta table."""
         return f"{self.path.rstrip('/')}/{EVENTS}"
 
     @property
     def data(self) -> pa.Schema:
-        """Names and types of its data columns."""
+        """Names and types of the data columns."""
         have = lake.arrow_schema(self.path)
         return pa.schema([have.field(n) for n in self.rules.columns])
 
     def apply(
         self, events: pa.Table, *, flow: str = "", batch: int | None = None, at: dt.datetime | None = None
     ) -> HistoryBatch:
-        """Takes events.
+        """Applies events.
 
         Args:
-            events: data columns, `__sequence`, `__operation` (`U`, `D`, `T`), and, where known, `__carries`
-                and `__time`; see `engine.event_rows`.
-            flow: who sends them; batch: its number of this batch: one that was taken is not taken again.
-            at: with a bitemporal history, the system's time; now by default.
+            events: data columns, `__sequence`, `__operation` (`U`, `D`, `T`), and optionally `__carries` and
+                `__time`; see `engine.event_rows`.
+            flow: name of the sender.
+            batch: the flow's number of this batch; a batch that was applied is not applied again.
+            at: system time for a bitemporal history; now by default.
 
         Raises:
             ConfigError: a column is missing, or has another type.
@@ -176,7 +176,10 @@ class HistoryTable:
         at: dt.datetime | None = None,
         taken: bool = False,
     ) -> HistoryBatch:
-        """The same with the progress that is noted with the events; `taken`: they are there already."""
+        """Applies events like `apply`, with progress that is stored with the events.
+
+        `taken` means that the events are stored already.
+        """
         there = self.events()
         found = cleaned(conformed(events, there.schema, self.path), self.rules.key)
         found = placed(found, there.horizon)
@@ -192,11 +195,11 @@ class HistoryTable:
 
     @property
     def cut_off(self) -> bool:
-        """Whether events are not in the versions yet: a crash kept them out, if nobody else writes."""
+        """Whether stored events are not in the versions yet; after a crash, if no other process writes."""
         return self.events().number > lake.reached(DeltaTable(self.path), APP)
 
     def finish(self) -> None:
-        """Does what a crash kept out of the versions.
+        """Applies events that a crash left out of the versions.
 
         Raises:
             ConcurrentCommitError: another process writes to the history, too.
@@ -209,39 +212,44 @@ class HistoryTable:
             with suppress(CommitFailedError):
                 return self._settle(at)
         raise ConcurrentCommitError(
-            "another process writes to the history all the time", where=self.path, hint="let one write to it"
+            "another process keeps writing to the history", where=self.path, hint="use one writing process"
         )
 
     def current(self) -> Result:
-        """The rows that are in force."""
+        """Returns the rows that are valid now."""
         return self._result(ds.field(END_AT).is_null())
 
     def as_of(self, sequence: object, *, system: dt.datetime | None = None) -> Result:
-        """The rows as they stood at a sequence (included); of a history that follows a change table at a
-        time, a `change_seq` or a change number. `system`: as a bitemporal history knew it then.
+        """Returns the rows at a sequence (included).
+
+        Args:
+            sequence: a value of the sequence. For a history that follows a change table: a time, a
+                `change_seq` or a change number.
+            system: for a bitemporal history, the system time whose knowledge is used.
 
         Raises:
-            ConfigError: it is no value of the sequence, or no place.
-            UnsupportedError: type 1 keeps no older rows.
+            ConfigError: it is not a value of the sequence, or not a position.
+            UnsupportedError: a history of type 1 keeps no older rows.
         """
         if self.rules.scd_type == 1:
             raise UnsupportedError("a history of type 1 has the newest rows only", where=self.path)
         return self._result(self._places.valid(sequence), system)
 
     def versions(self, *, system: dt.datetime | None = None) -> Result:
-        """All versions; of a bitemporal history those that it knows now, or knew at a time."""
+        """Returns all versions; of a bitemporal history those known now, or at a system time."""
         return self._result(None, system)
 
     def aside(self) -> Result:
-        """Events that do not count, each once, with the reason in `why`."""
+        """Returns the rejected events, each once, with the reason in `why`."""
         return Result.of(self.events().aside())
 
     def forget(self, before: object) -> int:
-        """Takes out the events before a place (as `as_of` takes it); versions stay. Events that come for a
-        place before it are then set aside; how many events are gone.
+        """Removes the events before a position and returns their number. Versions stay.
+
+        Later events for a position before it are rejected. Positions are those of `as_of`.
 
         Raises:
-            ConfigError: it is no value of the sequence, or no place.
+            ConfigError: it is not a value of the sequence, or not a position.
             PositionError: a history that follows a change table has not reached it.
             OvertakenError, ConcurrentCommitError: another process writes to the history, too.
         """
@@ -258,15 +266,15 @@ class HistoryTable:
         return gone
 
     def maintain(self, *, vacuum_after_s: float = VACUUM_AFTER_S) -> None:
-        """Joins small files of events, and deletes files that no version within a time needs. `apply` does it
-        once in a while."""
+        """Joins small files of events, and deletes files that no version within a time needs. `apply` calls
+        it regularly."""
         lake.compact(self.events_path, SMALL_FILES)
         for path in (self.events_path, self.path):
             thin(path, Past(vacuum_after_s))
             sweep(path)
 
     def events(self) -> HistoryEvents:
-        """Its events, as of now."""
+        """Returns the current version of its events."""
         return HistoryEvents.at(self.events_path, self.rules.key, self.data, self.sequence)
 
     @property
@@ -287,7 +295,7 @@ class HistoryTable:
         return Result(schema, lambda: (b.cast(schema) for b in data.to_batches(filter=which)))
 
     def _settle(self, at: dt.datetime) -> Settled:
-        """Does what the stored events change in the versions."""
+        """Applies stored events to the versions."""
         delta, there = DeltaTable(self.path), self.events()
         done = lake.reached(delta, APP)
         new = there.after(done)
@@ -311,8 +319,7 @@ class HistoryTable:
         return settled
 
     def _with_system_times(self, came: pa.Table, gone: pa.Table, at: dt.datetime) -> pa.Table:
-        """The versions that are written: those that came, and, in a bitemporal history, those that they
-        replace."""
+        """Returns the versions to write: new ones and, in a bitemporal history, those that they replace."""
         if not self.rules.bitemporal:
             return came
         now = pa.scalar(at, pa.timestamp("us", "UTC"))
@@ -324,7 +331,7 @@ class HistoryTable:
 
 
 def batch_of(path: str, flow: str) -> int | None:
-    """The last batch of a flow that the history at a path has; None: none."""
+    """Returns the last batch of a flow that the history at a path has, or None."""
     if not lake.exists(path):
         return None
     found = lake.reached(DeltaTable(f"{path.rstrip('/')}/{EVENTS}"), flow_app(flow))

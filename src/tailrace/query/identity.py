@@ -1,4 +1,4 @@
-"""Columns of change rows by their identity: values from before and after a rename are one column's."""
+"""Columns of change rows by their identity: values before and after a rename belong to one column."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from ..model.mask import pack
 from ..store.tables import kept_as
 
 Names = Literal["now", "then"]
-"""Which names the columns of an answer have: those of the newest layout (one that is gone: its last one), or
-those at the end of the range."""
+"""Names of a result's columns: `now` for the newest layout (or the last one that has the column), `then` for
+the layout at the end of the range."""
 _MASKS = (f"{PREFIX}change_mask", f"{PREFIX}column_mask")
 
 
 def all_names(layouts: Sequence[Layout], columns: Sequence[str]) -> set[str]:
-    """Every name that these columns, named as of any time, have had."""
+    """Returns every name that the given columns have had, in any layout."""
     every = [(one.relation.relid, c) for one in layouts for c in one.relation.columns]
     mine = {(relid, c.attnum) for relid, c in every if c.name in columns}
     return {*columns, *(c.name for relid, c in every if (relid, c.attnum) in mine)}
 
 
 def named_as(layout: Layout, layouts: Sequence[Layout], names: Names | Mapping[int, str]) -> Layout:
-    """A layout with other names for its columns; `names` may also be those of columns by number."""
+    """Returns a layout with other column names; `names` may be a mapping from column numbers."""
     if names == "then":
         return layout
     if isinstance(names, str):
@@ -42,7 +42,10 @@ def named_as(layout: Layout, layouts: Sequence[Layout], names: Names | Mapping[i
 
 
 def _newest(layout: Layout, layouts: Sequence[Layout]) -> dict[int, str]:
-    """The last names of a layout's columns; one that is gone gives way to a column that has its name now."""
+    """Returns the last names of a layout's columns by number.
+
+    A dropped column whose name is used by another column now gets the suffix `__until_` and a change number.
+    """
     mine = [one for one in layouts if one.relation.relid == layout.relation.relid]
     last = {c.attnum: (c.name, k) for k, one in enumerate(mine) for c in one.relation.columns}
     now = {c.name for c in mine[-1].relation.columns}
@@ -55,8 +58,11 @@ def _newest(layout: Layout, layouts: Sequence[Layout]) -> dict[int, str]:
 
 
 def with_gone(layout: Layout, layouts: Sequence[Layout], names: Sequence[str]) -> Layout:
-    """A layout with the columns that it has no more, as earlier ones had them; without those whose place in
-    the change table (`names`: its columns) another column has by now."""
+    """Returns a layout with the columns that were dropped, as earlier layouts had them.
+
+    A dropped column is left out if another column uses its position in the change table (`names`: its
+    columns).
+    """
     number, columns = log.number(layout), list(layout.relation.columns)
     used = {kept_as(names, c.name, number) for c in columns}
     for one in reversed(layouts):
@@ -76,16 +82,17 @@ def by_identity(
     shown: Layout,
     defaults: Mapping[int, pa.Array] | None = None,
 ) -> tuple[pa.Table, list[str]]:
-    """Rows of several layouts with the columns of one, and the names of all columns of the change table, to
-    go with these rows: a place among them is a bit of the masks.
+    """Returns rows of several layouts with the columns of one layout, and the column names for the mask bits.
+
+    The index of a name in the returned list is its bit in the masks.
 
     Args:
         rows: headers, and data columns under the names of the change table.
-        names: all of that table's names, in order.
-        layouts: those that the rows have.
-        there: the one that the columns have.
-        shown: its columns that are wanted, under the names that they get.
-        defaults: of columns by number the value in rows from before they were added; NULL by default.
+        names: all column names of the change table, in order.
+        layouts: the layouts of the rows.
+        there: the layout of the result's columns.
+        shown: the wanted columns of `there`, with the names that they get.
+        defaults: values, by column number, for rows from before the column was added; NULL by default.
     """
     defaults = defaults or {}
     headers = [n for n in rows.column_names if n.startswith(PREFIX)]
@@ -93,7 +100,7 @@ def by_identity(
     kept = {n: k for n, k in _kept(names, there).items() if n in wanted}
     kept = dict(sorted(kept.items(), key=lambda one: names.index(one[1])))
     called = {k: wanted[n] for n, k in kept.items()}
-    # A column that was set aside has its name back, and the one that has it since goes without.
+    # A column that was stored under another name gets its own name back; its successor gets no name.
     bits = [called.get(n, "" if n in called.values() else n) for n in names]
     if all(_alike(_kept(names, layout), kept, defaults) for layout in layouts):
         mine = [n for n in rows.column_names if n in called or n.startswith(PREFIX)]
@@ -118,24 +125,25 @@ def by_identity(
 
 
 def _kept(names: Sequence[str], layout: Layout) -> dict[int, str]:
-    """The column of the change table that has each of a layout's columns."""
+    """Returns the change table's column for each column number of a layout."""
     number = log.number(layout)
     return {c.attnum: kept_as(names, c.name, number) for c in layout.relation.columns}
 
 
 def _older(value: pa.Array | None, kind: pa.DataType, many: int) -> pa.Array:
-    """The values of a column in rows from before it was added."""
+    """Returns the values of a column in rows from before it was added."""
     return pa.nulls(many, kind) if value is None else pa.repeat(value[0], many).cast(kind)
 
 
 def _alike(old: Mapping[int, str], kept: Mapping[int, str], defaults: Mapping[int, pa.Array]) -> bool:
-    """Whether images of an older layout have the same columns in the same places, or NULL there."""
+    """Returns whether rows of an older layout need no change: the columns are at the same
+    positions, or NULL."""
     other = {k for n, k in old.items() if n not in kept}
     return all(old[n] == k if n in old else k not in other and n not in defaults for n, k in kept.items())
 
 
 def _parts(rows: pa.Table, layouts: Sequence[Layout]) -> list[tuple[Layout, pa.Table]]:
-    """The rows that each layout has; the first one has those of before it, too."""
+    """Returns the rows of each layout; the first layout includes earlier rows."""
     seqs = rows[f"{PREFIX}change_seq"]
     found = list[tuple[Layout, pa.Table]]()
     for k, layout in enumerate(layouts):
@@ -156,7 +164,13 @@ def _since(seqs: pa.ChunkedArray, layout: Layout) -> npt.NDArray[np.bool_]:
 def _moved(
     masks: pa.ChunkedArray, old: Sequence[int | None], new: Sequence[int], unless: bool
 ) -> pa.ChunkedArray:
-    """Masks with their bits at other places; `unless`: the bit of a column that there was not."""
+    """Returns masks with their bits at other positions.
+
+    Args:
+        masks: the masks.
+        old, new: positions of each bit before and after; an old one is None for a column that did not exist.
+        unless: the bit of a column that did not exist.
+    """
     known = MaskBits.of(masks, [0 if n is None else n for n in old], null=False)
     bits = known.bits[:-1].copy()
     bits[:, [k for k, n in enumerate(old) if n is None]] = unless

@@ -1,4 +1,5 @@
-"""Which columns changes have: one layout for a whole range, or an error that says where it changes."""
+"""Layout of a range of changes: one layout for the whole range, or an error that names the change
+in between."""
 
 from __future__ import annotations
 
@@ -26,21 +27,21 @@ def layout_of(
     names: bool = True,
     defaults: bool = False,
 ) -> Layout:
-    """The layout of changes from one change sequence to another; columns that were added on the way are NULL
-    before, as they are in the source.
+    """Returns the layout of the changes between two change sequences.
+
+    Columns that were added within the range are NULL before, as in the source.
 
     Args:
-        layouts: those of the table, in order.
-        first, last: the change sequences; `first` may be empty: the oldest of the layouts counts, too.
-        before: of rows, too, that have the layout before that of the first change.
-        only: the columns that are asked for; None: all.
-        names: a column is told by its name; else by its identity, whatever it is called.
-        defaults: columns that were added with a default have it in older rows, too.
+        layouts: the table's layouts, in order.
+        first, last: the change sequences. An empty `first` includes the oldest layout.
+        before: includes rows with the layout before that of the first change.
+        only: the requested columns; None for all.
+        names: identifies columns by name, otherwise by number whatever their name.
+        defaults: fills older rows of columns that were added with a default.
 
     Raises:
-        UnsupportedError: a column was renamed, retyped or added with a default in between, its name is now
-            another column's, or the key became another one: rows of before and after cannot be told as one
-            table's.
+        UnsupportedError: a column was renamed, retyped or replaced, a column was added with a default, or the
+            key changed.
     """
     now = layouts[_valid(layouts, last)]
     if (
@@ -49,7 +50,7 @@ def layout_of(
         raise UnsupportedError(
             f"{why}, within the range",
             where=now.relation.table,
-            hint="ask for places (and a base) on one side of it, or, where one can, for other columns",
+            hint="choose a range (and a base) on one side of that change, or request other columns",
         )
     return now
 
@@ -64,8 +65,11 @@ def broken(
     names: bool = True,
     defaults: bool = False,
 ) -> str | None:
-    """Why there is no one layout of all changes from one change sequence to another, and at which it breaks;
-    None: there is. The arguments are those of `layout_of`."""
+    """Returns why the changes between two change sequences have no common layout, and where; None if they
+    have one.
+
+    The arguments are those of `layout_of`.
+    """
     newest, oldest = (_valid(layouts, place) for place in (last, first))
     now = layouts[newest].relation
     for k in range(newest, max(oldest - before, 0), -1):
@@ -77,72 +81,72 @@ def broken(
 
 
 def in_force(layouts: Sequence[Layout], place: Point) -> Layout:
-    """The layout that changes at the end of a place have; the oldest one for places before all of them."""
+    """Returns the layout at the end of a position; the oldest one for earlier positions."""
     begun = [one for one in layouts if _begin(one, place.column) <= place.high]
     return begun[-1] if begun else layouts[0]
 
 
 def before(layouts: Sequence[Layout], first: str) -> Layout:
-    """The layout of rows of before a change, which may be the first of its own."""
+    """Returns the layout of the rows before a change, which may be the first of its layout."""
     return layouts[max(_valid(layouts, first) - 1, 0)]
 
 
 def in_layout(
     rows: pa.Table, names: Sequence[str], columns: Sequence[str], layout: Layout
 ) -> tuple[pa.Table, list[str]]:
-    """Rows with columns of a layout under the names that they had there, also if they were set aside later;
-    and the names of all columns of the change table, to go with these rows: a place among them is a bit of
-    the masks.
+    """Returns rows with the column names of a layout, and the column names for the mask bits.
+
+    The index of a name in the returned list is its bit in the masks.
 
     Args:
         rows: headers, and data columns under the names of the change table.
-        names: all of that table's names, in order.
+        names: all column names of the change table, in order.
         columns: the wanted names.
-        layout: where these are valid.
+        layout: the layout in which these names are valid.
     """
     kept = {kept_as(names, c, log.number(layout)): c for c in columns}
     mine = [n for n in rows.column_names if n.startswith(PREFIX) or n in kept]
     own = set(kept.values())
-    # A column that was set aside has its name back, and the one that has it since goes without.
+    # A column that was stored under another name gets its own name back; its successor gets no name.
     named = [kept.get(n, "" if n in own else n) for n in names]
     return rows.select(mine).rename_columns([kept.get(n, n) for n in mine]), named
 
 
 def between(layouts: Sequence[Layout], first: str, last: str) -> Sequence[Layout]:
-    """The layouts that changes from one change sequence to another have, in order."""
+    """Returns the layouts of the changes between two change sequences, in order."""
     return layouts[_valid(layouts, first) : _valid(layouts, last) + 1]
 
 
 def _valid(layouts: Sequence[Layout], place: str) -> int:
-    """Which of the layouts is in force at a change sequence; the oldest one before all of them."""
+    """Returns the index of the layout at a change sequence; the oldest one for earlier sequences."""
     return max((k for k, one in enumerate(layouts) if k == 0 or one.from_seq <= place), default=0)
 
 
 def _begin(layout: Layout, column: str) -> str:
-    """Where a layout became valid, in the words of a place's column."""
+    """Returns the start of a layout as a value of a position's column."""
     if column == "stream_position":
         return layout.from_position.hex().upper()
     return layout.from_seq[sequence.TIME_DIGITS :] if column == "number" else layout.from_seq
 
 
 def _replaced(old: Relation, new: Relation, only: Collection[str] | None) -> str | None:
-    """Which name another column has by now; None: none."""
+    """Returns which name belongs to another column now, or None."""
     names = {c.name: c.attnum for c in old.columns}
     found = [
         c.name
         for c in new.columns
         if names.get(c.name, c.attnum) != c.attnum and (only is None or c.name in only)
     ]
-    return f"the column {found[0]} was replaced by another one of its name" if found else None
+    return f"the column {found[0]} was replaced by another column of that name" if found else None
 
 
 def _differs(
     old: Relation, new: Relation, only: Collection[str] | None, names: bool, defaults: bool
 ) -> str | None:
-    """Why images of two layouts cannot stand in one table; None: they can."""
+    """Returns why rows of two layouts are incompatible, or None."""
     had = {c.attnum: c for c in old.columns}
     if [c.attnum for c in old.columns if c.key] != [c.attnum for c in new.columns if c.key]:
-        return "the key became another one"
+        return "the key changed"
     for c in new.columns:
         before = had.get(c.attnum)
         if only is not None and not {c.name, before.name if before else c.name} & {*only}:
@@ -158,7 +162,7 @@ def _differs(
 
 
 def retyped(old: str, new: Column) -> str | None:
-    """Why a column's values of before, of a type, are not as those of it now; None: they are."""
+    """Returns why older values of a type do not fit a column, or None if they do."""
     if old == new.type or widens(arrow_type(old), arrow_type(new.type)):
         return None
-    return f"the column {new.name} became {new.type}"
+    return f"the type of column {new.name} changed to {new.type}"

@@ -1,4 +1,4 @@
-"""Names of columns in place of a change table's masks."""
+"""Column names instead of a change table's masks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAMES = {"change_mask": "columns_changed", "column_mask": "columns_present"}
 
 
 def with_names(found: ChangeArrays) -> pa.Table:
-    """The rows of `found` with lists of column names in place of the masks that they have.
+    """Returns the rows of `found` with lists of column names instead of masks.
 
     Raises:
         ConfigError: a data column has the name of such a list.

@@ -1,4 +1,4 @@
-"""Places in a table's history, as people name them."""
+"""Positions in a table's history, as users write them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from ..model.change import PREFIX
 
 Place = str | int | dt.datetime
 """A `change_seq` (35 digits), a stream position (40 hex digits, or PostgreSQL's `0/291F3590`), a change
-number, or a time: ISO 8601 (UTC unless it says otherwise), `now`, or a duration before now (`10m`). A time is
-all that was committed at it, by the time in `change_seq` (hundredths of a second)."""
+number, or a time.
+
+A time is ISO 8601 (UTC by default), `now`, or a duration before now (`10m`). A time includes all changes
+committed at it, by the time in `change_seq` (hundredths of a second).
+"""
 POSITION_DIGITS = 40
 _LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 _DURATION = re.compile(r"\d[\d.\s]*(?:ms|[smhd])[\d.\smhd]*")
@@ -27,7 +30,7 @@ _NUMBER = sequence.NUMBER_DIGITS
 
 @dataclass(frozen=True)
 class Point:
-    """A place: values of a `column` between `low` and `high` are at it. `text`: as it was given."""
+    """A parsed position: the interval from `low` to `high` of a header column; `text` is the input."""
 
     column: str
     low: str
@@ -36,7 +39,7 @@ class Point:
 
     @staticmethod
     def of(place: Place) -> Point:
-        """Reads a place.
+        """Parses a position.
 
         >>> Point.of("2026-11-22T10:00:00Z").low
         '20261122100000000000000000000000000'
@@ -65,17 +68,17 @@ class Point:
             return _time(*(at or (dt.datetime.fromisoformat(text.replace("Z", "+00:00")), text)))
         except ValueError:
             raise ConfigError(
-                f"{text!r} is not a place in the history",
+                f"{text!r} is not a position",
                 hint="write a time (2026-11-22T10:00:00Z), a change_seq (35 digits), a stream position (40 "
                 "hex digits, or 0/291F3590), a change number, a duration before now (10m), or now",
             ) from None
 
     def since(self, prefix: str = PREFIX) -> ds.Expression:
-        """Changes at it and later ones."""
+        """Returns a filter for changes at this position or later."""
         return self._value(prefix) >= self.low
 
     def upto(self, prefix: str = PREFIX) -> ds.Expression:
-        """Changes at it and earlier ones."""
+        """Returns a filter for changes at this position or earlier."""
         return self._value(prefix) <= self.high
 
     def _value(self, prefix: str) -> ds.Expression:
@@ -86,17 +89,17 @@ class Point:
 
     @property
     def first(self) -> Point:
-        """The beginning of what is at it."""
+        """The start of the interval."""
         return replace(self, high=self.low)
 
     @property
     def last(self) -> Point:
-        """The end of what is at it."""
+        """The end of the interval."""
         return replace(self, low=self.high)
 
     @property
     def number(self) -> int | None:
-        """Its change number; None where it does not tell one."""
+        """The change number, or None if the position does not contain one."""
         if self.column == "number":
             return int(self.low)
         return sequence.number_of(self.low) if self.low == self.high and self.column == "change_seq" else None
@@ -107,12 +110,12 @@ def absolute(place: Place) -> Place: ...
 @overload
 def absolute(place: Place | None) -> Place | None: ...
 def absolute(place: Place | None) -> Place | None:
-    """The place without `now` and durations, which mean another time at each reading."""
+    """Returns the position with `now` and durations replaced by the current time."""
     return Point.of(place).text if isinstance(place, str) else place
 
 
 def short(position: str) -> str:
-    """A stream position as PostgreSQL writes it.
+    """Returns a stream position in PostgreSQL's notation.
 
     >>> short("00000000291F3590" + "0" * 24)
     '0/291F3590'
@@ -121,7 +124,7 @@ def short(position: str) -> str:
 
 
 def _before_now(text: str) -> tuple[dt.datetime, str] | None:
-    """The time that `now` or a duration before now means, and its text; None if it is neither."""
+    """Returns the time of `now` or of a duration before now, and its text; None for other texts."""
     if text != "now" and not _DURATION.fullmatch(text):
         return None
     ago = 0.0 if text == "now" else seconds(text)

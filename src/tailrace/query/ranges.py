@@ -1,4 +1,4 @@
-"""Whether the end of a range is before its start: told by the two places, or by the changes between them."""
+"""Checks that a range does not end before it starts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 
 def refuse_reversed(files: ChangeRows, start: Point | None, end: Point | None) -> None:
-    """Raises an error if it is known that `end` is before `start`. It is called for ranges in which no change
-    was found: the changes are asked again where the places are of two kinds.
+    """Raises an error if `end` is known to be before `start`.
+
+    Call it for ranges without changes. Positions of different kinds are compared by reading changes.
 
     Raises:
         ConfigError: `end` is before `start`.
@@ -23,8 +24,8 @@ def refuse_reversed(files: ChangeRows, start: Point | None, end: Point | None) -
 
 
 def reversed_places(start: Point, end: Point) -> ConfigError:
-    """The error for places of which the second is before the first."""
-    return ConfigError(f"{end.text} is before {start.text}", hint="the older place goes first")
+    """Returns the error for a range that ends before it starts."""
+    return ConfigError(f"{end.text} is before {start.text}", hint="pass the older position first")
 
 
 def _reversed(files: ChangeRows, start: Point, end: Point) -> bool:
@@ -32,6 +33,6 @@ def _reversed(files: ChangeRows, start: Point, end: Point) -> bool:
         return end.high < start.low
     if start.number is not None and end.number is not None:
         return end.number < start.number
-    # Times, numbers and positions give changes the same order. If no change is from `start` to `end`, one
-    # from `end` to `start` tells that they are reversed; without one, nothing tells which of them is older.
+    # Times, numbers and positions order changes alike. If no change is between `start` and `end`, a change
+    # between `end` and `start` proves that they are reversed. Without one, the order is unknown.
     return not files.has(start, end) and files.has(end.last, start.first)

@@ -1,4 +1,4 @@
-"""What a question gives: record batches, as they come, in the form that the user works with."""
+"""Result of a query: a stream of record batches, convertible to the common table types."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """The rows of an answer. Each method, and `len`, reads them again; iteration gives dictionaries.
+    """Rows of a query's result. Each method and `len` reads them again; iteration yields dictionaries.
 
     Attributes:
-        schema: their columns.
-        batches: gives them.
-        aside: change rows that could not be used, with the reason in `why`; empty as a rule.
+        schema: the columns.
+        batches: returns an iterator over the record batches.
+        aside: change rows that could not be used, with the reason in `why`; usually empty.
     """
 
     schema: pa.Schema
@@ -33,20 +33,20 @@ class Result:
 
     @staticmethod
     def of(rows: pa.Table, aside: pa.Table | None = None) -> Result:
-        """The rows of a table."""
+        """Returns the rows of a table as a Result."""
         nothing = pa.table({}) if aside is None else aside
         return Result(rows.schema, lambda: iter(rows.to_batches(max_chunksize=BATCH_ROWS)), nothing)
 
     def arrow(self) -> pa.RecordBatchReader:
-        """As a stream of record batches, read once; all of them need not fit into memory."""
+        """Returns a stream of record batches, to be read once. The rows need not fit into memory."""
         return pa.RecordBatchReader.from_batches(self.schema, self.batches())
 
     def table(self) -> pa.Table:
-        """As an Arrow table."""
+        """Returns an Arrow table."""
         return pa.Table.from_batches(self.batches(), self.schema)
 
     def rows(self) -> list[dict[str, Any]]:
-        """As Python dictionaries: for few rows."""
+        """Returns a list of dictionaries, for few rows."""
         return list(self.table().to_pylist())
 
     def __len__(self) -> int:
@@ -60,14 +60,14 @@ class Result:
         return f"Result({', '.join(first_of([f'{f.name}: {f.type}' for f in self.schema]))})"
 
     def _repr_html_(self) -> str:
-        """The first rows as an HTML table, which notebooks show."""
+        """Returns the first rows as an HTML table for notebooks."""
         from .shown import html
 
         rows, more = self._first(20)
         return html(self.schema.names, rows) + ("<p>...</p>" if more else "")
 
     def show(self, *columns: str, limit: int = 20) -> None:
-        """Prints the first rows, of some columns or of all."""
+        """Prints the first rows, with the given columns or all."""
         from .shown import lines
 
         found = self.select(list(columns)) if columns else self
@@ -75,7 +75,7 @@ class Result:
         print(lines(found.schema.names, rows) + ("\n..." if more else ""))  # noqa: T201
 
     def _first(self, limit: int) -> tuple[list[list[Any]], bool]:
-        """The values of the first rows, and whether there are more rows."""
+        """Returns the values of the first rows, and whether there are more rows."""
         from .shown import listed, marked
 
         rows: list[list[Any]] = []
@@ -87,29 +87,38 @@ class Result:
         return rows[:limit], len(rows) > limit
 
     def pandas(self) -> pd.DataFrame:
-        """As a pandas DataFrame."""
+        """Returns a pandas DataFrame."""
         found: pd.DataFrame = self.table().to_pandas()
         return found
 
     def polars(self) -> pl.DataFrame:
-        """As a polars DataFrame; UnsupportedError where polars is not installed."""
+        """Returns a polars DataFrame.
+
+        Raises:
+            UnsupportedError: polars is not installed.
+        """
         found: pl.DataFrame = optional("polars").from_arrow(self.table())
         return found
 
     def duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """As a DuckDB relation, of a connection if one is given; UnsupportedError where DuckDB is not
-        installed."""
+        """Returns a DuckDB relation, of `connection` if given.
+
+        Raises:
+            UnsupportedError: DuckDB is not installed.
+        """
         found: duckdb.DuckDBPyRelation = (connection or connected()).from_arrow(self.table())
         return found.project(every_column(self.schema))
 
     def spark(self, session: SparkSession | None = None) -> DataFrame:
-        """As a Spark DataFrame; the rows go through this process. Times without a zone have none there
-        (`timestamp_ntz`), whatever the session's zone.
+        """Returns a Spark DataFrame. The rows pass through this process.
 
-        `session`: the one that is active by default.
+        Times without a zone become `timestamp_ntz`, whatever the session's zone.
+
+        Args:
+            session: the Spark session; the active one by default.
 
         Raises:
-            ConfigError: none is given, and none is active.
+            ConfigError: no session is given, and none is active.
         """
         from pyspark.sql import SparkSession
 
@@ -119,33 +128,38 @@ class Result:
         if found is None:
             from ..errors import ConfigError
 
-            raise ConfigError("there is no Spark session", hint="give one: spark(session)")
+            raise ConfigError("there is no Spark session", hint="pass one: spark(session)")
         return arrow_rows(found, self.table())
 
     def where(self, condition: str) -> Result:
-        """The rows for which a condition (SQL, as DuckDB has it) holds; `before.qty > 7` looks into a struct.
-        Times without a zone are UTC in it.
+        """Returns the rows for which an SQL condition in DuckDB's dialect holds.
+
+        `before.qty > 7` reads a field of a struct. Times without a zone are UTC.
 
         Raises:
             UnsupportedError: DuckDB is not installed.
-            ConfigError: the condition cannot be read.
+            ConfigError: the condition is not valid.
         """
         return Result(self.schema, filtered(self.schema, self.arrow, condition), self.aside)
 
     def select(self, columns: list[str]) -> Result:
-        """Some of the columns."""
+        """Returns the given columns.
+
+        Raises:
+            ConfigError: a column does not exist.
+        """
         from ..errors import ConfigError
 
         if missing := [n for n in columns if n not in self.schema.names]:
             raise ConfigError(
-                f"there is no column {', '.join(missing)}", hint=f"there are {', '.join(self.schema.names)}"
+                f"there is no column {', '.join(missing)}", hint=f"columns: {', '.join(self.schema.names)}"
             )
         schema = pa.schema([self.schema.field(n) for n in columns])
         return Result(schema, lambda: (b.select(columns) for b in self.batches()), self.aside)
 
 
 def first_of(texts: Sequence[str], many: int = 12) -> list[str]:
-    """The first texts, and how many more there are.
+    """Returns the first texts and the number of the remaining ones.
 
     >>> first_of(["a", "b", "c"], 2)
     ['a', 'and 2 more']
@@ -154,7 +168,7 @@ def first_of(texts: Sequence[str], many: int = 12) -> list[str]:
 
 
 def named_apart(schema: pa.Schema) -> pa.Schema:
-    """Columns of which no two have the same name, as a join's may.
+    """Returns a schema in which each column name is unique; a join's columns may repeat names.
 
     >>> named_apart(pa.schema([("id", pa.int64()), ("id", pa.string()), ("id_1", pa.string())])).names
     ['id', 'id_2', 'id_1']

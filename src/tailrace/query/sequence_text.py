@@ -1,7 +1,7 @@
-"""Sequences of several parts as one text, whose order is that of the parts, one after the other.
+"""Multi-part sequences as one text that sorts like the parts, one after the other.
 
-Numbers have their digits in full width, a minus before negative ones, which count from the smallest; times
-are microseconds since 1970. NULL comes first, as in Spark.
+Numbers have all digits. Negative ones start with a minus and count from the smallest. Times are microseconds
+since 1970. NULL sorts first, as in Spark.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _TIMES = ("timestamp", "timestamp_ntz")
 
 
 def ordered_text(column: Column, kind: DataType) -> Column:
-    """A struct as text; NULL stays NULL.
+    """Returns a struct as text; NULL stays NULL.
 
     Raises:
-        UnsupportedError: a part has no order, or none that text keeps (floating point).
+        UnsupportedError: a part has no order, or none that a text can keep (floating point).
     """
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
-    assert isinstance(kind, StructType)  # noqa: S101 - the caller has looked
+    assert isinstance(kind, StructType)  # noqa: S101 - callers check this
     parts = []
     for field in kind.fields:
         part = column.getField(field.name)
@@ -57,13 +57,13 @@ def _part(part: Column, kind: DataType, name: str) -> Column:
     if whole is not part or isinstance(kind, IntegralType):
         return _digits(whole.cast("decimal(38,0)"), width)
     raise UnsupportedError(
-        f"the sequence's part {name} is {simple}, whose order a history cannot keep beside other parts",
+        f"part {name} of the sequence is {simple}, which cannot be ordered together with other parts",
         hint="order by whole numbers, decimals, times, dates or text",
     )
 
 
 def _micros(part: Column, kind: str) -> Column:
-    """Microseconds since 1970; of times without a zone as if they were UTC, whatever the session's is."""
+    """Returns microseconds since 1970. Times without a zone count as UTC, whatever the session's zone."""
     from pyspark.sql import functions as F
 
     if kind == "timestamp":
@@ -74,7 +74,7 @@ def _micros(part: Column, kind: str) -> Column:
 
 
 def _digits(number: Column, width: int) -> Column:
-    """A whole number of at most so many digits; a negative one counts up from the smallest."""
+    """Returns a whole number as text of `width` digits; a negative one counts up from the smallest."""
     from pyspark.sql import functions as F
 
     up = F.lit("9" * width).cast("decimal(38,0)") + number

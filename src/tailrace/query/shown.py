@@ -1,4 +1,4 @@
-"""Answers as text: few rows, for people."""
+"""Formats results as text for people; for few rows."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import Any
 import pyarrow as pa
 
 ABSENT = "_absent"
-"""Column of an answer that names the columns whose values are not known, those of a struct `before.name`."""
+"""Column of a result that lists the columns with unknown values; `before.name` is a field of a struct."""
 UNKNOWN = "?"
-"""What stands in text for a value that is not known; nothing, or `NULL` in a struct, is NULL."""
+"""Text for an unknown value. NULL is empty text, or `NULL` within a struct."""
 _UNITS = (("year", "years"), ("month", "months"), ("day", "days"))
 
 
 def listed(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Rows as Python has them; what it has not are texts: intervals, and dates and times after the year 9999.
+    """Returns rows as Python dictionaries; values without a Python type become text.
+
+    These are intervals, and dates and times after the year 9999.
 
     >>> listed(pa.record_batch({"d": pa.array([2_932_897], pa.date32())}))
     [{'d': '10000-01-01'}]
@@ -34,7 +36,7 @@ def listed(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def marked(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with `?` for values that are not known.
+    """Returns a row with `?` for unknown values.
 
     >>> marked({"id": 1, "name": None, "_absent": ["name"]})
     {'id': 1, 'name': '?', '_absent': ['name']}
@@ -55,7 +57,7 @@ def marked(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def has_intervals(kind: pa.DataType) -> bool:
-    """Whether values of a type are intervals, or have some in them.
+    """Returns whether a type is an interval, or contains one.
 
     >>> has_intervals(pa.list_(pa.month_day_nano_interval())), has_intervals(pa.date32())
     (True, False)
@@ -66,7 +68,7 @@ def has_intervals(kind: pa.DataType) -> bool:
 
 
 def _worded(value: Any) -> Any:
-    """A value with its intervals as texts."""
+    """Returns a value with its intervals as text."""
     if isinstance(value, pa.MonthDayNano):
         return cell(value)
     if isinstance(value, dict):
@@ -75,7 +77,7 @@ def _worded(value: Any) -> Any:
 
 
 def _interval(value: pa.MonthDayNano) -> str:
-    """As DuckDB writes it."""
+    """Returns an interval in DuckDB's notation."""
     sign = -1 if value.months < 0 else 1
     counts = (sign * (abs(value.months) // 12), sign * (abs(value.months) % 12), value.days)
     said = [f"{n} {one if abs(n) == 1 else many}" for n, (one, many) in zip(counts, _UNITS, strict=True) if n]
@@ -88,7 +90,7 @@ def _interval(value: pa.MonthDayNano) -> str:
 
 
 def cell(value: Any) -> str:
-    """One value.
+    """Returns one value as text.
 
     >>> cell(["a", "b"]), cell({"id": 1, "name": None}), cell(None), cell(b"\\x01")
     ('a, b', 'id=1 name=NULL', '', '01')
@@ -107,7 +109,7 @@ def cell(value: Any) -> str:
 
 
 def lines(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table in plain text.
+    """Returns a table in plain text.
 
     >>> print(lines(["id", "name"], [[1, "a"], [22, None]]))
     id  name
@@ -124,7 +126,7 @@ def lines(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def html(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table in HTML.
+    """Returns a table in HTML.
 
     >>> html(["id", "name"], [[1, "a<b"]])
     '<table><thead><tr><th>id</th><th>name</th></tr></thead><tbody><tr><td>1</td><td>a&lt;b</td></tr></tbody></table>'

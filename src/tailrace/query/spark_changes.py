@@ -1,4 +1,4 @@
-"""Change rows of other vendors' tables: read by Spark, those of a question alone, and answered here."""
+"""Reads change rows of other vendors' tables with Spark, restricted to a query's range."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SparkChanges:
         return pa.schema([(f.name, arrow_type(f.dataType.simpleString())) for f in fields])
 
     def rows(self, start: Point | None, end: Point | None, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows between two places."""
+        """Returns the rows between two positions."""
         from pyspark.sql import functions as F
 
         names = self.schema.names if columns is None else list(columns)
@@ -45,32 +45,32 @@ class SparkChanges:
 
     @property
     def reached(self) -> int:
-        """No number is known without reading; nothing that was there goes."""
+        """0: unknown without reading the rows."""
         return 0
 
     def refuse_gaps(self, start: Point | None, end: Point | None) -> None:
-        """Nothing is known of changes that a vendor's tables lack."""
+        """Does nothing: gaps of a vendor's tables are not known."""
 
     def has(self, start: Point, end: Point) -> bool:
-        """Whether there are rows between two places."""
+        """Returns whether there are rows between two positions."""
         return not self._good(start, end).isEmpty()
 
     @property
     def rising(self) -> bool:
-        """A vendor's numbers may begin anew, and rows come late."""
+        """False: a vendor's numbers may restart, and rows may arrive late."""
         return False
 
     def many(self, upto: Point) -> int:
-        """How many rows there are up to a place: a job over all of them."""
+        """Returns the number of rows up to a position, by a job over all rows."""
         return self._good(None, upto).count()
 
     def bad(self, start: Point | None, end: Point | None) -> pa.Table | None:
-        """Rows that the format calls bad."""
+        """Returns the rows that the format rejects."""
         from pyspark.sql import functions as F
 
         if BAD not in self.changes.df.columns:
             return None
-        # A bad row may have no sequence: then nothing tells that it is outside the range.
+        # A rejected row without a sequence may be in the range.
         df = self._between(start, end, unplaced=True).where(F.col(BAD).isNotNull())
         found = df.drop(*[c for c in ASIDE if c != BAD]).toArrow()
         return with_reasons(found.drop_columns([BAD]), found[BAD]) if found.num_rows else None

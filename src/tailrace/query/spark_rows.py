@@ -1,4 +1,5 @@
-"""Rows of a Spark DataFrame as they come, partition by partition: they need not fit into this process."""
+"""Streams the rows of a Spark DataFrame partition by partition, so that they need not fit into
+this process."""
 
 from __future__ import annotations
 
@@ -21,11 +22,12 @@ _PART = "part"
 
 
 def streamed(df: DataFrame, statement: str) -> Result:
-    """The rows of a statement's DataFrame, in its order; it is run anew each time they are read. This process
-    holds two partitions at most.
+    """Returns the rows of a statement's DataFrame, in its order. Each reading runs the statement again.
+
+    This process holds at most two partitions.
 
     Raises:
-        ConfigError: while the rows are read: the statement fails on their values.
+        ConfigError: while the rows are read, if the statement fails on their values.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -48,7 +50,8 @@ def streamed(df: DataFrame, statement: str) -> Result:
 
 
 def failed(error: Exception, statement: str) -> TailraceError:
-    """What Spark says of a statement that it cannot run: the last cause, without Java's stack traces.
+    """Returns the error for a statement that Spark cannot run, with its last cause and without Java's stack
+    traces.
 
     >>> text = "An error\\n\\tat x.Y\\nCaused by: a.SparkException: [DIVIDE_BY_ZERO] Division\\n\\tat x.Y"
     >>> failed(RuntimeError(text), "SELECT 1 / 0").what
@@ -62,6 +65,6 @@ def failed(error: Exception, statement: str) -> TailraceError:
 
 
 def _packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Each batch as one value, so that it travels as it is."""
+    """Yields each batch serialized as one binary value."""
     for batch in batches:
         yield pa.record_batch([pa.array([packed(batch)], pa.binary())], [_PART])

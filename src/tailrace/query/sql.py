@@ -1,4 +1,4 @@
-"""SQL over answers, by DuckDB in this process."""
+"""SQL over results, by DuckDB in this process."""
 
 from __future__ import annotations
 
@@ -26,17 +26,21 @@ def asked(
     given: Mapping[str, Result] | None = None,
     why: Callable[[Exception], TailraceError | None] = lambda error: None,
 ) -> Result:
-    """The rows of a statement, which is run anew each time they are read; `given`: answers that it names,
-    each of which is read as often as the statement scans it; `why`: what to say in place of an error of
-    DuckDB's.
+    """Returns the rows of a statement. Each reading runs the statement again.
+
+    Args:
+        connection: the DuckDB connection.
+        statement: one SELECT.
+        given: results that the statement refers to, by name. Each is read once per scan.
+        why: replaces DuckDB's errors; None keeps the error.
 
     Raises:
-        ConfigError: it cannot be run, is several ones, or one that does more than give rows.
+        ConfigError: the statement fails, is more than one, or does not only return rows.
     """
     db = optional("duckdb")
     ended, rest = statements(statement)
     if len(ended) + bool(rest) > 1:
-        raise ConfigError("these are several statements", where=statement, hint="ask one after the other")
+        raise ConfigError("the text has several statements", where=statement, hint="run them one by one")
 
     def run() -> pa.RecordBatchReader:
         for name, rows in (given or {}).items():
@@ -52,7 +56,7 @@ def asked(
         except RuntimeError as error:
             if not isinstance(error.__cause__, KeyboardInterrupt):
                 raise
-            connection.interrupt()  # otherwise closing it waits until the statement has run
+            connection.interrupt()  # otherwise close() waits for the statement
             raise KeyboardInterrupt from None
         raise ConfigError(
             "the statement is not a query: it returns no rows, or changes something",
@@ -66,7 +70,7 @@ def asked(
 
 @dataclass(frozen=True)
 class _Scanned:
-    """An answer as DuckDB scans it, which may be more than once: each scan streams it anew."""
+    """A result as a DuckDB table. Each scan reads it again."""
 
     rows: Result
 
@@ -75,7 +79,8 @@ class _Scanned:
 
 
 def _is_question(db: Any, statement: str) -> bool:
-    """Whether a statement only gives rows: what EXPLAIN ANALYZE explains is run, too."""
+    """Returns whether a statement only returns rows. EXPLAIN ANALYZE runs its statement, so that one is
+    checked too."""
     if explained := _EXPLAIN.match(statement):
         return _is_question(db, statement[explained.end() :])
     *_, last = db.extract_statements(statement) or [None]

@@ -1,4 +1,4 @@
-"""The changes of one table, and what may be asked of them."""
+"""Queries over the changes of one table."""
 
 from __future__ import annotations
 
@@ -37,29 +37,30 @@ if TYPE_CHECKING:
     from .history_table import HistoryTable
 
 STATE = ("change_seq", "change_oper", "column_mask", "change_mask")
-"""Headers that tell which rows are left."""
+"""Headers needed to compute the resulting rows."""
 ORDER = ("change_seq", "change_oper", "transaction_id", "timestamp", "column_mask", "change_mask")
-"""Headers that every question needs."""
+"""Headers that every query needs."""
 TOLD = (*ORDER, "user_name")
-"""Headers of questions that tell of single changes."""
+"""Headers of queries that return single changes."""
 
 
 @dataclass(frozen=True, repr=False)
 class TableChanges:
-    """A change table that questions are put to, without a JVM. What a question reads is held in memory.
+    """A change table that is queried without a JVM. The rows that a query reads are held in memory.
 
-    A range goes from `start` to `end`, both included; a place is a time, a `change_seq`, a stream position or
-    a change number (`points.Place`). Without `start` it begins with the oldest change that is kept. A range
-    that ends before it starts is a ConfigError.
+    A range goes from `start` to `end`, both included. A position is a time, a `change_seq`, a stream position
+    or a change number (`positions.Position`). Without `start`, a range begins with the oldest change that is
+    kept. A range that ends before it starts is a ConfigError.
 
-    A column is known by its identity, also across a rename. `names` of an answer's columns, and of those that
-    are asked for: `now`, those of today, or `then`, those at the end of the range.
+    A column is identified across renames. `names` applies to the columns of a result and to those in
+    arguments: `now` uses today's names, `then` those at the end of the range.
 
     Attributes:
         name: the source table.
         files: its change table.
         key: names of the key's columns.
-        layouts: the source table's layouts, in order; none: all columns of the change table are its own.
+        layouts: the source table's layouts, in order. If empty, the data columns of the change table are
+            used.
     """
 
     name: str
@@ -73,7 +74,7 @@ class TableChanges:
 
     @property
     def columns(self) -> list[str]:
-        """Its data columns, as of the newest layout."""
+        """The data columns of the newest layout."""
         if self.layouts:
             return [c.name for c in self.layouts[-1].relation.columns]
         return [n for n in self.files.schema.names if not n.startswith(PREFIX)]
@@ -87,28 +88,34 @@ class TableChanges:
         columns_changed: bool = False,
         names: Names = "now",
     ) -> Result:
-        """The rows of the change table in order, as they are stored.
+        """Returns the rows of the change table in order, as they are stored.
 
-        `columns_changed`: with `columns_changed` and `columns_present` (lists of column names; NULL: all) in
-        place of the change mask and the column mask.
+        Args:
+            start, end: the range.
+            columns: the data columns to return, all by default.
+            columns_changed: returns `columns_changed` and `columns_present` (lists of column names, NULL:
+                all) instead of the change mask and the column mask.
+            names: which column names to use.
         """
         found = self._found(start, end, columns, None, names)[0]
         return Result.of(with_names(found) if columns_changed else found.rows, found.aside)
 
     def as_of(self, at: Place | None, *, base: pa.Table | None = None) -> Result:
-        """The rows once all changes up to a place (included; None: all that are kept) were done.
+        """Returns the table's rows after all changes up to a position.
 
-        `base`: the rows before the oldest change that is kept; `changes.schema.empty_table()` for a table
-        whose whole life is in its changes.
+        Args:
+            at: the position (included); None for all changes that are kept.
+            base: the rows before the oldest change that is kept. Pass `changes.schema.empty_table()` for a
+                table whose changes are all kept.
 
         Raises:
-            BaselineNeededError: there is no base, or a value is in no image and not in the base.
+            BaselineNeededError: `base` is missing, or a value is neither in an image nor in the base.
         """
         if base is None:
             raise BaselineNeededError(
-                "nothing tells which rows there were before the changes",
+                "the rows before the oldest change are unknown",
                 where=self.files.path,
-                hint="give them: base=rows; if there were none: base=changes.schema.empty_table()",
+                hint="pass base=rows; if the table was empty: base=changes.schema.empty_table()",
             )
         found, span = self._found(None, at, None, STATE)
         schema = found.rows.select(list(found.columns)).schema
@@ -119,7 +126,7 @@ class TableChanges:
 
     @property
     def schema(self) -> pa.Schema:
-        """Its data columns and their types, as of the newest layout."""
+        """The data columns and types of the newest layout."""
         return pa.schema([self.files.schema.field(n) for n in self.columns])
 
     def net(
@@ -133,7 +140,7 @@ class TableChanges:
         columns: Sequence[str] | None = None,
         names: Names = "now",
     ) -> Result:
-        """At most one change for each key; see `engine.net.net`."""
+        """Returns at most one change per key; see `engine.net.net`."""
         return self._asked(
             lambda c, base: (
                 netted.net(c, base=base, deduplicationMode=deduplicationMode, computeUpdates=computeUpdates)
@@ -153,7 +160,7 @@ class TableChanges:
         columns: Sequence[str] | None = None,
         names: Names = "now",
     ) -> Result:
-        """The same in a style of SQL Server's; see `engine.sql_server.net_changes`."""
+        """Returns the net changes in a style of SQL Server; see `engine.sql_server.net_changes`."""
         return self._asked(
             lambda c, base: sql_server.net_changes(c, style, base=base),
             start,
@@ -175,7 +182,7 @@ class TableChanges:
         columns: Sequence[str] | None = None,
         names: Names = "now",
     ) -> Result:
-        """Every version of every row that changed in the range; see `engine.history.history`."""
+        """Returns every version of every row that changed in the range; see `engine.history.history`."""
         return self._asked(
             lambda c, base: versions.history(
                 c,
@@ -198,14 +205,22 @@ class TableChanges:
         base: pa.Table | None = None,
         start: Place | None = None,
     ) -> HistoryTable:
-        """The history in a Delta table of its own, brought up to date: made from all changes that are kept
-        the first time, then from those since; see `history_table.HistoryTable`.
+        """Creates or updates a Delta table with the history of this table, and returns it.
 
-        Its sequence is the `change_seq`. `base`: the table's rows before the first change. `start`: where a
-        new history begins; by default with the oldest change that is kept.
+        The first call reads all changes that are kept, later calls only those since. The history is ordered
+        by `change_seq`; see `HistoryTable`.
+
+        Args:
+            path: folder of the history's Delta table.
+            stored_as_scd_type: 1 or 2, as in Spark's AUTO CDC.
+            track_history_column_list, track_history_except_column_list: columns whose change starts a new
+                version.
+            bitemporal: keeps versions that late events replace, with system times.
+            base: the table's rows before the first change.
+            start: start of a new history; by default the oldest change that is kept.
 
         Raises:
-            PositionError: changes that it has not got are not kept any more, or were never captured.
+            PositionError: changes that the history needs are no longer kept, or were never captured.
         """
         from ..engine.kept_history import HistoryRules
         from .history_checks import names_of
@@ -226,7 +241,7 @@ class TableChanges:
         columns: Sequence[str] | None = None,
         names: Names = "now",
     ) -> Result:
-        """Each change in one row, before and after; see `engine.pairs.pairs`."""
+        """Returns one row per change, with the before and the after image; see `engine.pairs.pairs`."""
         return self._asked(
             lambda c, base: pairs.pairs(c if c.key else as_keyed(c), base=base),
             start, end, columns, TOLD, base, names,
@@ -242,7 +257,7 @@ class TableChanges:
         columns: Sequence[str] | None = None,
         names: Names = "now",
     ) -> Result:
-        """What happened to the rows that ever had a key; see `engine.chains.chain`."""
+        """Returns the changes of all rows that ever had a key; see `engine.chains.chain`."""
         return self._asked(
             lambda c, base: chains.chain(c, key, base=base), start, end, columns, TOLD, base, names
         )
@@ -255,11 +270,11 @@ class TableChanges:
         base: pa.Table | None = None,
         names: Names = "now",
     ) -> Result:
-        """The change rows with whole images; see `engine.rebuild.rebuild`."""
+        """Returns the change rows with complete images; see `engine.rebuild.rebuild`."""
         return self._asked(lambda c, base: rebuild.rebuild(c, base=base), start, end, None, None, base, names)
 
     def transactions(self, start: Place | None = None, end: Place | None = None) -> Result:
-        """Who changed what together, in this table; see `engine.transactions.transactions`."""
+        """Returns the transactions that changed this table; see `engine.transactions.transactions`."""
         return self._asked(lambda c, _: transactions.transactions({self.name: c}), start, end, (), TOLD)
 
     def arrays(
@@ -272,43 +287,55 @@ class TableChanges:
         names: Names | Mapping[int, str] = "now",
         defaults: bool = False,
     ) -> ChangeArrays:
-        """The changes of a range, for functions of `tailrace.engine`.
+        """Returns the changes of a range for the functions of `tailrace.engine`.
 
         Args:
             start, end: the range.
-            columns: those that are read, all by default; headers: the same, without their prefix.
-            names: which the columns get.
-            defaults: a column that was added with a default has it in older images, too.
+            columns: the data columns to read, all by default.
+            headers: the headers to read, without their prefix; all by default.
+            names: which column names to use, or names by column number.
+            defaults: fills older images of a column that was added with a default.
 
         Raises:
-            ConfigError: `end` is before `start`, or there is no such column.
-            PositionError: some of them are not kept any more.
-            UnsupportedError: a column became another one in between.
+            ConfigError: `end` is before `start`, or a column does not exist.
+            PositionError: some of the changes are no longer kept.
+            UnsupportedError: a column changed incompatibly within the range.
         """
         return self._found(start, end, columns, headers, names, defaults)[0]
 
     def named(self, base: pa.Table) -> pa.Table:
-        """Rows of before with the names that their columns have by now; see `base_rows.named`."""
+        """Returns base rows with the current names of their columns; see `base_rows.rename_base`."""
         return named(base, self.columns, self.layouts, self.layouts[-1]) if self.layouts else base
 
     def refuse(self) -> None:
-        """Raises an error if there is no change table to ask; here, there always is one."""
+        """Raises an error if there is no change table. Here, there always is one."""
 
     def layout_at(self, last: int | None) -> str | None:
-        """The change sequence from which the layout at a change number is valid (None: at the end); None: no
-        layouts are known."""
+        """Returns the change sequence at which the layout of a change number begins.
+
+        Args:
+            last: the change number; None for the newest layout.
+
+        Returns:
+            None if no layouts are known.
+        """
         if not self.layouts:
             return None
         return (self.layouts[-1] if last is None else in_force(self.layouts, Point.of(last))).from_seq
 
     def broken(self, first: str, last: str) -> str | None:
-        """Why columns are not the same ones between two change sequences, whatever they are called; None:
-        they are, but for new ones."""
+        """Returns why the columns at two change sequences are incompatible, or None if they are compatible.
+
+        Renamed and added columns are compatible.
+        """
         return broken(self.layouts, first, last, names=False, defaults=True)
 
     def numbered(self, layout: str | None) -> dict[str, int]:
-        """The numbers of the columns, by name, in the layout that is valid from a change sequence (None: the
-        newest); none where no layouts are known."""
+        """Returns the column numbers by name in a layout; empty if no layouts are known.
+
+        Args:
+            layout: the change sequence at which the layout begins; None for the newest.
+        """
         if not self.layouts:
             return {}
         one = self.layouts[-1] if layout is None else between(self.layouts, layout, layout)[-1]
@@ -316,7 +343,7 @@ class TableChanges:
 
     @property
     def defaults(self) -> dict[int, pa.Array]:
-        """Of columns that were added with a default its value, by their numbers."""
+        """The default values, by column number, of columns that were added with a default."""
         from ..apply.targets.older_rows import value_of
 
         first: dict[int, Column] = {}
@@ -334,8 +361,8 @@ class TableChanges:
         names: Names | Mapping[int, str] = "now",
         defaults: bool = False,
     ) -> tuple[ChangeArrays, LayoutRange | None]:
-        """The changes of a range, and the layout that they have, with its columns named as asked; None: no
-        layouts are known."""
+        """Returns the changes of a range with columns named as requested, and their layout (None
+        if unknown)."""
         self.refuse()
         stored = self.files.schema.names
         if not self.layouts and (missing := [n for n in columns or () if n not in stored]):
@@ -379,8 +406,11 @@ class TableChanges:
     def _span(
         self, rows: pa.Table, end: Point | None, only: Collection[str] | None, defaults: bool
     ) -> LayoutRange:
-        """From where to where the rows of a range are, and their layout; without rows that in force at the
-        range's end: whatever there was on the way, nothing has an older one."""
+        """Returns the first and last change sequence of the rows of a range, and their layout.
+
+        Without rows, the layout at the range's end is used: layout changes within the range do not matter
+        then.
+        """
         if rows.num_rows:
             seqs = pc.min_max(rows[SEQ]).as_py()
             first, last = seqs["min"], seqs["max"]
@@ -406,16 +436,16 @@ class TableChanges:
         return Result.of(question(found, self._laid_under(base, found, span)), found.aside)
 
     def _laid_under(self, base: pa.Table, found: ChangeArrays, span: LayoutRange | None) -> pa.Table:
-        """Rows of before with the columns of changes."""
+        """Returns base rows with the columns of the changes."""
         schema = found.rows.select(list(found.columns)).schema
         return laid_under(base, schema, self.layouts, span, self.name)
 
     def _earlier(self, found: ChangeArrays, span: LayoutRange | None) -> Iterator[Earlier]:
-        """What knows rows of before changes: the earlier ones that are kept."""
+        """Yields the sources of rows before the changes: the earlier changes that are kept."""
         yield lambda images: self._kept_before(found, span, images)
 
     def _kept_before(self, found: ChangeArrays, span: LayoutRange | None, images: Ints) -> pa.Table:
-        """The rows that the changes before some images tell of."""
+        """Returns the rows that the changes before the given images contain."""
         place = just_before(found.seq[int(images.min())].as_py())
         if place is None:
             return found.rows.slice(0, 0)
@@ -429,7 +459,8 @@ class TableChanges:
 
 
 def _together(aside: pa.Table, bad: pa.Table) -> pa.Table:
-    """Rows that were set aside, and bad ones, with the columns of both; the last is the reasons."""
+    """Returns the rejects of the changes and of the format in their common columns; the reasons are the last
+    column."""
     mine, theirs = aside.column_names[:-1], {*bad.column_names[:-1]}
     rows = aside.select([n for n in mine if n in theirs])
     both = pa.concat_tables([rows, bad.select(rows.column_names).cast(rows.schema)])
