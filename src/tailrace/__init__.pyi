@@ -14,8 +14,8 @@ from .library.task_table import TaskTable as TaskTable
 from .model.change import ChangeTable as ChangeTable
 from .model.change import Column as Column
 from .model.change import Relation as Relation
-from .query.history_flow import HistoryFlow as HistoryFlow
-from .query.history_table import HistoryTable as HistoryTable
+from .query.history.flow import HistoryFlow as HistoryFlow
+from .query.history.table import HistoryTable as HistoryTable
 from .query.result import Result as Result
 from .query.table_changes import TableChanges as TableChanges
 from .query.watch import watching as watching

@@ -14,7 +14,7 @@ from tailrace import pipelines
 from tailrace.errors import ConfigError
 from tailrace.lake import delta as lake
 from tailrace.pipelines import CdcPipeline
-from tailrace.query.history_table import HistoryTable
+from tailrace.query.history.table import HistoryTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

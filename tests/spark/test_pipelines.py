@@ -20,10 +20,10 @@ from tailrace.model.change import Relation
 from tailrace.model.quoting import quoted
 from tailrace.model.types import arrow_type
 from tailrace.pipelines import CdcPipeline
-from tailrace.query.history_flow import HistoryFlow
-from tailrace.query.history_snapshots import changed
-from tailrace.query.history_spark import apply_in_tasks
-from tailrace.query.history_table import HistoryTable
+from tailrace.query.history.flow import HistoryFlow
+from tailrace.query.history.snapshots import changed
+from tailrace.query.history.spark import apply_in_tasks
+from tailrace.query.history.table import HistoryTable
 from tailrace.query.spark_changes import SparkChanges
 from tailrace.testing.images import ID, V, change_table
 

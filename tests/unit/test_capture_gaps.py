@@ -19,7 +19,7 @@ from tailrace.errors import GapError
 from tailrace.lake import delta as lake
 from tailrace.library.task_table import TaskTable
 from tailrace.model.change import Relation
-from tailrace.query.points import Place
+from tailrace.query.positions import Place
 from tailrace.state import ledger, orders, streams
 from tailrace.state.ledger import Baseline, Stored
 from tailrace.state.upkeep import in_force

@@ -12,7 +12,7 @@ import pytest
 from tailrace.engine.event_rows import OPERATION, SEQUENCE, TIME, event_schema
 from tailrace.engine.kept_history import HistoryRules
 from tailrace.errors import ConfigError
-from tailrace.query.history_flow import HistoryFlow, with_masks
+from tailrace.query.history.flow import HistoryFlow, with_masks
 
 pytestmark = pytest.mark.unit
 

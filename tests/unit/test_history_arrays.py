@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.engine.kept_history import HistoryRules
 from tailrace.errors import ConfigError
-from tailrace.query.history_table import HistoryTable
+from tailrace.query.history.table import HistoryTable
 
 pytestmark = pytest.mark.unit
 

@@ -18,10 +18,10 @@ from tailrace.model import mask, sequence
 from tailrace.model.change import HEADERS, Column, Relation
 from tailrace.model.types import header_schema, schema_of
 from tailrace.query.change_files import ChangeFiles
-from tailrace.query.history_places import FOLLOWS
-from tailrace.query.history_progress import Followed
-from tailrace.query.history_table import HistoryTable
-from tailrace.query.points import Point
+from tailrace.query.history.positions import FOLLOWS
+from tailrace.query.history.progress import Followed
+from tailrace.query.history.table import HistoryTable
+from tailrace.query.positions import Point
 from tailrace.store.tables import ensure
 
 from ..ending import ends

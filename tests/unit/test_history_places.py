@@ -15,7 +15,7 @@ import tailrace
 from tailrace.engine.kept_history import HistoryRules
 from tailrace.errors import ConfigError, PositionError, TailraceError, UnsupportedError
 from tailrace.model.change import Column
-from tailrace.query.history_table import HistoryTable
+from tailrace.query.history.table import HistoryTable
 
 from .once import once
 from .task_home import ITEM, TaskHome, at, position, seq

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tailrace.engine.kept_history import HistoryRules
 from tailrace.model.mask import pack
-from tailrace.query.history_table import HistoryTable
+from tailrace.query.history.table import HistoryTable
 
 from ..examples import examples
 

@@ -17,9 +17,9 @@ from tailrace.engine.event_rows import ignoring_nulls
 from tailrace.engine.kept_history import HistoryRules
 from tailrace.errors import ConfigError, UnsupportedError
 from tailrace.model import mask
-from tailrace.query import history_table
-from tailrace.query.history_files import HistoryFiles
-from tailrace.query.history_table import HistoryTable
+from tailrace.query.history import table as history_table
+from tailrace.query.history.files import HistoryFiles
+from tailrace.query.history.table import HistoryTable
 
 from ..ending import ends
 from .task_home import ITEM, TaskHome

@@ -177,7 +177,9 @@ def test_ranges_on_either_side_of_another_type_are_answered(home: TaskHome) -> N
     assert [r["id"] for r in table.net(columns=["id", "price"]).rows()] == [2, 4, 5]
     assert len(table.transactions().rows()) == 7
     for ask in (table.net, table.current, lambda: table.changes(16, 17)):
-        with pytest.raises(UnsupportedError, match=f"the type of column name changed to int at change_seq {seq(17)}"):
+        with pytest.raises(
+            UnsupportedError, match=f"the type of column name changed to int at change_seq {seq(17)}"
+        ):
             ask()
 
 
@@ -318,7 +320,9 @@ def test_rows_of_before_lack_a_column_that_was_added_later(tmp_path: Path) -> No
     _altered(home, 13, key, q, replace(p, attnum=4))
     table = tailrace.open(home.file).table(ITEM)
     for ask in (table.net, table.history, table.pairs):
-        with pytest.raises(UnsupportedError, match="the column p was replaced by another column of that name"):
+        with pytest.raises(
+            UnsupportedError, match="the column p was replaced by another column of that name"
+        ):
             ask(13, base=base)
     assert [r["q"] for r in table.net(13, base=base, columns=["q"]).rows()] == ["Q1"]
     _altered(home, 14, key, replace(q, name="title"))
@@ -341,7 +345,9 @@ def test_rows_of_before_another_type_or_another_table_are_refused(tmp_path: Path
     base = tailrace.open(home.file).table(ITEM).as_of(11).table()
     _altered(home, 12, key, Column("p", 2, "integer", "int4", "int"), q)
     table = tailrace.open(home.file).table(ITEM)
-    with pytest.raises(UnsupportedError, match="the type of column p changed to int between the base and the changes"):
+    with pytest.raises(
+        UnsupportedError, match="the type of column p changed to int between the base and the changes"
+    ):
         table.net(12, base=base)
     assert [r["q"] for r in table.net(12, base=base, columns=["q"]).rows()] == ["Q1"]
     home.layout(13, (key, p, q), relid=2)

@@ -9,7 +9,7 @@ import pytest
 
 import tailrace
 from tailrace.errors import PositionError
-from tailrace.query.points import Place, Point
+from tailrace.query.positions import Place, Point
 
 from .task_home import ITEM, TaskHome, at, item, partly_applied, position, rows, seq
 

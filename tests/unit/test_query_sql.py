@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.errors import ConfigError
-from tailrace.query.duck import connected
+from tailrace.query.duckdb_session import connected
 from tailrace.query.result import Result
 from tailrace.query.sql import asked
 

@@ -11,7 +11,7 @@ import pytest
 
 import tailrace
 from tailrace.errors import ConfigError, PositionError
-from tailrace.query.points import Place
+from tailrace.query.positions import Place
 
 from .task_home import ITEM, Row, TaskHome, at, position, seq
 

@@ -11,7 +11,7 @@ import tailrace
 from tailrace.errors import ConfigError
 from tailrace.library.task_sql import words
 from tailrace.model.change import Column
-from tailrace.query.calls import QUESTIONS, calls, replaced
+from tailrace.query.table_functions import QUESTIONS, calls, replaced
 
 from .task_home import ITEM, TaskHome
 

@@ -152,7 +152,7 @@ def capture(
     Of mappings it checks names, keys and constants; expressions `tailrace check` looks at."""
     from ..capture.process import Capture
     from ..config.task import load
-    from ..query.points import short
+    from ..query.positions import short
     from ..runtime.metrics import served
 
     stop = threading.Event()

@@ -29,7 +29,7 @@ app = typer.Typer(
 
 
 def _place(text: str) -> object:
-    from ..query.points import Point
+    from ..query.positions import Point
 
     return Point.of(text)
 
@@ -264,14 +264,14 @@ def _number(transaction: Any) -> Any:
 
 def _chosen(columns: str, found: Result) -> list[str]:
     """The columns that were asked for, and the one that says which of their values are not known."""
-    from ..query.shown import ABSENT
+    from ..query.render import ABSENT
 
     names = _names(columns) or []
     return [*names, *(n for n in (ABSENT,) if n in found.schema.names and n not in names)]
 
 
 def _shown(found: Result, limit: int) -> None:
-    from ..query.shown import cell, listed, marked
+    from ..query.render import cell, listed, marked
     from .screen_fit import Col, Fit
 
     rows: list[dict[str, Any]] = []

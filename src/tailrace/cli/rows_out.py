@@ -13,8 +13,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ..engine.lines import has
+from ..query.render import ABSENT, UNKNOWN, cell, has_intervals, listed, marked
 from ..query.result import Result
-from ..query.shown import ABSENT, UNKNOWN, cell, has_intervals, listed, marked
 from .out import json_of
 
 

@@ -19,7 +19,7 @@ from ..execution import JobCount, summary
 from ..lake import json_files
 from ..operate.status import ENDED, Status, TableStatus
 from ..operate.status import status as status_of
-from ..query.points import short
+from ..query.positions import short
 from ..state.capture_state import RECONNECTING, RUNNING
 from .out import console
 from .screen_cost import freshness

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import ConfigError, TailraceError
-from ..query.calls import statements
+from ..query.table_functions import statements
 from .out import err, out
 from .query import Limit, Output, print_result
 from .task_file import TaskFile

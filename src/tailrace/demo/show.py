@@ -17,7 +17,7 @@ from rich.text import Text
 from ..cli.out import console
 from ..cli.screen_fit import Col, Fit
 from ..lake import json_files
-from ..query.shown import cell
+from ..query.render import cell
 
 if TYPE_CHECKING:
     from ..config.task import Task

@@ -11,7 +11,7 @@ from ..errors import ConfigError
 from ..lake import log
 from ..lake.reading import dataset
 from ..model import sequence
-from ..query.points import Place, Point, absolute
+from ..query.positions import Place, Point, absolute
 from ..query.result import Result
 from ..query.table_changes import TOLD
 from .task_table import TaskTable

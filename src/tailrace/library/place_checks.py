@@ -9,7 +9,7 @@ from ..errors import PositionError
 from ..lake.log import LogState
 from ..model import sequence
 from ..query.change_files import POSITION, SEQ, ChangeFiles
-from ..query.points import Point
+from ..query.positions import Point
 from ..state.ledger import Baseline, Stored
 
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from ..errors import ConfigError
 from ..model.nearest import meant
-from ..query.calls import QUESTIONS
 from ..query.result import Result
+from ..query.table_functions import QUESTIONS
 from .task_views import View
 
 SHOW_TABLES = ("show tables", "show all tables", "show", "describe", "desc", "pragma show_tables")
-"""Statements, as `query.calls.bare` gives them, for which DuckDB lists what is behind the task's views."""
+"""Statements, as `query.table_functions.normalized` gives them, for which DuckDB lists what is behind the task's views."""
 SHOW_FUNCTIONS = ("show functions",)
 _UNKNOWN = re.compile(r"(Table|Table Function|Scalar Function) with name (.+?) does not exist!")
 

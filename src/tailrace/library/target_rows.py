@@ -19,7 +19,7 @@ from ..model import sequence
 from ..model.change import Column, Relation
 from ..model.types import arrow_type
 from ..query.change_files import both
-from ..query.layouts import broken
+from ..query.schema import broken
 from ..query.watch import watched
 from ..state.ledger import Baseline
 from ..store.tables import widens

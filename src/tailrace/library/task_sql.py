@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..config.task import Task
 from ..errors import ConfigError, TailraceError, UnsupportedError
 from ..model.quoting import quoted
-from ..query.calls import QUESTIONS, Call, bare, replaced
 from ..query.result import Result
 from ..query.spark_rows import failed, streamed
 from ..query.sql import asked
+from ..query.table_functions import QUESTIONS, Call, bare, replaced
 from .sql_names import SHOW_FUNCTIONS, SHOW_TABLES, parameters, questions, tables, unknown
 from .task_table import TaskTable
 from .task_views import LeftOut, TaskViews, View, folded, told_apart, views

@@ -24,13 +24,12 @@ from ..model.change import PREFIX
 from ..model.types import header_schema, plain_schema, schema_of
 from ..query.as_of import LaidOver
 from ..query.base_rows import LayoutRange, named, told
-from ..query.change_files import POSITION, SEQ, ChangeFiles, both
+from ..query.change_files import POSITION, SEQ, ChangeFiles, both, refuse_reversed, reversed_places
 from ..query.diff import different
 from ..query.earlier_rows import Earlier, just_before
-from ..query.layouts import in_layout, layout_of
-from ..query.points import Place, Point, absolute
-from ..query.ranges import refuse_reversed, reversed_places
+from ..query.positions import Place, Point, absolute
 from ..query.result import Result
+from ..query.schema import in_layout, layout_of
 from ..query.table_changes import ORDER, STATE, TableChanges
 from ..state import ledger
 from ..state.capture_gaps import of_table

@@ -16,8 +16,8 @@ from ..config.task import Task
 from ..errors import ConfigError, TailraceError
 from ..lake import delta as lake
 from ..model.change import split
-from ..query.duck import connected as opened
-from ..query.duck import every_column
+from ..query.duckdb_session import connected as opened
+from ..query.duckdb_session import every_column
 from ..state.orders import of_task, target_names
 from .target_rows import refuse_features
 

@@ -31,7 +31,7 @@ from ..lake import delta as lake
 from ..lake import log
 from ..model import sequence
 from ..model.patterns import fits
-from ..query.points import Point
+from ..query.positions import Point
 from ..state import ledger
 from ..state.ledger import STORE_APP
 from ..store import trimming

@@ -12,8 +12,8 @@ from ..errors import ConfigError, UnsupportedError
 from ..lake import log
 from ..lake.log import Layout
 from ..wire.exact_values import exactly
-from .layouts import before, in_force, layout_of, retyped
-from .points import Point
+from .positions import Point
+from .schema import before, in_force, layout_of, retyped
 
 _TOLD = b"tailrace.column"
 """Arrow field metadata with the identity of a column."""

@@ -13,7 +13,7 @@ from ..errors import GapError
 from ..model import sequence
 from ..model.change import PREFIX
 from ..state.capture_gaps import NUMBER, POSITION, SEQ, CaptureGap
-from .points import Point
+from .positions import Point
 
 Change = tuple[str, str] | None
 """`change_seq` and stream position of a change; None if there is no such change."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from .duck import BATCH_ROWS, connected, every_column, filtered, optional
+from .duckdb_session import BATCH_ROWS, connected, every_column, filtered, optional
 
 if TYPE_CHECKING:
     import duckdb
@@ -61,14 +61,14 @@ class Result:
 
     def _repr_html_(self) -> str:
         """Returns the first rows as an HTML table for notebooks."""
-        from .shown import html
+        from .render import html
 
         rows, more = self._first(20)
         return html(self.schema.names, rows) + ("<p>...</p>" if more else "")
 
     def show(self, *columns: str, limit: int = 20) -> None:
         """Prints the first rows, with the given columns or all."""
-        from .shown import lines
+        from .render import lines
 
         found = self.select(list(columns)) if columns else self
         rows, more = found._first(limit)
@@ -76,7 +76,7 @@ class Result:
 
     def _first(self, limit: int) -> tuple[list[list[Any]], bool]:
         """Returns the values of the first rows, and whether there are more rows."""
-        from .shown import listed, marked
+        from .render import listed, marked
 
         rows: list[list[Any]] = []
         for batch in self.batches():

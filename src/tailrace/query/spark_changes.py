@@ -15,7 +15,7 @@ from ..model import sequence
 from ..model.change import PREFIX, ChangeTable
 from ..model.quoting import quoted
 from ..model.types import arrow_type
-from .points import Point
+from .positions import Point
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

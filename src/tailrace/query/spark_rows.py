@@ -12,7 +12,7 @@ import pyarrow as pa
 from ..errors import ConfigError, TailraceError, spark_lost
 from ..execution import over_rows
 from ..wire.arrow_streams import packed, unpacked
-from .duck import BATCH_ROWS
+from .duckdb_session import BATCH_ROWS
 from .result import Result, named_apart
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..errors import ConfigError, TailraceError
-from .calls import statements
-from .duck import every_column, optional, reader_of
+from .duckdb_session import every_column, optional, reader_of
 from .result import Result, named_apart
+from .table_functions import statements
 
 if TYPE_CHECKING:
     import duckdb

@@ -14,9 +14,12 @@ from ..engine import history as versions
 from ..engine import net as netted
 from ..engine.bag_changes import as_keyed, net_of_bag
 from ..engine.change_arrays import ChangeArrays, Ints, with_reasons
+from ..engine.columns import MaskBits
 from ..engine.earlier_rows import living
 from ..engine.lines import ABSENT_THERE
+from ..engine.lines import named as listed_names
 from ..engine.net import Deduplication
+from ..engine.own_names import refuse_taken
 from ..engine.sql_server import Style
 from ..errors import BaselineNeededError, ConfigError
 from ..lake.log import Layout
@@ -24,17 +27,15 @@ from ..model.change import PREFIX, Column
 from ..store.tables import plain_name
 from .as_of import LaidOver
 from .base_rows import LayoutRange, laid_under, named, told, whole
-from .change_files import SEQ, ChangeRows
+from .change_files import SEQ, ChangeRows, refuse_reversed
+from .column_identity import Names, all_names, by_identity, named_as, with_gone
 from .earlier_rows import Earlier, just_before, with_earlier
-from .identity import Names, all_names, by_identity, named_as, with_gone
-from .layouts import between, broken, in_force, layout_of
-from .mask_names import with_names
-from .points import Place, Point, absolute
-from .ranges import refuse_reversed
+from .positions import Place, Point, absolute
 from .result import Result, first_of
+from .schema import between, broken, in_force, layout_of
 
 if TYPE_CHECKING:
-    from .history_table import HistoryTable
+    from .history.table import HistoryTable
 
 STATE = ("change_seq", "change_oper", "column_mask", "change_mask")
 """Headers needed to compute the resulting rows."""
@@ -42,6 +43,7 @@ ORDER = ("change_seq", "change_oper", "transaction_id", "timestamp", "column_mas
 """Headers that every query needs."""
 TOLD = (*ORDER, "user_name")
 """Headers of queries that return single changes."""
+_MASK_NAMES = {"change_mask": "columns_changed", "column_mask": "columns_present"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,7 +100,7 @@ class TableChanges:
             names: which column names to use.
         """
         found = self._found(start, end, columns, None, names)[0]
-        return Result.of(with_names(found) if columns_changed else found.rows, found.aside)
+        return Result.of(_with_column_names(found) if columns_changed else found.rows, found.aside)
 
     def as_of(self, at: Place | None, *, base: pa.Table | None = None) -> Result:
         """Returns the table's rows after all changes up to a position.
@@ -223,8 +225,8 @@ class TableChanges:
             PositionError: changes that the history needs are no longer kept, or were never captured.
         """
         from ..engine.kept_history import HistoryRules
-        from .history_checks import names_of
-        from .history_follow import follow
+        from .history.checks import names_of
+        from .history.follow import follow
 
         only, but = track_history_column_list, track_history_except_column_list
         tracked = names_of(self.columns, only, but, "track_history_column_list")
@@ -466,3 +468,20 @@ def _together(aside: pa.Table, bad: pa.Table) -> pa.Table:
     both = pa.concat_tables([rows, bad.select(rows.column_names).cast(rows.schema)])
     reasons = pa.chunked_array([*aside.columns[-1].chunks, *bad.columns[-1].chunks], pa.string())
     return with_reasons(both, reasons)
+
+
+def _with_column_names(found: ChangeArrays) -> pa.Table:
+    """Returns the rows of `found` with lists of column names instead of masks.
+
+    Raises:
+        ConfigError: a data column has the name of such a list.
+    """
+    rows = found.rows
+    masks = {found.header(m): n for m, n in _MASK_NAMES.items() if found.header(m) in rows.column_names}
+    refuse_taken("changes", found.columns, masks.values(), found.name)
+    for mask, name in masks.items():
+        bits = MaskBits.of(rows[mask], found.ordinals, null=False)
+        nulls = rows[mask].is_null().to_numpy()
+        names = listed_names(bits.bits[bits.codes], found.columns, nulls)
+        rows = rows.set_column(rows.column_names.index(mask), name, names)
+    return rows

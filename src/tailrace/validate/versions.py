@@ -22,7 +22,7 @@ from ..errors import ConfigError
 from ..lake import delta as lake
 from ..lake import log_retention
 from ..lake.past import at_version
-from ..query.points import Point
+from ..query.positions import Point
 from ..state.ledger import APPLIED, Baseline
 from ..state.orders import of_task, target_names
 from ..state.rolling import Ledger

@@ -12,25 +12,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from ..engine.change_arrays import WHY, B, Bools, ChangeArrays, D, Ints, T
-from ..engine.columns import one
-from ..engine.event_rows import CARRIES, EMPTIED, GONE, OPERATION, SEQUENCE, TIME, UPSERT
-from ..engine.kept_history import HistoryRules
-from ..engine.picked import Picked
-from ..engine.rebuild import rebuild
-from ..errors import GapError, UnsupportedError
-from ..lake import delta as lake
-from ..model import sequence
-from ..model.mask import ALWAYS, pack
-from .base_rows import whole
-from .change_files import ChangeRows
-from .history_checks import refuse_own
-from .history_columns import KeptColumns
-from .history_places import FOLLOWS
-from .history_progress import ANOTHER, Followed, Onward
-from .history_table import HistoryTable
-from .identity import Names
-from .points import Place, Point
+from ...engine.change_arrays import WHY, B, Bools, ChangeArrays, D, Ints, T
+from ...engine.columns import one
+from ...engine.event_rows import CARRIES, EMPTIED, GONE, OPERATION, SEQUENCE, TIME, UPSERT
+from ...engine.kept_history import HistoryRules
+from ...engine.picked import Picked
+from ...engine.rebuild import rebuild
+from ...errors import GapError, UnsupportedError
+from ...lake import delta as lake
+from ...model import sequence
+from ...model.mask import ALWAYS, pack
+from ..base_rows import whole
+from ..change_files import ChangeRows
+from ..column_identity import Names
+from ..positions import Place, Point
+from .checks import refuse_own
+from .columns import KeptColumns
+from .positions import FOLLOWS
+from .progress import ANOTHER, Followed, Onward
+from .table import HistoryTable
 
 _ANOTHER = f"a history cannot continue after that: {ANOTHER}"
 _BEGUN = "tailrace.begun"
@@ -251,7 +251,7 @@ def events_of(changes: ChangeArrays, before: pa.Table) -> pa.Table:
 def _moved(changes: ChangeArrays) -> tuple[Ints, Ints]:
     """Returns for each before image the index of the update that moves its row to another key, and the
     reverse; -1 if none."""
-    from ..engine.lines import Lines
+    from ...engine.lines import Lines
 
     out, into = (np.full(len(changes), -1, np.int64) for _ in range(2))
     if not len(changes):

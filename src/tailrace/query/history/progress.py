@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from ..engine.change_arrays import ChangeArrays
-from ..errors import UnsupportedError
-from ..lake import delta as lake
-from ..model import sequence
-from ..model.change import BEFORE, PREFIX
-from .change_files import SEQ, ChangeRows
-from .history_events import HistoryEvents, flow_app
-from .history_table import EVENTS, HistoryTable
-from .points import Place, Point
+from ...engine.change_arrays import ChangeArrays
+from ...errors import UnsupportedError
+from ...lake import delta as lake
+from ...model import sequence
+from ...model.change import BEFORE, PREFIX
+from ..change_files import SEQ, ChangeRows
+from ..positions import Place, Point
+from .events import HistoryEvents, flow_app
+from .table import EVENTS, HistoryTable
 
 _NUMBER, _TIME, _MANY = flow_app("changes"), flow_app("changes/time"), flow_app("changes/rows")
 _OPER = f"{PREFIX}change_oper"

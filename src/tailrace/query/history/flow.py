@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..engine.event_rows import (
+from ...engine.event_rows import (
     EMPTIED,
     GONE,
     OPERATION,
@@ -18,13 +18,13 @@ from ..engine.event_rows import (
     event_schema,
     ignoring_nulls,
 )  # fmt: skip
-from ..engine.kept_history import HistoryRules
-from ..errors import ConfigError, UnsupportedError
-from ..model.quoting import quoted
-from ..model.types import arrow_type
-from .history_checks import exact, names_of
-from .history_table import HistoryTable
+from ...engine.kept_history import HistoryRules
+from ...errors import ConfigError, UnsupportedError
+from ...model.quoting import quoted
+from ...model.types import arrow_type
+from .checks import exact, names_of
 from .sequence_text import ordered_text
+from .table import HistoryTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -15,17 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from ..engine.change_arrays import WHY
-from ..engine.event_rows import EMPTIED, OPERATION, SEQUENCE, cleaned, event_schema, placed
-from ..engine.history import END_AT, START_AT
-from ..engine.kept_history import SYSTEM_FROM, SYSTEM_TO, HistoryRules, from_horizon, settle
-from ..execution import over_rows
-from ..lake import delta as lake
-from ..model.quoting import quoted
-from ..model.types import spark_type
-from .history_events import APP, BATCH, flow_app
-from .history_flow import HistoryFlow, with_masks
-from .history_table import HistoryTable
+from ...engine.change_arrays import WHY
+from ...engine.event_rows import EMPTIED, OPERATION, SEQUENCE, cleaned, event_schema, placed
+from ...engine.history import END_AT, START_AT
+from ...engine.kept_history import SYSTEM_FROM, SYSTEM_TO, HistoryRules, from_horizon, settle
+from ...execution import over_rows
+from ...lake import delta as lake
+from ...model.quoting import quoted
+from ...model.types import spark_type
+from .events import APP, BATCH, flow_app
+from .flow import HistoryFlow, with_masks
+from .table import HistoryTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,19 +19,26 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from ..engine.event_rows import EMPTIED, OPERATION, cleaned, placed
-from ..engine.history import END_AT, START_AT
-from ..engine.kept_history import SYSTEM_FROM, SYSTEM_TO, HistoryRules, Settled, Since, settle, sooner
-from ..errors import ConcurrentCommitError, ConfigError, OvertakenError, PositionError, UnsupportedError, room
-from ..lake import delta as lake
-from ..lake.failpoints import reach
-from ..lake.thinning import Past, sweep, thin
-from ..model.types import plain_schema
-from .history_checks import conformed, differences, refuse
-from .history_events import APP, HistoryEvents, first_cut, flow_app, stored
-from .history_files import FILE, ROW, HistoryFiles, filled
-from .history_places import FOLLOWS, HistoryPlaces
-from .result import Result
+from ...engine.event_rows import EMPTIED, OPERATION, cleaned, placed
+from ...engine.history import END_AT, START_AT
+from ...engine.kept_history import SYSTEM_FROM, SYSTEM_TO, HistoryRules, Settled, Since, settle, sooner
+from ...errors import (
+    ConcurrentCommitError,
+    ConfigError,
+    OvertakenError,
+    PositionError,
+    UnsupportedError,
+    room,
+)
+from ...lake import delta as lake
+from ...lake.failpoints import reach
+from ...lake.thinning import Past, sweep, thin
+from ...model.types import plain_schema
+from ..result import Result
+from .checks import conformed, differences, refuse
+from .events import APP, HistoryEvents, first_cut, flow_app, stored
+from .files import FILE, ROW, HistoryFiles, filled
+from .positions import FOLLOWS, HistoryPlaces
 
 EVENTS = "_events"
 """Folder of the events, within the history's folder."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import UnsupportedError
+from ...errors import UnsupportedError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -10,9 +10,9 @@ from typing import Protocol
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from ..engine.kept_history import HistoryRules
-from ..lake import delta as lake
-from .history_table import HistoryTable
+from ...engine.kept_history import HistoryRules
+from ...lake import delta as lake
+from .table import HistoryTable
 
 _PROPERTY = "tailrace.columns"
 

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ..engine.event_rows import SEQUENCE
-from ..engine.history import END_AT, START_AT
-from ..errors import ConfigError, PositionError, UnsupportedError
-from ..model import sequence
-from ..wire.given_values import given_value
-from .history_events import HistoryEvents
-from .points import Point
+from ...engine.event_rows import SEQUENCE
+from ...engine.history import END_AT, START_AT
+from ...errors import ConfigError, PositionError, UnsupportedError
+from ...model import sequence
+from ...wire.given_values import given_value
+from ..positions import Point
+from .events import HistoryEvents
 
 FOLLOWS = "tailrace.follows"
 """Property of a history's table that marks a history which follows a change table, ordered by

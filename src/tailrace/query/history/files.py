@@ -19,14 +19,14 @@ import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
-from ..engine.change_arrays import Bools
-from ..engine.columns import one
-from ..engine.event_rows import CARRIES, OPERATION, SEQUENCE, UPSERT
-from ..engine.history import END_AT, START_AT
-from ..engine.kept_history import SYSTEM_TO, Since
-from ..errors import room
-from ..lake import delta as lake
-from ..lake.failpoints import reach
+from ...engine.change_arrays import Bools
+from ...engine.columns import one
+from ...engine.event_rows import CARRIES, OPERATION, SEQUENCE, UPSERT
+from ...engine.history import END_AT, START_AT
+from ...engine.kept_history import SYSTEM_TO, Since
+from ...errors import room
+from ...lake import delta as lake
+from ...lake.failpoints import reach
 
 FILE, ROW = "__file", "__row"
 """Columns of versions that were read: the index of their file, and of the row in it."""

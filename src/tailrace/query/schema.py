@@ -14,7 +14,7 @@ from ..model import sequence
 from ..model.change import PREFIX, Column, Relation
 from ..model.types import arrow_type
 from ..store.tables import kept_as, widens
-from .points import Point
+from .positions import Point
 
 
 def layout_of(

@@ -7,13 +7,13 @@ from dataclasses import asdict
 
 import pyarrow as pa
 
-from ..engine.change_arrays import WHY
-from ..engine.equal_values import comparable
-from ..engine.event_rows import CARRIES, TIME
-from ..engine.kept_history import SYSTEM_TO, HistoryRules
-from ..engine.own_names import refuse_taken
-from ..errors import ConfigError
-from ..wire.exact_values import exactly
+from ...engine.change_arrays import WHY
+from ...engine.equal_values import comparable
+from ...engine.event_rows import CARRIES, TIME
+from ...engine.kept_history import SYSTEM_TO, HistoryRules
+from ...engine.own_names import refuse_taken
+from ...errors import ConfigError
+from ...wire.exact_values import exactly
 
 Kept = tuple[HistoryRules, pa.DataType]
 """A history's rules, and the type of its sequence."""

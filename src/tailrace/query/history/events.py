@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from ..engine.change_arrays import WHY
-from ..engine.columns import one
-from ..engine.event_rows import (
+from ...engine.change_arrays import WHY
+from ...engine.columns import one
+from ...engine.event_rows import (
     EMPTIED,
     OPERATION,
     SEQUENCE,
@@ -25,10 +25,10 @@ from ..engine.event_rows import (
     decided,
     event_schema,
 )
-from ..engine.kept_history import Since
-from ..lake import delta as lake
-from ..lake.failpoints import reach
-from ..model.sequence import FIRST
+from ...engine.kept_history import Since
+from ...lake import delta as lake
+from ...lake.failpoints import reach
+from ...model.sequence import FIRST
 
 APP = "tailrace/history"
 """Application id that counts a history's batches, in its events and in its versions."""
