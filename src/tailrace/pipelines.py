@@ -30,7 +30,7 @@ from .lake.delta import exists
 from .lake.file_names import file_name
 from .library import pipeline_catalog
 from .query.history.flow import HistoryFlow
-from .query.history.snapshots import GONE, VERSION, changed, counted, version_column, version_of
+from .query.history.snapshots import GONE, VERSION, changed_rows, version_column, version_number, version_of
 from .query.history.table import HistoryTable
 
 if TYPE_CHECKING:
@@ -243,19 +243,20 @@ def _snapshots(
     from pyspark.sql import functions as F
 
     from .query.history.spark import finish_in_tasks
-    from .query.history.table import batch_of
+    from .query.history.table import last_batch
 
-    taken = batch_of(path, flow.name)
+    taken = last_batch(path, flow.name)
     last = None if taken is None else version_of(taken, HistoryTable.open(path).sequence)
     # What is no longer in the next snapshot is looked for in the versions.
-    if exists(path) and (there := HistoryTable.open(path)).cut_off:
+    if exists(path) and (there := HistoryTable.open(path)).has_pending_events:
         finish_in_tasks(spark, there)
     if flow.once and last is not None:
         return
     while (found := _snapshot(flow, spark, views, last)) is not None:
         df, version = found
         if not isinstance(version, (int, dt.datetime)) or (
-            last is not None and (type(version) is not type(last) or counted(version) <= counted(last))
+            last is not None
+            and (type(version) is not type(last) or version_number(version) <= version_number(last))
         ):
             raise ConfigError(
                 f"the snapshot's version is {version!r} after {last}", where=flow.name,
@@ -263,7 +264,7 @@ def _snapshots(
             )  # fmt: skip
         marked = df.withColumns({VERSION: version_column(version), GONE: F.lit(False)})
         history = flow.how.history(marked, path)
-        _take(history, flow, changed(history, df, version), counted(version), flow.name)
+        _take(history, flow, changed_rows(history, df, version), version_number(version), flow.name)
         last = version
         if not callable(flow.source) or flow.once:
             return

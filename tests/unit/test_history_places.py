@@ -117,7 +117,7 @@ def test_what_is_before_a_place_is_forgotten_and_nothing_else(tmp_path: Path) ->
     home.store((16, "U", {"id": 1, "p": "v16"}))
     history = keep(home, tmp_path)
     assert [r["p"] for r in history.current().rows()] == ["v16"]
-    assert history.aside().rows() == []
+    assert history.rejects().rows() == []
 
 
 def test_what_a_history_has_not_reached_is_not_forgotten(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_what_a_history_has_not_reached_is_not_forgotten(tmp_path: Path) -> None
             with pytest.raises(error):
                 ask(place)
     home.store((16, "U", {"id": 1, "p": "v16"}))
-    assert keep(home, tmp_path).aside().rows() == []
+    assert keep(home, tmp_path).rejects().rows() == []
 
 
 def test_a_history_of_before_says_what_it_follows_when_it_is_brought_up_to_date(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_what_cannot_count_is_kept_aside_with_its_reason(tmp_path: Path) -> None
     for _ in range(2):
         history.apply(table(odd))
     assert rows(history) == []
-    found = sorted((r["__operation"], r["__sequence"] or 0, r["why"]) for r in history.aside().rows())
+    found = sorted((r["__operation"], r["__sequence"] or 0, r["why"]) for r in history.rejects().rows())
     assert found == [
         ("U", 0, "NULL as its sequence: its place in the order is not known"),
         ("U", 1, "NULL in the key"),
@@ -92,7 +92,7 @@ def test_nan_is_no_place_in_the_order(tmp_path: Path, batches: list[list[float]]
         history.apply(events.set_column(place, "__sequence", pa.array(batch, kind)))
     assert rows(history) == [(1, "at 1.0", 1, 1.0, 2.0), (1, "at 2.0", 1, 2.0, None)]
     assert [r["name"] for r in history.as_of(1.5).rows()] == ["at 1.0"]
-    assert [(r["name"], r["why"]) for r in history.aside().rows()] == [
+    assert [(r["name"], r["why"]) for r in history.rejects().rows()] == [
         ("at nan", "NaN as its sequence: it has no place in the order")
     ]
 
@@ -174,7 +174,7 @@ def test_an_event_that_is_aside_is_told_with_its_first_time(tmp_path: Path) -> N
     for day, number in ((days[1], 1), (days[2], 2), (days[0], 1), (None, 1)):
         events = table([(number, "U", None, "a", 1)])
         history.apply(events.append_column("__time", pa.array([day], pa.timestamp("us", "UTC"))))
-    found = sorted((r["__sequence"], r["__time"]) for r in history.aside().rows())
+    found = sorted((r["__sequence"], r["__time"]) for r in history.rejects().rows())
     assert found == [(1, days[0]), (2, days[2])]
 
 
@@ -263,7 +263,7 @@ def test_the_history_of_a_change_table_is_that_of_its_changes(tmp_path: Path) ->
     )
     assert sorted(map(repr, history.versions().select(names).rows())) == sorted(map(repr, whole.rows()))
     assert history.versions().table().num_rows == 5
-    assert [r["why"] for r in history.aside().rows()] == ["change_oper is none of I, U, D, B, T"]
+    assert [r["why"] for r in history.rejects().rows()] == ["change_oper is none of I, U, D, B, T"]
     with pytest.raises(ConfigError, match="tracked is None"):
         tailrace.open(home.file).table(ITEM).keep_history(path, track_history_column_list=["name"])
 

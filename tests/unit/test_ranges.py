@@ -11,13 +11,13 @@ import pytest
 
 import tailrace
 from tailrace.errors import ConfigError, PositionError
-from tailrace.query.positions import Place
+from tailrace.query.positions import Position
 
 from .task_home import ITEM, Row, TaskHome, at, position, seq
 
 pytestmark = pytest.mark.unit
 
-KINDS: dict[str, Callable[[int], Place]] = {
+KINDS: dict[str, Callable[[int], Position]] = {
     "number": int,
     "change_seq": seq,
     "position": position,

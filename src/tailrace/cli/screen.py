@@ -19,7 +19,7 @@ from ..execution import JobCount, summary
 from ..lake import json_files
 from ..operate.status import ENDED, Status, TableStatus
 from ..operate.status import status as status_of
-from ..query.positions import short
+from ..query.positions import format_lsn
 from ..state.capture_state import RECONNECTING, RUNNING
 from .out import console
 from .screen_cost import freshness
@@ -55,7 +55,7 @@ def status(found: Status, most: int | None = None) -> Group:
         rows = "" if t.baseline_rows is None else f"{t.baseline_rows:,}"
         counts = [f"{n:,}" for n in (t.stored, t.inserted, t.updated, t.deleted, t.behind)]
         odd = ["" if t.flagged is None else f"{t.flagged:,}"] if flagged else []
-        position = short(t.position or "")
+        position = format_lsn(t.position or "")
         shown.add(t.table, t.state, rows, *counts, span(t.seconds_behind) if t.behind else "", *odd, position)
     more = len(found.tables) - len(chosen)
     lines = [*([f"{more:,} more tables: `tailrace status` lists them"] if more else []), *reasons(found)]
@@ -255,7 +255,7 @@ def report(found: ValidationReport) -> Group:
         Col("table", fold=True), Col("source rows", right=True), Col("target rows", right=True), Col("equal"),
         Col("differs", fold=True),
     ]  # fmt: skip
-    shown = Fit(columns, title=f"validated at {short(found.position)}")
+    shown = Fit(columns, title=f"validated at {format_lsn(found.position)}")
     parts: list[Fit | Text] = [shown]
     for t in found.tables:
         if t.not_compared is not None:

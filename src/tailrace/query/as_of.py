@@ -19,7 +19,7 @@ Batches = Callable[[], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True)
-class LaidOver:
+class OverlaidRows:
     """Streamed base rows with changes applied. Rows whose keys are not in the changes pass through unchanged.
 
     Attributes:
@@ -49,7 +49,7 @@ class LaidOver:
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
         met: list[pa.RecordBatch] = []
-        for mine, others in split(self.changes, self.base()):
+        for mine, others in split_by_keys(self.changes, self.base()):
             met.append(mine)
             if not len(self.changes.truncates):
                 yield others
@@ -57,7 +57,7 @@ class LaidOver:
         yield from after.select(self.schema.names).cast(self.schema).to_batches()
 
 
-def split(
+def split_by_keys(
     changes: ChangeArrays, rows: Iterator[pa.RecordBatch]
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
     """Splits each batch of rows into those whose keys are in the changes, and the others."""

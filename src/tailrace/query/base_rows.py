@@ -12,10 +12,10 @@ from ..errors import ConfigError, UnsupportedError
 from ..lake import log
 from ..lake.log import Layout
 from ..wire.exact_values import exactly
-from .positions import Point
-from .schema import before, in_force, layout_of, retyped
+from .positions import PositionRange
+from .schema import common_layout, layout_at, layout_before, type_change
 
-_TOLD = b"tailrace.column"
+_IDENTITY = b"tailrace.column"
 """Arrow field metadata with the identity of a column."""
 
 
@@ -29,7 +29,7 @@ class LayoutRange:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _ColumnIdentity:
     """Identity of a field: table, column number and type, and the change number at which its layout began."""
 
     relid: int
@@ -38,25 +38,30 @@ class _Told:
     number: int
 
     @staticmethod
-    def of(field: pa.Field) -> _Told | None:
+    def of(field: pa.Field) -> _ColumnIdentity | None:
         """Returns the identity in a field's metadata, or None."""
-        said = (field.metadata or {}).get(_TOLD)
-        return None if said is None else _Told(**json.loads(said))
+        said = (field.metadata or {}).get(_IDENTITY)
+        return None if said is None else _ColumnIdentity(**json.loads(said))
 
 
-def told(schema: pa.Schema, layout: Layout) -> pa.Schema:
+def tag_columns(schema: pa.Schema, layout: Layout) -> pa.Schema:
     """Returns the schema with the identity of each column in its metadata.
 
     Arrow keeps the metadata when columns are selected or renamed, and in Parquet files.
     """
     relid, number = layout.relation.relid, log.number(layout)
-    known = {c.name: _Told(relid, c.attnum, c.type, number) for c in layout.relation.columns}
+    known = {c.name: _ColumnIdentity(relid, c.attnum, c.type, number) for c in layout.relation.columns}
     return pa.schema(
-        [f.with_metadata({_TOLD: json.dumps(vars(known[f.name]))}) if f.name in known else f for f in schema]
+        [
+            f.with_metadata({_IDENTITY: json.dumps(vars(known[f.name]))}) if f.name in known else f
+            for f in schema
+        ]
     )
 
 
-def named(base: pa.Table, columns: Collection[str], layouts: Sequence[Layout], layout: Layout) -> pa.Table:
+def rename_base(
+    base: pa.Table, columns: Collection[str], layouts: Sequence[Layout], layout: Layout
+) -> pa.Table:
     """Returns base rows with the column names of a layout, without columns that the layout does not have.
 
     Columns without an identity in their metadata keep their names.
@@ -70,7 +75,7 @@ def named(base: pa.Table, columns: Collection[str], layouts: Sequence[Layout], l
     Raises:
         UnsupportedError: a column's type changed since, or the table was dropped and created again.
     """
-    relation, found = layout.relation, _all_told(base, layouts)
+    relation, found = layout.relation, _identities(base, layouts)
     given = {n for n, one in zip(base.column_names, found, strict=True) if one is None}
     now = {c.attnum: c for c in relation.columns if c.name in columns and c.name not in given}
     kept = {}
@@ -81,7 +86,7 @@ def named(base: pa.Table, columns: Collection[str], layouts: Sequence[Layout], l
         elif one.relid != relation.relid:
             why = "the table was dropped and created again"
         elif (column := now.get(one.attnum)) is not None:
-            kept[column.name], why = values, retyped(one.type, column)
+            kept[column.name], why = values, type_change(one.type, column)
         if why is not None:
             raise UnsupportedError(
                 f"{why} between the base and the changes",
@@ -91,7 +96,7 @@ def named(base: pa.Table, columns: Collection[str], layouts: Sequence[Layout], l
     return pa.table(kept)
 
 
-def laid_under(
+def align_base(
     base: pa.Table, schema: pa.Schema, layouts: Sequence[Layout], span: LayoutRange | None, table: str
 ) -> pa.Table:
     """Returns base rows with the names and types of the changes of a range.
@@ -111,30 +116,30 @@ def laid_under(
     """
     columns = schema.names
     if span is None:
-        return _typed(whole(base, columns, table), schema, table)
-    made = named(base, columns, layouts, span.layout)
-    numbers = [one.number for one in _all_told(base, layouts) if one is not None]
+        return _cast(require_columns(base, columns, table), schema, table)
+    made = rename_base(base, columns, layouts, span.layout)
+    numbers = [one.number for one in _identities(base, layouts) if one is not None]
     wanted = {*columns} if numbers else {c.name for c in span.layout.relation.columns}
     if lacks := wanted - {*made.column_names}:
         # Layouts in between are checked as in a range: added columns need a known earlier value.
         if numbers:
-            old = in_force(layouts, Point.of(min(numbers)))
-            layout_of(layouts, min(old.from_seq, span.first), span.last, only=lacks)
+            old = layout_at(layouts, PositionRange.of(min(numbers)))
+            common_layout(layouts, min(old.from_seq, span.first), span.last, only=lacks)
         else:
-            old = before(layouts, span.first)
-            layout_of(layouts, span.first, span.last, before=True)
+            old = layout_before(layouts, span.first)
+            common_layout(layouts, span.first, span.last, before=True)
         there = {c.attnum for c in old.relation.columns}
-        whole(
+        require_columns(
             made,
             [c.name for c in span.layout.relation.columns if c.attnum in there and c.name in columns],
             table,
         )
         for name in (n for n in columns if n in lacks and n not in made.column_names):
             made = made.append_column(schema.field(name), pa.nulls(made.num_rows, schema.field(name).type))
-    return _typed(made, schema, table)
+    return _cast(made, schema, table)
 
 
-def whole(base: pa.Table, columns: Sequence[str], table: str) -> pa.Table:
+def require_columns(base: pa.Table, columns: Sequence[str], table: str) -> pa.Table:
     """Returns the given columns of base rows.
 
     Raises:
@@ -149,7 +154,7 @@ def whole(base: pa.Table, columns: Sequence[str], table: str) -> pa.Table:
     return base.select(list(columns))
 
 
-def _typed(rows: pa.Table, schema: pa.Schema, table: str) -> pa.Table:
+def _cast(rows: pa.Table, schema: pa.Schema, table: str) -> pa.Table:
     """Returns the rows with the types of a schema."""
     wanted = {f.name: f.type for f in schema}
     for place, field in enumerate(rows.schema):
@@ -166,8 +171,8 @@ def _typed(rows: pa.Table, schema: pa.Schema, table: str) -> pa.Table:
     return rows
 
 
-def _all_told(base: pa.Table, layouts: Sequence[Layout]) -> list[_Told | None]:
+def _identities(base: pa.Table, layouts: Sequence[Layout]) -> list[_ColumnIdentity | None]:
     """Returns the identity of each column, or None for columns of other tables and those without metadata."""
     ours = {one.relation.relid for one in layouts}
-    found = [_Told.of(f) for f in base.schema]
+    found = [_ColumnIdentity.of(f) for f in base.schema]
     return [one if one is not None and one.relid in ours else None for one in found]

@@ -13,13 +13,13 @@ from ..errors import GapError
 from ..model import sequence
 from ..model.change import PREFIX
 from ..state.capture_gaps import NUMBER, POSITION, SEQ, CaptureGap
-from .positions import Point
+from .positions import PositionRange
 
 Change = tuple[str, str] | None
 """`change_seq` and stream position of a change; None if there is no such change."""
 
 
-class Captured(Protocol):
+class ChangesWithGaps(Protocol):
     """The kept changes of a table, among which there may be gaps."""
 
     @property
@@ -37,7 +37,7 @@ class Captured(Protocol):
         """Returns the last change for which a filter holds."""
 
 
-def refuse_gaps(files: Captured, start: Point | None, end: Point | None) -> None:
+def refuse_gaps(files: ChangesWithGaps, start: PositionRange | None, end: PositionRange | None) -> None:
     """Raises an error if a range overlaps a gap.
 
     Raises:
@@ -47,10 +47,12 @@ def refuse_gaps(files: Captured, start: Point | None, end: Point | None) -> None
         if (start and _at_or_after(start, gap.onwards)) or (end and _at_or_before(end, gap.upto)):
             continue
         if not gap.ends:
-            _refuse_behind(files, gap, end)
+            _refuse_after_removal(files, gap, end)
             continue
         first, last = files.first(_after(gap)), files.last(_before(gap))
-        if (start and _at_or_after(start, _places(first))) or (end and _at_or_before(end, _places(last))):
+        if (start and _at_or_after(start, _positions(first))) or (
+            end and _at_or_before(end, _positions(last))
+        ):
             continue
         if start is None and files.first(~_after(gap)) is None:
             continue  # the range begins with the oldest change that is kept
@@ -59,7 +61,7 @@ def refuse_gaps(files: Captured, start: Point | None, end: Point | None) -> None
         raise _error(files.path, gap, last, first)
 
 
-def _refuse_behind(files: Captured, gap: CaptureGap, end: Point | None) -> None:
+def _refuse_after_removal(files: ChangesWithGaps, gap: CaptureGap, end: PositionRange | None) -> None:
     """Raises an error if a range ends after the last change of a table that is no longer captured.
 
     A range without an end includes all kept changes, and is allowed.
@@ -67,7 +69,7 @@ def _refuse_behind(files: Captured, gap: CaptureGap, end: Point | None) -> None:
     if end is None:
         return
     last = files.last(pc.field(PREFIX + SEQ) >= "")  # capture noticed the removal some time after it
-    if not _at_or_before(end, _places(last)):
+    if not _at_or_before(end, _positions(last)):
         raise _error(files.path, gap, last, None)
 
 
@@ -80,25 +82,25 @@ def _before(gap: CaptureGap) -> ds.Expression:
 def _after(gap: CaptureGap) -> ds.Expression:
     """Returns a filter for changes after a gap."""
     if number := gap.onwards.get(NUMBER):
-        return Point.of(int(number)).since()
+        return PositionRange.of(int(number)).since()
     if position := gap.onwards.get(POSITION):
         return pc.field(PREFIX + POSITION) >= position
     return ~_before(gap)
 
 
-def _places(change: Change) -> Mapping[str, str]:
+def _positions(change: Change) -> Mapping[str, str]:
     if change is None:
         return {}
     return {SEQ: change[0], POSITION: change[1], NUMBER: change[0][sequence.TIME_DIGITS :]}
 
 
-def _at_or_after(point: Point, known: Mapping[str, str]) -> bool:
+def _at_or_after(point: PositionRange, known: Mapping[str, str]) -> bool:
     if point.number is not None and NUMBER in known and point.number >= int(known[NUMBER]):
         return True
     return point.column in known and point.low >= known[point.column]
 
 
-def _at_or_before(point: Point, known: Mapping[str, str]) -> bool:
+def _at_or_before(point: PositionRange, known: Mapping[str, str]) -> bool:
     if point.number is not None and NUMBER in known and point.number <= int(known[NUMBER]):
         return True
     return point.column in known and point.high <= known[point.column]
@@ -106,7 +108,7 @@ def _at_or_before(point: Point, known: Mapping[str, str]) -> bool:
 
 def _error(path: str, gap: CaptureGap, last: Change, first: Change) -> GapError:
     low = None if last is None else f"change number {sequence.number_of(last[0])}"
-    high = _text(gap.onwards or _places(first)) if gap.closed else None
+    high = _text(gap.onwards or _positions(first)) if gap.closed else None
     between = f"between {low} and {high}" if low and high else f"before {high}" if high else f"after {low}"
     between = between if low or high else "before its new baseline" if gap.ends else "since its removal"
     asks = [f"up to {low}"] if low else []

@@ -22,8 +22,8 @@ from ..state.capture_gaps import CaptureGap
 from ..state.ledger import STORE_APP
 from ..store.kept import Span, kept, kept_time, spans
 from .capture_gaps import refuse_gaps
-from .positions import Point
-from .watch import watched
+from .positions import PositionRange
+from .watch import with_progress
 
 _AGAIN = "open the table again, and request changes that are kept"
 SEQ, POSITION = f"{PREFIX}change_seq", f"{PREFIX}stream_position"
@@ -40,31 +40,33 @@ class ChangeRows(Protocol):
     def schema(self) -> pa.Schema:
         """Headers, then data columns."""
 
-    def rows(self, start: Point | None, end: Point | None, columns: Sequence[str] | None = None) -> pa.Table:
+    def rows(
+        self, start: PositionRange | None, end: PositionRange | None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
         """Returns the rows between two positions, both included.
 
         Raises:
             PositionError: some of them may have been removed.
         """
 
-    def refuse_gaps(self, start: Point | None, end: Point | None) -> None:
+    def refuse_gaps(self, start: PositionRange | None, end: PositionRange | None) -> None:
         """Raises GapError if changes between two positions, both included, were never captured."""
 
-    def has(self, start: Point, end: Point) -> bool:
+    def has(self, start: PositionRange, end: PositionRange) -> bool:
         """Returns whether there are rows between two positions, both included; ignores removed rows."""
 
     @property
-    def reached(self) -> int:
+    def max_number(self) -> int:
         """The greatest change number that the table is known to have or have had; 0 if unknown."""
 
     @property
-    def rising(self) -> bool:
+    def monotonic(self) -> bool:
         """Whether change numbers only rise and no row arrives late."""
 
-    def many(self, upto: Point) -> int:
+    def count_until(self, upto: PositionRange) -> int:
         """Returns the number of rows up to a position."""
 
-    def bad(self, start: Point | None, end: Point | None) -> pa.Table | None:
+    def rejects(self, start: PositionRange | None, end: PositionRange | None) -> pa.Table | None:
         """Returns rejected rows with the reason in `why`; None if no row was rejected."""
 
 
@@ -103,7 +105,7 @@ class ChangeFiles:
         return ChangeFiles(path, plain_schema(pa.schema(delta.schema().to_arrow())), delta)
 
     @property
-    def reached(self) -> int:
+    def max_number(self) -> int:
         """The greatest change number that the table has or had; 0 if it has none."""
         if self.delta is None:
             return 0
@@ -161,19 +163,21 @@ class ChangeFiles:
             return []
         return sorted(self._dataset.get_fragments(filter=which), key=self._first_of)
 
-    def rows(self, start: Point | None, end: Point | None, columns: Sequence[str] | None = None) -> pa.Table:
+    def rows(
+        self, start: PositionRange | None, end: PositionRange | None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
         """Returns the rows between two positions, both included. Files outside the range are not read.
 
         Raises:
             PositionError: some of them may have been removed, or were never captured.
         """
-        self.refuse_gone(start, end)
+        self.refuse_removed(start, end)
         self.refuse_gaps(start, end)
-        which = both(start and start.since(), end and end.upto())
+        which = and_filter(start and start.since(), end and end.upto())
         found = [(f, self._share(f, start, end)) for f in self._fragments(which)]
         return self._read([(f, None if share == 1 else which) for f, share in found if share], columns)
 
-    def has(self, start: Point, end: Point) -> bool:
+    def has(self, start: PositionRange, end: PositionRange) -> bool:
         """Returns whether there are rows between two positions, both included. Reads files up to the first
         match."""
         which = start.since() & end.upto()
@@ -193,11 +197,13 @@ class ChangeFiles:
         with files_there(self.path, _AGAIN):
             parts = [
                 f.to_table(schema=self.schema, columns=names, filter=which)
-                for f, which in watched("changes", files)
+                for f, which in with_progress("changes", files)
             ]
         return pa.concat_tables([wanted.empty_table(), *parts])
 
-    def _share(self, fragment: ds.ParquetFileFragment, start: Point | None, end: Point | None) -> float:
+    def _share(
+        self, fragment: ds.ParquetFileFragment, start: PositionRange | None, end: PositionRange | None
+    ) -> float:
         """Returns the fraction of a file's rows in a range: 0, 1, or 0.5 for a part or an unknown part.
 
         Only ranges of change numbers are compared here; Arrow filters by the other columns.
@@ -212,19 +218,21 @@ class ChangeFiles:
         return 1 if low <= span.low and span.high <= high else 0.5
 
     @property
-    def rising(self) -> bool:
+    def monotonic(self) -> bool:
         """Whether change numbers only rise; true for tables that a task stores."""
         return self.delta is None or lake.reached(self.delta, STORE_APP) >= 0
 
-    def many(self, upto: Point) -> int:
+    def count_until(self, upto: PositionRange) -> int:
         """Returns the number of rows up to a position."""
         return 0 if self.delta is None else int(self._dataset.count_rows(filter=upto.upto()))
 
-    def bad(self, start: Point | None, end: Point | None) -> pa.Table | None:
+    def rejects(self, start: PositionRange | None, end: PositionRange | None) -> pa.Table | None:
         """Returns None: tailrace stores rejects outside the change table."""
         return None
 
-    def refuse_gone(self, start: Point | None, end: Point | None, needs: str | None = None) -> None:
+    def refuse_removed(
+        self, start: PositionRange | None, end: PositionRange | None, needs: str | None = None
+    ) -> None:
         """Raises PositionError if changes of a range are no longer kept.
 
         Args:
@@ -236,7 +244,7 @@ class ChangeFiles:
             return
         first = min((s.low_seq for s in self._spans.values() if s.low_seq), default="")
         for one in (start, end):
-            if one is not None and self._gone(one, gone):
+            if one is not None and self._is_removed(one, gone):
                 needed = needs or f"changes at {one.text} are requested"
                 raise PositionError(
                     f"{needed}; only those after number {gone} are kept"
@@ -250,18 +258,18 @@ class ChangeFiles:
         """Whether retention has removed changes."""
         return self.delta is not None and kept(self.delta) >= 0
 
-    def refuse_gaps(self, start: Point | None, end: Point | None) -> None:
+    def refuse_gaps(self, start: PositionRange | None, end: PositionRange | None) -> None:
         """Raises GapError if changes of a range were never captured."""
         refuse_gaps(self, start, end)
 
-    def _gone(self, one: Point, gone: int) -> bool:
+    def _is_removed(self, one: PositionRange, removed: int) -> bool:
         """Returns whether changes at a position may have been removed.
 
         If neither the position nor the removed changes have a number or a time, the answer is whether it is
         before the first kept change; True if no change is kept.
         """
         if one.number is not None:
-            return one.number <= gone
+            return one.number <= removed
         assert self.delta is not None  # noqa: S101 - changes were removed from it
         if one.column == "change_seq" and (time := kept_time(self.delta)) is not None:
             return int(one.low[: sequence.TIME_DIGITS]) <= time
@@ -269,14 +277,14 @@ class ChangeFiles:
         return one.low < min(lows) if lows else True
 
 
-def both(left: ds.Expression | None, right: ds.Expression | None) -> ds.Expression | None:
+def and_filter(left: ds.Expression | None, right: ds.Expression | None) -> ds.Expression | None:
     """Returns the conjunction of two filters; None means no filter."""
     if left is None or right is None:
         return right if left is None else left
     return left & right
 
 
-def refuse_reversed(files: ChangeRows, start: Point | None, end: Point | None) -> None:
+def refuse_reversed(files: ChangeRows, start: PositionRange | None, end: PositionRange | None) -> None:
     """Raises an error if `end` is known to be before `start`.
 
     Call it for ranges without changes. Positions of different kinds are compared by reading changes.
@@ -285,15 +293,15 @@ def refuse_reversed(files: ChangeRows, start: Point | None, end: Point | None) -
         ConfigError: `end` is before `start`.
     """
     if start is not None and end is not None and _reversed(files, start, end):
-        raise reversed_places(start, end)
+        raise reversed_range(start, end)
 
 
-def reversed_places(start: Point, end: Point) -> ConfigError:
+def reversed_range(start: PositionRange, end: PositionRange) -> ConfigError:
     """Returns the error for a range that ends before it starts."""
     return ConfigError(f"{end.text} is before {start.text}", hint="pass the older position first")
 
 
-def _reversed(files: ChangeRows, start: Point, end: Point) -> bool:
+def _reversed(files: ChangeRows, start: PositionRange, end: PositionRange) -> bool:
     if start.column == end.column:
         return end.high < start.low
     if start.number is not None and end.number is not None:

@@ -24,14 +24,14 @@ the layout at the end of the range."""
 _MASKS = (f"{PREFIX}change_mask", f"{PREFIX}column_mask")
 
 
-def all_names(layouts: Sequence[Layout], columns: Sequence[str]) -> set[str]:
+def names_over_time(layouts: Sequence[Layout], columns: Sequence[str]) -> set[str]:
     """Returns every name that the given columns have had, in any layout."""
     every = [(one.relation.relid, c) for one in layouts for c in one.relation.columns]
     mine = {(relid, c.attnum) for relid, c in every if c.name in columns}
     return {*columns, *(c.name for relid, c in every if (relid, c.attnum) in mine)}
 
 
-def named_as(layout: Layout, layouts: Sequence[Layout], names: Names | Mapping[int, str]) -> Layout:
+def rename_layout(layout: Layout, layouts: Sequence[Layout], names: Names | Mapping[int, str]) -> Layout:
     """Returns a layout with other column names; `names` may be a mapping from column numbers."""
     if names == "then":
         return layout
@@ -57,7 +57,7 @@ def _newest(layout: Layout, layouts: Sequence[Layout]) -> dict[int, str]:
     return made
 
 
-def with_gone(layout: Layout, layouts: Sequence[Layout], names: Sequence[str]) -> Layout:
+def with_dropped(layout: Layout, layouts: Sequence[Layout], names: Sequence[str]) -> Layout:
     """Returns a layout with the columns that were dropped, as earlier layouts had them.
 
     A dropped column is left out if another column uses its position in the change table (`names`: its
@@ -74,7 +74,7 @@ def with_gone(layout: Layout, layouts: Sequence[Layout], names: Sequence[str]) -
     return replace(layout, relation=layout.relation.with_columns(columns))
 
 
-def by_identity(
+def align_columns(
     rows: pa.Table,
     names: Sequence[str],
     layouts: Sequence[Layout],
@@ -97,45 +97,47 @@ def by_identity(
     defaults = defaults or {}
     headers = [n for n in rows.column_names if n.startswith(PREFIX)]
     wanted = {c.attnum: c.name for c in shown.relation.columns}
-    kept = {n: k for n, k in _kept(names, there).items() if n in wanted}
+    kept = {n: k for n, k in _stored_names(names, there).items() if n in wanted}
     kept = dict(sorted(kept.items(), key=lambda one: names.index(one[1])))
     called = {k: wanted[n] for n, k in kept.items()}
     # A column that was stored under another name gets its own name back; its successor gets no name.
     bits = [called.get(n, "" if n in called.values() else n) for n in names]
-    if all(_alike(_kept(names, layout), kept, defaults) for layout in layouts):
+    if all(_same_columns(_stored_names(names, layout), kept, defaults) for layout in layouts):
         mine = [n for n in rows.column_names if n in called or n.startswith(PREFIX)]
         return rows.select(mine).rename_columns([called.get(n, n) for n in mine]), bits
     places = [names.index(k) for k in kept.values()]
     types = {n: rows.schema.field(k).type for n, k in kept.items()}
     parts = list[pa.Table]()
     for layout, part in _parts(rows, layouts):
-        old = _kept(names, layout)
+        old = _stored_names(names, layout)
         heads = {h: part[h] for h in headers}
         before = [names.index(old[n]) if n in old else None for n in kept]
         for mask in _MASKS:
             if mask in heads:
-                heads[mask] = _moved(part[mask], before, places, mask == _MASKS[1])
+                heads[mask] = _move_bits(part[mask], before, places, mask == _MASKS[1])
         many = part.num_rows
         data = {
-            wanted[n]: part[old[n]].cast(types[n]) if n in old else _older(defaults.get(n), types[n], many)
+            wanted[n]: part[old[n]].cast(types[n])
+            if n in old
+            else _values_before(defaults.get(n), types[n], many)
             for n in kept
         }
         parts.append(pa.table(heads | data))
     return pa.concat_tables(parts), bits
 
 
-def _kept(names: Sequence[str], layout: Layout) -> dict[int, str]:
+def _stored_names(names: Sequence[str], layout: Layout) -> dict[int, str]:
     """Returns the change table's column for each column number of a layout."""
     number = log.number(layout)
     return {c.attnum: kept_as(names, c.name, number) for c in layout.relation.columns}
 
 
-def _older(value: pa.Array | None, kind: pa.DataType, many: int) -> pa.Array:
+def _values_before(value: pa.Array | None, kind: pa.DataType, many: int) -> pa.Array:
     """Returns the values of a column in rows from before it was added."""
     return pa.nulls(many, kind) if value is None else pa.repeat(value[0], many).cast(kind)
 
 
-def _alike(old: Mapping[int, str], kept: Mapping[int, str], defaults: Mapping[int, pa.Array]) -> bool:
+def _same_columns(old: Mapping[int, str], kept: Mapping[int, str], defaults: Mapping[int, pa.Array]) -> bool:
     """Returns whether rows of an older layout need no change: the columns are at the same
     positions, or NULL."""
     other = {k for n, k in old.items() if n not in kept}
@@ -161,7 +163,7 @@ def _since(seqs: pa.ChunkedArray, layout: Layout) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _moved(
+def _move_bits(
     masks: pa.ChunkedArray, old: Sequence[int | None], new: Sequence[int], unless: bool
 ) -> pa.ChunkedArray:
     """Returns masks with their bits at other positions.

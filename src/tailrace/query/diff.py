@@ -13,11 +13,11 @@ from ..engine.commits import CHANGE_TYPE, PREIMAGE
 from ..engine.equal_values import differs
 from ..engine.net import OWN, net
 from ..engine.own_names import refuse_taken
-from .as_of import split
+from .as_of import split_by_keys
 from .result import Result
 
 
-def different(changes: ChangeArrays, before: Result) -> pa.Table:
+def diff_rows(changes: ChangeArrays, before: Result) -> pa.Table:
     """Returns the net changes of rows, without rows that are equal in the end. Columns as in
     `engine.net.net`.
 
@@ -33,7 +33,7 @@ def different(changes: ChangeArrays, before: Result) -> pa.Table:
     everything = len(changes.truncates) > 0
     parts = [
         part
-        for met, others in split(changes, before.batches())
+        for met, others in split_by_keys(changes, before.batches())
         for part in ((met, others) if everything else (met,))
     ]
     rows = net(changes, base=pa.Table.from_batches(parts, before.schema))

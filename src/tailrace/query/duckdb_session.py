@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..errors import ConfigError, UnsupportedError
-from .watch import scratch
+from .watch import scratch_folder
 
 if TYPE_CHECKING:
     import duckdb
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 BATCH_ROWS = 64 << 10
 
 
-def optional(module: str) -> Any:
+def import_optional(module: str) -> Any:
     """Imports a module of the extra `query`.
 
     Raises:
@@ -31,7 +31,7 @@ def optional(module: str) -> Any:
         raise UnsupportedError(f"{module} is not installed", hint="pip install 'tailrace[query]'") from None
 
 
-def connected() -> duckdb.DuckDBPyConnection:
+def connect() -> duckdb.DuckDBPyConnection:
     """Returns a new DuckDB connection. Its temporary files are in the folder set by `watching`.
 
     Times without a zone are UTC, whatever the machine's zone.
@@ -39,20 +39,20 @@ def connected() -> duckdb.DuckDBPyConnection:
     Raises:
         UnsupportedError: DuckDB is not installed.
     """
-    made: duckdb.DuckDBPyConnection = optional("duckdb").connect()
+    made: duckdb.DuckDBPyConnection = import_optional("duckdb").connect()
     made.execute("SET TimeZone = 'UTC'")
-    if (folder := scratch()) is not None:
+    if (folder := scratch_folder()) is not None:
         made.execute("SET temp_directory = ?", [folder])
     return made
 
 
-def every_column(schema: pa.Schema) -> str:
+def select_list(schema: pa.Schema) -> str:
     """Returns a SELECT list that makes DuckDB compare floating-point numbers itself, so that NaN is the
     greatest.
 
     DuckDB leaves comparisons of plain columns to Arrow, where no comparison with NaN holds.
 
-    >>> every_column(pa.schema([("id", pa.int64()), ("f", pa.float64())]))
+    >>> select_list(pa.schema([("id", pa.int64()), ("f", pa.float64())]))
     '* REPLACE (CASE WHEN "f" IS NULL THEN NULL ELSE "f" END AS "f")'
     """
     spelled = Counter(name.lower() for name in schema.names)  # DuckDB's names ignore case
@@ -69,7 +69,7 @@ def _floats(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind))
 
 
-def filtered(
+def filter_rows(
     schema: pa.Schema, rows: Callable[[], pa.RecordBatchReader], condition: str
 ) -> Callable[[], Iterator[pa.RecordBatch]]:
     """Returns a function that streams the rows for which a condition holds.
@@ -77,27 +77,27 @@ def filtered(
     Raises:
         ConfigError: the condition is not valid.
     """
-    db = optional("duckdb")
+    db = import_optional("duckdb")
     # A unique name: the rows can be read only once, so a subquery of the condition must not read them.
     name = f"rows_{uuid.uuid4().hex}"
-    asked = f'SELECT * FROM (SELECT {every_column(schema)} FROM {name}) AS "rows" WHERE ({condition}\n)'
+    asked = f'SELECT * FROM (SELECT {select_list(schema)} FROM {name}) AS "rows" WHERE ({condition}\n)'
     try:
-        connection = connected()
+        connection = connect()
         connection.register(name, schema.empty_table())
         connection.sql(asked).fetchall()
     except db.Error as error:
         raise ConfigError(f"the condition is not valid: {error}", where=condition) from None
 
     def batches() -> Iterator[pa.RecordBatch]:
-        connection = connected()
+        connection = connect()
         connection.register(name, rows())
-        for batch in reader_of(connection.sql(asked)):
+        for batch in read_relation(connection.sql(asked)):
             yield batch.cast(schema) if batch.schema != schema else batch
 
     return batches
 
 
-def reader_of(found: duckdb.DuckDBPyRelation) -> pa.RecordBatchReader:
+def read_relation(found: duckdb.DuckDBPyRelation) -> pa.RecordBatchReader:
     """Returns a stream of the rows of a relation."""
     ask = getattr(found, "to_arrow_reader", None) or found.fetch_arrow_reader
     reader: pa.RecordBatchReader = ask(BATCH_ROWS)

@@ -19,12 +19,12 @@ from ..engine.keys import Keys
 from ..errors import TailraceError
 from ..model import sequence
 
-Earlier = Callable[[Ints], pa.Table]
+EarlierRows = Callable[[Ints], pa.Table]
 """Function that takes the indexes of change images and returns earlier rows, including those with
 their keys."""
 
 
-def with_earlier(found: ChangeArrays, known: Iterable[Earlier]) -> ChangeArrays:
+def add_earlier_rows(found: ChangeArrays, known: Iterable[EarlierRows]) -> ChangeArrays:
     """Returns the changes with the earlier rows that they do not contain.
 
     Each function of `known` is called for the rows that the ones before it did not return. Rows that none
@@ -49,10 +49,10 @@ def with_earlier(found: ChangeArrays, known: Iterable[Earlier]) -> ChangeArrays:
     return replace(found, earlier=pa.concat_tables(parts, promote_options="default"))
 
 
-def just_before(seq: str) -> str | None:
+def previous_seq(seq: str) -> str | None:
     """Returns the change sequence directly before another one; None for the smallest one.
 
-    >>> just_before("20261122100011000000000000000000011")
+    >>> previous_seq("20261122100011000000000000000000011")
     '20261122100011000000000000000000010'
     """
     if len(seq) != sequence.WIDTH or not seq.isdecimal() or not int(seq):

@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from ..model import sequence
 from ..model.change import PREFIX
 
-Place = str | int | dt.datetime
+Position = str | int | dt.datetime
 """A `change_seq` (35 digits), a stream position (40 hex digits, or PostgreSQL's `0/291F3590`), a change
 number, or a time.
 
@@ -29,7 +29,7 @@ _NUMBER = sequence.NUMBER_DIGITS
 
 
 @dataclass(frozen=True)
-class Point:
+class PositionRange:
     """A parsed position: the interval from `low` to `high` of a header column; `text` is the input."""
 
     column: str
@@ -38,13 +38,13 @@ class Point:
     text: str
 
     @staticmethod
-    def of(place: Place) -> Point:
+    def of(place: Position) -> PositionRange:
         """Parses a position.
 
-        >>> Point.of("2026-11-22T10:00:00Z").low
+        >>> PositionRange.of("2026-11-22T10:00:00Z").low
         '20261122100000000000000000000000000'
-        >>> Point.of(7).column, Point.of("0/291F3590").low[:16], Point.of("10m").column
-        ('number', '00000000291F3590', 'change_seq')
+        >>> PositionRange.of(7).column, PositionRange.of("0/291F3590").low[:16]
+        ('number', '00000000291F3590')
 
         Raises:
             ConfigError: it is none.
@@ -54,15 +54,15 @@ class Point:
         if isinstance(place, dt.datetime):
             return _time(place, text)
         if len(text) == sequence.WIDTH and digits:
-            return Point("change_seq", text, text, text)
+            return PositionRange("change_seq", text, text, text)
         if len(text) == POSITION_DIGITS and set(text.upper()) <= set("0123456789ABCDEF"):
-            return Point("stream_position", text.upper(), text.upper(), text)
+            return PositionRange("stream_position", text.upper(), text.upper(), text)
         if digits and len(text) < _NUMBER:
-            return Point("number", text.zfill(_NUMBER), text.zfill(_NUMBER), text)
+            return PositionRange("number", text.zfill(_NUMBER), text.zfill(_NUMBER), text)
         if lsn := _LSN.fullmatch(text):
             start = "".join(part.upper().zfill(8) for part in lsn.groups())
             low, high = (start.ljust(POSITION_DIGITS, digit) for digit in "0F")
-            return Point("stream_position", low, high, text)
+            return PositionRange("stream_position", low, high, text)
         try:
             at = _before_now(text)
             return _time(*(at or (dt.datetime.fromisoformat(text.replace("Z", "+00:00")), text)))
@@ -88,12 +88,12 @@ class Point:
         return pc.field(prefix + self.column)
 
     @property
-    def first(self) -> Point:
+    def first(self) -> PositionRange:
         """The start of the interval."""
         return replace(self, high=self.low)
 
     @property
-    def last(self) -> Point:
+    def last(self) -> PositionRange:
         """The end of the interval."""
         return replace(self, low=self.high)
 
@@ -106,18 +106,18 @@ class Point:
 
 
 @overload
-def absolute(place: Place) -> Place: ...
+def resolve_relative(place: Position) -> Position: ...
 @overload
-def absolute(place: Place | None) -> Place | None: ...
-def absolute(place: Place | None) -> Place | None:
+def resolve_relative(place: Position | None) -> Position | None: ...
+def resolve_relative(place: Position | None) -> Position | None:
     """Returns the position with `now` and durations replaced by the current time."""
-    return Point.of(place).text if isinstance(place, str) else place
+    return PositionRange.of(place).text if isinstance(place, str) else place
 
 
-def short(position: str) -> str:
+def format_lsn(position: str) -> str:
     """Returns a stream position in PostgreSQL's notation.
 
-    >>> short("00000000291F3590" + "0" * 24)
+    >>> format_lsn("00000000291F3590" + "0" * 24)
     '0/291F3590'
     """
     return f"{int(position[:8], 16):X}/{int(position[8:16], 16):X}" if position else ""
@@ -132,6 +132,6 @@ def _before_now(text: str) -> tuple[dt.datetime, str] | None:
     return at, at.isoformat()
 
 
-def _time(at: dt.datetime, text: str) -> Point:
+def _time(at: dt.datetime, text: str) -> PositionRange:
     part = sequence.time_part(at if at.tzinfo else at.replace(tzinfo=dt.timezone.utc))
-    return Point("change_seq", sequence.make(part, 0), f"{part:016d}" + "9" * _NUMBER, text)
+    return PositionRange("change_seq", sequence.make(part, 0), f"{part:016d}" + "9" * _NUMBER, text)

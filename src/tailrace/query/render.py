@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 import pyarrow as pa
+from html_table import escape
 
 ABSENT = "_absent"
 """Column of a result that lists the columns with unknown values; `before.name` is a field of a struct."""
@@ -16,12 +16,12 @@ UNKNOWN = "?"
 _UNITS = (("year", "years"), ("month", "months"), ("day", "days"))
 
 
-def listed(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+def python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Returns rows as Python dictionaries; values without a Python type become text.
 
     These are intervals, and dates and times after the year 9999.
 
-    >>> listed(pa.record_batch({"d": pa.array([2_932_897], pa.date32())}))
+    >>> python_rows(pa.record_batch({"d": pa.array([2_932_897], pa.date32())}))
     [{'d': '10000-01-01'}]
     """
     try:
@@ -31,16 +31,16 @@ def listed(batch: pa.RecordBatch) -> list[dict[str, Any]]:
         columns = [c.cast(pa.string()) if is_ else c for c, is_ in zip(batch.columns, late, strict=True)]
         rows = pa.record_batch(columns, batch.schema.names).to_pylist()
     if any(map(has_intervals, batch.schema.types)):
-        rows = [{name: _worded(value) for name, value in row.items()} for row in rows]
+        rows = [{name: _intervals_as_text(value) for name, value in row.items()} for row in rows]
     return rows
 
 
-def marked(row: dict[str, Any]) -> dict[str, Any]:
+def mark_unknown(row: dict[str, Any]) -> dict[str, Any]:
     """Returns a row with `?` for unknown values.
 
-    >>> marked({"id": 1, "name": None, "_absent": ["name"]})
+    >>> mark_unknown({"id": 1, "name": None, "_absent": ["name"]})
     {'id': 1, 'name': '?', '_absent': ['name']}
-    >>> marked({"before": {"id": 1, "name": None}, "_absent": ["before.name"]})["before"]
+    >>> mark_unknown({"before": {"id": 1, "name": None}, "_absent": ["before.name"]})["before"]
     {'id': 1, 'name': '?'}
     """
     names = row.get(ABSENT)
@@ -67,13 +67,13 @@ def has_intervals(kind: pa.DataType) -> bool:
     return bool(pa.types.is_interval(kind))
 
 
-def _worded(value: Any) -> Any:
+def _intervals_as_text(value: Any) -> Any:
     """Returns a value with its intervals as text."""
     if isinstance(value, pa.MonthDayNano):
-        return cell(value)
+        return format_value(value)
     if isinstance(value, dict):
-        return {k: _worded(v) for k, v in value.items()}
-    return [_worded(v) for v in value] if isinstance(value, list) else value
+        return {k: _intervals_as_text(v) for k, v in value.items()}
+    return [_intervals_as_text(v) for v in value] if isinstance(value, list) else value
 
 
 def _interval(value: pa.MonthDayNano) -> str:
@@ -89,16 +89,16 @@ def _interval(value: pa.MonthDayNano) -> str:
     return " ".join(said)
 
 
-def cell(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Returns one value as text.
 
-    >>> cell(["a", "b"]), cell({"id": 1, "name": None}), cell(None), cell(b"\\x01")
-    ('a, b', 'id=1 name=NULL', '', '01')
+    >>> format_value(["a", "b"]), format_value({"id": 1, "name": None}), format_value(b"\\x01")
+    ('a, b', 'id=1 name=NULL', '01')
     """
     if isinstance(value, dict):
-        return " ".join(f"{k}={'NULL' if v is None else cell(v)}" for k, v in value.items())
+        return " ".join(f"{k}={'NULL' if v is None else format_value(v)}" for k, v in value.items())
     if isinstance(value, list):
-        return ", ".join(map(cell, value))
+        return ", ".join(map(format_value, value))
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, pa.MonthDayNano):
@@ -108,16 +108,16 @@ def cell(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def lines(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Returns a table in plain text.
 
-    >>> print(lines(["id", "name"], [[1, "a"], [22, None]]))
+    >>> print(text_table(["id", "name"], [[1, "a"], [22, None]]))
     id  name
     --  ----
     1   a
     22
     """
-    texts = [list(names), *([cell(v) for v in row] for row in rows)]
+    texts = [list(names), *([format_value(v) for v in row] for row in rows)]
     widths = [max(len(row[k]) for row in texts) for k in range(len(names))]
     texts.insert(1, ["-" * w for w in widths])
     return "\n".join(
@@ -125,14 +125,14 @@ def lines(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     )
 
 
-def html(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+def html_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Returns a table in HTML.
 
-    >>> html(["id", "name"], [[1, "a<b"]])
+    >>> html_table(["id", "name"], [[1, "a<b"]])
     '<table><thead><tr><th>id</th><th>name</th></tr></thead><tbody><tr><td>1</td><td>a&lt;b</td></tr></tbody></table>'
     """
     head, *body = (
-        "".join(f"<{tag}>{escape(cell(value))}</{tag}>" for value in row)
+        "".join(f"<{tag}>{escape(format_value(value))}</{tag}>" for value in row)
         for tag, row in (("th", names), *(("td", row) for row in rows))
     )
     lines = "".join(f"<tr>{row}</tr>" for row in body)

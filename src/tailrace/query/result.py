@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from .duckdb_session import BATCH_ROWS, connected, every_column, filtered, optional
+from .duckdb_session import BATCH_ROWS, connect, filter_rows, import_optional, select_list
 
 if TYPE_CHECKING:
     import duckdb
@@ -24,17 +24,17 @@ class Result:
     Attributes:
         schema: the columns.
         batches: returns an iterator over the record batches.
-        aside: change rows that could not be used, with the reason in `why`; usually empty.
+        rejects: change rows that could not be used, with the reason in `why`; usually empty.
     """
 
     schema: pa.Schema
     batches: Callable[[], Iterator[pa.RecordBatch]]
-    aside: pa.Table = field(default_factory=lambda: pa.table({}))
+    rejects: pa.Table = field(default_factory=lambda: pa.table({}))
 
     @staticmethod
-    def of(rows: pa.Table, aside: pa.Table | None = None) -> Result:
+    def of(rows: pa.Table, rejects: pa.Table | None = None) -> Result:
         """Returns the rows of a table as a Result."""
-        nothing = pa.table({}) if aside is None else aside
+        nothing = pa.table({}) if rejects is None else rejects
         return Result(rows.schema, lambda: iter(rows.to_batches(max_chunksize=BATCH_ROWS)), nothing)
 
     def arrow(self) -> pa.RecordBatchReader:
@@ -57,31 +57,31 @@ class Result:
             yield from batch.to_pylist()
 
     def __repr__(self) -> str:
-        return f"Result({', '.join(first_of([f'{f.name}: {f.type}' for f in self.schema]))})"
+        return f"Result({', '.join(abbreviate([f'{f.name}: {f.type}' for f in self.schema]))})"
 
     def _repr_html_(self) -> str:
         """Returns the first rows as an HTML table for notebooks."""
-        from .render import html
+        from .render import html_table
 
         rows, more = self._first(20)
-        return html(self.schema.names, rows) + ("<p>...</p>" if more else "")
+        return html_table(self.schema.names, rows) + ("<p>...</p>" if more else "")
 
     def show(self, *columns: str, limit: int = 20) -> None:
         """Prints the first rows, with the given columns or all."""
-        from .render import lines
+        from .render import text_table
 
         found = self.select(list(columns)) if columns else self
         rows, more = found._first(limit)
-        print(lines(found.schema.names, rows) + ("\n..." if more else ""))  # noqa: T201
+        print(text_table(found.schema.names, rows) + ("\n..." if more else ""))  # noqa: T201
 
     def _first(self, limit: int) -> tuple[list[list[Any]], bool]:
         """Returns the values of the first rows, and whether there are more rows."""
-        from .render import listed, marked
+        from .render import mark_unknown, python_rows
 
         rows: list[list[Any]] = []
         for batch in self.batches():
-            part = listed(batch.slice(0, limit + 1 - len(rows)))
-            rows += [list(marked(row).values()) for row in part]
+            part = python_rows(batch.slice(0, limit + 1 - len(rows)))
+            rows += [list(mark_unknown(row).values()) for row in part]
             if len(rows) > limit:
                 break
         return rows[:limit], len(rows) > limit
@@ -97,7 +97,7 @@ class Result:
         Raises:
             UnsupportedError: polars is not installed.
         """
-        found: pl.DataFrame = optional("polars").from_arrow(self.table())
+        found: pl.DataFrame = import_optional("polars").from_arrow(self.table())
         return found
 
     def duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
@@ -106,8 +106,8 @@ class Result:
         Raises:
             UnsupportedError: DuckDB is not installed.
         """
-        found: duckdb.DuckDBPyRelation = (connection or connected()).from_arrow(self.table())
-        return found.project(every_column(self.schema))
+        found: duckdb.DuckDBPyRelation = (connection or connect()).from_arrow(self.table())
+        return found.project(select_list(self.schema))
 
     def spark(self, session: SparkSession | None = None) -> DataFrame:
         """Returns a Spark DataFrame. The rows pass through this process.
@@ -140,7 +140,7 @@ class Result:
             UnsupportedError: DuckDB is not installed.
             ConfigError: the condition is not valid.
         """
-        return Result(self.schema, filtered(self.schema, self.arrow, condition), self.aside)
+        return Result(self.schema, filter_rows(self.schema, self.arrow, condition), self.rejects)
 
     def select(self, columns: list[str]) -> Result:
         """Returns the given columns.
@@ -155,22 +155,22 @@ class Result:
                 f"there is no column {', '.join(missing)}", hint=f"columns: {', '.join(self.schema.names)}"
             )
         schema = pa.schema([self.schema.field(n) for n in columns])
-        return Result(schema, lambda: (b.select(columns) for b in self.batches()), self.aside)
+        return Result(schema, lambda: (b.select(columns) for b in self.batches()), self.rejects)
 
 
-def first_of(texts: Sequence[str], many: int = 12) -> list[str]:
+def abbreviate(texts: Sequence[str], many: int = 12) -> list[str]:
     """Returns the first texts and the number of the remaining ones.
 
-    >>> first_of(["a", "b", "c"], 2)
+    >>> abbreviate(["a", "b", "c"], 2)
     ['a', 'and 2 more']
     """
     return [*texts] if len(texts) <= many else [*texts[: many - 1], f"and {len(texts) - many + 1} more"]
 
 
-def named_apart(schema: pa.Schema) -> pa.Schema:
+def unique_names(schema: pa.Schema) -> pa.Schema:
     """Returns a schema in which each column name is unique; a join's columns may repeat names.
 
-    >>> named_apart(pa.schema([("id", pa.int64()), ("id", pa.string()), ("id_1", pa.string())])).names
+    >>> unique_names(pa.schema([("id", pa.int64()), ("id", pa.string()), ("id_1", pa.string())])).names
     ['id', 'id_2', 'id_1']
     """
     known, there, fields = {*schema.names}, set[str](), []

@@ -14,10 +14,10 @@ from ..model import sequence
 from ..model.change import PREFIX, Column, Relation
 from ..model.types import arrow_type
 from ..store.tables import kept_as, widens
-from .positions import Point
+from .positions import PositionRange
 
 
-def layout_of(
+def common_layout(
     layouts: Sequence[Layout],
     first: str,
     last: str,
@@ -43,9 +43,9 @@ def layout_of(
         UnsupportedError: a column was renamed, retyped or replaced, a column was added with a default, or the
             key changed.
     """
-    now = layouts[_valid(layouts, last)]
+    now = layouts[_index_at(layouts, last)]
     if (
-        why := broken(layouts, first, last, before=before, only=only, names=names, defaults=defaults)
+        why := incompatibility(layouts, first, last, before=before, only=only, names=names, defaults=defaults)
     ) is not None:
         raise UnsupportedError(
             f"{why}, within the range",
@@ -55,7 +55,7 @@ def layout_of(
     return now
 
 
-def broken(
+def incompatibility(
     layouts: Sequence[Layout],
     first: str,
     last: str,
@@ -68,30 +68,30 @@ def broken(
     """Returns why the changes between two change sequences have no common layout, and where; None if they
     have one.
 
-    The arguments are those of `layout_of`.
+    The arguments are those of `common_layout`.
     """
-    newest, oldest = (_valid(layouts, place) for place in (last, first))
+    newest, oldest = (_index_at(layouts, place) for place in (last, first))
     now = layouts[newest].relation
     for k in range(newest, max(oldest - before, 0), -1):
         old, new = layouts[k - 1].relation, layouts[k].relation
-        why = _differs(old, new, only, names, defaults) or (_replaced(old, now, only) if names else None)
+        why = _difference(old, new, only, names, defaults) or (_replaced(old, now, only) if names else None)
         if why is not None:
             return f"{why} at change_seq {layouts[k].from_seq}"
     return None
 
 
-def in_force(layouts: Sequence[Layout], place: Point) -> Layout:
+def layout_at(layouts: Sequence[Layout], place: PositionRange) -> Layout:
     """Returns the layout at the end of a position; the oldest one for earlier positions."""
     begun = [one for one in layouts if _begin(one, place.column) <= place.high]
     return begun[-1] if begun else layouts[0]
 
 
-def before(layouts: Sequence[Layout], first: str) -> Layout:
+def layout_before(layouts: Sequence[Layout], first: str) -> Layout:
     """Returns the layout of the rows before a change, which may be the first of its layout."""
-    return layouts[max(_valid(layouts, first) - 1, 0)]
+    return layouts[max(_index_at(layouts, first) - 1, 0)]
 
 
-def in_layout(
+def rename_to_layout(
     rows: pa.Table, names: Sequence[str], columns: Sequence[str], layout: Layout
 ) -> tuple[pa.Table, list[str]]:
     """Returns rows with the column names of a layout, and the column names for the mask bits.
@@ -112,12 +112,12 @@ def in_layout(
     return rows.select(mine).rename_columns([kept.get(n, n) for n in mine]), named
 
 
-def between(layouts: Sequence[Layout], first: str, last: str) -> Sequence[Layout]:
+def layouts_between(layouts: Sequence[Layout], first: str, last: str) -> Sequence[Layout]:
     """Returns the layouts of the changes between two change sequences, in order."""
-    return layouts[_valid(layouts, first) : _valid(layouts, last) + 1]
+    return layouts[_index_at(layouts, first) : _index_at(layouts, last) + 1]
 
 
-def _valid(layouts: Sequence[Layout], place: str) -> int:
+def _index_at(layouts: Sequence[Layout], place: str) -> int:
     """Returns the index of the layout at a change sequence; the oldest one for earlier sequences."""
     return max((k for k, one in enumerate(layouts) if k == 0 or one.from_seq <= place), default=0)
 
@@ -140,7 +140,7 @@ def _replaced(old: Relation, new: Relation, only: Collection[str] | None) -> str
     return f"the column {found[0]} was replaced by another column of that name" if found else None
 
 
-def _differs(
+def _difference(
     old: Relation, new: Relation, only: Collection[str] | None, names: bool, defaults: bool
 ) -> str | None:
     """Returns why rows of two layouts are incompatible, or None."""
@@ -156,12 +156,12 @@ def _differs(
                 return f"the column {c.name} was added with a default"
         elif names and before.name != c.name:
             return f"the column {before.name} was renamed to {c.name}"
-        elif (why := retyped(before.type, c)) is not None:
+        elif (why := type_change(before.type, c)) is not None:
             return why
     return None
 
 
-def retyped(old: str, new: Column) -> str | None:
+def type_change(old: str, new: Column) -> str | None:
     """Returns why older values of a type do not fit a column, or None if they do."""
     if old == new.type or widens(arrow_type(old), arrow_type(new.type)):
         return None

@@ -15,7 +15,7 @@ from ..model import sequence
 from ..model.change import PREFIX, ChangeTable
 from ..model.quoting import quoted
 from ..model.types import arrow_type
-from .positions import Point
+from .positions import PositionRange
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -34,7 +34,9 @@ class SparkChanges:
         fields = [f for f in self.changes.df.schema if f.name not in ASIDE]
         return pa.schema([(f.name, arrow_type(f.dataType.simpleString())) for f in fields])
 
-    def rows(self, start: Point | None, end: Point | None, columns: Sequence[str] | None = None) -> pa.Table:
+    def rows(
+        self, start: PositionRange | None, end: PositionRange | None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
         """Returns the rows between two positions."""
         from pyspark.sql import functions as F
 
@@ -44,27 +46,27 @@ class SparkChanges:
         return df.select(*[F.col(quoted(n)) for n in names]).toArrow().cast(wanted)
 
     @property
-    def reached(self) -> int:
+    def max_number(self) -> int:
         """0: unknown without reading the rows."""
         return 0
 
-    def refuse_gaps(self, start: Point | None, end: Point | None) -> None:
+    def refuse_gaps(self, start: PositionRange | None, end: PositionRange | None) -> None:
         """Does nothing: gaps of a vendor's tables are not known."""
 
-    def has(self, start: Point, end: Point) -> bool:
+    def has(self, start: PositionRange, end: PositionRange) -> bool:
         """Returns whether there are rows between two positions."""
         return not self._good(start, end).isEmpty()
 
     @property
-    def rising(self) -> bool:
+    def monotonic(self) -> bool:
         """False: a vendor's numbers may restart, and rows may arrive late."""
         return False
 
-    def many(self, upto: Point) -> int:
+    def count_until(self, upto: PositionRange) -> int:
         """Returns the number of rows up to a position, by a job over all rows."""
         return self._good(None, upto).count()
 
-    def bad(self, start: Point | None, end: Point | None) -> pa.Table | None:
+    def rejects(self, start: PositionRange | None, end: PositionRange | None) -> pa.Table | None:
         """Returns the rows that the format rejects."""
         from pyspark.sql import functions as F
 
@@ -75,13 +77,15 @@ class SparkChanges:
         found = df.drop(*[c for c in ASIDE if c != BAD]).toArrow()
         return with_reasons(found.drop_columns([BAD]), found[BAD]) if found.num_rows else None
 
-    def _good(self, start: Point | None, end: Point | None) -> DataFrame:
+    def _good(self, start: PositionRange | None, end: PositionRange | None) -> DataFrame:
         from pyspark.sql import functions as F
 
         df = self._between(start, end)
         return df.where(F.col(BAD).isNull()) if BAD in df.columns else df
 
-    def _between(self, start: Point | None, end: Point | None, *, unplaced: bool = False) -> DataFrame:
+    def _between(
+        self, start: PositionRange | None, end: PositionRange | None, *, unplaced: bool = False
+    ) -> DataFrame:
         df = self.changes.df
         for point, low in ((start, True), (end, False)):
             if point is not None:
@@ -91,7 +95,7 @@ class SparkChanges:
         return df
 
 
-def _value(point: Point) -> Column:
+def _value(point: PositionRange) -> Column:
     from pyspark.sql import functions as F
 
     if point.column == "number":

@@ -13,7 +13,7 @@ from ..errors import ConfigError, TailraceError, spark_lost
 from ..execution import over_rows
 from ..wire.arrow_streams import packed, unpacked
 from .duckdb_session import BATCH_ROWS
-from .result import Result, named_apart
+from .result import Result, unique_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PART = "part"
 
 
-def streamed(df: DataFrame, statement: str) -> Result:
+def stream_rows(df: DataFrame, statement: str) -> Result:
     """Returns the rows of a statement's DataFrame, in its order. Each reading runs the statement again.
 
     This process holds at most two partitions.
@@ -34,27 +34,27 @@ def streamed(df: DataFrame, statement: str) -> Result:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     zone = df.sparkSession.conf.get("spark.sql.session.timeZone")
-    schema = named_apart(to_arrow_schema(df.schema, timezone=zone))
+    schema = unique_names(to_arrow_schema(df.schema, timezone=zone))
 
     def batches() -> Iterator[pa.RecordBatch]:
-        parts = over_rows(df, _packed, f"{_PART} binary")
+        parts = over_rows(df, _pack, f"{_PART} binary")
         try:
             for row in parts.toLocalIterator(prefetchPartitions=True):
                 rows = unpacked(row[_PART])
                 values = [v.cast(f.type) for v, f in zip(rows.columns, schema, strict=True)]
                 yield from pa.Table.from_arrays(values, schema=schema).to_batches(BATCH_ROWS)
         except (PySparkException, Py4JError) as error:
-            raise failed(error, statement) from None
+            raise statement_error(error, statement) from None
 
     return Result(schema, batches)
 
 
-def failed(error: Exception, statement: str) -> TailraceError:
+def statement_error(error: Exception, statement: str) -> TailraceError:
     """Returns the error for a statement that Spark cannot run, with its last cause and without Java's stack
     traces.
 
     >>> text = "An error\\n\\tat x.Y\\nCaused by: a.SparkException: [DIVIDE_BY_ZERO] Division\\n\\tat x.Y"
-    >>> failed(RuntimeError(text), "SELECT 1 / 0").what
+    >>> statement_error(RuntimeError(text), "SELECT 1 / 0").what
     'the statement cannot be run: [DIVIDE_BY_ZERO] Division'
     """
     if (lost := spark_lost(error, where=statement)) is not None:
@@ -64,7 +64,7 @@ def failed(error: Exception, statement: str) -> TailraceError:
     return ConfigError(f"the statement cannot be run: {said}", where=statement)
 
 
-def _packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yields each batch serialized as one binary value."""
     for batch in batches:
         yield pa.record_batch([pa.array([packed(batch)], pa.binary())], [_PART])

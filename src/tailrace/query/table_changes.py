@@ -17,7 +17,7 @@ from ..engine.change_arrays import ChangeArrays, Ints, with_reasons
 from ..engine.columns import MaskBits
 from ..engine.earlier_rows import living
 from ..engine.lines import ABSENT_THERE
-from ..engine.lines import named as listed_names
+from ..engine.lines import rename_base as listed_names
 from ..engine.net import Deduplication
 from ..engine.own_names import refuse_taken
 from ..engine.sql_server import Style
@@ -25,23 +25,23 @@ from ..errors import BaselineNeededError, ConfigError
 from ..lake.log import Layout
 from ..model.change import PREFIX, Column
 from ..store.tables import plain_name
-from .as_of import LaidOver
-from .base_rows import LayoutRange, laid_under, named, told, whole
+from .as_of import OverlaidRows
+from .base_rows import LayoutRange, align_base, rename_base, require_columns, tag_columns
 from .change_files import SEQ, ChangeRows, refuse_reversed
-from .column_identity import Names, all_names, by_identity, named_as, with_gone
-from .earlier_rows import Earlier, just_before, with_earlier
-from .positions import Place, Point, absolute
-from .result import Result, first_of
-from .schema import between, broken, in_force, layout_of
+from .column_identity import Names, align_columns, names_over_time, rename_layout, with_dropped
+from .earlier_rows import EarlierRows, add_earlier_rows, previous_seq
+from .positions import Position, PositionRange, resolve_relative
+from .result import Result, abbreviate
+from .schema import common_layout, incompatibility, layout_at, layouts_between
 
 if TYPE_CHECKING:
     from .history.table import HistoryTable
 
-STATE = ("change_seq", "change_oper", "column_mask", "change_mask")
+STATE_HEADERS = ("change_seq", "change_oper", "column_mask", "change_mask")
 """Headers needed to compute the resulting rows."""
-ORDER = ("change_seq", "change_oper", "transaction_id", "timestamp", "column_mask", "change_mask")
+QUERY_HEADERS = ("change_seq", "change_oper", "transaction_id", "timestamp", "column_mask", "change_mask")
 """Headers that every query needs."""
-TOLD = (*ORDER, "user_name")
+CHANGE_HEADERS = (*QUERY_HEADERS, "user_name")
 """Headers of queries that return single changes."""
 _MASK_NAMES = {"change_mask": "columns_changed", "column_mask": "columns_present"}
 
@@ -71,7 +71,7 @@ class TableChanges:
     layouts: Sequence[Layout] = ()
 
     def __repr__(self) -> str:
-        columns = ", ".join(first_of(self.columns))
+        columns = ", ".join(abbreviate(self.columns))
         return f"{type(self).__name__}({self.name!r}, key={list(self.key)}, columns=[{columns}])"
 
     @property
@@ -83,8 +83,8 @@ class TableChanges:
 
     def changes(
         self,
-        start: Place | None = None,
-        end: Place | None = None,
+        start: Position | None = None,
+        end: Position | None = None,
         *,
         columns: Sequence[str] | None = None,
         columns_changed: bool = False,
@@ -99,10 +99,10 @@ class TableChanges:
                 all) instead of the change mask and the column mask.
             names: which column names to use.
         """
-        found = self._found(start, end, columns, None, names)[0]
+        found = self._read(start, end, columns, None, names)[0]
         return Result.of(_with_column_names(found) if columns_changed else found.rows, found.aside)
 
-    def as_of(self, at: Place | None, *, base: pa.Table | None = None) -> Result:
+    def as_of(self, at: Position | None, *, base: pa.Table | None = None) -> Result:
         """Returns the table's rows after all changes up to a position.
 
         Args:
@@ -119,12 +119,12 @@ class TableChanges:
                 where=self.files.path,
                 hint="pass base=rows; if the table was empty: base=changes.schema.empty_table()",
             )
-        found, span = self._found(None, at, None, STATE)
+        found, span = self._read(None, at, None, STATE_HEADERS)
         schema = found.rows.select(list(found.columns)).schema
-        under = laid_under(base, schema, self.layouts, span, self.name)
-        rows = whole(under, found.columns, self.name).cast(schema)
-        schema = schema if span is None else told(schema, span.layout)
-        return LaidOver(lambda: iter(rows.to_batches()), schema, found, self.files.path).result()
+        under = align_base(base, schema, self.layouts, span, self.name)
+        rows = require_columns(under, found.columns, self.name).cast(schema)
+        schema = schema if span is None else tag_columns(schema, span.layout)
+        return OverlaidRows(lambda: iter(rows.to_batches()), schema, found, self.files.path).result()
 
     @property
     def schema(self) -> pa.Schema:
@@ -133,8 +133,8 @@ class TableChanges:
 
     def net(
         self,
-        start: Place | None = None,
-        end: Place | None = None,
+        start: Position | None = None,
+        end: Position | None = None,
         *,
         deduplicationMode: Deduplication = "netChanges",  # noqa: N803 - Spark's names
         computeUpdates: bool = True,  # noqa: N803
@@ -143,7 +143,7 @@ class TableChanges:
         names: Names = "now",
     ) -> Result:
         """Returns at most one change per key; see `engine.net.net`."""
-        return self._asked(
+        return self._query(
             lambda c, base: (
                 netted.net(c, base=base, deduplicationMode=deduplicationMode, computeUpdates=computeUpdates)
                 if c.key
@@ -154,8 +154,8 @@ class TableChanges:
 
     def net_changes(
         self,
-        start: Place | None = None,
-        end: Place | None = None,
+        start: Position | None = None,
+        end: Position | None = None,
         style: Style = "all",
         *,
         base: pa.Table | None = None,
@@ -163,7 +163,7 @@ class TableChanges:
         names: Names = "now",
     ) -> Result:
         """Returns the net changes in a style of SQL Server; see `engine.sql_server.net_changes`."""
-        return self._asked(
+        return self._query(
             lambda c, base: sql_server.net_changes(c, style, base=base),
             start,
             end,
@@ -174,8 +174,8 @@ class TableChanges:
 
     def history(
         self,
-        start: Place | None = None,
-        end: Place | None = None,
+        start: Position | None = None,
+        end: Position | None = None,
         *,
         track_history_column_list: Sequence[str] | None = None,
         track_history_except_column_list: Sequence[str] | None = None,
@@ -185,7 +185,7 @@ class TableChanges:
         names: Names = "now",
     ) -> Result:
         """Returns every version of every row that changed in the range; see `engine.history.history`."""
-        return self._asked(
+        return self._query(
             lambda c, base: versions.history(
                 c,
                 base=base,
@@ -205,7 +205,7 @@ class TableChanges:
         track_history_except_column_list: Sequence[str] | None = None,
         bitemporal: bool = False,
         base: pa.Table | None = None,
-        start: Place | None = None,
+        start: Position | None = None,
     ) -> HistoryTable:
         """Creates or updates a Delta table with the history of this table, and returns it.
 
@@ -225,64 +225,66 @@ class TableChanges:
             PositionError: changes that the history needs are no longer kept, or were never captured.
         """
         from ..engine.kept_history import HistoryRules
-        from .history.checks import names_of
+        from .history.checks import choose_columns
         from .history.follow import follow
 
         only, but = track_history_column_list, track_history_except_column_list
-        tracked = names_of(self.columns, only, but, "track_history_column_list")
+        tracked = choose_columns(self.columns, only, but, "track_history_column_list")
         chosen = None if only is None and but is None else tuple(tracked)
         rules = HistoryRules(self.key, tuple(self.columns), stored_as_scd_type, chosen, True, bitemporal)
-        return follow(self, path, rules, base, absolute(start))
+        return follow(self, path, rules, base, resolve_relative(start))
 
     def pairs(
         self,
-        start: Place | None = None,
-        end: Place | None = None,
+        start: Position | None = None,
+        end: Position | None = None,
         *,
         base: pa.Table | None = None,
         columns: Sequence[str] | None = None,
         names: Names = "now",
     ) -> Result:
         """Returns one row per change, with the before and the after image; see `engine.pairs.pairs`."""
-        return self._asked(
+        return self._query(
             lambda c, base: pairs.pairs(c if c.key else as_keyed(c), base=base),
-            start, end, columns, TOLD, base, names,
+            start, end, columns, CHANGE_HEADERS, base, names,
         )  # fmt: skip
 
     def chain(
         self,
         key: Mapping[str, Any],
-        start: Place | None = None,
-        end: Place | None = None,
+        start: Position | None = None,
+        end: Position | None = None,
         *,
         base: pa.Table | None = None,
         columns: Sequence[str] | None = None,
         names: Names = "now",
     ) -> Result:
         """Returns the changes of all rows that ever had a key; see `engine.chains.chain`."""
-        return self._asked(
-            lambda c, base: chains.chain(c, key, base=base), start, end, columns, TOLD, base, names
+        return self._query(
+            lambda c, base: chains.chain(c, key, base=base), start, end, columns, CHANGE_HEADERS, base, names
         )
 
     def rebuild(
         self,
-        start: Place | None = None,
-        end: Place | None = None,
+        start: Position | None = None,
+        end: Position | None = None,
         *,
         base: pa.Table | None = None,
         names: Names = "now",
     ) -> Result:
         """Returns the change rows with complete images; see `engine.rebuild.rebuild`."""
-        return self._asked(lambda c, base: rebuild.rebuild(c, base=base), start, end, None, None, base, names)
+        return self._query(lambda c, base: rebuild.rebuild(c, base=base), start, end, None, None, base, names)
 
-    def transactions(self, start: Place | None = None, end: Place | None = None) -> Result:
+    def transactions(self, start: Position | None = None, end: Position | None = None) -> Result:
         """Returns the transactions that changed this table; see `engine.transactions.transactions`."""
-        return self._asked(lambda c, _: transactions.transactions({self.name: c}), start, end, (), TOLD)
+        return self._query(
+            lambda c, _: transactions.transactions({self.name: c}), start, end, (), CHANGE_HEADERS
+        )
 
     def arrays(
         self,
-        start: Place | None = None,
-        end: Place | None = None,
+        start: Position | None = None,
+        end: Position | None = None,
         columns: Sequence[str] | None = None,
         *,
         headers: Sequence[str] | None = None,
@@ -303,16 +305,16 @@ class TableChanges:
             PositionError: some of the changes are no longer kept.
             UnsupportedError: a column changed incompatibly within the range.
         """
-        return self._found(start, end, columns, headers, names, defaults)[0]
+        return self._read(start, end, columns, headers, names, defaults)[0]
 
-    def named(self, base: pa.Table) -> pa.Table:
+    def rename_base(self, base: pa.Table) -> pa.Table:
         """Returns base rows with the current names of their columns; see `base_rows.rename_base`."""
-        return named(base, self.columns, self.layouts, self.layouts[-1]) if self.layouts else base
+        return rename_base(base, self.columns, self.layouts, self.layouts[-1]) if self.layouts else base
 
-    def refuse(self) -> None:
+    def require_table(self) -> None:
         """Raises an error if there is no change table. Here, there always is one."""
 
-    def layout_at(self, last: int | None) -> str | None:
+    def layout_start(self, last: int | None) -> str | None:
         """Returns the change sequence at which the layout of a change number begins.
 
         Args:
@@ -323,16 +325,18 @@ class TableChanges:
         """
         if not self.layouts:
             return None
-        return (self.layouts[-1] if last is None else in_force(self.layouts, Point.of(last))).from_seq
+        return (
+            self.layouts[-1] if last is None else layout_at(self.layouts, PositionRange.of(last))
+        ).from_seq
 
-    def broken(self, first: str, last: str) -> str | None:
+    def incompatibility(self, first: str, last: str) -> str | None:
         """Returns why the columns at two change sequences are incompatible, or None if they are compatible.
 
         Renamed and added columns are compatible.
         """
-        return broken(self.layouts, first, last, names=False, defaults=True)
+        return incompatibility(self.layouts, first, last, names=False, defaults=True)
 
-    def numbered(self, layout: str | None) -> dict[str, int]:
+    def column_numbers(self, layout: str | None) -> dict[str, int]:
         """Returns the column numbers by name in a layout; empty if no layouts are known.
 
         Args:
@@ -340,7 +344,7 @@ class TableChanges:
         """
         if not self.layouts:
             return {}
-        one = self.layouts[-1] if layout is None else between(self.layouts, layout, layout)[-1]
+        one = self.layouts[-1] if layout is None else layouts_between(self.layouts, layout, layout)[-1]
         return {c.name: c.attnum for c in one.relation.columns}
 
     @property
@@ -354,10 +358,10 @@ class TableChanges:
                 first.setdefault(c.attnum, c)
         return {n: value_of(c, c.missing) for n, c in first.items() if c.missing is not None}
 
-    def _found(
+    def _read(
         self,
-        start: Place | None,
-        end: Place | None,
+        start: Position | None,
+        end: Position | None,
         columns: Sequence[str] | None,
         headers: Sequence[str] | None,
         names: Names | Mapping[int, str] = "now",
@@ -365,12 +369,12 @@ class TableChanges:
     ) -> tuple[ChangeArrays, LayoutRange | None]:
         """Returns the changes of a range with columns named as requested, and their layout (None
         if unknown)."""
-        self.refuse()
+        self.require_table()
         stored = self.files.schema.names
         if not self.layouts and (missing := [n for n in columns or () if n not in stored]):
             raise self._no_column(missing, self.columns)
         keys = {*self.key, *(k for one in self.layouts for k in one.relation.key)}
-        data = None if columns is None else all_names(self.layouts, [*columns, *keys])
+        data = None if columns is None else names_over_time(self.layouts, [*columns, *keys])
         shown = None if headers is None else {PREFIX + n for n in headers}
         wanted = [
             n
@@ -378,26 +382,26 @@ class TableChanges:
             if (n.startswith(PREFIX) and (shown is None or n in shown))
             or (not n.startswith(PREFIX) and (data is None or n in data or plain_name(n) in data))
         ]
-        low, high = (None if p is None else Point.of(p) for p in (start, end))
+        low, high = (None if p is None else PositionRange.of(p) for p in (start, end))
         rows = self.files.rows(low, high, wanted)
         if not rows.num_rows:
             refuse_reversed(self.files, low, high)
         if not self.layouts:
             found = ChangeArrays.of(rows, self.key, columns, layout=stored, name=self.name)
-            bad = self.files.bad(low, high)
-            made = found if bad is None else replace(found, aside=_together(found.aside, bad))
+            bad = self.files.rejects(low, high)
+            made = found if bad is None else replace(found, aside=_all_rejects(found.aside, bad))
             return made, None
         span = self._span(rows, high, data, defaults)
-        within = between(self.layouts, span.first, span.last)
-        there = span.layout if isinstance(names, str) else with_gone(span.layout, within, stored)
-        shown_as = named_as(there, self.layouts, names)
+        within = layouts_between(self.layouts, span.first, span.last)
+        there = span.layout if isinstance(names, str) else with_dropped(span.layout, within, stored)
+        shown_as = rename_layout(there, self.layouts, names)
         every = shown_as.relation
         if missing := [n for n in columns or () if n not in {c.name for c in every.columns}]:
             raise self._no_column(missing, [c.name for c in every.columns], " in this range")
         asked = None if columns is None else {*columns, *every.key}
         chosen = [c for c in every.columns if asked is None or c.name in asked]
         shown_as = replace(shown_as, relation=every.with_columns(chosen))
-        rows, bits = by_identity(rows, stored, within, there, shown_as, self.defaults if defaults else None)
+        rows, bits = align_columns(rows, stored, within, there, shown_as, self.defaults if defaults else None)
         made = ChangeArrays.of(rows, every.key, [c.name for c in chosen], layout=bits, name=self.name)
         return made, replace(span, layout=replace(shown_as, relation=every))
 
@@ -406,7 +410,7 @@ class TableChanges:
         return ConfigError(what, hint=f"it has {', '.join(there)}")
 
     def _span(
-        self, rows: pa.Table, end: Point | None, only: Collection[str] | None, defaults: bool
+        self, rows: pa.Table, end: PositionRange | None, only: Collection[str] | None, defaults: bool
     ) -> LayoutRange:
         """Returns the first and last change sequence of the rows of a range, and their layout.
 
@@ -417,50 +421,50 @@ class TableChanges:
             seqs = pc.min_max(rows[SEQ]).as_py()
             first, last = seqs["min"], seqs["max"]
         else:
-            first = last = (self.layouts[-1] if end is None else in_force(self.layouts, end)).from_seq
-        layout = layout_of(self.layouts, first, last, only=only, names=False, defaults=defaults)
+            first = last = (self.layouts[-1] if end is None else layout_at(self.layouts, end)).from_seq
+        layout = common_layout(self.layouts, first, last, only=only, names=False, defaults=defaults)
         return LayoutRange(layout, first, last)
 
-    def _asked(
+    def _query(
         self,
         question: Callable[[ChangeArrays, pa.Table | None], pa.Table],
-        start: Place | None,
-        end: Place | None,
+        start: Position | None,
+        end: Position | None,
         columns: Sequence[str] | None = None,
-        headers: Sequence[str] | None = ORDER,
+        headers: Sequence[str] | None = QUERY_HEADERS,
         base: pa.Table | None = None,
         names: Names = "now",
     ) -> Result:
-        found, span = self._found(start, end, columns, headers, names)
+        found, span = self._read(start, end, columns, headers, names)
         if base is None:
-            found = with_earlier(found, self._earlier(found, span))
+            found = add_earlier_rows(found, self._earlier_sources(found, span))
             return Result.of(question(found, None), found.aside)
-        return Result.of(question(found, self._laid_under(base, found, span)), found.aside)
+        return Result.of(question(found, self._align_base(base, found, span)), found.aside)
 
-    def _laid_under(self, base: pa.Table, found: ChangeArrays, span: LayoutRange | None) -> pa.Table:
+    def _align_base(self, base: pa.Table, found: ChangeArrays, span: LayoutRange | None) -> pa.Table:
         """Returns base rows with the columns of the changes."""
         schema = found.rows.select(list(found.columns)).schema
-        return laid_under(base, schema, self.layouts, span, self.name)
+        return align_base(base, schema, self.layouts, span, self.name)
 
-    def _earlier(self, found: ChangeArrays, span: LayoutRange | None) -> Iterator[Earlier]:
+    def _earlier_sources(self, found: ChangeArrays, span: LayoutRange | None) -> Iterator[EarlierRows]:
         """Yields the sources of rows before the changes: the earlier changes that are kept."""
         yield lambda images: self._kept_before(found, span, images)
 
     def _kept_before(self, found: ChangeArrays, span: LayoutRange | None, images: Ints) -> pa.Table:
         """Returns the rows that the changes before the given images contain."""
-        place = just_before(found.seq[int(images.min())].as_py())
+        place = previous_seq(found.seq[int(images.min())].as_py())
         if place is None:
             return found.rows.slice(0, 0)
         names = {} if span is None else {c.attnum: c.name for c in span.layout.relation.columns}
-        before, older = self._found(None, place, None if span is None else found.columns, STATE, names)
+        before, older = self._read(None, place, None if span is None else found.columns, STATE_HEADERS, names)
         rows = living(before)
         lists, rows = rows[ABSENT_THERE], rows.drop_columns([ABSENT_THERE])
         if older is not None:
-            rows = rows.cast(told(rows.schema, older.layout))
-        return self._laid_under(rows, found, span).append_column(ABSENT_THERE, lists)
+            rows = rows.cast(tag_columns(rows.schema, older.layout))
+        return self._align_base(rows, found, span).append_column(ABSENT_THERE, lists)
 
 
-def _together(aside: pa.Table, bad: pa.Table) -> pa.Table:
+def _all_rejects(aside: pa.Table, bad: pa.Table) -> pa.Table:
     """Returns the rejects of the changes and of the format in their common columns; the reasons are the last
     column."""
     mine, theirs = aside.column_names[:-1], {*bad.column_names[:-1]}

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import ConfigError
 
-QUESTIONS = {
+FUNCTIONS = {
     "as_of": "the rows at a position",
     "current": "the target's rows, with the changes that are not applied yet",
     "diff": "the rows that differ between two positions",
@@ -35,7 +35,7 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 
 @dataclass(frozen=True)
-class Call:
+class FunctionCall:
     """A table function call in a statement: its name, its range of characters, and its arguments."""
 
     question: str
@@ -45,22 +45,22 @@ class Call:
     named: dict[str, Any] = field(default_factory=dict)
 
 
-def statements(text: str) -> tuple[list[str], str]:
+def split_statements(text: str) -> tuple[list[str], str]:
     r"""Splits a text at its semicolons.
 
     Returns:
         The complete statements, and the rest after the last semicolon; empty if that is blank or a complete
             comment.
 
-    >>> statements("SELECT ';' AS a; -- one; two\nSELECT 2")
+    >>> split_statements("SELECT ';' AS a; -- one; two\nSELECT 2")
     (["SELECT ';' AS a"], '-- one; two\nSELECT 2')
-    >>> statements(r"SELECT E'a\';b' AS x")
+    >>> split_statements(r"SELECT E'a\';b' AS x")
     ([], "SELECT E'a\\';b' AS x")
-    >>> statements("SELECT 1;\n-- the end")
+    >>> split_statements("SELECT 1;\n-- the end")
     (['SELECT 1'], '')
-    >>> statements("SELECT 'a;\n")
+    >>> split_statements("SELECT 'a;\n")
     ([], "SELECT 'a;")
-    >>> statements("SELECT 1 AS a$b$; SELECT 2 AS b$b$;")
+    >>> split_statements("SELECT 1 AS a$b$; SELECT 2 AS b$b$;")
     (['SELECT 1 AS a$b$', 'SELECT 2 AS b$b$'], '')
     """
     found, begin, blank = [], 0, True
@@ -77,17 +77,17 @@ def statements(text: str) -> tuple[list[str], str]:
     return found, "" if blank else text[begin:].strip()
 
 
-def bare(statement: str) -> str:
+def normalized(statement: str) -> str:
     """Returns a statement in lower case without comments and the final semicolon, with single blanks.
 
-    >>> bare("SHOW  Tables -- all of them\\n;")
+    >>> normalized("SHOW  Tables -- all of them\\n;")
     'show tables'
     """
     tokens = (m[0].lower() for m in _TOKEN.finditer(statement) if m.lastgroup != "skip")
     return " ".join(tokens).removesuffix(";").strip()
 
 
-def calls(statement: str) -> list[Call]:
+def find_calls(statement: str) -> list[FunctionCall]:
     """Returns the table function calls of a statement.
 
     Arguments are literals: text, numbers, `true`, `false`, `null`, `[...]`, `{'name': ...}`, positional or by
@@ -96,29 +96,29 @@ def calls(statement: str) -> list[Call]:
     Raises:
         ConfigError: an argument is not a literal.
 
-    >>> calls("SELECT * FROM net('shop.item', start => 7) n, chain('shop.item', {'id': 1})")[1]
+    >>> find_calls("SELECT * FROM net('shop.item', start => 7) n, chain('shop.item', {'id': 1})")[1]
     Call(question='chain', begin=46, end=75, given=('shop.item', {'id': 1}), named={})
-    >>> calls("SELECT net(1), 'FROM net(' FROM shop.net -- FROM net('x')")
+    >>> find_calls("SELECT net(1), 'FROM net(' FROM shop.net -- FROM net('x')")
     []
     """
     tokens = [m for m in _TOKEN.finditer(statement) if m.lastgroup != "skip"]
-    found: list[Call] = []
+    found: list[FunctionCall] = []
     for i in range(1, len(tokens) - 1):
         name = tokens[i][0].lower()
         stands = tokens[i - 1][0].lower() in ("from", "join", ",") and tokens[i + 1][0] == "("
-        if stands and name in QUESTIONS and (not found or tokens[i].start() >= found[-1].end):
+        if stands and name in FUNCTIONS and (not found or tokens[i].start() >= found[-1].end):
             found.append(_Arguments(statement, tokens, i + 2).call(name, tokens[i].start()))
     return found
 
 
-def replaced(statement: str, by: Callable[[Call], str]) -> str:
+def replace_calls(statement: str, by: Callable[[FunctionCall], str]) -> str:
     """Returns the statement with each table function call replaced by the result of `by`.
 
-    >>> replaced("SELECT * FROM net('a') JOIN pairs('b') USING (id)", lambda call: f"x_{call.begin}")
+    >>> replace_calls("SELECT * FROM net('a') JOIN pairs('b') USING (id)", lambda call: f"x_{call.begin}")
     'SELECT * FROM x_14 JOIN x_28 USING (id)'
     """
     parts, at = [], 0
-    for call in calls(statement):
+    for call in find_calls(statement):
         parts += [statement[at : call.begin], by(call)]
         at = call.end
     return "".join([*parts, statement[at:]])
@@ -130,7 +130,7 @@ class _Arguments:
     def __init__(self, statement: str, tokens: Sequence[re.Match[str]], at: int) -> None:
         self._statement, self._tokens, self._at = statement, tokens, at
 
-    def call(self, name: str, begin: int) -> Call:
+    def call(self, name: str, begin: int) -> FunctionCall:
         given: list[Any] = []
         named: dict[str, Any] = {}
         while not self._is(")"):
@@ -145,7 +145,7 @@ class _Arguments:
             if not self._is(")"):
                 self._take(",")
         end = self._now().end()
-        return Call(name, begin, end, tuple(given), named)
+        return FunctionCall(name, begin, end, tuple(given), named)
 
     def _value(self) -> Any:
         token = self._now()

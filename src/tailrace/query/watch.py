@@ -40,9 +40,9 @@ def watching(
         scratch: the folder for data that does not fit into memory (DuckDB's, and that of a Spark session
             started in the block); the system's by default.
 
-    >>> from tailrace.query.watch import watched, watching
+    >>> from tailrace.query.watch import with_progress, watching
     >>> with watching(progress=lambda *step: print(*step)):
-    ...     read = list(watched("changes", ["a", "b"]))
+    ...     read = list(with_progress("changes", ["a", "b"]))
     changes 0 2
     changes 1 2
     changes 2 2
@@ -54,7 +54,7 @@ def watching(
         _NOW.reset(token)
 
 
-def watched(what: str, parts: Sequence[T]) -> Iterator[T]:
+def with_progress(what: str, parts: Sequence[T]) -> Iterator[T]:
     """Yields the parts of a piece of work, and reports progress.
 
     Raises:
@@ -73,6 +73,6 @@ def watched(what: str, parts: Sequence[T]) -> Iterator[T]:
         now.progress(what, len(parts), len(parts))
 
 
-def scratch() -> str | None:
+def scratch_folder() -> str | None:
     """Returns the folder for data that does not fit into memory; None for the system's."""
     return (_NOW.get() or QueryWatch()).scratch

@@ -22,7 +22,7 @@ from ..errors import ConfigError
 from ..lake import delta as lake
 from ..lake import log_retention
 from ..lake.past import at_version
-from ..query.positions import Point
+from ..query.positions import PositionRange
 from ..state.ledger import APPLIED, Baseline
 from ..state.orders import of_task, target_names
 from ..state.rolling import Ledger
@@ -149,7 +149,7 @@ class Versions:
         later = [v for v in kept if version < v <= newest]
         return replace(self.base, version=self._newest_without(number, version, later), number=number)
 
-    def exactly(self, record: str, table: str, point: Point) -> Version | None:
+    def exactly(self, record: str, table: str, point: PositionRange) -> Version | None:
         """The kept version that has a table's rows as of a point, as the records of batches
         (`control/applied`) show; None if they do not: then changes have to be laid over an earlier
         version."""

@@ -19,7 +19,7 @@ Kept = tuple[HistoryRules, pa.DataType]
 """A history's rules, and the type of its sequence."""
 
 
-def refuse(rules: HistoryRules, data: pa.Schema, path: str) -> None:
+def check_rules(rules: HistoryRules, data: pa.Schema, path: str) -> None:
     """Raises ConfigError for rules that a history cannot have."""
     if rules.scd_type not in (1, 2):
         raise ConfigError(f"stored_as_scd_type is {rules.scd_type!r}", where=path, hint="1 or 2")
@@ -39,10 +39,10 @@ def refuse(rules: HistoryRules, data: pa.Schema, path: str) -> None:
             f"values of these columns cannot be compared: {', '.join(odd)}", where=path,
             hint="structs and maps are not supported: leave these columns out, or convert them to text",
         )  # fmt: skip
-    refuse_own(rules, path)
+    check_names(rules, path)
 
 
-def refuse_own(rules: HistoryRules, where: str) -> None:
+def check_names(rules: HistoryRules, where: str) -> None:
     """Raises ConfigError if data columns have names that the history or its events table needs."""
     own = rules.schema(pa.schema([]), pa.string()).names
     refuse_taken("keep_history", rules.columns, [*own, SYSTEM_TO, WHY], where)
@@ -57,7 +57,7 @@ def differences(have: Kept, want: Kept) -> str:
     return "; ".join(said)
 
 
-def names_of(
+def choose_columns(
     columns: Sequence[str], only: Sequence[str] | None, but: Sequence[str] | None, what: str
 ) -> list[str]:
     """Returns the columns chosen by a pair of arguments `..._list` and `..._except_list`.
@@ -74,7 +74,7 @@ def names_of(
     return [n for n in columns if (only is None or n in only) and n not in (but or ())]
 
 
-def conformed(events: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
+def conform_events(events: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
     """Returns events with the history's columns and types, and `WHY` if they have it.
 
     Raises:
@@ -93,14 +93,14 @@ def conformed(events: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
         if field.name not in there:
             columns.append(pa.nulls(events.num_rows, field.type))
             continue
-        columns.append(exact(events, field, where))
+        columns.append(cast_exactly(events, field, where))
     rows = pa.table(columns, schema=schema)
     if WHY in there:
         rows = rows.append_column(WHY, events[WHY])
     return rows
 
 
-def exact(events: pa.Table, field: pa.Field, where: str) -> pa.ChunkedArray:
+def cast_exactly(events: pa.Table, field: pa.Field, where: str) -> pa.ChunkedArray:
     """Returns a column of events in the history's type.
 
     Raises:

@@ -20,12 +20,12 @@ _PROPERTY = "tailrace.columns"
 class Numbered(Protocol):
     """A table whose columns have numbers."""
 
-    def numbered(self, layout: str | None) -> dict[str, int]:
+    def column_numbers(self, layout: str | None) -> dict[str, int]:
         """Returns the column numbers by name in a layout (None: the newest)."""
 
 
 @dataclass(frozen=True)
-class KeptColumns:
+class HistoryColumns:
     """Names of a history's columns: those that the source columns had when they were added to the history.
 
     Attributes:
@@ -39,21 +39,21 @@ class KeptColumns:
     taken: str | None = None
 
     @staticmethod
-    def of(table: Numbered, path: str, layout: str | None) -> KeptColumns:
+    def of(table: Numbered, path: str, layout: str | None) -> HistoryColumns:
         """Returns the columns of the history at a path; `layout` is that of its last change."""
-        now = table.numbered(None)
+        now = table.column_numbers(None)
         if not lake.exists(path):
-            return KeptColumns({n: name for name, n in now.items()}, now)
+            return HistoryColumns({n: name for name, n in now.items()}, now)
         said = DeltaTable(path).metadata().configuration.get(_PROPERTY)
         have = HistoryTable.open(path).rules.columns
-        known = json.loads(said) if said else table.numbered(layout)
+        known = json.loads(said) if said else table.column_numbers(layout)
         names = {n: name for name, n in known.items() if name in have}
         for name, n in now.items():
             if n not in names and name in have:
                 why = f"the column {name} was replaced by another column of that name, which the history has"
-                return KeptColumns(names, now, why)
+                return HistoryColumns(names, now, why)
             names.setdefault(n, name)
-        return KeptColumns(names, now)
+        return HistoryColumns(names, now)
 
     def called(self, name: str) -> str:
         """Returns the history's name for a column with a current name."""

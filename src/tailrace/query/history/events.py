@@ -83,7 +83,7 @@ class HistoryEvents:
         """Returns the sequences of all events from `since` on, rejected ones included."""
         return self._sequences(ds.field(SEQUENCE) >= since)
 
-    def untold(self, found: pa.Table) -> pa.Table:
+    def not_stored(self, found: pa.Table) -> pa.Table:
         """Returns those of the given events whose key and sequence are not stored yet."""
         names = [*self.key, SEQUENCE]
         have = lake.dataset(self.delta).to_table(columns=names, filter=ds.field(SEQUENCE).is_valid())
@@ -92,7 +92,7 @@ class HistoryEvents:
         new = numbered.join(have, names, join_type="left anti")[BATCH]
         return found.take(new.take(pc.sort_indices(new)))
 
-    def at_first(self) -> pa.Table:
+    def initial_rows(self) -> pa.Table:
         """Returns the rows before the first change, in a history that follows a change table."""
         return self._read(ds.field(WHY).is_null() & (ds.field(SEQUENCE) == FIRST))
 
@@ -100,7 +100,7 @@ class HistoryEvents:
         """Returns the valid events of later batches."""
         return self._read((ds.field(BATCH) > batch) & ds.field(WHY).is_null())
 
-    def known(self, since: Since, cuts: pa.Scalar, upto: int) -> pa.Table:
+    def stored_for(self, since: Since, cuts: pa.Scalar, upto: int) -> pa.Table:
         """Returns valid events of batches up to a number, for the given keys and from their start on.
 
         Truncates are included from there or from `cuts` (NULL: none) on.
@@ -120,7 +120,7 @@ class HistoryEvents:
     def append(self, found: Cleaned, progress: Mapping[str, int]) -> int:
         """Stores the next batch without events that are stored already, and returns their number."""
         number, new = self.number, found.events
-        known = self.known(Since.of(new, self.key), first_cut(new), number)
+        known = self.stored_for(Since.of(new, self.key), first_truncate(new), number)
         _, _, again = decided(pa.concat_tables([new, known]), self.key)
         fresh = new.filter(pa.array(~again[: new.num_rows]))
         rows = pa.concat_tables(
@@ -130,7 +130,7 @@ class HistoryEvents:
         lake.commit(self.path, added, progress={APP: number + 1, **progress}, after={APP: number})
         return int(new.num_rows - fresh.num_rows)
 
-    def aside(self) -> pa.Table:
+    def rejects(self) -> pa.Table:
         """Returns the rejected events, each once, with the reason in `WHY`."""
         once = _once(self._read(ds.field(WHY).is_valid() & (ds.field(WHY) != FORGOTTEN), WHY))
         good = self._read(ds.field(WHY).is_null()).combine_chunks()
@@ -205,16 +205,16 @@ def _once(events: pa.Table) -> pa.Table:
     return found.set_column(found.column_names.index(TIME), TIME, earliest.take(pa.array(number[rows])))
 
 
-def stored(data: pa.Schema, sequence: pa.DataType) -> pa.Schema:
+def events_schema(data: pa.Schema, sequence: pa.DataType) -> pa.Schema:
     """Returns the columns of the events table."""
     return pa.schema([*event_schema(data, sequence), (WHY, pa.string()), (BATCH, pa.int64())])
 
 
-def first_cut(events: pa.Table) -> pa.Scalar:
+def first_truncate(events: pa.Table) -> pa.Scalar:
     """Returns the sequence of the first truncate; NULL without a truncate."""
     return pc.min(events.filter(pc.equal(events[OPERATION], EMPTIED))[SEQUENCE])
 
 
-def flow_app(name: str) -> str:
+def flow_app_id(name: str) -> str:
     """Returns the application id that counts the batches of a flow in a history."""
     return f"{APP}/{name}"

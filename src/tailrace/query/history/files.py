@@ -79,7 +79,7 @@ class HistoryFiles:
         touched = set(old) | {k for k, (_, rows) in enumerate(found) if rows < SMALL_ROWS}
         if not gone.num_rows and not came.num_rows:
             touched = set()
-        parts = _Parts(self.path, self.schema)
+        parts = _NewFiles(self.path, self.schema)
         for k in sorted(touched):
             for row, batch, _ in self._of(found[k][0]):
                 left = np.ones(batch.num_rows, np.bool_)
@@ -144,7 +144,7 @@ class HistoryFiles:
         return _flags(rows[SYSTEM_TO].is_null())
 
 
-class _Parts:
+class _NewFiles:
     """Writers of new files, one for versions in force and one for closed ones."""
 
     def __init__(self, path: str, schema: pa.Schema) -> None:
@@ -197,7 +197,7 @@ def _flags(column: pa.ChunkedArray | pa.Array) -> Bools:
     return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
 
-def filled(path: str, values: Mapping[str, pa.Array]) -> None:
+def fill_columns(path: str, values: Mapping[str, pa.Array]) -> None:
     """Sets columns to a value in all rows of a table; of events, in those that carry a whole row."""
     if not values:
         return

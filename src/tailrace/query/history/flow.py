@@ -22,7 +22,7 @@ from ...engine.kept_history import HistoryRules
 from ...errors import ConfigError, UnsupportedError
 from ...model.quoting import quoted
 from ...model.types import arrow_type
-from .checks import exact, names_of
+from .checks import cast_exactly, choose_columns
 from .sequence_text import ordered_text
 from .table import HistoryTable
 
@@ -73,7 +73,7 @@ class HistoryFlow:
 
     def columns(self, df: DataFrame) -> list[str]:
         """Returns the data columns that are kept."""
-        return names_of(
+        return choose_columns(
             df.columns, _names(df, self.column_list), _names(df, self.except_column_list), "column_list"
         )
 
@@ -87,7 +87,7 @@ class HistoryFlow:
         columns, keys = self.columns(df), _names(df, self.keys) or []
         only = _names(df, self.track_history_column_list)
         but = _names(df, self.track_history_except_column_list)
-        tracked = names_of(columns, only, but, "track_history_column_list")
+        tracked = choose_columns(columns, only, but, "track_history_column_list")
         scd_type = str(self.stored_as_scd_type or 1)
         if scd_type not in ("1", "2"):
             raise ConfigError(f"stored_as_scd_type is {self.stored_as_scd_type!r}", hint="1 or 2")
@@ -105,7 +105,9 @@ class HistoryFlow:
         if not self.ignore_null_updates and only is None and but is None:
             return []
         keys = _names(df, self.keys) or []
-        return [n for n in names_of(self.columns(df), only, but, "ignore_null_updates") if n not in keys]
+        return [
+            n for n in choose_columns(self.columns(df), only, but, "ignore_null_updates") if n not in keys
+        ]
 
     def events(self, df: DataFrame) -> DataFrame:
         """Returns the rows as events (`engine.event_rows`), without `CARRIES`."""
@@ -164,7 +166,8 @@ def with_masks(rows: pa.Table, schema: pa.Schema, columns: Sequence[str], ignore
     """
     there = {*rows.column_names}  # a column that the source dropped is NULL from now on
     found = [
-        exact(rows, f, "the source") if f.name in there else pa.nulls(rows.num_rows, f.type) for f in schema
+        cast_exactly(rows, f, "the source") if f.name in there else pa.nulls(rows.num_rows, f.type)
+        for f in schema
     ]
     made = pa.table(found, schema=schema)
     return ignoring_nulls(made, list(columns), ignored) if ignored else made
@@ -174,10 +177,10 @@ def _names(df: DataFrame, columns: Columns | None) -> list[str] | None:
     """Returns the names of columns, given as names or columns, in the DataFrame's spelling."""
     if columns is None:
         return None
-    return [_written(df, c if isinstance(c, str) else df.select(c).columns[0]) for c in columns]
+    return [_resolve_name(df, c if isinstance(c, str) else df.select(c).columns[0]) for c in columns]
 
 
-def _written(df: DataFrame, name: str) -> str:
+def _resolve_name(df: DataFrame, name: str) -> str:
     """Returns the column that Spark resolves a name to; letter case matters if the session says so."""
     if name in df.columns or df.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
         return name

@@ -22,23 +22,23 @@ from ...errors import GapError, UnsupportedError
 from ...lake import delta as lake
 from ...model import sequence
 from ...model.mask import ALWAYS, pack
-from ..base_rows import whole
+from ..base_rows import require_columns
 from ..change_files import ChangeRows
 from ..column_identity import Names
-from ..positions import Place, Point
-from .checks import refuse_own
-from .columns import KeptColumns
+from ..positions import Position, PositionRange
+from .checks import check_names
+from .columns import HistoryColumns
 from .positions import FOLLOWS
-from .progress import ANOTHER, Followed, Onward
+from .progress import NEW_HISTORY_HINT, FollowProgress, ReadStart
 from .table import HistoryTable
 
-_ANOTHER = f"a history cannot continue after that: {ANOTHER}"
+_ANOTHER = f"a history cannot continue after that: {NEW_HISTORY_HINT}"
 _BEGUN = "tailrace.begun"
 MOVED = "its row came from another key, and some of its values are unknown"
 
 
 @dataclass(frozen=True)
-class Begun:
+class HistoryStart:
     """Start of a history that was given by the user, and the change sequence at which the layout of then
     begins.
 
@@ -49,11 +49,11 @@ class Begun:
     layout: str | None
 
     @staticmethod
-    def of(path: str) -> Begun | None:
+    def of(path: str) -> HistoryStart | None:
         """Reads it from the history at a path; None if the history starts with the oldest change or does not
         exist."""
         said = DeltaTable(path).metadata().configuration.get(_BEGUN) if lake.exists(path) else None
-        return None if said is None else Begun(**json.loads(said))
+        return None if said is None else HistoryStart(**json.loads(said))
 
     def as_property(self) -> dict[str, str]:
         """Returns the table property."""
@@ -73,8 +73,8 @@ class FollowedTable(Protocol):
 
     def arrays(
         self,
-        start: Place | None = None,
-        end: Place | None = None,
+        start: Position | None = None,
+        end: Position | None = None,
         columns: Sequence[str] | None = None,
         *,
         names: Names | Mapping[int, str] = "now",
@@ -82,16 +82,16 @@ class FollowedTable(Protocol):
     ) -> ChangeArrays:
         """Returns its changes between two positions, both included."""
 
-    def named(self, base: pa.Table) -> pa.Table:
+    def rename_base(self, base: pa.Table) -> pa.Table:
         """Returns base rows with the current names of their columns."""
 
-    def layout_at(self, last: int | None) -> str | None:
+    def layout_start(self, last: int | None) -> str | None:
         """Returns the change sequence at which the layout of a change number (None: the newest) begins."""
 
-    def broken(self, first: str, last: str) -> str | None:
+    def incompatibility(self, first: str, last: str) -> str | None:
         """Returns why the columns at two change sequences are incompatible, or None."""
 
-    def numbered(self, layout: str | None) -> dict[str, int]:
+    def column_numbers(self, layout: str | None) -> dict[str, int]:
         """Returns the column numbers by name in a layout (None: the newest)."""
 
     @property
@@ -100,59 +100,63 @@ class FollowedTable(Protocol):
 
 
 def follow(
-    changes: FollowedTable, path: str, rules: HistoryRules, base: pa.Table | None, start: Place | None = None
+    changes: FollowedTable,
+    path: str,
+    rules: HistoryRules,
+    base: pa.Table | None,
+    start: Position | None = None,
 ) -> HistoryTable:
     """Adds the changes that a history does not have yet; see `TableChanges.keep_history`."""
-    refuse_own(rules, changes.name)
-    last, begun = Followed.of(path), Begun.of(path)
+    check_names(rules, changes.name)
+    last, begun = FollowProgress.of(path), HistoryStart.of(path)
     if begun is not None and (start is None or last is not None):
         start = begun.start
     elif last is not None:
         start = None
     under = None
     if last is None and base is not None:
-        under = whole(changes.named(base), rules.columns, changes.name)
+        under = require_columns(changes.rename_base(base), rules.columns, changes.name)
     on = None if last is None else last.next(changes.files, path)
     since = start if on is None or on.since is None else on.since
     # Read before anything is created, because the request may be refused.
     number = None if last is None else last.number
-    layout = changes.layout_at(number) if last is not None or begun is None else begun.layout
-    columns = KeptColumns.of(changes, path, layout)
+    layout = changes.layout_start(number) if last is not None or begun is None else begun.layout
+    columns = HistoryColumns.of(changes, path, layout)
     found = _since(changes, last, since, columns.names, path)
-    why = changes.broken(layout, found.seq[-1].as_py()) if len(found) and layout else None
+    why = changes.incompatibility(layout, found.seq[-1].as_py()) if len(found) and layout else None
     if len(found) and (why := why or columns.taken) is not None:
         raise UnsupportedError(why, where=path, hint=_ANOTHER)
     if columns.taken is not None:
         return HistoryTable.open(path)  # no change uses the new column yet
     data = pa.schema([changes.files.schema.field(n).with_name(columns.called(n)) for n in rules.columns])
     rules = columns.rules(rules)
-    noted = {} if start is None else Begun(Point.of(start).text, layout).as_property()
+    noted = {} if start is None else HistoryStart(PositionRange.of(start).text, layout).as_property()
     history = HistoryTable.make(
         path, data, rules, pa.string(), {FOLLOWS: "true", **noted}, columns.values(changes.defaults)
     )
     columns.note(path)
     found = _with_columns(found, history.data)
-    _marked(path)
+    _mark_as_following(path)
     history.finish()  # the next changes are applied on top of its rows
     if under is not None:
-        history.apply(_base(under, history.data))
-    now = Followed.upto(changes.files, found, since, last, on)
+        history.apply(_base_events(under, history.data))
+    now = FollowProgress.upto(changes.files, found, since, last, on)
     # The first call stores progress even without changes, because later calls need it.
     if now != last and (len(found) or found.aside.num_rows or last is not None or start is None):
-        history.take(_told(found, history, on), now.progress)
+        history.take(_new_events(found, history, on), now.progress)
     return history
 
 
-def _told(found: ChangeArrays, history: HistoryTable, on: Onward | None) -> pa.Table:
+def _new_events(found: ChangeArrays, history: HistoryTable, on: ReadStart | None) -> pa.Table:
     """Returns the events of the changes, and the rejected changes."""
     there, anew = history.events(), on is not None and on.since is None
-    events = events_of(found, there.at_first() if anew else history.current().table())
+    events = events_of(found, there.initial_rows() if anew else history.current().table())
     if on is not None and on.fewer and found.sparse:
-        events = there.untold(events)  # changes that completed their images may have been removed
-    return pa.concat_tables([events, _unusable(found)], promote_options="default")
+        events = there.not_stored(events)  # changes that completed their images may have been removed
+    return pa.concat_tables([events, _rejects(found)], promote_options="default")
 
 
-def _marked(path: str) -> None:
+def _mark_as_following(path: str) -> None:
     """Marks a history of an older version as following a change table."""
     delta = DeltaTable(path)
     if FOLLOWS not in delta.metadata().configuration:
@@ -160,7 +164,11 @@ def _marked(path: str) -> None:
 
 
 def _since(
-    changes: FollowedTable, last: Followed | None, start: Place | None, names: Mapping[int, str], path: str
+    changes: FollowedTable,
+    last: FollowProgress | None,
+    start: Position | None,
+    names: Mapping[int, str],
+    path: str,
 ) -> ChangeArrays:
     """Returns the changes from `start` on, for a history with those up to `last` (None: a new one).
 
@@ -169,7 +177,7 @@ def _since(
     """
     try:
         if last is not None:
-            changes.files.refuse_gaps(Point.of(last.number), None)
+            changes.files.refuse_gaps(PositionRange.of(last.number), None)
         return changes.arrays(start, None, names=names, defaults=True)
     except GapError as error:
         raise GapError(error.what, where=path, hint=f"{error.hint}; {_ANOTHER}") from error
@@ -194,14 +202,14 @@ def _with_columns(found: ChangeArrays, data: pa.Schema) -> ChangeArrays:
     )
 
 
-def _unusable(changes: ChangeArrays) -> pa.Table:
+def _rejects(changes: ChangeArrays) -> pa.Table:
     """Returns the rejected change rows with their reasons."""
     rows = changes.aside
     made = rows.select([*changes.columns, WHY]).append_column(SEQUENCE, rows[changes.header("change_seq")])
     return made.append_column(OPERATION, rows[changes.header("change_oper")])
 
 
-def _base(rows: pa.Table, data: pa.Schema) -> pa.Table:
+def _base_events(rows: pa.Table, data: pa.Schema) -> pa.Table:
     """Returns the rows before all changes, as upserts."""
     made = rows.cast(data)
     made = made.append_column(SEQUENCE, pa.repeat(sequence.FIRST, rows.num_rows))

@@ -14,7 +14,7 @@ from ...engine.history import END_AT, START_AT
 from ...errors import ConfigError, PositionError, UnsupportedError
 from ...model import sequence
 from ...wire.given_values import given_value
-from ..positions import Point
+from ..positions import PositionRange
 from .events import HistoryEvents
 
 FOLLOWS = "tailrace.follows"
@@ -23,7 +23,7 @@ FOLLOWS = "tailrace.follows"
 
 
 @dataclass(frozen=True)
-class HistoryPlaces:
+class HistoryPositions:
     """Parser for positions of a history.
 
     Attributes:
@@ -78,10 +78,10 @@ class HistoryPlaces:
             )
         return value
 
-    def _point(self, place: object) -> Point:
+    def _point(self, place: object) -> PositionRange:
         if place is None or isinstance(place, bool | float):
             raise ConfigError(f"{place!r} is not a position", where=self.path, hint=_GIVE)
-        point = Point.of(place)  # type: ignore[arg-type] # raises for other types
+        point = PositionRange.of(place)  # type: ignore[arg-type] # raises for other types
         if point.column == "stream_position":
             raise UnsupportedError(
                 f"{point.text} is a stream position, which a history does not store",
@@ -91,7 +91,7 @@ class HistoryPlaces:
         return point
 
 
-def _compared(point: Point, column: str) -> ds.Expression:
+def _compared(point: PositionRange, column: str) -> ds.Expression:
     """Returns the expression of a change sequence column that is compared with a position."""
     if point.column == "number":
         return pc.utf8_slice_codeunits(pc.field(column), sequence.TIME_DIGITS, sequence.WIDTH)

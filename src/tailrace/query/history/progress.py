@@ -14,18 +14,20 @@ from ...lake import delta as lake
 from ...model import sequence
 from ...model.change import BEFORE, PREFIX
 from ..change_files import SEQ, ChangeRows
-from ..positions import Place, Point
-from .events import HistoryEvents, flow_app
+from ..positions import Position, PositionRange
+from .events import HistoryEvents, flow_app_id
 from .table import EVENTS, HistoryTable
 
-_NUMBER, _TIME, _MANY = flow_app("changes"), flow_app("changes/time"), flow_app("changes/rows")
+_NUMBER, _TIME, _MANY = flow_app_id("changes"), flow_app_id("changes/time"), flow_app_id("changes/rows")
 _OPER = f"{PREFIX}change_oper"
-ANOTHER = "keep another history in another folder, with a later `start=` and the earlier rows as `base=`"
+NEW_HISTORY_HINT = (
+    "keep another history in another folder, with a later `start=` and the earlier rows as `base=`"
+)
 """Hint for a history that cannot be continued."""
 
 
 @dataclass(frozen=True)
-class Onward:
+class ReadStart:
     """The position from which a history reads changes.
 
     Attributes:
@@ -35,14 +37,14 @@ class Onward:
         fewer: whether changes that it has were removed from the change table.
     """
 
-    since: Place | None
+    since: Position | None
     seq: str | None
     rows: int | None = None
     fewer: bool = False
 
 
 @dataclass(frozen=True)
-class Followed:
+class FollowProgress:
     """The last change that a history has.
 
     Attributes:
@@ -56,7 +58,7 @@ class Followed:
     many: int | None = None
 
     @staticmethod
-    def of(path: str) -> Followed | None:
+    def of(path: str) -> FollowProgress | None:
         """Reads the progress of the history at a path; None for a new history."""
         if not lake.exists(path):
             return None
@@ -65,25 +67,29 @@ class Followed:
         if number < 0:
             return None
         seq = None if time < 0 else sequence.make(time, number)
-        return Followed(number, seq, None if many < 0 else many)
+        return FollowProgress(number, seq, None if many < 0 else many)
 
     @staticmethod
     def upto(
-        files: ChangeRows, found: ChangeArrays, since: Place | None, last: Followed | None, on: Onward | None
-    ) -> Followed:
+        files: ChangeRows,
+        found: ChangeArrays,
+        since: Position | None,
+        last: FollowProgress | None,
+        on: ReadStart | None,
+    ) -> FollowProgress:
         """Returns the progress after the changes that were found from a position on (None: all)."""
         newest = max(found.seq[-1].as_py() if len(found) else "", (on and on.seq) or "")
         if not newest:
-            return last or Followed(files.reached)
+            return last or FollowProgress(files.max_number)
         number = sequence.number_of(newest)
-        if files.rising:
-            return Followed(number, newest)
-        before = _behind(since, on)
+        if files.monotonic:
+            return FollowProgress(number, newest)
+        before = _rows_before(since, on)
         if before is None or found.aside.num_rows:  # rejects must be counted as well
-            return Followed(number, newest, files.many(Point.of(newest)))
-        return Followed(number, newest, before + len(found))
+            return FollowProgress(number, newest, files.count_until(PositionRange.of(newest)))
+        return FollowProgress(number, newest, before + len(found))
 
-    def next(self, files: ChangeRows, path: str) -> Onward:
+    def next(self, files: ChangeRows, path: str) -> ReadStart:
         """Returns the position from which changes are new to the history at a path.
 
         If numbers may restart and rows may arrive late, whole sequences are compared. Another number of rows
@@ -92,14 +98,14 @@ class Followed:
         Raises:
             UnsupportedError: all changes must be read again, and events of the history were removed.
         """
-        if files.rising:
-            return Onward(self.number + 1, self.seq)
-        rows = None if self.seq is None else files.many(Point.of(self.seq))
+        if files.monotonic:
+            return ReadStart(self.number + 1, self.seq)
+        rows = None if self.seq is None else files.count_until(PositionRange.of(self.seq))
         if self.seq is not None and rows == self.many:
-            return Onward(_after(self.seq), self.seq, rows)
+            return ReadStart(_after(self.seq), self.seq, rows)
         return self._again(files, HistoryTable.open(path), rows)
 
-    def _again(self, files: ChangeRows, history: HistoryTable, rows: int | None) -> Onward:
+    def _again(self, files: ChangeRows, history: HistoryTable, rows: int | None) -> ReadStart:
         """Returns the position for reading all changes again, when there are more or fewer rows than before.
 
         If events were removed (`forget`), reading continues after the last event, provided that none came
@@ -108,18 +114,18 @@ class Followed:
         events, more = history.events(), 0 if rows is None or self.many is None else rows - self.many
         horizon = events.horizon.as_py()
         if horizon is None:
-            return Onward(None, self.seq, rows, more < 0)
+            return ReadStart(None, self.seq, rows, more < 0)
         newest = self.seq or events.newest.as_py()
         if newest in (None, sequence.FIRST):
-            return Onward(self.number + 1, None)
-        if more > 0 or _untold(files, events, horizon, newest):
+            return ReadStart(self.number + 1, None)
+        if more > 0 or _has_unknown_changes(files, events, horizon, newest):
             raise UnsupportedError(
                 "changes arrived after later ones that the history has, and its older events were removed "
                 "(`forget`)",
                 where=history.path,
-                hint=ANOTHER,
+                hint=NEW_HISTORY_HINT,
             )
-        return Onward(_after(newest), newest, rows)
+        return ReadStart(_after(newest), newest, rows)
 
     @property
     def progress(self) -> Mapping[str, int]:
@@ -132,7 +138,7 @@ class Followed:
         return noted
 
 
-def _behind(since: Place | None, on: Onward | None) -> int | None:
+def _rows_before(since: Position | None, on: ReadStart | None) -> int | None:
     """Returns the number of rows before those that were read; None if they were not counted.
 
     A history that begins at `start` and reads all changes again reads those from `start` on.
@@ -146,8 +152,8 @@ def _after(seq: str) -> str:
     return f"{int(seq) + 1:0{sequence.WIDTH}d}"
 
 
-def _untold(files: ChangeRows, events: HistoryEvents, first: str, last: str) -> bool:
+def _has_unknown_changes(files: ChangeRows, events: HistoryEvents, first: str, last: str) -> bool:
     """Returns whether there is a change between two sequences, both included, without an event."""
-    rows = files.rows(Point.of(first), Point.of(last), [SEQ, _OPER])
+    rows = files.rows(PositionRange.of(first), PositionRange.of(last), [SEQ, _OPER])
     rows = rows.filter(pc.not_equal(rows[_OPER], BEFORE))
     return not pc.all(pc.is_in(rows[SEQ], value_set=events.sequences(first)), min_count=0).as_py()

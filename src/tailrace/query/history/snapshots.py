@@ -28,14 +28,14 @@ def version_column(version: int | dt.datetime) -> Column:
     from pyspark.sql import functions as F
 
     if isinstance(version, dt.datetime):
-        return F.timestamp_micros(F.lit(counted(version)))
+        return F.timestamp_micros(F.lit(version_number(version)))
     return F.lit(version).cast("bigint")
 
 
-def counted(version: int | dt.datetime) -> int:
+def version_number(version: int | dt.datetime) -> int:
     """Returns a version as a whole number: microseconds since 1970 for a time, which is UTC without a zone.
 
-    >>> counted(dt.datetime(1970, 1, 1, 0, 0, 1)), counted(7)
+    >>> version_number(dt.datetime(1970, 1, 1, 0, 0, 1)), version_number(7)
     (1000000, 7)
     """
     if not isinstance(version, dt.datetime):
@@ -53,7 +53,7 @@ def version_of(count: int, sequence: pa.DataType) -> int | dt.datetime:
     return _EPOCH + dt.timedelta(microseconds=count) if pa.types.is_timestamp(sequence) else count
 
 
-def changed(history: HistoryTable, rows: DataFrame, version: int | dt.datetime) -> DataFrame:
+def changed_rows(history: HistoryTable, rows: DataFrame, version: int | dt.datetime) -> DataFrame:
     """Returns the rows that differ between a snapshot and the history's current rows.
 
     These are the snapshot's new or changed rows, and rows of the history that the snapshot does not have. The
@@ -66,7 +66,7 @@ def changed(history: HistoryTable, rows: DataFrame, version: int | dt.datetime) 
     versions = rows.sparkSession.read.format("delta").load(history.path).where(F.col(END_AT).isNull())
     if rules.bitemporal:
         versions = versions.where(F.col(SYSTEM_TO).isNull())
-    now, before = _one_a_key(rows.select(*names), rules), versions.select(*names)
+    now, before = _one_per_key(rows.select(*names), rules), versions.select(*names)
     gone = before.join(now.select(*[F.col(quoted(k)) for k in rules.key]), list(rules.key), "left_anti")
     at = version_column(version)
     new, old = (
@@ -76,7 +76,7 @@ def changed(history: HistoryTable, rows: DataFrame, version: int | dt.datetime) 
     return new.unionByName(old)
 
 
-def _one_a_key(rows: DataFrame, rules: HistoryRules) -> DataFrame:
+def _one_per_key(rows: DataFrame, rules: HistoryRules) -> DataFrame:
     """Returns one row per key, that with the greatest values: the same one as long as the rows are the same.
 
     Rows with NULL in the key are kept, so that the history rejects them.

@@ -23,7 +23,7 @@ from ...execution import over_rows
 from ...lake import delta as lake
 from ...model.quoting import quoted
 from ...model.types import spark_type
-from .events import APP, BATCH, flow_app
+from .events import APP, BATCH, flow_app_id
 from .flow import HistoryFlow, with_masks
 from .table import HistoryTable
 
@@ -47,11 +47,11 @@ def apply_in_tasks(
     A replay after a crash completes the missing part and changes nothing else.
     """
     spark = df.sparkSession
-    if batch is None or lake.reached(DeltaTable(history.events_path), flow_app(name)) < batch:
+    if batch is None or lake.reached(DeltaTable(history.events_path), flow_app_id(name)) < batch:
         number = lake.reached(DeltaTable(history.events_path), APP) + 1
         _store(spark, history, flow, df, number)
         if batch is not None:
-            lake.commit(history.events_path, [], progress={flow_app(name): batch})
+            lake.commit(history.events_path, [], progress={flow_app_id(name): batch})
     finish_in_tasks(spark, history, at)
 
 

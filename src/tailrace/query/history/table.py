@@ -35,10 +35,10 @@ from ...lake.failpoints import reach
 from ...lake.thinning import Past, sweep, thin
 from ...model.types import plain_schema
 from ..result import Result
-from .checks import conformed, differences, refuse
-from .events import APP, HistoryEvents, first_cut, flow_app, stored
-from .files import FILE, ROW, HistoryFiles, filled
-from .positions import FOLLOWS, HistoryPlaces
+from .checks import check_rules, conform_events, differences
+from .events import APP, HistoryEvents, events_schema, first_truncate, flow_app_id
+from .files import FILE, ROW, HistoryFiles, fill_columns
+from .positions import FOLLOWS, HistoryPositions
 
 EVENTS = "_events"
 """Folder of the events, within the history's folder."""
@@ -55,10 +55,10 @@ MAINTAIN_EVERY, SMALL_FILES = 100, 16
 class HistoryBatch:
     """Counts of a batch: versions added and removed, events rejected, and events that were stored before."""
 
-    came: int = 0
-    gone: int = 0
-    aside: int = 0
-    known: int = 0
+    added: int = 0
+    removed: int = 0
+    rejected: int = 0
+    duplicates: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class HistoryTable:
             ConfigError: there is another table, or a history with other rules; or a key column does not
                 exist.
         """
-        refuse(rules, data, path)
+        check_rules(rules, data, path)
         if lake.exists(path):
             found = HistoryTable.open(path)
             grown = found.rules.grown(rules)
@@ -108,7 +108,7 @@ class HistoryTable:
         data = plain_schema(data)
         with room(path):
             for place, schema in (
-                (made.events_path, stored(data, sequence)),
+                (made.events_path, events_schema(data, sequence)),
                 (path, rules.schema(data, sequence)),
             ):
                 DeltaTable.create(
@@ -135,10 +135,10 @@ class HistoryTable:
     def _grown(self, rules: HistoryRules, data: pa.Schema, older: Mapping[str, pa.Array]) -> HistoryTable:
         """Adds columns. The rules are written last, so that a crash before that repeats the step."""
         new = [data.field(n) for n in rules.columns if n not in self.rules.columns]
-        refuse(rules, pa.schema([*self.data, *new]), self.path)
+        check_rules(rules, pa.schema([*self.data, *new]), self.path)
         for path in (self.events_path, self.path):
             lake.add_columns(path, new)
-            filled(path, {f.name: older[f.name] for f in new if f.name in older})
+            fill_columns(path, {f.name: older[f.name] for f in new if f.name in older})
             reach("history.columns")
         DeltaTable(self.path).alter.set_table_properties(
             {RULES: json.dumps(asdict(rules))}, raise_if_not_exists=False
@@ -172,8 +172,8 @@ class HistoryTable:
             ConfigError: a column is missing, or has another type.
             ConcurrentCommitError: another process writes to the history, too.
         """
-        taken = batch is not None and lake.reached(self.events().delta, flow_app(flow)) >= batch
-        return self.take(events, {} if batch is None else {flow_app(flow): batch}, at=at, taken=taken)
+        taken = batch is not None and lake.reached(self.events().delta, flow_app_id(flow)) >= batch
+        return self.take(events, {} if batch is None else {flow_app_id(flow): batch}, at=at, taken=taken)
 
     def take(
         self,
@@ -188,7 +188,7 @@ class HistoryTable:
         `taken` means that the events are stored already.
         """
         there = self.events()
-        found = cleaned(conformed(events, there.schema, self.path), self.rules.key)
+        found = cleaned(conform_events(events, there.schema, self.path), self.rules.key)
         found = placed(found, there.horizon)
         aside = found.aside.num_rows
         if taken:
@@ -201,7 +201,7 @@ class HistoryTable:
         return HistoryBatch(settled.came.num_rows, len(settled.gone), aside, known)
 
     @property
-    def cut_off(self) -> bool:
+    def has_pending_events(self) -> bool:
         """Whether stored events are not in the versions yet; after a crash, if no other process writes."""
         return self.events().number > lake.reached(DeltaTable(self.path), APP)
 
@@ -211,7 +211,7 @@ class HistoryTable:
         Raises:
             ConcurrentCommitError: another process writes to the history, too.
         """
-        if self.cut_off:
+        if self.has_pending_events:
             self._settled(dt.datetime.now(dt.timezone.utc))
 
     def _settled(self, at: dt.datetime) -> Settled:
@@ -246,9 +246,9 @@ class HistoryTable:
         """Returns all versions; of a bitemporal history those known now, or at a system time."""
         return self._result(None, system)
 
-    def aside(self) -> Result:
+    def rejects(self) -> Result:
         """Returns the rejected events, each once, with the reason in `why`."""
-        return Result.of(self.events().aside())
+        return Result.of(self.events().rejects())
 
     def forget(self, before: object) -> int:
         """Removes the events before a position and returns their number. Versions stay.
@@ -285,9 +285,9 @@ class HistoryTable:
         return HistoryEvents.at(self.events_path, self.rules.key, self.data, self.sequence)
 
     @property
-    def _places(self) -> HistoryPlaces:
+    def _places(self) -> HistoryPositions:
         follows = FOLLOWS in DeltaTable(self.path).metadata().configuration
-        return HistoryPlaces(self.path, self.sequence, follows)
+        return HistoryPositions(self.path, self.sequence, follows)
 
     def _result(self, which: ds.Expression | None, system: dt.datetime | None = None) -> Result:
         if self.rules.bitemporal:
@@ -307,13 +307,13 @@ class HistoryTable:
         done = lake.reached(delta, APP)
         new = there.after(done)
         files = HistoryFiles(self.path, delta, lake.arrow_schema(self.path))
-        since, cut = Since.of(new, self.rules.key), first_cut(new)
+        since, cut = Since.of(new, self.rules.key), first_truncate(new)
         if cut.is_valid:
             truncates = new.filter(pc.equal(new[OPERATION], EMPTIED))
             since = since.also(files.cut(truncates, self.rules.key))
 
         def read() -> tuple[pa.Table, pa.Table]:
-            return there.known(since, cut, done), files.read(since)
+            return there.stored_for(since, cut, done), files.read(since)
 
         known, rows = read()
         if (earlier := sooner(known, rows, self.rules, since)) is not None:
@@ -337,9 +337,9 @@ class HistoryTable:
         return pa.concat_tables([fresh, old.select(fresh.column_names).cast(fresh.schema)])
 
 
-def batch_of(path: str, flow: str) -> int | None:
+def last_batch(path: str, flow: str) -> int | None:
     """Returns the last batch of a flow that the history at a path has, or None."""
     if not lake.exists(path):
         return None
-    found = lake.reached(DeltaTable(f"{path.rstrip('/')}/{EVENTS}"), flow_app(flow))
+    found = lake.reached(DeltaTable(f"{path.rstrip('/')}/{EVENTS}"), flow_app_id(flow))
     return None if found < 0 else found
