@@ -154,7 +154,7 @@ def test_a_target_that_goes_away_is_none_that_refuses(
         monkeypatch.setattr(Repair, "_applied_here", applied)
 
     fails(ApplyError("23514"))
-    assert repaired(task, {1: "v1"}).refused == "the target refuses the rows that it lacks: 23514"
+    assert repaired(task, {1: "v1"}).refused == "the target refuses the missing rows: 23514"
     fails(TargetLostError("gone"))
     with pytest.raises(TargetLostError, match="gone"):
         repaired(task, {1: "v1"})

@@ -76,7 +76,7 @@ def test_changes_that_wait(tmp_path: Path) -> None:
 def test_a_column_that_was_kept(tmp_path: Path) -> None:
     found = refused(task_of(tmp_path), follows=KEPT)
     assert (
-        found == "its target does not follow every DDL statement of the source: `tailrace resync` rebuilds it"
+        found == "its target ignores some DDL of the source: run `tailrace resync` to rebuild it"
     )
 
 

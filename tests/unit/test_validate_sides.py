@@ -74,5 +74,5 @@ def test_a_baseline_that_waits_to_be_mapped_is_the_reason(tmp_path: Path, older:
     if older:
         noted(home.task.control_path("mapped"), ITEM, (1, "", 0))
     taken = ledger.read_baselines(home.task.control_path("baselines"))[ITEM]
-    with pytest.raises(ConfigError, match="its baseline waits to be mapped"):
+    with pytest.raises(ConfigError, match="its baseline is not mapped yet"):
         TargetSide.at(home.task, taken, "FF", None, Sessions(BackgroundSession(no_spark)))

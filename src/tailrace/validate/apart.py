@@ -1,4 +1,5 @@
-"""Tables that cannot be compared: an error that concerns one table alone is its result; the others go on."""
+"""Errors of single tables: a table that cannot be compared gets an error as its result, and the others
+continue."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ _T = TypeVar("_T")
 
 
 class Apart:
-    """Works on tables one by one, and keeps those apart that it fails for.
+    """Runs work per table and records the errors of those that fail.
 
     Args:
-        ending: errors that concern the task, whichever table they were raised for.
+        ending: errors that concern the whole task, whichever table raised them.
 
     Attributes:
-        why: these tables, and what is the matter with each.
+        why: error message by table.
     """
 
     def __init__(self, ending: Sequence[TailraceError] = ()) -> None:
@@ -26,10 +27,10 @@ class Apart:
         self._ending = ending
 
     def tried(self, table: str, work: Callable[[], _T]) -> _T | None:
-        """What the work gives; None: it fails, or has failed before, because of this table.
+        """Returns the result of `work`, or None if it fails or failed before because of this table.
 
         Raises:
-            TailraceError: what is no matter of this table alone.
+            TailraceError: the error does not concern this table alone.
         """
         if table in self.why:
             return None
@@ -40,7 +41,7 @@ class Apart:
             return None
 
     def failed(self, table: str, error: TailraceError) -> None:
-        """Keeps a table apart because of an error.
+        """Records a table's error.
 
         Raises:
             TailraceError: the error, if it does not concern this table alone.
@@ -50,7 +51,7 @@ class Apart:
         self.why[table] = in_one_line(error)
 
     def each(self, tables: Iterable[str], work: Callable[[str], _T]) -> dict[str, _T]:
-        """What the work gives for the tables that it does not fail for."""
+        """Returns the result of `work` for each table for which it does not fail."""
         found = {}
         for table in tables:
             done = self.tried(table, partial(work, table))

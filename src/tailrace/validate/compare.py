@@ -1,8 +1,8 @@
-"""Compares source and target of tables, both in files: counts and checksums per bucket of keys, and row by
-row where these differ.
+"""Compares source and target of tables: counts and checksums per bucket of keys, then rows where these
+differ.
 
-Tasks read the files (`hash_tasks`), as many at once as there are slots: in Spark if the tables have at least
-`spark.driver_limit` rows and its session is ready, otherwise in this process.
+Tasks read both sides from files (`hash_tasks`), one task per slot. They run in Spark if the tables have at
+least `spark.driver_limit` rows and the session is ready, otherwise in this process.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 _R = TypeVar("_R")
 PIECE_BYTES = (4 << 20, 32 << 20)
-"""A piece that a task reads has at least and at most about so many bytes of files."""
+"""The minimum and maximum bytes of files that a task reads."""
 PACK_BYTES = 64 << 20
-"""Tables are compared by one job up to so many bytes of files together."""
+"""The maximum bytes of tables that one job compares together."""
 GROUP_ROWS = 2_000_000
-"""A task brings the hashes of about so many rows together."""
+"""The number of rows whose hashes one task matches, approximately."""
 LONG = 200
-"""Characters from which on a sample's value is shortened."""
+"""The maximum number of characters of a sample's value."""
 SAMPLED = 10_000
-"""Samples are chosen from at least so many of the differing rows."""
+"""The minimum number of differing rows from which samples are chosen."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,15 @@ class TableResult:
     Attributes:
         equal: same columns, same rows.
         source_rows, target_rows: counts at the common position.
-        buckets, differing_buckets: how many buckets of keys were compared, and how many differ.
-        differing_rows: rows on one side only (a changed row counts once on each side).
+        buckets, differing_buckets: the number of buckets of keys that were compared, and of those that
+            differ.
+        differing_rows: rows on one side only; a changed row counts once per side.
         samples: some of them: {"side": "source" | "target", column: text, ...}; long texts are shortened.
-        columns: a sentence when the columns differ.
-        overlaid: whether stored changes had to be laid over the target's version to reach the position.
-        as_null: values of the source that the column's lake type cannot hold: they were compared as NULL,
-            which the target has in their place (`on_bad_value`).
-        not_compared: why the table could not be compared; it is not `equal` then, and nothing is counted.
+        columns: a message if the columns differ.
+        overlaid: whether stored changes had to be applied to the target's version to reach the position.
+        as_null: source values that the column's lake type cannot hold. They were compared as NULL, which the
+            target has instead (`on_bad_value`).
+        not_compared: why the table could not be compared; then it is not `equal`, and nothing is counted.
     """
 
     table: str
@@ -90,8 +91,8 @@ class Pair:
     """Both sides of a table.
 
     Attributes:
-        key: the target's key columns; none: a keyless table.
-        overlaid: whether stored changes were laid over the target's version.
+        key: the target's key columns; empty for a keyless table.
+        overlaid: whether stored changes were applied to the target's version.
     """
 
     table: str
@@ -102,18 +103,18 @@ class Pair:
 
     @property
     def rows(self) -> int:
-        """About how many rows the larger side has."""
+        """The approximate number of rows of the larger side."""
         return max(self.left.rows, self.right.rows)
 
     @property
     def size(self) -> int:
-        """The bytes of both."""
+        """The bytes of both sides."""
         return self.left.size + self.right.size
 
 
 @dataclass(frozen=True)
 class TableSums:
-    """The sums of both sides of a table, and the pieces that they are of."""
+    """The bucket sums of both sides of a table, and the pieces that they come from."""
 
     shape: Shape
     pieces: Sequence[Piece]
@@ -127,12 +128,12 @@ class TableSums:
 
     @property
     def near(self) -> int:
-        """How many rows of both sides are in these buckets."""
+        """The number of rows of both sides in these buckets."""
         return int((self.left.rows + self.right.rows)[self.differing].sum())
 
     @property
     def near_bytes(self) -> int:
-        """About how many bytes these rows take in memory."""
+        """The approximate bytes of these rows in memory."""
         every = int((self.left.rows + self.right.rows).sum())
         return self.near * (self.left.bytes + self.right.bytes) // max(1, every)
 
@@ -142,9 +143,9 @@ class Comparison:
     """Compares tables by tasks.
 
     Attributes:
-        session: whose tasks may work; None: this process does.
-        scratch: a folder that all tasks can write to and read.
-        kind: `validate` or `repair`, of the jobs.
+        session: the Spark session that may run the tasks; None for this process.
+        scratch: a folder that all tasks can read and write.
+        kind: `validate` or `repair`, the kind of the jobs.
     """
 
     session: SparkSession | None
@@ -154,7 +155,10 @@ class Comparison:
     def compare(
         self, pairs: Sequence[Pair], buckets: int, samples: int, now: Callable[[str], None] = lambda _: None
     ) -> Iterator[tuple[Pair, TableResult | TailraceError]]:
-        """The result of each table, or why it cannot be compared; `now` is called before each job."""
+        """Yields each table with its result, or with the error that prevents its comparison.
+
+        `now` is called with a message before each job.
+        """
         for pack in packed(pairs):
             began = time.monotonic()
             now("comparing " + ", ".join(pair.table for pair in pack))
@@ -183,7 +187,7 @@ class Comparison:
         )
 
     def sums(self, pairs: Sequence[Pair], buckets: int) -> list[TableSums | TailraceError]:
-        """The sums of tables, by one job."""
+        """Returns the sums of tables, computed by one job."""
         shapes = [shape_of(p.left.schema, p.right.schema, p.key, buckets)[0] for p in pairs]
         most = self._piece_bytes(pairs)
         cut: list[list[Piece]] = []
@@ -204,13 +208,13 @@ class Comparison:
         ]
 
     def _piece_bytes(self, pairs: Sequence[Pair]) -> int:
-        """Bytes of a piece: such that there are several for each slot."""
+        """Returns the bytes of a piece, so that there are several pieces per slot."""
         session = executor_of(self.session, sum(pair.rows for pair in pairs))
         least, most = PIECE_BYTES
         return min(most, max(least, sum(pair.size for pair in pairs) // (4 * slots(session))))
 
     def surplus(self, pair: Pair, sums: TableSums, groups: int) -> tuple[list[Surplus], list[Piece]]:
-        """The rows on one side only, a group of keys after the other; and the pieces that may have them."""
+        """Returns the rows on one side only, per group of keys, and the pieces that may contain them."""
         work = WriteHashes(self.scratch, sums.differing, groups)
         files = self._run(pair, "hashes of rows that may differ", work, sums.pieces)
         near = [(piece, file) for piece, file in zip(sums.pieces, files, strict=True) if file is not None]
@@ -221,7 +225,8 @@ class Comparison:
         return found, [piece for piece, _ in near]
 
     def rows_of_keys(self, pair: Pair, file: str, pieces: Sequence[Piece]) -> tuple[pa.Table, pa.Table]:
-        """All rows of both sides with the keys of a group's `Surplus`: `HASH`, then the columns as c0, ..."""
+        """Returns all rows of both sides with the keys of a group's `Surplus`: `HASH`, then the columns as
+        c0, ..."""
         found, none = (
             self._run(pair, "rows that differ", RowsOfKeys(file), pieces),
             empty_rows(pieces[0].shape),
@@ -233,8 +238,11 @@ class Comparison:
         return left, right
 
     def _samples(self, pair: Pair, sums: TableSums, most: int) -> tuple[int, list[dict[str, Any]]]:
-        """How many rows are on one side only (for a row on both sides, the surplus copies), and some of them:
-        the first by key, unless there are more than `SAMPLED`."""
+        """Returns the number of rows on one side only, and some of them.
+
+        For a row on both sides, its surplus copies count. The samples are the first by key, unless there are
+        more than `SAMPLED` rows.
+        """
         found, pieces = self.surplus(pair, sums, max(1, -(-sums.near // GROUP_ROWS)))
         files: list[str] = []
         chosen = 0
@@ -257,7 +265,7 @@ class Comparison:
 
 
 def packed(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
-    """Small tables together, large ones alone."""
+    """Yields groups of small tables, and large tables alone."""
     pack: list[Pair] = []
     filled = 0
     for pair in pairs:
@@ -288,7 +296,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shortened(text: str) -> str:
-    """The text of a value; of a long one its beginning, its length and a digest, which tells two apart."""
+    """Returns a value as text; a long one as its start, its length and a digest that identifies it."""
     if len(text) <= LONG:
         return text
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]

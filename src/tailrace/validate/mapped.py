@@ -1,4 +1,4 @@
-"""What validation compares if a target is mapped, or does not follow every DDL statement of its source."""
+"""Columns that validation compares if a target is mapped, or ignores some DDL of its source."""
 
 from __future__ import annotations
 
@@ -19,8 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Made:
-    """What a target makes of its source: the `source`'s layout that it has reached, the layout it `follows`
-    (without ignored DDL), its mapping."""
+    """Layouts and mapping of a target.
+
+    Attributes:
+        source: the source's layout that the target has reached.
+        follows: that layout without ignored DDL.
+        mapping: the mapping, if there is one.
+    """
 
     source: Relation
     follows: Relation
@@ -33,21 +38,25 @@ class Made:
 
     @property
     def projection(self) -> Projection | None:
-        """The mapping, if it needs no Spark; None: it does, or there is none."""
+        """The mapping if it needs no Spark, otherwise None."""
         return Projection.of([self.mapping]) if self.mapping is not None else None
 
     @property
     def whole(self) -> bool:
-        """Whether the source has everything that the target has: no column was kept that the source dropped,
-        and no type or key that it changed. (A column's name may be an old one, and new columns may be
-        missing.)"""
+        """Whether the source still has all data of the target.
+
+        False if the target keeps a column that the source dropped, or an older type or key. Column names may
+        be older, and new columns may be missing.
+        """
         have = {c.attnum: (c.type, c.key) for c in self.source.columns}
         keys = [{c.attnum for c in one.columns if c.key} for one in (self.source, self.follows)]
         return keys[0] == keys[1] and all(have.get(c.attnum) == (c.type, c.key) for c in self.follows.columns)
 
     def names(self, now: Relation) -> dict[str, str]:
-        """Columns of the source (its layout `now`) that can be compared -> their names in the target before
-        mapping, without columns that the target never got."""
+        """Returns the target's names (before mapping) of the source columns that can be compared.
+
+        `now` is the source's current layout. Columns that the target never got are left out.
+        """
         seen = {c.attnum: c for c in self.source.columns}
         names = {c.attnum: c.name for c in self.follows.columns}
         shown = {}
@@ -60,8 +69,7 @@ class Made:
         return shown
 
     def seen(self, now: Relation) -> set[str]:
-        """Columns of the source (its layout `now`) whose values are compared, as they are or in what the
-        mapping makes of them."""
+        """Returns the source columns whose values are compared, directly or through the mapping."""
         names = self.names(now)
         if self.mapping is None:
             return set(names)
@@ -70,8 +78,7 @@ class Made:
 
     @property
     def kept(self) -> list[str]:
-        """Columns of the target that it kept when the source dropped what they are made of: they are not
-        compared."""
+        """Target columns whose source columns were dropped; they are not compared."""
         seen = {c.attnum for c in self.source.columns}
         gone = {c.name for c in self.follows.columns if c.attnum not in seen}
         if self.mapping is None:
@@ -79,15 +86,17 @@ class Made:
         return [p.column.name for p in self.mapping.parts if gone.intersection(p.needs)]
 
     def compared(self, now: Relation) -> list[str]:
-        """The target's columns that the source's rows (its layout `now`) have everything for: what needs a
-        column that is gone, or has another name by now, is missing."""
+        """Returns the target columns that can be computed from the source's rows.
+
+        Left out are columns that need a source column which was dropped or has another name now.
+        """
         there = list(self.names(now).values())
         if self.mapping is None:
             return there
         return [p.column.name for p in self.mapping.parts if set(p.needs) <= set(there)]
 
     def left(self, now: Relation, df: DataFrame) -> DataFrame:
-        """The source's rows (its layout `now`) as the target should have them."""
+        """Returns the source's rows as the target should have them, in Spark."""
         df = df.select(*[col(n).alias(to) for n, to in self.names(now).items()])
         if self.mapping is None:
             return df
@@ -96,8 +105,8 @@ class Made:
         return rows(df, replace(self.mapping, parts=parts))
 
     def left_here(self, now: Relation) -> dict[str, pc.Expression]:
-        """The same for this process, where `projection` says how, or nothing is mapped: the target's columns,
-        and what they are made of."""
+        """Returns the target's columns as expressions over the source's, for a mapping that needs
+        no Spark."""
         there = {to: pc.field(n) for n, to in self.names(now).items()}
         if (made := self.projection) is None:
             return there

@@ -1,7 +1,7 @@
-"""The PostgreSQL side of a validation: the target's rows as of one moment, and what had been applied then.
+"""The PostgreSQL side of a validation: the target's rows in one snapshot, and its progress at that time.
 
-A database keeps no past versions. So the target is held in an exported snapshot *before* the source is: what
-it lacks of the source's state are changes that are stored, and those are laid over it, as over a version.
+A database keeps no past versions. So the target's snapshot is exported before the source's. Stored changes
+that it does not have yet are applied on top, as with an older version of a Delta table.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attnum > 0 
 
 @dataclass(frozen=True)
 class HeldTable:
-    """One table of a held target: its layout, the change number it has reached, the parts to read; `only`:
-    SQL condition for its own rows."""
+    """A table in the target's snapshot: layout, progress, and parts to read; `only` is an SQL condition for
+    its own rows."""
 
     layout: Relation
     upto: int
@@ -41,7 +41,7 @@ class HeldTable:
 
 @dataclass(frozen=True)
 class HeldTarget:
-    """A target as of one moment; `wrong`: why tables cannot be compared."""
+    """A snapshot of a target; `wrong` has the errors of tables that cannot be compared."""
 
     place: Place
     snapshot: Snapshot
@@ -49,10 +49,10 @@ class HeldTarget:
     wrong: dict[str, TailraceError] = field(default_factory=dict)
 
     def table(self, name: str) -> HeldTable:
-        """One of its tables.
+        """Returns one of its tables.
 
         Raises:
-            ConfigError: the target does not have it, or lacks some of its columns.
+            ConfigError: the target does not have the table, or not all of its columns.
             OtherTableError: another table has its name.
         """
         if name in self.wrong:
@@ -62,10 +62,10 @@ class HeldTarget:
         return self.tables[name]
 
     def load(self, table: str, folder: str, readers: PartReaders) -> list[Future[Loaded]]:
-        """Has a table's rows read into parquet files of a folder.
+        """Starts reading a table's rows into Parquet files of a folder.
 
-        The results raise TableMovedError if the target was truncated or rewritten since it is held; hold it
-        again.
+        The results raise TableMovedError if the target was truncated or rewritten since; then take a new
+        snapshot.
         """
         held = self.table(table)
         reader = PgPartReader(self.place.url, held.only, numbered=False)
@@ -75,8 +75,7 @@ class HeldTarget:
 
 @contextmanager
 def hold(task: Task, tables: Sequence[str]) -> Iterator[HeldTarget | None]:
-    """The task's target as it is now, until the block ends, with those of the tables that it has; None for a
-    Delta target."""
+    """Exports a snapshot of the task's target that is kept until the block ends; None for a Delta target."""
     if not task.target.database:
         yield None
         return
@@ -89,7 +88,7 @@ def hold(task: Task, tables: Sequence[str]) -> Iterator[HeldTarget | None]:
         name = on.execute("SELECT pg_export_snapshot()").fetchone()
         held: dict[str, HeldTable] = {}
         wrong: dict[str, TailraceError] = {}
-        # A statement about a table that is not there would end the transaction.
+        # A statement about a missing table would abort the transaction.
         noted = on.execute("SELECT to_regclass(%s) IS NOT NULL", (place.own(TABLE),)).fetchone()
         for table in tables if noted == (True,) else ():
             try:
@@ -112,7 +111,7 @@ def hold(task: Task, tables: Sequence[str]) -> Iterator[HeldTarget | None]:
 
 def _lacks(table: str, columns: Sequence[str], place: Place) -> ConfigError:
     return ConfigError(
-        f"the target of {table} lacks columns: {', '.join(columns)}",
+        f"the target of {table} has no columns {', '.join(columns)}",
         where=place.label,
-        hint="somebody dropped or renamed them: `tailrace resync` the table",
+        hint="they were dropped or renamed in the target: run `tailrace resync` for the table",
     )

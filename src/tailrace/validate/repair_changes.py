@@ -1,8 +1,8 @@
-"""The difference between two sides of a table as changes: what turns one side into the other.
+"""Differences between two sides of a table as changes that turn one side into the other.
 
-They are a change table of tailrace's own layout, one change a row that differs: an insert of what is missing,
-a delete of each extra row, an update (with its before image) of what is another. Tasks find the rows that
-differ (`compare`); only these reach this process, a group of keys after the other.
+They are a change table in tailrace's layout: an insert per missing row, a delete per extra row, and an update
+with its before image per other row. Tasks find the differing rows (`compare`). Only these reach this process,
+one group of keys at a time.
 """
 
 from __future__ import annotations
@@ -33,8 +33,15 @@ _Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Mark:
-    """Values for the changes' headers: the time part of their sequence, the number before the first, the
-    source's position (hex) of the rows, a name for their transaction, their time."""
+    """Header values of the changes.
+
+    Attributes:
+        time: the time part of their sequences.
+        after: the number before the first change.
+        position: the source position (hex) of the rows.
+        transaction: the name of their transaction.
+        at: their time.
+    """
 
     time: int
     after: int
@@ -45,11 +52,13 @@ class Mark:
 
 @dataclass(frozen=True)
 class ChangeImages:
-    """Makes the images of changes (`oper`, then the columns) out of rows of two sides: `HASH`, then the
-    columns as c0, c1, ...; all rows of a key must be there.
+    """Makes change images (`oper`, then the columns) from the rows of two sides.
 
-    `key`: places of the key's columns; none: a table without a key, whose rows differ by all they have. A key
-    that is `there` more than once is deleted: an update would write as many rows as there are.
+    The rows have `HASH`, then the columns as c0, c1, ...; all rows of a key must be included. A key that
+    `there` has more than once is deleted, because an update would write all of its rows.
+
+    Attributes:
+        key: indexes of the key columns; empty for a keyless table, whose rows are compared as a whole.
     """
 
     key: tuple[int, ...]
@@ -75,11 +84,11 @@ class ChangeImages:
         )
 
     def repeated(self, there: pa.Table) -> bool:
-        """Whether a key is there more than once."""
+        """Returns whether a key occurs more than once."""
         return bool(self.key) and len(np.unique(self._keys(there))) < there.num_rows
 
     def _copies(self, wanted: pa.Table, there: pa.Table, new: _Places, old: _Places) -> pa.Table:
-        """So many inserts or deletes of each row as there are copies apart."""
+        """Returns one insert or delete for each surplus copy of a row."""
         known, which = np.unique(np.concatenate([new, old]), return_inverse=True)
         sides = which[: len(new)], which[len(new) :]
         left, right = (_first(w, len(known)) for w in sides)
@@ -93,7 +102,7 @@ class ChangeImages:
 
 
 def _first(which: _Places, many: int) -> _Places:
-    """The first place of each number in `which`; -1: none."""
+    """Returns the index of the first occurrence of each number in `which`; -1 if it does not occur."""
     found = np.full(many, -1)
     found[which[::-1]] = np.arange(len(which))[::-1]
     return found
@@ -110,8 +119,11 @@ def _together(parts: Sequence[tuple[str, pa.Table, _Places]]) -> pa.Table:
 
 @dataclass(frozen=True)
 class ImageHeaders:
-    """Gives images their headers, and the columns their types: a batch after the other, all of them in their
-    order, an update's images side by side. Numbers go up from `mark.after` + 1, and none is left out."""
+    """Adds headers to images, and casts their columns.
+
+    Batches must be passed in order, with an update's images side by side. Numbers count up from `mark.after`
+    + 1 without gaps.
+    """
 
     mark: Mark
     data: pa.Schema
@@ -147,10 +159,10 @@ class Differences:
     """The changes that turn one side of a table into the other.
 
     Attributes:
-        comparison: the tasks that find the rows that differ.
+        comparison: the tasks that find the differing rows.
         relation: the table's layout.
-        memory: about how many bytes of rows are held at once.
-        repeated: whether keys were there more than once: their rows are deleted, and missing then.
+        memory: the approximate bytes of rows that are held at once.
+        repeated: whether keys occurred more than once. Their rows are deleted, and then missing.
     """
 
     comparison: Comparison
@@ -159,8 +171,11 @@ class Differences:
     repeated: bool = False
 
     def changes(self, wanted: FileRows, there: FileRows, mark: Mark) -> Iterator[pa.Table]:
-        """The changes that turn `there` into `wanted`, in tables with consecutive numbers, each in the
-        order of the keys: columns of `HEADERS` with their prefix, then the relation's."""
+        """Yields the changes that turn `there` into `wanted`, as tables with consecutive numbers, ordered by
+        key.
+
+        The columns are `HEADERS` with their prefix, then the relation's.
+        """
         names = [c.name for c in self.relation.columns]
         pair = Pair(
             self.relation.table, tuple(self.relation.key), _ordered(wanted, names), _ordered(there, names)
@@ -189,13 +204,14 @@ class Differences:
 
 
 def counted(changes: pa.Table) -> Counter[str]:
-    """How many changes there are of each kind (I, U, D)."""
+    """Returns the number of changes by kind (I, U, D)."""
     found = changes[PREFIX + "change_oper"].value_counts().to_pylist()
     return Counter({one["values"]: one["counts"] for one in found if one["values"] != "B"})
 
 
 def _by_key(made: pa.Table, key: Sequence[int]) -> pa.Table:
-    """Images by their keys, those of one key by their operations. Arrow sorts no arrays, but their hash."""
+    """Returns images ordered by key and operation; keys that are arrays, which Arrow cannot sort, by their
+    hash."""
     made = made.combine_chunks()
     arrays = [k for k in key if pa.types.is_nested(made.field(1 + k).type)]
     plain = [(f"c{k}", "ascending") for k in key if k not in arrays]

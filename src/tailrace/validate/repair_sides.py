@@ -1,7 +1,7 @@
-"""The two sides of a repair: a target's current rows, and what they should be at that change number.
+"""The two sides of a repair: the target's current rows, and the rows it should have at its change number.
 
-Both have the columns that the target makes of its source: mapped, DDL that is ignored left out. Rows that are
-marked as deleted count as gone, and the mark is no column of either.
+Both have the target's columns: mapped, and without ignored DDL. Rows that are marked as deleted are left out,
+and so is the column with the mark.
 """
 
 from __future__ import annotations
@@ -47,14 +47,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KIND = "repair"
-"""The kind of its jobs."""
-_DDL = "its target does not follow every DDL statement of the source: `tailrace resync` rebuilds it"
+"""The kind of the jobs."""
+_DDL = "its target ignores some DDL of the source: run `tailrace resync` to rebuild it"
 
 
 @dataclass(frozen=True)
 class TargetRows:
-    """A table's rows in its target as it is now, of several sources its own, and the change number that they
-    have reached; `mark`: the column that marks deleted rows, which are none of them."""
+    """A table's current rows in its target, and their change number. If several sources share the target,
+    only its own.
+
+    `mark` is the column that marks deleted rows, which are left out.
+    """
 
     task: Task
     table: str
@@ -64,7 +67,7 @@ class TargetRows:
 
     @property
     def columns(self) -> list[str]:
-        """Their columns."""
+        """The columns, without the mark."""
         if isinstance(self.rows, Landed):
             found = [c.name for c in self.rows.layout.columns]
         else:
@@ -72,7 +75,7 @@ class TargetRows:
         return [n for n in found if n != self.mark]
 
     def read(self, sessions: Sessions, scratch: str) -> FileRows:
-        """The rows in files; `scratch`: a folder for what Spark's SQL computes."""
+        """Returns the rows in files; `scratch` is a folder for rows that Spark computes."""
         if isinstance(self.rows, Landed):
             found, own = self.rows.rows(), dict[str, str]()
         else:
@@ -86,7 +89,7 @@ class TargetRows:
         return replace(found, columns={n: pc.field(n) for n in self.columns}, only=only)
 
     def _frame(self, spark: SparkSession) -> DataFrame:
-        """The rows of a Delta target for Spark's SQL."""
+        """Returns the rows of a Delta target in Spark."""
         assert isinstance(self.rows, Version)  # noqa: S101 - called only in that case
         path, version = self.rows.path, self.rows.version
         rows = distributed.rows_of(spark, path, at_version(path, version))
@@ -95,8 +98,8 @@ class TargetRows:
 
 @dataclass(frozen=True)
 class WantedRows:
-    """What the target's rows should be: the source's rows of the validation, and what was applied since: the
-    changes in (`after`, `upto`]; in which layout."""
+    """The rows that the target should have: the validated source rows, and the changes in (`after`, `upto`]
+    on top."""
 
     task: Task
     one: Difference
@@ -106,11 +109,11 @@ class WantedRows:
 
     @property
     def plain(self) -> bool:
-        """Whether nothing was applied since."""
+        """Whether no changes were applied since the validation."""
         return self.upto <= self.after
 
     def read(self, sessions: Sessions, scratch: str) -> FileRows:
-        """The rows in files; `scratch`: a folder for what Spark's SQL computes."""
+        """Returns the rows in files; `scratch` is a folder for rows that Spark computes."""
         if self.plain:
             return self.one.both.left(sessions, scratch, KIND)
         table = self.one.result.table
@@ -119,7 +122,7 @@ class WantedRows:
         return rows_of_query(spark, self._frame, scratch, job)
 
     def _frame(self, spark: SparkSession) -> DataFrame:
-        """The rows for Spark's SQL."""
+        """Returns the rows in Spark."""
         task, one, table = self.task, self.one, self.one.result.table
         rows, source = one.both.left_frame(spark), one.made.source
         later = Segment(self.after, self.upto, one.position, source, source)
@@ -134,7 +137,7 @@ class WantedRows:
 
 
 def there(task: Task, table: str, scratch: str, sessions: Sessions) -> TargetRows:
-    """A table's rows in its target; `scratch`: a folder for rows that are read from a database."""
+    """Returns a table's current rows in its target; `scratch` is a folder for rows read from a database."""
     mark = mark_of(task, table)
     with hold(task, [table]) as held:
         if held is not None:
@@ -153,9 +156,9 @@ def there(task: Task, table: str, scratch: str, sessions: Sessions) -> TargetRow
 
 
 def wanted(task: Task, one: Difference, upto: int, have: Collection[str]) -> WantedRows | str:
-    """What the target's rows should be at a change number; or why nobody can tell.
+    """Returns the rows that the target should have at a change number, or why they cannot be determined.
 
-    `have`: the columns of the rows that are there.
+    `have` are the target's columns.
     """
     table = one.result.table
     stored, gone = batches_of(task.control_path("stored"), table)
@@ -172,18 +175,18 @@ def wanted(task: Task, one: Difference, upto: int, have: Collection[str]) -> Wan
 
 
 def layout_of(task: Task, table: str, made: Made) -> Relation:
-    """The target's layout, under the name by which the table was first known."""
+    """Returns the target's layout, under the table's first known name."""
     first = taken_of(task, table).relation
     return replace(made.relation, schema=first.schema, name=first.name)
 
 
 def taken_of(task: Task, table: str) -> Baseline:
-    """A table's baseline."""
+    """Returns a table's baseline."""
     return ledger.read_baselines(task.control_path("baselines"))[table]
 
 
 def _refusal(task: Task, one: Difference) -> str | None:
-    """Why a table cannot be repaired at all."""
+    """Returns why a table cannot be repaired at all, or None."""
     table = one.result.table
     if one.result.columns:
         return f"its columns differ: {one.result.columns}"
@@ -198,7 +201,7 @@ def _refusal(task: Task, one: Difference) -> str | None:
 
 
 def _overtaken(task: Task, one: Difference) -> str | None:
-    """What has become of a table since the snapshot that keeps it from being repaired."""
+    """Returns the event since the snapshot that prevents a repair, or None."""
     table = one.result.table
     state = of_task(task.orders_path, {table: taken_of(task, table)}).get(table)
     if state is not None and state.busy:

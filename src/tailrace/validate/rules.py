@@ -1,4 +1,4 @@
-"""Targets with rules: which can be compared with their source, and which of their rows."""
+"""Targets with rules: whether they can be compared with their source, and which of their rows."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ logger = logging.getLogger("tailrace.validate")
 
 
 def comparable(task: Task, tables: Sequence[str], *, named: bool) -> list[str]:
-    """The tables whose targets are copies of their source: all except archives, which are skipped with a
-    message.
+    """Returns the tables whose targets are copies of their source; archives are skipped with a warning.
 
     Raises:
-        ConfigError: an archive, when tables were `named`.
+        ConfigError: a table is an archive, and the tables were `named` by the user.
     """
     archives = [t for t in tables if task.table(t).rule_mode == "archive"]
     if archives and named:
@@ -41,7 +40,7 @@ def comparable(task: Task, tables: Sequence[str], *, named: bool) -> list[str]:
 
 
 def living(task: Task, table: str, rows: DataFrame) -> DataFrame:
-    """A target's rows without those marked as deleted, and without the mark."""
+    """Returns a target's rows without those marked as deleted, and without the mark."""
     mark = mark_of(task, table)
     if mark is None or mark not in rows.columns:
         return rows

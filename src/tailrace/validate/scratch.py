@@ -1,5 +1,5 @@
-"""Folders for the files that a validation or a repair needs while it runs. They are in the task's home, which
-executors on other hosts can read."""
+"""Temporary folders of a validation or repair, in the task's home, which executors on other hosts
+can read."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..config.task import Task
 from ..errors import room
 
 KEPT_S = 2 * 86400.0
-"""Folders of processes on other hosts are removed when nothing was added to them for so many seconds."""
+"""Seconds without additions after which folders of processes on other hosts are removed."""
 
 
 @contextmanager
 def scratch_folder(task: Task) -> Iterator[str]:
-    """A new folder, until the block ends. Those that killed processes left are removed."""
+    """Creates a folder that is removed when the block ends. Folders of killed processes are removed, too."""
     every = Path(task.run_path) / "scratch"
     mine = every / f"{platform.node()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
     with room(str(mine)):
@@ -36,7 +36,7 @@ def scratch_folder(task: Task) -> Iterator[str]:
 
 
 def _is_left(folder: Path) -> bool:
-    """Whether the process of a folder is gone."""
+    """Returns whether the process of a folder has ended."""
     host, _, rest = folder.name.rpartition(".")[0].rpartition(".")
     if host == platform.node() and rest.isdigit() and not _lives(int(rest)):
         return True

@@ -1,7 +1,7 @@
-"""The two sides of a validated table: the source's rows in a snapshot, the target's rows at its position.
+"""The two sides of a validated table: the source's rows in a snapshot, and the target's rows at its position.
 
-Both are files. What only Spark's SQL can compute (expressions of a mapping, changes laid over a version,
-deletion vectors) is written to files first (`sql_rows`); everything else is read where it is.
+Both are files. Rows that only Spark SQL can compute are written to files first (`sql_rows`). These are
+expressions of a mapping, changes on top of a version, and deletion vectors.
 """
 
 from __future__ import annotations
@@ -46,8 +46,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Landed:
-    """Rows in parquet files, and their layout. `bad`: column -> how many of its values its lake type cannot
-    hold: the files have NULL in their place. `count`: how many rows there are."""
+    """Rows in Parquet files.
+
+    Attributes:
+        layout: their layout.
+        files: the paths.
+        bad: the number of values per column that its lake type cannot hold; the files have NULL instead.
+        count: the number of rows.
+    """
 
     layout: Relation
     files: Sequence[str]
@@ -55,24 +61,24 @@ class Landed:
     count: int = 0
 
     def rows(self) -> FileRows:
-        """The rows, with the files' columns."""
+        """Returns the rows with the files' columns."""
         return FileRows.of(self.files, schema_of(self.layout.columns), self.count)
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """The rows, for Spark's SQL."""
+        """Returns the rows in Spark."""
         return rows_of_files(spark, self.layout, list(self.files))
 
 
 @dataclass(frozen=True)
 class Held:
-    """Rows of a target without versions, and the change number they have reached."""
+    """Rows of a target without versions, and their change number."""
 
     landed: Landed
     number: int
 
 
 def rows_of_files(spark: SparkSession, relation: Relation, files: list[str]) -> DataFrame:
-    """The rows that `readers` left in parquet files."""
+    """Returns rows from Parquet files in Spark."""
     ddl = ", ".join(f"{quoted(c.name)} {c.type}" for c in relation.columns)
     if not files:
         return spark.createDataFrame([], ddl)
@@ -85,10 +91,10 @@ class TargetSide:
 
     Attributes:
         limit: the position.
-        steps: the stretches of changes since, with their routes.
-        stored: about how many rows they are.
-        counts: upper bounds of what occurs in them.
-        made: what it makes of its source.
+        steps: the ranges of changes since, with their routes.
+        stored: the approximate number of these changes.
+        counts: upper bounds of the special cases among them.
+        made: layouts and mapping of the target.
     """
 
     task: Task
@@ -102,7 +108,7 @@ class TargetSide:
 
     @staticmethod
     def at(task: Task, taken: Baseline, limit: str, held: Held | None, sessions: Sessions) -> TargetSide:
-        """What there is of a table's target at a position; `taken`: the table's baseline."""
+        """Returns the target's side at a position; `taken` is the table's baseline."""
         table = taken.table
         refuse_waiting(task, taken)
         base = held or version_before(task, taken, limit)
@@ -131,7 +137,7 @@ class TargetSide:
 
     @property
     def why_sql(self) -> str | None:
-        """Why only Spark's SQL can compute its rows; None: the files are read as they are."""
+        """Why only Spark SQL can compute the rows; None if the files are read directly."""
         if self.stored or any(r.before != r.relation for _, r in self.steps):
             return f"changes of {self.table} have to be applied on top of its target"
         if isinstance(self.base, Version) and (more := lake.unread(self._delta)):
@@ -144,9 +150,13 @@ class TargetSide:
         return at_version(self.base.path, self.base.version)
 
     def rows(self, sessions: Sessions, scratch: str, kind: str = "validate") -> tuple[FileRows, bool]:
-        """The rows; and whether changes were applied on top of the base.
+        """Returns the rows, and whether changes were applied on top of the base.
 
-        `scratch`: a folder for what Spark's SQL computes; `kind`: of the jobs."""
+        Args:
+            sessions: the Spark session.
+            scratch: a folder for rows that Spark computes.
+            kind: the kind of the jobs.
+        """
         if (why := self.why_sql) is None:
             return self._files(), False
         overlaid = False
@@ -170,13 +180,13 @@ class TargetSide:
                 dict(base.own),
             )
         have = found.data.schema.names
-        # The target may have columns that somebody added, or those of a layout that comes later.
+        # The target may have columns that others added, or those of a later layout.
         mine = {c.name for c in self.made.relation.columns} - gone
         columns = {n: pc.field(n) for n in have if n in mine}
         return replace(found, columns=columns, only=own_and_living(have, own, mark))
 
     def frame(self, spark: SparkSession) -> tuple[DataFrame, bool]:
-        """The same for Spark's SQL."""
+        """Returns the rows in Spark, and whether changes were applied on top of the base."""
         from pyspark.sql import functions as F
 
         base = self.base.rows(spark) if isinstance(self.base, Version) else self.base.landed.frame(spark)
@@ -195,25 +205,27 @@ class TargetSide:
 
 @dataclass(frozen=True)
 class Both:
-    """The sides of a table: the source's rows in its current layout, and its target."""
+    """Both sides of a table: the source's rows in its current layout, and its target."""
 
     source: Landed
     target: TargetSide
 
     def pair(self, sessions: Sessions, scratch: str) -> Pair:
-        """Both as they are compared; `scratch`: as for `TargetSide.rows`."""
+        """Returns both sides for a comparison; `scratch` as in `TargetSide.rows`."""
         right, overlaid = self.target.rows(sessions, scratch)
         key = tuple(self.target.made.relation.key)
         return Pair(self.target.table, key, self.left(sessions, scratch), right, overlaid)
 
     @property
     def as_null(self) -> int:
-        """How many values of the source are compared as NULL, because their lake types cannot hold them."""
+        """The number of source values that are compared as NULL, because their lake types cannot
+        hold them."""
         seen = self.target.made.seen(self.source.layout)
         return sum(many for column, many in self.source.bad.items() if column in seen)
 
     def left(self, sessions: Sessions, scratch: str, kind: str = "validate") -> FileRows:
-        """The source's rows as the target should have them; `scratch`, `kind`: as for `TargetSide.rows`."""
+        """Returns the source's rows as the target should have them; `scratch` and `kind` as in
+        `TargetSide.rows`."""
         made, table = self.target.made, self.target.table
         if made.mapping is None or made.projection is not None:
             return replace(self.source.rows(), columns=made.left_here(self.source.layout))
@@ -222,10 +234,10 @@ class Both:
         return rows_of_query(spark, self.left_frame, scratch, job)
 
     def left_frame(self, spark: SparkSession) -> DataFrame:
-        """The same for Spark's SQL."""
+        """Returns the source's rows as the target should have them, in Spark."""
         return self.target.made.left(self.source.layout, self.source.frame(spark))
 
 
 def rows_of_table(delta: DeltaTable) -> int:
-    """The number of rows of a Delta table, as far as its log has it."""
+    """Returns the number of rows of a Delta table, as far as its log records it."""
     return sum(many or 0 for many in pa.table(delta.get_add_actions(flatten=True))["num_records"].to_pylist())

@@ -1,9 +1,9 @@
-"""Source against target at one common position, while the source goes on changing.
+"""Compares source and target at one position, while the source continues to change.
 
-The source is read in an exported snapshot, whose position is known. The target's state at that position is
-its newest version not after it, overlaid with the stored changes in between (`query.state`). Both sides are
-compared by counts and checksums per bucket of keys; only buckets that differ are compared row by row.
-Everything that reads rows runs as tasks (`execution`): in Spark, or in this process.
+The source is read in an exported snapshot, whose position is known. The target's rows at that position are
+its newest version not after it, with the stored changes in between on top (`query.state`). Counts and
+checksums per bucket of keys are compared, then rows in buckets that differ. All reading runs as tasks
+(`execution`), in Spark or in this process.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from .sides import Both, Held, Landed, TargetSide
 KIND = "validate"
 """The kind of the jobs that read rows."""
 TRIES = 10
-"""How often a validation is repeated because a table was truncated, rewritten or loaded again."""
+"""The maximum number of attempts when a table is truncated, rewritten or loaded again in the meantime."""
 RENAMED_S = 30.0
-"""Seconds to wait for a target that is about to be renamed."""
+"""Seconds to wait for the renaming of a target."""
 
 
 GONE = "the source has no table {0} (`tailrace remove` ends its copy)"
-"""Why a table that was dropped is not compared."""
+"""Result for a table that was dropped in the source."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A table that differs: what the target makes of its source, and both sides at a position (hex)."""
+    """A table that differs: its result, the target's layouts, and both sides at a position (hex)."""
 
     result: TableResult
     made: Made
@@ -62,7 +62,7 @@ class Difference:
 
 
 Amend = Callable[[Sequence[Difference]], None]
-"""Called with the differences while the source's rows are available."""
+"""Function that is called with the differences while the source's rows are available."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class ValidationReport:
         return all(t.equal for t in self.tables)
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Returns a dictionary for `--json`."""
         return {"position": self.position, "equal": self.equal, "tables": [asdict(t) for t in self.tables]}
 
 
@@ -97,15 +97,25 @@ def validate(
 ) -> ValidationReport:
     """Compares source and target of a task, table by table.
 
-    `catch_up` is called before and after the snapshot when no process of the task is running (it must store
-    and apply what the source has). Otherwise validation waits until the running task has stored up to the
-    snapshot's position, at most `timeout_s` seconds (PositionError). `steps` is told what is done.
-    `sessions` has the Spark session: its tasks read and compare large tables once it is ready.
-    `amend` gets the tables that differ, when any does; the report says what was found before it. An error
-    that concerns one table alone is that table's result (`TableResult.not_compared`).
+    An error that concerns one table alone becomes that table's result (`TableResult.not_compared`).
+
+    Args:
+        task: the task.
+        sessions: the Spark session, whose tasks compare large tables once it is ready.
+        source: the source.
+        tables: the tables; all with a baseline by default.
+        catch_up: stores and applies the source's changes; called before and after the snapshot if no process
+            of the task is running. If None, validation waits until the running task has stored the changes up
+            to the snapshot.
+        timeout_s: the maximum seconds to wait for that.
+        buckets: the number of buckets of keys.
+        samples: the maximum number of differing rows in a result.
+        steps: receives progress messages.
+        amend: called with the tables that differ, if any. The report describes the state before it.
 
     Raises:
         ConfigError: a table has no baseline yet, or there is no table to compare.
+        PositionError: the task did not store the changes in time.
     """
     baselines = ledger.read_baselines(task.control_path("baselines"))
     states = of_task(task.orders_path, baselines)
@@ -115,7 +125,7 @@ def validate(
         raise ConfigError(
             f"{', '.join(gone)} was removed from the task: its changes are no longer captured",
             where=task.name,
-            hint="`tailrace add` brings it back",
+            hint="`tailrace add` captures it again",
         )
     wanted = comparable(task, chosen, named=bool(tables))
     if missing := [t for t in wanted if t not in baselines]:
@@ -126,13 +136,13 @@ def validate(
             else f"no baseline of {', '.join(missing)} yet",
             where=task.name,
             hint=meant(missing[0], baselines)
-            or "`tailrace status` lists the tables; `tailrace run` takes their baselines",
+            or "`tailrace status` lists the tables; `tailrace run` loads their baselines",
         )
     if not wanted:
         raise ConfigError(
             "nothing was compared: no table that is a copy of its source has a baseline",
             where=task.name,
-            hint="`tailrace status` shows the state of the tables; `tailrace run` takes their baselines",
+            hint="`tailrace status` shows the state of the tables; `tailrace run` loads their baselines",
         )
     if catch_up is not None:
         catch_up()
@@ -173,9 +183,9 @@ def _at(
     steps: Steps,
     amend: Amend | None,
 ) -> ValidationReport:
-    """Validation at one snapshot. The source is read first, so that less can be truncated during the
-    validation."""
-    source.mark("validate")  # a record after the snapshot: once it is stored, so is everything before it
+    """Validates at one snapshot. The source is read first, so that it is less likely to be
+    truncated before."""
+    source.mark("validate")  # a record after the snapshot: once it is stored, all earlier changes are
     alone = Apart(sessions.failures)
     lefts, rights = _read(task, sessions, source, snapshot, held, wanted, scratch, alone, steps)
     if catch_up is not None:
@@ -188,7 +198,7 @@ def _at(
         raise TableMovedError(
             f"{', '.join(newer)} got a new baseline since the snapshot",
             where=task.name,
-            hint="validate again",
+            hint="run `tailrace validate` again",
         )
     both: dict[str, Both] = {}
 
@@ -228,8 +238,8 @@ def _read(
     alone: Apart,
     steps: Steps,
 ) -> tuple[dict[str, Landed], dict[str, Held]]:
-    """Reads the rows of the source, and of a target that is held, into files: all parts of all tables are
-    given to the readers at once."""
+    """Reads the rows of the source, and of a PostgreSQL target, into files, all parts of all tables in
+    parallel."""
     targets = {} if held is None else alone.each(wanted, held.table)
     there = source.columns(wanted)
     alone.why |= {t: GONE.format(t) for t in wanted if t not in there}
@@ -271,7 +281,7 @@ def _read(
 def landed(
     layout: Relation, folder: str, loads: Sequence[Future[Loaded]], steps: Steps, message: str
 ) -> Landed:
-    """The rows that are read into a folder, once they are."""
+    """Waits for the parts of a table, and returns its rows."""
     steps.now(message)
     files, bad, rows = list[str](), Counter[str](), 0
     for one in loads:
@@ -284,7 +294,7 @@ def landed(
 
 
 def wait_named(task: Task, tables: Sequence[str], timeout_s: float) -> None:
-    """Waits until the targets have the names that they are about to get: capture renames them."""
+    """Waits until capture has renamed targets that are about to be renamed."""
     end = time.monotonic() + timeout_s
     while True:
         states = of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
@@ -295,14 +305,14 @@ def wait_named(task: Task, tables: Sequence[str], timeout_s: float) -> None:
             raise ConfigError(
                 "; ".join(f"the target of {t} is about to be renamed to {to}" for t, to in moving.items()),
                 where=task.name,
-                hint=f"start `tailrace run` for {task.name}, and validate again: the capture process "
-                "renames the target; `tailrace status` shows what prevents it",
+                hint=f"start `tailrace run` for {task.name}, whose capture process renames the target, "
+                "and validate again; `tailrace status` shows what prevents it",
             )
         time.sleep(0.2)
 
 
 def _wait_stored(task: Task, snapshot: Snapshot, timeout_s: float, steps: Steps) -> None:
-    """Waits until everything before the snapshot's position is in the change tables."""
+    """Waits until all changes before the snapshot's position are in the change tables."""
     wanted = snapshot.position.hex().upper()
     end = time.monotonic() + timeout_s
     while True:
@@ -314,7 +324,7 @@ def _wait_stored(task: Task, snapshot: Snapshot, timeout_s: float, steps: Steps)
                 f"the task has stored up to {last.position if last else 'nothing'}, validation needs "
                 f"{wanted}",
                 where=task.name,
-                hint="is `tailrace run` running, and is its lag small? see `tailrace status`",
+                hint="check with `tailrace status` that `tailrace run` is running and its lag is small",
             )
         steps.waits()
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""The versions of a Delta target: which one has all changes up to a position, and none behind it."""
+"""Versions of a Delta target: finds the newest one without changes after a position."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Version:
-    """A version of a Delta target: which of its rows are the source's own, and the change number reached."""
+    """A version of a Delta target: the values that identify the source's own rows, and its change number."""
 
     path: str
     version: int
@@ -42,7 +42,7 @@ class Version:
     number: int
 
     def rows(self, spark: SparkSession) -> DataFrame:
-        """Its rows."""
+        """Returns its rows in Spark."""
         from ..apply.mapping.shared_rows import own_rows
 
         df = spark.read.format("delta").option("versionAsOf", self.version).load(self.path)
@@ -50,7 +50,7 @@ class Version:
 
 
 def version_before(task: Task, taken: Baseline, limit: str) -> Version:
-    """A Delta target's newest version not after a position.
+    """Returns a Delta target's newest version not after a position.
 
     Raises:
         ConfigError: there is no target.
@@ -62,33 +62,33 @@ def version_before(task: Task, taken: Baseline, limit: str) -> Version:
 
 
 def refuse_waiting(task: Task, taken: Baseline) -> None:
-    """Raises ConfigError for a table whose newest baseline waits to be mapped: its target has an older one,
-    or none."""
+    """Raises ConfigError if a table's newest baseline is not mapped yet: its target has an older one, or
+    none."""
     from ..apply.mapped_snapshots import loaded, waits_in_staging
 
     if taken.version < 0 and waits_in_staging(taken, loaded(task.control_path("mapped"))):
-        raise ConfigError(WAITS, where=taken.table, hint="`tailrace status` says what it waits for")
+        raise ConfigError(WAITS, where=taken.table, hint="`tailrace status` shows the reason")
 
 
 def missing(table: str, where: str) -> ConfigError:
-    """The error for a table that the target does not have."""
-    hint = "it was dropped: take a new baseline (`tailrace resync`, or `add` for a table that was removed)"
+    """Returns the error for a table that the target does not have."""
+    hint = "load a new baseline (`tailrace resync`, or `tailrace add` for a table that was removed)"
     return ConfigError(f"{table} is not in the target", where=where, hint=hint)
 
 
-WAITS = "its baseline waits to be mapped, so the target has no rows of it yet"
+WAITS = "its baseline is not mapped yet, so the target has no rows of it"
 
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions that a Delta target has so far.
+    """The versions of a Delta target.
 
     Attributes:
-        path: its place.
-        app: whose progress counts.
+        path: the target's folder.
+        app: the application id of the progress.
         mark: the column that marks deleted rows.
         base: the version of the baseline, with its change number.
-        batches: position, version and change number of each batch since then, in order.
+        batches: position, version and change number of each later batch, in order.
         newest: the newest version.
     """
 
@@ -101,7 +101,8 @@ class Versions:
 
     @staticmethod
     def of(task: Task, taken: Baseline, following: Baseline | None = None) -> Versions:
-        """Those of a table with its baseline; `following`: the one that replaced its rows."""
+        """Returns the versions of a table since its baseline; `following` is the baseline that replaced its
+        rows."""
         names = target_names(of_task(task.orders_path, {}))
         place = place_of(task_map(task, taken.table), names)
         path, app = task.target_path(place.target), place.app(taken.table, task.apply_app)
@@ -115,15 +116,15 @@ class Versions:
             version = loaded(task.control_path("mapped"))[taken.table][2]
         records = records_of(task.control_path("applied"), taken.table)
         found = ((str(r["position"]), int(r["version"]), int(r["upto"])) for r in records)
-        # Apply continued while a new baseline was read: what it did then is gone.
+        # Apply continued while a new baseline was read; the baseline replaced those batches.
         batches = sorted(one for one in found if one[0] >= taken.position and version < one[1] <= newest)
         base = Version(path, version, place.partition, taken.after)
         return Versions(path, app, mark_of(task, taken.table), base, batches, newest)
 
     @property
     def intact(self) -> bool:
-        """Whether the oldest version that is kept is still the recorded one: the versions of a target that
-        was removed begin again."""
+        """Whether the oldest kept version is the recorded one; versions of a target that was
+        removed restart."""
         recorded = [(self.base.version, max(self.base.number, 0))]
         recorded += [(version, number) for _, version, number in self.batches]
         kept = set(log_retention.versions(self.path)) if self.newest >= 0 else set()
@@ -133,7 +134,7 @@ class Versions:
         return False
 
     def before(self, limit: str) -> Version:
-        """The newest version that is kept (`lake.thinning`) and not after a position."""
+        """Returns the newest kept version (`lake.thinning`) that is not after a position."""
         version, number, newest = self.base.version, self.base.number, self.newest
         kept = log_retention.versions(self.path)
         readable = set(kept)
@@ -141,7 +142,7 @@ class Versions:
             if position >= limit:
                 newest = made - 1
                 break
-            # The number that a batch has reached in the table itself: the batch may have ended early.
+            # The change number is read from the table, because the batch may have ended early.
             if made in readable:
                 version, number = made, -1
         if number < 0:
@@ -150,9 +151,10 @@ class Versions:
         return replace(self.base, version=self._newest_without(number, version, later), number=number)
 
     def exactly(self, record: str, table: str, point: PositionRange) -> Version | None:
-        """The kept version that has a table's rows as of a point, as the records of batches
-        (`control/applied`) show; None if they do not: then changes have to be laid over an earlier
-        version."""
+        """Returns the kept version with a table's rows at a position, as recorded in `control/applied`.
+
+        Returns None without such a version; then changes have to be applied to an earlier one.
+        """
         names = ["upto", "change_seq", "position", "table", "version"]
         rows = sorted(Ledger(record, APPLIED).batches(names).to_pylist(), key=lambda r: r["upto"])
         column = {"number": "upto", "stream_position": "position"}.get(point.column, "change_seq")
@@ -172,12 +174,14 @@ class Versions:
         return replace(self.base, version=last["version"], number=last["upto"])
 
     def _newest_without(self, number: int, version: int, later: Sequence[int]) -> int:
-        """The last of `later` versions without changes after a number, and the layout of `version`;
-        `version` if there is none. Changes by others to the target count too. Newer columns may be there:
-        the column `mark`, those of the next layout, and those that somebody added.
+        """Returns the last of `later` versions with the change number and the layout of `version`, else
+        `version`.
+
+        So changes of other writers to the target are included. Added columns are allowed: `mark`, those of
+        the next layout, and those of other writers.
 
         Raises:
-            ConfigError: somebody has dropped columns, or made others of them.
+            ConfigError: another writer dropped columns or changed their types.
         """
         if not later:
             return version
@@ -191,12 +195,12 @@ class Versions:
             now = _columns(table, self.mark)
             if lost := [name for name, field in columns.items() if now.get(name) != field]:
                 if newer - version != later.index(newer) + 1:
-                    continue  # the commit of another layout may be among those that are not kept
+                    continue  # a commit with another layout may be among those that were removed
                 raise ConfigError(
-                    f"version {newer} of the target lacks columns, or has them in another type: "
+                    f"columns are missing in version {newer} of the target, or have another type: "
                     f"{', '.join(lost)}",
                     where=self.path,
-                    hint="somebody has written it: `tailrace resync` replaces it",
+                    hint="another program wrote it: run `tailrace resync` to replace the target",
                 )
             return newer
         return version
@@ -209,7 +213,7 @@ def _columns(table: DeltaTable, mark: str | None) -> dict[str, Field]:
 def own_and_living(
     columns: Collection[str], own: Mapping[str, str], mark: str | None
 ) -> pc.Expression | None:
-    """Which rows of a target with these columns are a source's own and not marked as deleted; None: all.
+    """Returns a filter for the source's own rows that are not marked as deleted; None for all rows.
 
     >>> own_and_living(["site", "id"], {}, "gone") is None
     True
@@ -221,6 +225,6 @@ def own_and_living(
 
 
 def mark_of(task: Task, table: str) -> str | None:
-    """The column that marks a target's deleted rows; None: deleted rows are removed."""
+    """Returns the column that marks a target's deleted rows; None if deleted rows are removed."""
     one = task.table(table)
     return one.soft_delete or SOFT_COLUMN if one.rule_mode == "soft_delete" else None
