@@ -21,7 +21,7 @@ from tailrace.operate.status import status
 from tailrace.runtime import setup
 from tailrace.state import orders
 from tailrace.validate.sides import TargetSide
-from tailrace.validate.tables import ValidationReport
+from tailrace.validate.validation import ValidationReport
 
 pytestmark = pytest.mark.db
 
@@ -324,7 +324,7 @@ def test_an_error_of_the_task_ends_the_comparison(
     monkeypatch.setattr("tailrace.runtime.session.session", no_java)
     with pytest.raises(ConfigError, match="no Java"):
         validated(task)
-    monkeypatch.setattr("tailrace.validate.tables._wait_stored", lost)
+    monkeypatch.setattr("tailrace.validate.validation._wait_stored", lost)
     with pytest.raises(ConnectionLostError, match="gone"):
         validated(task)
 

@@ -19,7 +19,7 @@ from tailrace.config.task import load
 from tailrace.errors import ConfigError
 from tailrace.runtime.setup import Draft
 from tailrace.sources.base import Finding
-from tailrace.validate.tables import validate
+from tailrace.validate.validation import validate
 
 pytestmark = pytest.mark.unit
 TASK = "name: shop\nsource: {url: 'postgresql://db/shop'}\n"

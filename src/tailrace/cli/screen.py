@@ -27,8 +27,8 @@ from .screen_fit import Col, Fit
 
 if TYPE_CHECKING:
     from ..config.task import Task
-    from ..validate.repair import Repaired
-    from ..validate.tables import ValidationReport
+    from ..validate.repair import RepairResult
+    from ..validate.validation import ValidationReport
 
 
 MUCH = 1 << 30
@@ -292,7 +292,7 @@ def _bad(many: int, of: str = "") -> str:
     return f"{said} {'was' if one else 'were'}"
 
 
-def repaired(before: ValidationReport, done: list[Repaired], after: ValidationReport | None) -> Group:
+def repaired(before: ValidationReport, done: list[RepairResult], after: ValidationReport | None) -> Group:
     """The result of a repair: what differed, what was (or would be) written, what remains."""
     parts: list[Group | Fit] = [report(before)]
     if done:

@@ -25,7 +25,7 @@ from ..sources import open_source
 from ..sources.postgresql.embedded import EmbeddedPostgres
 from ..state import ledger
 from ..state.totals import last_stored
-from ..validate.tables import ValidationReport
+from ..validate.validation import ValidationReport
 from . import place, shop
 from .load import ShopLoad, pgbench
 from .load import load as do_load

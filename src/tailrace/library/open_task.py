@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..operate.ordering import OrderResult
     from ..operate.status import Status
     from ..state.ledger import Stored
-    from ..validate.tables import ValidationReport
+    from ..validate.validation import ValidationReport
 
 
 class OpenTask:

@@ -41,7 +41,7 @@ from .row_keys import RowKeys
 from .target_rows import begun_by, in_order, layouts_from, read, refuse_broken, refuse_features, refuse_other
 
 if TYPE_CHECKING:
-    from ..validate.versions import Version, Versions
+    from ..validate.target_versions import TargetVersion, TargetVersions
 
 _END = "G" * 40
 """Behind every stream position."""
@@ -144,7 +144,7 @@ class TaskTable(TableChanges):
     def _rows_at(self, at: Position | None, keys: RowKeys | None = None) -> _Rows:
         """The rows as of a place, or those with some keys, and others that changed on the way. What was
         applied and stored since this table was opened counts."""
-        from ..validate.versions import Versions, missing
+        from ..validate.target_versions import TargetVersions, missing_target
 
         task = self._copied()
         if not (baselines := _baselines(task, self.name)):
@@ -154,10 +154,10 @@ class TaskTable(TableChanges):
                 hint="`tailrace status` shows when it has",
             )
         # The target and the record first, then the changes: all that those have is among them.
-        newest = Versions.of(task, baselines[0])
+        newest = TargetVersions.of(task, baselines[0])
         if newest.newest < 0:
-            raise missing(self.name, newest.path)
-        older = (Versions.of(task, *pair) for pair in zip(baselines[1:], baselines, strict=False))
+            raise missing_target(self.name, newest.path)
+        older = (TargetVersions.of(task, *pair) for pair in zip(baselines[1:], baselines, strict=False))
         stored = last_stored(task.control_path("stored"))
         table = TaskTable.of(task, self.name)
         refused: PositionError | None = None
@@ -182,7 +182,7 @@ class TaskTable(TableChanges):
     def _upto(
         self,
         at: Position | None,
-        versions: Versions,
+        versions: TargetVersions,
         taken: Baseline,
         stored: Stored | None,
         keys: RowKeys | None,
@@ -286,14 +286,16 @@ class TaskTable(TableChanges):
         assert self.task is not None  # noqa: S101 - `of` gives it
         return self.task
 
-    def _laid_over(self, version: Version, taken: Baseline, rows: pa.Table, keys: RowKeys | None) -> _Rows:
-        from ..validate.versions import mark_of
+    def _laid_over(
+        self, version: TargetVersion, taken: Baseline, rows: pa.Table, keys: RowKeys | None
+    ) -> _Rows:
+        from ..validate.target_versions import deletion_mark
 
         where = f"{version.path}, version {version.version}"
         delta = at_version(version.path, version.version)
         refuse_features(delta, where)
         data = dataset(delta)
-        mark = mark_of(self.task, self.name) if self.task else None
+        mark = deletion_mark(self.task, self.name) if self.task else None
         layouts = layouts_from(self.layouts, taken, self.hidden, version.number)
         own = [f for f in data.schema if f.name not in {mark, *self.hidden}]
         have = plain_schema(pa.schema(in_order(own, layouts[0].relation)))

@@ -47,9 +47,9 @@ PACK_BYTES = 64 << 20
 """The maximum bytes of tables that one job compares together."""
 GROUP_ROWS = 2_000_000
 """The number of rows whose hashes one task matches, approximately."""
-LONG = 200
+SAMPLE_LENGTH = 200
 """The maximum number of characters of a sample's value."""
-SAMPLED = 10_000
+SAMPLE_ROWS = 10_000
 """The minimum number of differing rows from which samples are chosen."""
 
 
@@ -87,7 +87,7 @@ class TableResult:
 
 
 @dataclass(frozen=True)
-class Pair:
+class TablePair:
     """Both sides of a table.
 
     Attributes:
@@ -127,15 +127,15 @@ class TableSums:
         return self.left.differing(self.right)
 
     @property
-    def near(self) -> int:
+    def rows_to_match(self) -> int:
         """The number of rows of both sides in these buckets."""
         return int((self.left.rows + self.right.rows)[self.differing].sum())
 
     @property
-    def near_bytes(self) -> int:
+    def differing_bytes(self) -> int:
         """The approximate bytes of these rows in memory."""
         every = int((self.left.rows + self.right.rows).sum())
-        return self.near * (self.left.bytes + self.right.bytes) // max(1, every)
+        return self.rows_to_match * (self.left.bytes + self.right.bytes) // max(1, every)
 
 
 @dataclass(frozen=True)
@@ -153,13 +153,17 @@ class Comparison:
     kind: str = "validate"
 
     def compare(
-        self, pairs: Sequence[Pair], buckets: int, samples: int, now: Callable[[str], None] = lambda _: None
-    ) -> Iterator[tuple[Pair, TableResult | TailraceError]]:
+        self,
+        pairs: Sequence[TablePair],
+        buckets: int,
+        samples: int,
+        now: Callable[[str], None] = lambda _: None,
+    ) -> Iterator[tuple[TablePair, TableResult | TailraceError]]:
         """Yields each table with its result, or with the error that prevents its comparison.
 
         `now` is called with a message before each job.
         """
-        for pack in packed(pairs):
+        for pack in group_small_tables(pairs):
             began = time.monotonic()
             now("comparing " + ", ".join(pair.table for pair in pack))
             sums = self.sums(pack, buckets)
@@ -169,7 +173,7 @@ class Comparison:
                 else:
                     yield pair, self._result(pair, one, samples, began)
 
-    def _result(self, pair: Pair, sums: TableSums, samples: int, began: float) -> TableResult:
+    def _result(self, pair: TablePair, sums: TableSums, samples: int, began: float) -> TableResult:
         _, words = shape_of(pair.left.schema, pair.right.schema, pair.key, 1)
         count, some = self._samples(pair, sums, samples) if len(sums.differing) else (0, [])
         return TableResult(
@@ -186,7 +190,7 @@ class Comparison:
             round(time.monotonic() - began, 3),
         )
 
-    def sums(self, pairs: Sequence[Pair], buckets: int) -> list[TableSums | TailraceError]:
+    def sums(self, pairs: Sequence[TablePair], buckets: int) -> list[TableSums | TailraceError]:
         """Returns the sums of tables, computed by one job."""
         shapes = [shape_of(p.left.schema, p.right.schema, p.key, buckets)[0] for p in pairs]
         most = self._piece_bytes(pairs)
@@ -203,17 +207,17 @@ class Comparison:
         weights = [piece.size for piece in every] if len(pairs) > 1 else None
         found = iter(map_tasks(sum_buckets, every, session=self.session, job=job, weights=weights))
         return [
-            _together(shape, pieces, [next(found) for _ in pieces])
+            _add_up(shape, pieces, [next(found) for _ in pieces])
             for shape, pieces in zip(shapes, cut, strict=True)
         ]
 
-    def _piece_bytes(self, pairs: Sequence[Pair]) -> int:
+    def _piece_bytes(self, pairs: Sequence[TablePair]) -> int:
         """Returns the bytes of a piece, so that there are several pieces per slot."""
         session = executor_of(self.session, sum(pair.rows for pair in pairs))
         least, most = PIECE_BYTES
         return min(most, max(least, sum(pair.size for pair in pairs) // (4 * slots(session))))
 
-    def surplus(self, pair: Pair, sums: TableSums, groups: int) -> tuple[list[Surplus], list[Piece]]:
+    def surplus(self, pair: TablePair, sums: TableSums, groups: int) -> tuple[list[Surplus], list[Piece]]:
         """Returns the rows on one side only, per group of keys, and the pieces that may contain them."""
         work = WriteHashes(self.scratch, sums.differing, groups)
         files = self._run(pair, "hashes of rows that may differ", work, sums.pieces)
@@ -224,7 +228,7 @@ class Comparison:
         )
         return found, [piece for piece, _ in near]
 
-    def rows_of_keys(self, pair: Pair, file: str, pieces: Sequence[Piece]) -> tuple[pa.Table, pa.Table]:
+    def rows_of_keys(self, pair: TablePair, file: str, pieces: Sequence[Piece]) -> tuple[pa.Table, pa.Table]:
         """Returns all rows of both sides with the keys of a group's `Surplus`: `HASH`, then the columns as
         c0, ..."""
         found, none = (
@@ -237,17 +241,17 @@ class Comparison:
         )
         return left, right
 
-    def _samples(self, pair: Pair, sums: TableSums, most: int) -> tuple[int, list[dict[str, Any]]]:
+    def _samples(self, pair: TablePair, sums: TableSums, most: int) -> tuple[int, list[dict[str, Any]]]:
         """Returns the number of rows on one side only, and some of them.
 
         For a row on both sides, its surplus copies count. The samples are the first by key, unless there are
-        more than `SAMPLED` rows.
+        more than `SAMPLE_ROWS` rows.
         """
-        found, pieces = self.surplus(pair, sums, max(1, -(-sums.near // GROUP_ROWS)))
+        found, pieces = self.surplus(pair, sums, max(1, -(-sums.rows_to_match // GROUP_ROWS)))
         files: list[str] = []
         chosen = 0
         for one in found:
-            if one.file is not None and chosen < max(most, SAMPLED):
+            if one.file is not None and chosen < max(most, SAMPLE_ROWS):
                 files.append(one.file)
                 chosen += one.different
         count = sum(one.count for one in found)
@@ -256,17 +260,17 @@ class Comparison:
         some = self._run(pair, "samples of the rows that differ", FirstRows(tuple(files), most), pieces)
         rows = first_rows(some, sums.shape, most).drop_columns([HASH])
         return count, [
-            _shown(row) for row in rows.rename_columns([COPIES, *sums.shape.schema.names]).to_pylist()
+            _sample(row) for row in rows.rename_columns([COPIES, *sums.shape.schema.names]).to_pylist()
         ]
 
-    def _run(self, pair: Pair, what: str, task: Callable[[Any], _R], inputs: Sequence[Any]) -> list[_R]:
+    def _run(self, pair: TablePair, what: str, task: Callable[[Any], _R], inputs: Sequence[Any]) -> list[_R]:
         job = Job(self.kind, f"{self.kind} {pair.table}: {what}", pair.rows, counts=False)
         return map_tasks(task, inputs, session=self.session, job=job)
 
 
-def packed(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
+def group_small_tables(pairs: Sequence[TablePair]) -> Iterator[list[TablePair]]:
     """Yields groups of small tables, and large tables alone."""
-    pack: list[Pair] = []
+    pack: list[TablePair] = []
     filled = 0
     for pair in pairs:
         size = pair.size
@@ -279,7 +283,7 @@ def packed(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
         yield pack
 
 
-def _together(
+def _add_up(
     shape: Shape, pieces: Sequence[Piece], found: Sequence[BucketSums | TailraceError]
 ) -> TableSums | TailraceError:
     sides = BucketSums.none(shape.buckets), BucketSums.none(shape.buckets)
@@ -290,14 +294,14 @@ def _together(
     return TableSums(shape, pieces, *sides)
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
+def _sample(row: dict[str, Any]) -> dict[str, Any]:
     side = "source" if row.pop(COPIES) > 0 else "target"
     return {"side": side, **{n: None if v is None else _shortened(str(v)) for n, v in row.items()}}
 
 
 def _shortened(text: str) -> str:
     """Returns a value as text; a long one as its start, its length and a digest that identifies it."""
-    if len(text) <= LONG:
+    if len(text) <= SAMPLE_LENGTH:
         return text
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{text[: LONG // 2]}... ({len(text):,} characters, SHA-256 {digest})"
+    return f"{text[: SAMPLE_LENGTH // 2]}... ({len(text):,} characters, SHA-256 {digest})"

@@ -54,12 +54,12 @@ from ..operate.task_runs import group_of, subscriptions
 from ..state import ledger, live
 from ..state.orders import of_task, target_names
 from . import repair_sides as sides
-from .apart import Apart
 from .compare import Comparison, TableResult
-from .repair_changes import Differences, Mark, counted
+from .differences import ChangeStamp, Differences, count_changes
 from .scratch import scratch_folder
 from .sessions import Sessions
-from .tables import Difference
+from .table_errors import TableErrors
+from .validation import TableDifference
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +70,7 @@ _AFTER, _LAYOUT = f"{APP}/after", "tailrace.layout"
 
 
 @dataclass(frozen=True)
-class Repaired:
+class RepairResult:
     """A repair of a table, executed or planned: changes by kind, the reason if it was refused, and the run in
     the key log."""
 
@@ -110,17 +110,19 @@ class Repair:
     sessions: Sessions
     dry_run: bool = False
     steps: Steps = field(default_factory=Steps)
-    done: list[Repaired] = field(default_factory=list)
+    done: list[RepairResult] = field(default_factory=list)
     held: Callable[[], AbstractContextManager[None]] | None = None
     who: str = field(default_factory=getpass.getuser)
 
-    def __call__(self, found: Sequence[Difference]) -> None:
-        alone = Apart()
+    def __call__(self, found: Sequence[TableDifference]) -> None:
+        errors = TableErrors()
         with (self.held or self._stopped)():
             for one in found:
                 self.steps.now(f"repairing {one.result.table}")
-                done = alone.tried(one.result.table, partial(self._table, one))
-                self.done.append(done or Repaired(one.result.table, refused=alone.why[one.result.table]))
+                done = errors.attempt(one.result.table, partial(self._table, one))
+                self.done.append(
+                    done or RepairResult(one.result.table, refused=errors.messages[one.result.table])
+                )
 
     @contextmanager
     def _stopped(self) -> Iterator[None]:
@@ -129,10 +131,10 @@ class Repair:
         with live.lock(path, "capture"), live.lock(path, "pipeline"):
             yield
 
-    def left_out(self, found: Sequence[TableResult]) -> None:
+    def add_not_compared(self, found: Sequence[TableResult]) -> None:
         """Adds results for tables that could not be compared and so are not repaired."""
         these = [t for t in found if t.not_compared is not None]
-        self.done += [Repaired(t.table, refused=f"not compared: {t.not_compared}") for t in these]
+        self.done += [RepairResult(t.table, refused=f"not compared: {t.not_compared}") for t in these]
 
     def finish(self, tables: Sequence[str]) -> None:
         """Completes the key log of repairs that a crash interrupted after the target; for all tables if none
@@ -147,15 +149,15 @@ class Repair:
                 with (self.held or self._stopped)():
                     self._log(logbook, table, upto)
 
-    def _table(self, one: Difference, *, again: bool = False) -> Repaired:
+    def _table(self, one: TableDifference, *, again: bool = False) -> RepairResult:
         """Repairs a table, twice if its target had duplicate keys: their rows are missing after the first
         repair."""
         task, table = self.task, one.result.table
         with scratch_folder(task) as scratch:
-            there = sides.there(task, table, scratch, self.sessions)
-            wanted = sides.wanted(task, one, there.upto, there.columns)
+            there = sides.current_rows(task, table, scratch, self.sessions)
+            wanted = sides.wanted_rows(task, one, there.upto, there.columns)
             if isinstance(wanted, str):
-                return Repaired(table, refused=wanted)
+                return RepairResult(table, refused=wanted)
             left, right = (side.read(self.sessions, scratch) for side in (wanted, there))
             mark = self._mark(one)
             comparison = Comparison(self.sessions.tasks, scratch, sides.KIND)
@@ -171,25 +173,25 @@ class Repair:
             deletes=done.deletes + more.deletes,
         )
 
-    def _mark(self, one: Difference) -> Mark:
+    def _mark(self, one: TableDifference) -> ChangeStamp:
         table, now = one.result.table, datetime.now(timezone.utc)
         after = max(lake.progress(self._kept(table), APP), self._target(None).progress(table), 0)
         time = int(sequence.time_parts(np.array([int(now.timestamp() * 1e6)]))[0])
-        return Mark(time, after, one.position, f"{REPAIR} by {self.who}", now)
+        return ChangeStamp(time, after, one.position, f"{REPAIR} by {self.who}", now)
 
-    def _made(self, table: str, changes: Iterable[pa.Table], relation: Relation, after: int) -> Repaired:
+    def _made(self, table: str, changes: Iterable[pa.Table], relation: Relation, after: int) -> RepairResult:
         """Stores the changes and their layout, then applies and logs them."""
         kept, schema = self._kept(table), pa.schema([*header_schema(), *schema_of(relation.columns)])
         counts, files = Counter[str](), list[lake.AddedFile]()
         for some in changes:
-            counts += counted(some)
+            counts += count_changes(some)
             if self.dry_run or not some.num_rows:
                 continue
             if not files:
                 lake.create(kept, schema)
             (row,) = next(PartTask(kept, schema)(some.to_batches())).to_pylist()
             files.append(lake.AddedFile.from_json(row["file"]))
-        said, upto = Repaired(table, counts["I"], counts["U"], counts["D"]), after + counts.total()
+        said, upto = RepairResult(table, counts["I"], counts["U"], counts["D"]), after + counts.total()
         if not files:
             return said
         progress = {APP: upto, _AFTER: after}
@@ -203,7 +205,7 @@ class Repair:
         except TargetLostError:  # it is unknown whether the target was written
             raise
         except ApplyError as error:  # nothing was written; other tables may be repaired
-            return Repaired(table, refused=f"the target refuses the missing rows: {error.what}")
+            return RepairResult(table, refused=f"the target refuses the missing rows: {error.what}")
         logbook = self._keylog()
         if logbook is None:
             return said
@@ -211,7 +213,7 @@ class Repair:
             return replace(said, run_id=self._log(logbook, table, upto))
 
     @staticmethod
-    def _job(said: Repaired, what: str) -> Job:
+    def _job(said: RepairResult, what: str) -> Job:
         return Job(sides.KIND, f"{sides.KIND} {said.table}: {what} {said.changes:,} changes", said.changes)
 
     def _applied_here(self, table: str, relation: Relation, after: int, upto: int) -> str | None:
@@ -260,7 +262,7 @@ class Repair:
             raise done
         return done
 
-    def _apply(self, said: Repaired, relation: Relation, upto: int) -> None:
+    def _apply(self, said: RepairResult, relation: Relation, upto: int) -> None:
         """Applies the stored changes to the target by its rules, without conflicts, in Spark."""
         spark = self.sessions.sql(f"changes are applied to {said.table}")
         target, rules, changes = (

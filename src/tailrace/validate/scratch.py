@@ -27,7 +27,7 @@ def scratch_folder(task: Task) -> Iterator[str]:
     with room(str(mine)):
         mine.mkdir(parents=True)
     for folder in every.iterdir():
-        if folder != mine and _is_left(folder):
+        if folder != mine and _is_abandoned(folder):
             shutil.rmtree(folder, ignore_errors=True)
     try:
         yield str(mine)
@@ -35,10 +35,10 @@ def scratch_folder(task: Task) -> Iterator[str]:
         shutil.rmtree(mine, ignore_errors=True)
 
 
-def _is_left(folder: Path) -> bool:
+def _is_abandoned(folder: Path) -> bool:
     """Returns whether the process of a folder has ended."""
     host, _, rest = folder.name.rpartition(".")[0].rpartition(".")
-    if host == platform.node() and rest.isdigit() and not _lives(int(rest)):
+    if host == platform.node() and rest.isdigit() and not _is_running(int(rest)):
         return True
     try:
         newest = max(entry.stat().st_mtime for entry in [folder, *folder.rglob("*")])
@@ -47,7 +47,7 @@ def _is_left(folder: Path) -> bool:
     return time.time() - newest > KEPT_S
 
 
-def _lives(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

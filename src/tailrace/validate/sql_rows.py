@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def rows_of_query(
+def write_query_rows(
     spark: SparkSession, make: Callable[[SparkSession], DataFrame], scratch: str, job: Job
 ) -> FileRows:
     """Returns the rows of a DataFrame, written to files by tasks.

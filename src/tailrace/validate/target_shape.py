@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Made:
+class TargetShape:
     """Layouts and mapping of a target.
 
     Attributes:
@@ -42,7 +42,7 @@ class Made:
         return Projection.of([self.mapping]) if self.mapping is not None else None
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         """Whether the source still has all data of the target.
 
         False if the target keeps a column that the source dropped, or an older type or key. Column names may
@@ -95,7 +95,7 @@ class Made:
             return there
         return [p.column.name for p in self.mapping.parts if set(p.needs) <= set(there)]
 
-    def left(self, now: Relation, df: DataFrame) -> DataFrame:
+    def source_frame(self, now: Relation, df: DataFrame) -> DataFrame:
         """Returns the source's rows as the target should have them, in Spark."""
         df = df.select(*[col(n).alias(to) for n, to in self.names(now).items()])
         if self.mapping is None:
@@ -104,7 +104,7 @@ class Made:
         parts = tuple(p for p in self.mapping.parts if p.column.name in wanted)
         return rows(df, replace(self.mapping, parts=parts))
 
-    def left_here(self, now: Relation) -> dict[str, pc.Expression]:
+    def source_expressions(self, now: Relation) -> dict[str, pc.Expression]:
         """Returns the target's columns as expressions over the source's, for a mapping that needs
         no Spark."""
         there = {to: pc.field(n) for n, to in self.names(now).items()}

@@ -22,17 +22,17 @@ from ..model.change import HEADERS, OPERATIONS, PREFIX, Relation
 from ..model.sequence import NUMBER_DIGITS
 from ..model.types import header_schema, schema_of
 from ..wire.row_hashes import hashes
-from .compare import GROUP_ROWS, Comparison, Pair
+from .compare import GROUP_ROWS, Comparison, TablePair
 from .file_rows import FileRows
 from .hash_tasks import HASH
 
 BUCKETS = 256
 _OPER = "oper"
-_Places = npt.NDArray[np.int64]
+_Indexes = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Mark:
+class ChangeStamp:
     """Header values of the changes.
 
     Attributes:
@@ -74,7 +74,7 @@ class ChangeImages:
         again = np.bincount(which[wanted.num_rows :], minlength=len(known)) > 1
         other = both & ~again
         other[other] = new[left[other]] != old[right[other]]  # as validation sees it
-        return _together(
+        return _concat_images(
             [
                 ("B", there, right[other]),
                 ("D", there, right[again | (left < 0)]),
@@ -87,28 +87,28 @@ class ChangeImages:
         """Returns whether a key occurs more than once."""
         return bool(self.key) and len(np.unique(self._keys(there))) < there.num_rows
 
-    def _copies(self, wanted: pa.Table, there: pa.Table, new: _Places, old: _Places) -> pa.Table:
+    def _copies(self, wanted: pa.Table, there: pa.Table, new: _Indexes, old: _Indexes) -> pa.Table:
         """Returns one insert or delete for each surplus copy of a row."""
         known, which = np.unique(np.concatenate([new, old]), return_inverse=True)
         sides = which[: len(new)], which[len(new) :]
         left, right = (_first(w, len(known)) for w in sides)
         many = np.subtract(*(np.bincount(w, minlength=len(known)) for w in sides))
         more, less = np.maximum(many, 0), np.maximum(-many, 0)
-        return _together([("D", there, np.repeat(right, less)), ("I", wanted, np.repeat(left, more))])
+        return _concat_images([("D", there, np.repeat(right, less)), ("I", wanted, np.repeat(left, more))])
 
     def _keys(self, rows: pa.Table) -> npt.NDArray[np.uint64]:
         found = [hashes([one.column(1 + k) for k in self.key]) for one in rows.to_batches() if one.num_rows]
         return np.concatenate(found) if found else np.zeros(0, np.uint64)
 
 
-def _first(which: _Places, many: int) -> _Places:
+def _first(which: _Indexes, many: int) -> _Indexes:
     """Returns the index of the first occurrence of each number in `which`; -1 if it does not occur."""
     found = np.full(many, -1)
     found[which[::-1]] = np.arange(len(which))[::-1]
     return found
 
 
-def _together(parts: Sequence[tuple[str, pa.Table, _Places]]) -> pa.Table:
+def _concat_images(parts: Sequence[tuple[str, pa.Table, _Indexes]]) -> pa.Table:
     made = []
     for oper, rows, places in parts:
         letters = pa.repeat(pa.scalar(oper), len(places))
@@ -125,7 +125,7 @@ class ImageHeaders:
     + 1 without gaps.
     """
 
-    mark: Mark
+    mark: ChangeStamp
     data: pa.Schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -170,14 +170,14 @@ class Differences:
     memory: int
     repeated: bool = False
 
-    def changes(self, wanted: FileRows, there: FileRows, mark: Mark) -> Iterator[pa.Table]:
+    def changes(self, wanted: FileRows, there: FileRows, mark: ChangeStamp) -> Iterator[pa.Table]:
         """Yields the changes that turn `there` into `wanted`, as tables with consecutive numbers, ordered by
         key.
 
         The columns are `HEADERS` with their prefix, then the relation's.
         """
         names = [c.name for c in self.relation.columns]
-        pair = Pair(
+        pair = TablePair(
             self.relation.table, tuple(self.relation.key), _ordered(wanted, names), _ordered(there, names)
         )
         (sums,) = self.comparison.sums([pair], BUCKETS)
@@ -185,7 +185,7 @@ class Differences:
             raise sums
         if not len(sums.differing):
             return
-        groups = max(-(-sums.near // GROUP_ROWS), -(-sums.near_bytes // self.memory), 1)
+        groups = max(-(-sums.rows_to_match // GROUP_ROWS), -(-sums.differing_bytes // self.memory), 1)
         found, pieces = self.comparison.surplus(pair, sums, groups)
         images = ChangeImages(sums.shape.key if self.relation.key else ())
         for file in (one.file for one in found if one.file is not None):
@@ -200,10 +200,10 @@ class Differences:
                 pa.schema([*header_schema(), *numbered.data]),
             )
             yield changes
-            mark = replace(mark, after=mark.after + counted(changes).total())
+            mark = replace(mark, after=mark.after + count_changes(changes).total())
 
 
-def counted(changes: pa.Table) -> Counter[str]:
+def count_changes(changes: pa.Table) -> Counter[str]:
     """Returns the number of changes by kind (I, U, D)."""
     found = changes[PREFIX + "change_oper"].value_counts().to_pylist()
     return Counter({one["values"]: one["counts"] for one in found if one["values"] != "B"})

@@ -12,35 +12,35 @@ from ..errors import TailraceError, in_one_line, is_of_table
 _T = TypeVar("_T")
 
 
-class Apart:
+class TableErrors:
     """Runs work per table and records the errors of those that fail.
 
     Args:
         ending: errors that concern the whole task, whichever table raised them.
 
     Attributes:
-        why: error message by table.
+        messages: error message by table.
     """
 
     def __init__(self, ending: Sequence[TailraceError] = ()) -> None:
-        self.why: dict[str, str] = {}
+        self.messages: dict[str, str] = {}
         self._ending = ending
 
-    def tried(self, table: str, work: Callable[[], _T]) -> _T | None:
+    def attempt(self, table: str, work: Callable[[], _T]) -> _T | None:
         """Returns the result of `work`, or None if it fails or failed before because of this table.
 
         Raises:
             TailraceError: the error does not concern this table alone.
         """
-        if table in self.why:
+        if table in self.messages:
             return None
         try:
             return work()
         except TailraceError as error:
-            self.failed(table, error)
+            self.record(table, error)
             return None
 
-    def failed(self, table: str, error: TailraceError) -> None:
+    def record(self, table: str, error: TailraceError) -> None:
         """Records a table's error.
 
         Raises:
@@ -48,13 +48,13 @@ class Apart:
         """
         if not is_of_table(error) or error in self._ending:
             raise error
-        self.why[table] = in_one_line(error)
+        self.messages[table] = in_one_line(error)
 
-    def each(self, tables: Iterable[str], work: Callable[[str], _T]) -> dict[str, _T]:
+    def for_each(self, tables: Iterable[str], work: Callable[[str], _T]) -> dict[str, _T]:
         """Returns the result of `work` for each table for which it does not fail."""
         found = {}
         for table in tables:
-            done = self.tried(table, partial(work, table))
+            done = self.attempt(table, partial(work, table))
             if done is not None:
                 found[table] = done
         return found

@@ -30,38 +30,38 @@ from ..state import ledger
 from ..state.layouts import policy
 from ..state.orders import of_task
 from ..state.totals import last_stored
-from .apart import Apart
-from .compare import Comparison, Pair, TableResult
-from .mapped import Made
-from .postgresql_side import HeldTarget, hold
-from .rules import comparable
+from .comparable_targets import comparable_tables
+from .compare import Comparison, TablePair, TableResult
+from .postgresql_target import TargetSnapshot, hold_target
 from .scratch import scratch_folder
 from .sessions import Sessions
-from .sides import Both, Held, Landed, TargetSide
+from .sides import LoadedRows, LoadedTarget, TableSides, TargetSide
+from .table_errors import TableErrors
+from .target_shape import TargetShape
 
 KIND = "validate"
 """The kind of the jobs that read rows."""
-TRIES = 10
+MAX_ATTEMPTS = 10
 """The maximum number of attempts when a table is truncated, rewritten or loaded again in the meantime."""
-RENAMED_S = 30.0
+RENAME_TIMEOUT_S = 30.0
 """Seconds to wait for the renaming of a target."""
 
 
-GONE = "the source has no table {0} (`tailrace remove` ends its copy)"
+DROPPED = "the source has no table {0} (`tailrace remove` ends its copy)"
 """Result for a table that was dropped in the source."""
 
 
 @dataclass(frozen=True)
-class Difference:
+class TableDifference:
     """A table that differs: its result, the target's layouts, and both sides at a position (hex)."""
 
     result: TableResult
-    made: Made
-    both: Both
+    made: TargetShape
+    both: TableSides
     position: str
 
 
-Amend = Callable[[Sequence[Difference]], None]
+OnDifferences = Callable[[Sequence[TableDifference]], None]
 """Function that is called with the differences while the source's rows are available."""
 
 
@@ -93,7 +93,7 @@ def validate(
     buckets: int = 256,
     samples: int = 10,
     steps: Steps | None = None,
-    amend: Amend | None = None,
+    amend: OnDifferences | None = None,
 ) -> ValidationReport:
     """Compares source and target of a task, table by table.
 
@@ -127,7 +127,7 @@ def validate(
             where=task.name,
             hint="`tailrace add` captures it again",
         )
-    wanted = comparable(task, chosen, named=bool(tables))
+    wanted = comparable_tables(task, chosen, named=bool(tables))
     if missing := [t for t in wanted if t not in baselines]:
         none = [t for t in missing if t not in states and not task.source.selects(t)]
         raise ConfigError(
@@ -146,16 +146,16 @@ def validate(
         )
     if catch_up is not None:
         catch_up()
-    wait_named(task, wanted, min(timeout_s, RENAMED_S) if catch_up is None else 0)
+    wait_for_renames(task, wanted, min(timeout_s, RENAME_TIMEOUT_S) if catch_up is None else 0)
     moved_of(task, source)  # renamed tables are found under their known names
-    for attempt in range(TRIES):
+    for attempt in range(MAX_ATTEMPTS):
         try:
             # Changes that are applied on top of an older version must not be removed in the meantime.
             kept = consumers_of(task).held("validate")
             with (
                 kept,
                 scratch_folder(task) as scratch,
-                hold(task, wanted) as held,
+                hold_target(task, wanted) as held,
                 source.snapshot() as snapshot,
             ):
                 return _at(
@@ -163,7 +163,7 @@ def validate(
                     timeout_s, buckets, samples, steps or Steps(), amend,
                 )  # fmt: skip
         except TableMovedError:
-            if attempt + 1 == TRIES:
+            if attempt + 1 == MAX_ATTEMPTS:
                 raise
     raise AssertionError("unreachable")
 
@@ -173,7 +173,7 @@ def _at(
     sessions: Sessions,
     source: LogSource,
     snapshot: Snapshot,
-    held: HeldTarget | None,
+    held: TargetSnapshot | None,
     wanted: Sequence[str],
     scratch: str,
     catch_up: Callable[[], None] | None,
@@ -181,13 +181,13 @@ def _at(
     buckets: int,
     samples: int,
     steps: Steps,
-    amend: Amend | None,
+    amend: OnDifferences | None,
 ) -> ValidationReport:
     """Validates at one snapshot. The source is read first, so that it is less likely to be
     truncated before."""
     source.mark("validate")  # a record after the snapshot: once it is stored, all earlier changes are
-    alone = Apart(sessions.failures)
-    lefts, rights = _read(task, sessions, source, snapshot, held, wanted, scratch, alone, steps)
+    errors = TableErrors(sessions.failures)
+    lefts, rights = _read(task, sessions, source, snapshot, held, wanted, scratch, errors, steps)
     if catch_up is not None:
         catch_up()
     steps.now("waiting for the changes before the snapshot to be stored")
@@ -200,30 +200,33 @@ def _at(
             where=task.name,
             hint="run `tailrace validate` again",
         )
-    both: dict[str, Both] = {}
+    both: dict[str, TableSides] = {}
 
-    def paired(table: str) -> Pair:
+    def paired(table: str) -> TablePair:
         target = TargetSide.at(task, baselines[table], limit, rights.get(table), sessions)
-        both[table] = Both(lefts[table], target)
+        both[table] = TableSides(lefts[table], target)
         return both[table].pair(sessions, scratch)
 
     with thread_pool("sides", task.apply.parallel_tables) as side_by_side:
-        made = list(side_by_side.map(lambda t: alone.tried(t, lambda: paired(t)), wanted))
+        made = list(side_by_side.map(lambda t: errors.attempt(t, lambda: paired(t)), wanted))
     results: dict[str, TableResult] = {}
     steps.done(len(wanted) - len(pairs := [pair for pair in made if pair is not None]))
     for pair, found in Comparison(sessions.tasks, scratch).compare(pairs, buckets, samples, steps.now):
         if isinstance(found, TailraceError):
-            alone.failed(pair.table, found)
+            errors.record(pair.table, found)
         else:
             results[pair.table] = replace(found, as_null=both[pair.table].as_null)
         steps.done()
     report = ValidationReport(
         limit,
-        [results.get(t) or TableResult(t, False, 0, 0, 0, 0, not_compared=alone.why.get(t)) for t in wanted],
+        [
+            results.get(t) or TableResult(t, False, 0, 0, 0, 0, not_compared=errors.messages.get(t))
+            for t in wanted
+        ],
     )
     differ = [(t, both[t.table]) for t in report.tables if not t.equal and t.not_compared is None]
     if amend is not None and differ:
-        amend([Difference(t, b.target.made, b, limit) for t, b in differ])
+        amend([TableDifference(t, b.target.made, b, limit) for t, b in differ])
     return report
 
 
@@ -232,19 +235,19 @@ def _read(
     sessions: Sessions,
     source: LogSource,
     snapshot: Snapshot,
-    held: HeldTarget | None,
+    held: TargetSnapshot | None,
     wanted: Sequence[str],
     scratch: str,
-    alone: Apart,
+    errors: TableErrors,
     steps: Steps,
-) -> tuple[dict[str, Landed], dict[str, Held]]:
+) -> tuple[dict[str, LoadedRows], dict[str, LoadedTarget]]:
     """Reads the rows of the source, and of a PostgreSQL target, into files, all parts of all tables in
     parallel."""
-    targets = {} if held is None else alone.each(wanted, held.table)
+    targets = {} if held is None else errors.for_each(wanted, held.table)
     there = source.columns(wanted)
-    alone.why |= {t: GONE.format(t) for t in wanted if t not in there}
-    relations = alone.each(wanted, source.relation)
-    parts = alone.each(relations, lambda t: source.parts(relations[t], task.baseline.rows_per_part))
+    errors.messages |= {t: DROPPED.format(t) for t in wanted if t not in there}
+    relations = errors.for_each(wanted, source.relation)
+    parts = errors.for_each(relations, lambda t: source.parts(relations[t], task.baseline.rows_per_part))
     held_parts = sum(len(one.parts) for one in targets.values())
     steps.more(sum(map(len, parts.values())) + held_parts + len(wanted))
 
@@ -262,25 +265,29 @@ def _read(
         return folder, held.load(t, folder, readers)
 
     with PartReaders(task.baseline.workers, sessions.background, kind=KIND) as readers:
-        begun = alone.each(parts, lambda t: left(t, readers))
-        begun_there = alone.each(targets, lambda t: right(t, readers))
+        begun = errors.for_each(parts, lambda t: left(t, readers))
+        begun_there = errors.for_each(targets, lambda t: right(t, readers))
         try:
-            lefts = alone.each(begun, lambda t: landed(relations[t], *begun[t], steps, f"reading {t}"))
-            rights = alone.each(
+            lefts = errors.for_each(
+                begun, lambda t: collect_rows(relations[t], *begun[t], steps, f"reading {t}")
+            )
+            rights = errors.for_each(
                 begun_there,
-                lambda t: landed(targets[t].layout, *begun_there[t], steps, f"reading the target of {t}"),
+                lambda t: collect_rows(
+                    targets[t].layout, *begun_there[t], steps, f"reading the target of {t}"
+                ),
             )
         except BaseException:
             for _, futures in [*begun.values(), *begun_there.values()]:
                 for one in futures:
                     one.cancel()
             raise
-    return lefts, {t: Held(rows, targets[t].upto) for t, rows in rights.items()}
+    return lefts, {t: LoadedTarget(rows, targets[t].upto) for t, rows in rights.items()}
 
 
-def landed(
+def collect_rows(
     layout: Relation, folder: str, loads: Sequence[Future[Loaded]], steps: Steps, message: str
-) -> Landed:
+) -> LoadedRows:
     """Waits for the parts of a table, and returns its rows."""
     steps.now(message)
     files, bad, rows = list[str](), Counter[str](), 0
@@ -290,10 +297,10 @@ def landed(
         bad.update(column for column, _ in done.bad)
         rows += done.rows
         steps.done()
-    return Landed(layout, files, bad, rows)
+    return LoadedRows(layout, files, bad, rows)
 
 
-def wait_named(task: Task, tables: Sequence[str], timeout_s: float) -> None:
+def wait_for_renames(task: Task, tables: Sequence[str], timeout_s: float) -> None:
     """Waits until capture has renamed targets that are about to be renamed."""
     end = time.monotonic() + timeout_s
     while True:

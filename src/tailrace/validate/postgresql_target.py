@@ -23,13 +23,13 @@ from ..model.change import Relation
 from ..sources.base import BaselinePart, Snapshot
 from ..sources.postgresql.baseline import PgPartReader, parts
 from ..state.orders import of_task, target_names
-from .versions import missing
+from .target_versions import missing_target
 
 _COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
 
 
 @dataclass(frozen=True)
-class HeldTable:
+class TableSnapshot:
     """A table in the target's snapshot: layout, progress, and parts to read; `only` is an SQL condition for
     its own rows."""
 
@@ -40,15 +40,15 @@ class HeldTable:
 
 
 @dataclass(frozen=True)
-class HeldTarget:
+class TargetSnapshot:
     """A snapshot of a target; `wrong` has the errors of tables that cannot be compared."""
 
     place: Place
     snapshot: Snapshot
-    tables: dict[str, HeldTable]
+    tables: dict[str, TableSnapshot]
     wrong: dict[str, TailraceError] = field(default_factory=dict)
 
-    def table(self, name: str) -> HeldTable:
+    def table(self, name: str) -> TableSnapshot:
         """Returns one of its tables.
 
         Raises:
@@ -58,7 +58,7 @@ class HeldTarget:
         if name in self.wrong:
             raise self.wrong[name]
         if name not in self.tables:
-            raise missing(name, self.place.label)
+            raise missing_target(name, self.place.label)
         return self.tables[name]
 
     def load(self, table: str, folder: str, readers: PartReaders) -> list[Future[Loaded]]:
@@ -74,7 +74,7 @@ class HeldTarget:
 
 
 @contextmanager
-def hold(task: Task, tables: Sequence[str]) -> Iterator[HeldTarget | None]:
+def hold_target(task: Task, tables: Sequence[str]) -> Iterator[TargetSnapshot | None]:
     """Exports a snapshot of the task's target that is kept until the block ends; None for a Delta target."""
     if not task.target.database:
         yield None
@@ -86,7 +86,7 @@ def hold(task: Task, tables: Sequence[str]) -> Iterator[HeldTarget | None]:
             raise refusal
         on.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         name = on.execute("SELECT pg_export_snapshot()").fetchone()
-        held: dict[str, HeldTable] = {}
+        held: dict[str, TableSnapshot] = {}
         wrong: dict[str, TailraceError] = {}
         # A statement about a missing table would abort the transaction.
         noted = on.execute("SELECT to_regclass(%s) IS NOT NULL", (place.own(TABLE),)).fetchone()
@@ -101,15 +101,15 @@ def hold(task: Task, tables: Sequence[str]) -> Iterator[HeldTarget | None]:
                 continue
             names_there = {r[0] for r in on.execute(_COLUMNS, (oid[0],)).fetchall()}
             if gone := [c.name for c in found.layout.columns if c.name not in names_there]:
-                wrong[table] = _lacks(table, gone, place)
+                wrong[table] = _missing_columns(table, gone, place)
                 continue
             there = Relation(oid[0], *progress.split(table), found.layout.identity, found.layout.columns)
             rows = parts(on, there, task.baseline.rows_per_part)
-            held[table] = HeldTable(there, found.upto, rows, progress.own_rows(table))
-        yield HeldTarget(place, Snapshot(str(name[0] if name else ""), b""), held, wrong)
+            held[table] = TableSnapshot(there, found.upto, rows, progress.own_rows(table))
+        yield TargetSnapshot(place, Snapshot(str(name[0] if name else ""), b""), held, wrong)
 
 
-def _lacks(table: str, columns: Sequence[str], place: Place) -> ConfigError:
+def _missing_columns(table: str, columns: Sequence[str], place: Place) -> ConfigError:
     return ConfigError(
         f"the target of {table} has no columns {', '.join(columns)}",
         where=place.label,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..apply.images import col
 from ..config.task import Task
 from ..errors import ConfigError
-from .versions import mark_of
+from .target_versions import deletion_mark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tailrace.validate")
 
 
-def comparable(task: Task, tables: Sequence[str], *, named: bool) -> list[str]:
+def comparable_tables(task: Task, tables: Sequence[str], *, named: bool) -> list[str]:
     """Returns the tables whose targets are copies of their source; archives are skipped with a warning.
 
     Raises:
@@ -39,9 +39,9 @@ def comparable(task: Task, tables: Sequence[str], *, named: bool) -> list[str]:
     return [t for t in tables if t not in archives]
 
 
-def living(task: Task, table: str, rows: DataFrame) -> DataFrame:
+def without_deleted(task: Task, table: str, rows: DataFrame) -> DataFrame:
     """Returns a target's rows without those marked as deleted, and without the mark."""
-    mark = mark_of(task, table)
+    mark = deletion_mark(task, table)
     if mark is None or mark not in rows.columns:
         return rows
     return rows.where(col(mark).isNull()).drop(mark)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Version:
+class TargetVersion:
     """A version of a Delta target: the values that identify the source's own rows, and its change number."""
 
     path: str
@@ -49,38 +49,38 @@ class Version:
         return own_rows(df, self.own)
 
 
-def version_before(task: Task, taken: Baseline, limit: str) -> Version:
+def version_before(task: Task, taken: Baseline, limit: str) -> TargetVersion:
     """Returns a Delta target's newest version not after a position.
 
     Raises:
         ConfigError: there is no target.
     """
-    found = Versions.of(task, taken)
+    found = TargetVersions.of(task, taken)
     if found.newest < 0:
-        raise missing(taken.table, found.path)
+        raise missing_target(taken.table, found.path)
     return found.before(limit)
 
 
-def refuse_waiting(task: Task, taken: Baseline) -> None:
+def refuse_unmapped(task: Task, taken: Baseline) -> None:
     """Raises ConfigError if a table's newest baseline is not mapped yet: its target has an older one, or
     none."""
     from ..apply.mapped_snapshots import loaded, waits_in_staging
 
     if taken.version < 0 and waits_in_staging(taken, loaded(task.control_path("mapped"))):
-        raise ConfigError(WAITS, where=taken.table, hint="`tailrace status` shows the reason")
+        raise ConfigError(NOT_MAPPED, where=taken.table, hint="`tailrace status` shows the reason")
 
 
-def missing(table: str, where: str) -> ConfigError:
+def missing_target(table: str, where: str) -> ConfigError:
     """Returns the error for a table that the target does not have."""
     hint = "load a new baseline (`tailrace resync`, or `tailrace add` for a table that was removed)"
     return ConfigError(f"{table} is not in the target", where=where, hint=hint)
 
 
-WAITS = "its baseline is not mapped yet, so the target has no rows of it"
+NOT_MAPPED = "its baseline is not mapped yet, so the target has no rows of it"
 
 
 @dataclass(frozen=True)
-class Versions:
+class TargetVersions:
     """The versions of a Delta target.
 
     Attributes:
@@ -95,12 +95,12 @@ class Versions:
     path: str
     app: str
     mark: str | None
-    base: Version
+    base: TargetVersion
     batches: Sequence[tuple[str, int, int]]
     newest: int
 
     @staticmethod
-    def of(task: Task, taken: Baseline, following: Baseline | None = None) -> Versions:
+    def of(task: Task, taken: Baseline, following: Baseline | None = None) -> TargetVersions:
         """Returns the versions of a table since its baseline; `following` is the baseline that replaced its
         rows."""
         names = target_names(of_task(task.orders_path, {}))
@@ -118,8 +118,8 @@ class Versions:
         found = ((str(r["position"]), int(r["version"]), int(r["upto"])) for r in records)
         # Apply continued while a new baseline was read; the baseline replaced those batches.
         batches = sorted(one for one in found if one[0] >= taken.position and version < one[1] <= newest)
-        base = Version(path, version, place.partition, taken.after)
-        return Versions(path, app, mark_of(task, taken.table), base, batches, newest)
+        base = TargetVersion(path, version, place.partition, taken.after)
+        return TargetVersions(path, app, deletion_mark(task, taken.table), base, batches, newest)
 
     @property
     def intact(self) -> bool:
@@ -133,7 +133,7 @@ class Versions:
                 return lake.reached(at_version(self.path, version), self.app) == number
         return False
 
-    def before(self, limit: str) -> Version:
+    def before(self, limit: str) -> TargetVersion:
         """Returns the newest kept version (`lake.thinning`) that is not after a position."""
         version, number, newest = self.base.version, self.base.number, self.newest
         kept = log_retention.versions(self.path)
@@ -150,7 +150,7 @@ class Versions:
         later = [v for v in kept if version < v <= newest]
         return replace(self.base, version=self._newest_without(number, version, later), number=number)
 
-    def exactly(self, record: str, table: str, point: PositionRange) -> Version | None:
+    def exactly(self, record: str, table: str, point: PositionRange) -> TargetVersion | None:
         """Returns the kept version with a table's rows at a position, as recorded in `control/applied`.
 
         Returns None without such a version; then changes have to be applied to an earlier one.
@@ -210,12 +210,10 @@ def _columns(table: DeltaTable, mark: str | None) -> dict[str, Field]:
     return {f.name: f for f in table.schema().fields if f.name != mark}
 
 
-def own_and_living(
-    columns: Collection[str], own: Mapping[str, str], mark: str | None
-) -> pc.Expression | None:
+def row_filter(columns: Collection[str], own: Mapping[str, str], mark: str | None) -> pc.Expression | None:
     """Returns a filter for the source's own rows that are not marked as deleted; None for all rows.
 
-    >>> own_and_living(["site", "id"], {}, "gone") is None
+    >>> row_filter(["site", "id"], {}, "gone") is None
     True
     """
     mine = [pc.field(name).cast(pa.string()) == value for name, value in own.items()]
@@ -224,7 +222,7 @@ def own_and_living(
     return reduce(and_, mine) if mine else None
 
 
-def mark_of(task: Task, table: str) -> str | None:
+def deletion_mark(task: Task, table: str) -> str | None:
     """Returns the column that marks a target's deleted rows; None if deleted rows are removed."""
     one = task.table(table)
     return one.soft_delete or SOFT_COLUMN if one.rule_mode == "soft_delete" else None
