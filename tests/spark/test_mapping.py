@@ -215,7 +215,7 @@ def test_what_the_source_dropped_is_not_compared(spark: SparkSession) -> None:
     """A column that the target kept, by itself and in an expression."""
     now = FULL.with_columns([ID, QTY])
     both = TargetShape(now, FULL, made(spark, columns={"twice": "qty * 2", "word": "upper(region)"}))
-    rows = both.left(now, spark.createDataFrame([(1, 4)], "id int, qty int"))
+    rows = both.source_frame(now, spark.createDataFrame([(1, 4)], "id int, qty int"))
     assert [r.asDict() for r in rows.collect()] == [{"id": 1, "qty": 4, "twice": 8}]
     assert both.kept == ["region", "word"]
 

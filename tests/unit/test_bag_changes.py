@@ -131,9 +131,9 @@ def test_what_a_bag_cannot_tell_is_an_error() -> None:
     with pytest.raises(UnsupportedError, match="no before image"):
         BagState(ChangeArrays.of(rows.slice(1), []))
     sparse = rows.set_column(2, SCHEMA.field(2), pa.array([b"\x08", None], pa.binary()))
-    with pytest.raises(UnsupportedError, match="images lack columns"):
+    with pytest.raises(UnsupportedError, match="images have missing columns"):
         net_of_bag(ChangeArrays.of(sparse, []))
-    with pytest.raises(BaselineNeededError, match="1 rows that changes delete are not there"):
+    with pytest.raises(BaselineNeededError, match="1 rows that changes delete do not exist"):
         BagState(arrays([("D", (1, "a"), None)])).more()
     with pytest.raises(ConfigError, match="deduplicationMode is 'netchanges'"):
         net_of_bag(arrays([("I", (1, "a"), None)]), mode="netchanges")

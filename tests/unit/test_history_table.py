@@ -67,10 +67,10 @@ def test_what_cannot_count_is_kept_aside_with_its_reason(tmp_path: Path) -> None
     assert rows(history) == []
     found = sorted((r["__operation"], r["__sequence"] or 0, r["why"]) for r in history.rejects().rows())
     assert found == [
-        ("U", 0, "NULL as its sequence: its place in the order is not known"),
+        ("U", 0, "NULL as its sequence: its position in the order is unknown"),
         ("U", 1, "NULL in the key"),
-        ("U", 2, "another event of the same key and sequence counts"),
-        ("U", 3, "another event of the same key and sequence counts"),
+        ("U", 2, "another event has the same key and sequence"),
+        ("U", 3, "another event has the same key and sequence"),
         ("X", 1, "its operation is none of U, D, T"),
     ]
 
@@ -93,7 +93,7 @@ def test_nan_is_no_place_in_the_order(tmp_path: Path, batches: list[list[float]]
     assert rows(history) == [(1, "at 1.0", 1, 1.0, 2.0), (1, "at 2.0", 1, 2.0, None)]
     assert [r["name"] for r in history.as_of(1.5).rows()] == ["at 1.0"]
     assert [(r["name"], r["why"]) for r in history.rejects().rows()] == [
-        ("at nan", "NaN as its sequence: it has no place in the order")
+        ("at nan", "NaN as its sequence, which has no order")
     ]
 
 

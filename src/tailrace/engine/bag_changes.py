@@ -1,4 +1,4 @@
-"""Questions to tables without a key: a bag of rows, in which a row is known by all of its values."""
+"""Queries over keyless tables, whose rows form a multiset: a row is identified by all of its values."""
 
 from __future__ import annotations
 
@@ -18,31 +18,33 @@ from .own_names import refuse_taken
 
 
 def as_keyed(changes: ChangeArrays) -> ChangeArrays:
-    """The changes with all columns as the key: for questions that look at one change at a time.
+    """Returns the changes with all columns as the key, for queries that treat each change separately.
 
     Raises:
-        UnsupportedError: an update has no before image, or an image lacks columns.
+        UnsupportedError: an update has no before image, or an image has missing columns.
     """
     refuse(changes)
     return replace(changes, key=changes.columns)
 
 
 def refuse(changes: ChangeArrays) -> None:
-    """Raises UnsupportedError for changes that do not tell which row of a bag they are about."""
+    """Raises UnsupportedError for changes that do not identify their row in a keyless table."""
     alone = (changes.oper == U).sum() > len(changes.befores)
     if alone or changes.sparse:
-        what = "an update has no before image" if alone else "images lack columns"
+        what = "an update has no before image" if alone else "images have missing columns"
         raise UnsupportedError(
-            f"the table has no key, and {what}: nothing tells which row is meant",
-            hint=f"at the source: REPLICA IDENTITY FULL; for the changes that are there, {NAMED_KEY}",
+            f"the table has no key, and {what}: the changed row is unknown",
+            hint=f"set REPLICA IDENTITY FULL at the source; for existing changes, {NAMED_KEY}",
         )
 
 
 def net_of_bag(
     changes: ChangeArrays, *, base: pa.Table | None = None, mode: str = "netChanges", updates: bool = True
 ) -> pa.Table:
-    """As `engine.net.net` gives them, for a table without a key: net changes are the copies of each row that
-    are more or fewer than before, inserts and deletes alone."""
+    """Returns the changes of a keyless table in the form of `engine.net.net`.
+
+    Net changes are the added or removed copies of each row, as inserts and deletes only.
+    """
     refuse_unknown(mode)
     refuse_taken("net", changes.columns, OWN, changes.name)
     refuse(changes)
@@ -86,7 +88,8 @@ def _netted(changes: ChangeArrays, base: pa.Table | None) -> pa.Table:
 
 
 def copies(rows: pa.Table, sign: Ints) -> tuple[Ints, Ints, Ints]:
-    """Of each different row its first place, how many copies more (or fewer) there are, its last place."""
+    """Returns for each distinct row its first index, the number of copies added or removed, and its last
+    index."""
     if not rows.num_rows:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
     number = Keys([one(rows[n]) for n in rows.column_names]).place
@@ -113,7 +116,7 @@ def _rows(
 
 
 class BagState:
-    """A bag's rows after changes: copies are taken out of its batches as they come, and others put in.
+    """Rows of a keyless table after changes: removes copies from its batches, then adds the new ones.
 
     >>> from .change_arrays import ChangeArrays
     >>> rows = pa.table({"header__change_seq": ["1"], "header__change_oper": ["D"], "v": [7]})
@@ -134,7 +137,7 @@ class BagState:
         self._left = -count[fewer]
         gone = rows.take(pa.array(first[fewer]))
         self._keys = Keys([one(gone[n]) for n in gone.column_names]) if len(fewer) else None
-        # `Keys` numbers words in its own order.
+        # `Keys` numbers values in its own order.
         if self._keys is not None:
             left = np.empty(len(fewer), np.int64)
             left[self._keys.place] = self._left
@@ -143,7 +146,7 @@ class BagState:
         self._more = rows.take(pa.array(np.repeat(first[more], count[more])))
 
     def left(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """What is left of a batch of the rows of before."""
+        """Returns the rows of a batch of earlier rows that the changes did not remove."""
         if not self._whole:
             return batch.slice(0, 0)
         if self._keys is None or not batch.num_rows:
@@ -154,13 +157,14 @@ class BagState:
         return batch.filter(pa.array(~gone))
 
     def more(self) -> pa.Table:
-        """The rows that changes put in; to be asked when all batches were seen.
+        """Returns the rows that the changes added; to be called after all batches.
 
         Raises:
-            BaselineNeededError: rows that changes took out were not there.
+            BaselineNeededError: rows that the changes removed were not in the batches.
         """
         if missing := int(self._left.sum()) if self._whole else 0:
             raise BaselineNeededError(
-                f"{missing:,} rows that changes delete are not there", hint="take a new baseline (`resync`)"
+                f"{missing:,} rows that changes delete do not exist",
+                hint="load a new baseline (`tailrace resync`)",
             )
         return self._more

@@ -1,13 +1,13 @@
-"""Where the values of each key's last image come from when images lack columns.
+"""Origin of the values of each key's last image if images have missing columns.
 
-The rule: **what an image lacks stays as it is in the row that the change meets**, as an UPDATE that does not
-name a column leaves it alone. A change of key meets the row under its old key, and takes its values along.
-Only where there is no such row, and the change is made to insert one, the image before (B) gives what it
-carries; the rest is NULL. An insert lacks nothing: what it does not name is NULL.
+**A column that an image does not have keeps its value in the changed row**, as in an UPDATE that does not
+name it. A change of key applies to the row with the old key, and keeps its values. If that row does not exist
+and the change is applied as an insert, missing values are taken from the before image (B), else they are
+NULL. In an insert, missing columns are NULL.
 
-A key's changes are cut into *stretches*, one life of a row under that key each: an insert, or an update that
-moves a row here, begins one; a delete, or an update that moves the row away, ends it. The first stretch is
-the row that the target had under this key, if it had one.
+The changes of a key are divided into *periodes*, each the lifetime of one row. An insert, or an update that
+moves a row to the key, starts a period. A delete, or an update that moves the row away, ends it. The first
+period is the target's row with this key, if it exists.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ class Carried:
     """The last image of each key that has one.
 
     Attributes:
-        key: the keys' numbers; rows: the last row of each; deletes: whether it takes the key's row away.
-        origin: per key and column the number of the key whose row in the target has the value, if there is
-            such a row; -1: none.
-        source: else the row of the batch that has it; -1: it is NULL.
+        key: the numbers of the keys.
+        rows: the last row of each key.
+        deletes: whether it removes the key's row.
+        source: per key and column the row of the batch with the value; -1 if it has none.
+        origin: else the number of the key whose target row has the value, if that row exists; -1 if none.
     """
 
     key: Ints
@@ -40,8 +41,13 @@ class Carried:
 
 
 def carry(events: Events, decided: Decided, there: Bools, *, marks: bool = False) -> Carried:
-    """Follows the values; `there`: which columns each row's image has. With `marks` no row is taken away:
-    what would do that is an image of a row that stays.
+    """Finds the origin of each value of the last images.
+
+    Args:
+        events: the changes.
+        decided: their outcomes.
+        there: which columns each row's image has.
+        marks: rows are not removed (soft delete): a deleting image is that of a row that stays.
 
     >>> ops = Events(np.array(["U", "U"]), np.array([0, 1]), np.array([0, 0]))
     >>> all_count = Decided(np.zeros(2, np.int64), np.ones(2, np.bool_), 2, None)
@@ -60,8 +66,14 @@ def carry(events: Events, decided: Decided, there: Bools, *, marks: bool = False
 def complete(
     events: Events, decided: Decided, there: Bools, updates: Ints, *, stays: bool = False
 ) -> tuple[Ints, Ints]:
-    """`source` and `origin`, as in `Carried`, of the rows that updates which take part leave, each as the
-    target has it right after it. `stays`: rows that are deleted or moved away stay as they are.
+    """Returns `source` and `origin` (see `Carried`) of the rows right after the given updates.
+
+    Args:
+        events: the changes.
+        decided: their outcomes.
+        there: which columns each row's image has.
+        updates: the updates.
+        stays: rows that are deleted or moved away stay as they are.
 
     >>> two = Events(np.array(["U", "U"]), np.array([0, 1]), np.array([0, 0]))
     >>> all_count = Decided(np.zeros(2, np.int64), np.ones(2, np.bool_), 2, None)
@@ -77,11 +89,20 @@ def complete(
 
 @dataclass(frozen=True)
 class _Line:
-    """The events that take part, key by key and in order; `start`: the first of each one's stretch; `came`:
-    of an event that moves a row to its key, the event that moved it away; -1: it is none. `target`: whether
-    the stretch is the row that the target had. `names`: whether an event's image says what its row has then;
-    those of rows that go do not. `loud`: whether it leaves that to later ones. `before`: the row of the image
-    before of the first loud event of the stretch, or else of its own. `there`: see `carry`."""
+    """The effective events, ordered by key and time.
+
+    Attributes:
+        rows: their rows in the batch.
+        key: the numbers of their keys.
+        ends: whether the event ends a period.
+        names: whether the event's image has values of its row; images of deleted rows do not.
+        loud: whether it leaves values to later events.
+        start: the first event of its period.
+        came: for an event that moves a row to its key, the event that moved it away; else -1.
+        target: whether the period is the target's row.
+        before: the row of the before image of the first loud event in the period, or else of its own.
+        there: which columns each row's image has.
+    """
 
     rows: Ints
     key: Ints
@@ -96,7 +117,8 @@ class _Line:
 
     @staticmethod
     def of(events: Events, rows: Ints, there: Bools, *, stays: bool, images: bool) -> _Line:
-        """`stays`: no event ends a stretch; `images`: those of rows that go say what these have then."""
+        """Orders the events; with `stays` no event ends a period, with `images` deleting images
+        have values."""
         rows = rows[np.argsort(events.life[rows], kind="stable")]
         life, oper = events.life[rows], events.oper[rows]
         loud = np.ones(len(rows), np.bool_) if events.silent is None else ~events.silent[rows]
@@ -115,20 +137,21 @@ class _Line:
         target = (first & ~begins & events.begins_met[rows])[start]
         next_loud = np.minimum.accumulate(np.where(loud, at, len(at))[::-1])[::-1] if len(rows) else at
         base = np.where(next_loud[start] <= at, next_loud[start], at)
-        # A silent event that moves a row here has nothing of the stretch that it is in.
+        # A silent event that moves a row to this key shares no values with its period.
         apart = ~loud & (events.old[rows] >= 0)
         start, base, target = np.where(apart, at, start), np.where(apart, at, base), target & ~apart
         before, names = events.before[rows][base], ~goes | images
         return _Line(rows, events.key[rows], ends, names, loud, start, came, target, before, there)
 
     def values(self, events: Ints) -> tuple[Ints, Ints]:
-        """See `follow`; of all columns."""
+        """Returns `follow` for all columns."""
         made = [self.follow(column, events) for column in range(self.there.shape[1])]
         source, origin = (np.stack(found, 1) for found in zip(*made, strict=True))
         return source, origin
 
     def follow(self, column: int, events: Ints) -> tuple[Ints, Ints]:
-        """Of events the row that has a column's value, and the key whose target row has it, if it has one."""
+        """Returns for each event the row with a column's value, and the key whose target row has it, if that
+        row exists."""
         at = np.arange(len(self.rows))
         named = self.there[self.rows, column] & self.names
         newest = np.maximum.accumulate(np.where(named & self.loud, at, -1)) if len(at) else at

@@ -1,4 +1,4 @@
-"""Where two columns have other values: scalars as Arrow compares them, lists element by element."""
+"""Comparison of columns: scalars as in Arrow, lists element by element."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 def comparable(kind: pa.DataType) -> bool:
-    """Whether values of a type can be compared: structs and maps cannot, in lists neither.
+    """Returns whether values of a type can be compared; structs and maps cannot, not even in lists.
 
     >>> comparable(pa.list_(pa.int32())), comparable(pa.list_(pa.map_(pa.string(), pa.int32())))
     (True, False)
@@ -24,9 +24,11 @@ def comparable(kind: pa.DataType) -> bool:
 
 
 def differs(left: pa.Array, right: pa.Array, name: str = "") -> Bools:
-    """Where two columns differ: NULL equals NULL, NaN equals NaN, also in lists.
+    """Returns where two columns differ. NULL equals NULL, and NaN equals NaN, also in lists.
 
-    `name`: the column's, for errors.
+    Args:
+        left, right: the columns.
+        name: the column's name for errors.
 
     >>> differs(pa.array([1, None, None, 2]), pa.array([1, None, 1, 3])).tolist()
     [False, False, True, True]
@@ -54,7 +56,7 @@ def differs(left: pa.Array, right: pa.Array, name: str = "") -> Bools:
 
 
 def _lists_differ(left: pa.ListArray, right: pa.ListArray) -> Bools:
-    """Lists differ in their lengths (NULL has none), or in an element at the same place."""
+    """Returns where lists differ in their length (NULL has none), or in an element."""
     old, new = pc.list_value_length(left), pc.list_value_length(right)
     found = differs(old, new)
     alike = pa.array(~found)

@@ -1,5 +1,4 @@
-"""Texts that are all equally long, as `change_seq` is: picked without a look at where each one begins, in a
-third of the time."""
+"""Texts of equal length, such as `change_seq`: as fixed-size binary, `take` needs a third of the time."""
 
 from __future__ import annotations
 
@@ -7,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 
 _LOOK = 1 << 16
-"""So many texts are looked at in one go: what fits into a core's cache."""
+"""The number of texts checked in one step, which fits into a core's cache."""
 
 
 def evenly(values: pa.Array) -> pa.Array:
-    """The texts as binary of their length, without a copy; as they are when their lengths differ.
+    """Returns the texts as fixed-size binary without a copy, or unchanged if their lengths differ.
 
     >>> evenly(pa.array(["ab", None, "cd"])).type, evenly(pa.array(["a", "bc"])).type
     (DataType(string), DataType(string))
@@ -27,7 +26,7 @@ def evenly(values: pa.Array) -> pa.Array:
 
 
 def as_texts(values: pa.Array) -> pa.Array:
-    """The way back; other values stay as they are.
+    """Converts fixed-size binary back to texts; other values stay unchanged.
 
     >>> as_texts(evenly(pa.array(["ab", "cd"])).take(pa.array([1, None]))).to_pylist()
     ['cd', None]
@@ -46,7 +45,7 @@ def as_texts(values: pa.Array) -> pa.Array:
 
 
 def _width(values: pa.Array) -> int:
-    """How long each text is; 0: it differs."""
+    """Returns the common length of the texts; 0 if they differ."""
     ends = np.frombuffer(values.buffers()[1], np.int32, values.offset + len(values) + 1)
     width = int(ends[-1]) // (len(ends) - 1)
     ramp = np.arange(_LOOK + 1, dtype=np.int32) * np.int32(width)

@@ -1,7 +1,7 @@
-"""Events of rows that are known by a key and a sequence, in any order: made ready, ties decided.
+"""Events of a kept history: cleaned, and with ties between them decided.
 
-An event is a row of data columns with what happened to it. What an event table says does not depend on
-the order of its rows, nor on how often the same row is in it.
+An event is a row of data columns with a key, a sequence and an operation. The result depends neither on the
+order of the events nor on repetitions.
 """
 
 from __future__ import annotations
@@ -20,30 +20,29 @@ from .columns import one
 from .keys import Keys
 
 SEQUENCE, OPERATION, CARRIES, TIME = "__sequence", "__operation", "__carries", "__time"
-"""Columns next to the data: what orders events (any type that has an order); `U` (the row is so now), `D`
-(there is none) or `T` (the table is empty); which data columns the image carries (a mask, bit n is data
-column n; NULL: all); when (timestamp, UTC)."""
+"""Columns beside the data: the sequence (any ordered type); `U` (upsert), `D` (delete) or `T` (truncate); the
+data columns in the image (a mask, bit n is data column n; NULL: all); the time (timestamp, UTC)."""
 UPSERT, GONE, EMPTIED = "U", "D", "T"
 NO_SEQUENCE, NAN_SEQUENCE, NO_KEY, NO_OPERATION, TIED, TOO_LATE = (
-    "NULL as its sequence: its place in the order is not known",
-    "NaN as its sequence: it has no place in the order",
+    "NULL as its sequence: its position in the order is unknown",
+    "NaN as its sequence, which has no order",
     "NULL in the key",
     "its operation is none of U, D, T",
-    "another event of the same key and sequence counts",
+    "another event has the same key and sequence",
     "older than the events that the history keeps",
 )
 
 
 @dataclass(frozen=True)
 class Cleaned:
-    """Events that count, and those that do not, with the reason in `WHY`."""
+    """Valid events, and rejected ones with the reason in `WHY`."""
 
     events: pa.Table
     aside: pa.Table
 
 
 def event_schema(data: pa.Schema, sequence: pa.DataType) -> pa.Schema:
-    """The columns of an event table."""
+    """Returns the columns of an event table."""
     return pa.schema(
         [
             *data, pa.field(SEQUENCE, sequence), pa.field(OPERATION, pa.string()),
@@ -53,9 +52,10 @@ def event_schema(data: pa.Schema, sequence: pa.DataType) -> pa.Schema:
 
 
 def cleaned(events: pa.Table, key: Sequence[str]) -> Cleaned:
-    """Sets aside events that no key, no sequence or no operation tells the meaning of, and those that have a
-    reason in `WHY` already. Of deletes only the key is kept, of truncates nothing, so that the same event is
-    always the same row."""
+    """Rejects events without key, sequence or known operation, and those that have a reason in `WHY` already.
+
+    Deletes are reduced to their key, and truncates to nothing, so that equal events are equal rows.
+    """
     reasons = pa.nulls(events.num_rows, pa.string())
     if WHY in events.column_names:
         reasons, events = one(events[WHY]), events.drop_columns([WHY])
@@ -82,7 +82,7 @@ def cleaned(events: pa.Table, key: Sequence[str]) -> Cleaned:
 
 
 def placed(found: Cleaned, horizon: pa.Scalar) -> Cleaned:
-    """With those set aside whose place is before the events that are kept; `horizon` NULL: all are."""
+    """Rejects events before the oldest event that is kept; `horizon` is NULL if all are kept."""
     if not horizon.is_valid:
         return found
     late = pc.less(found.events[SEQUENCE], horizon)
@@ -92,7 +92,7 @@ def placed(found: Cleaned, horizon: pa.Scalar) -> Cleaned:
 
 
 def _bare(events: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Without values that mean nothing."""
+    """Returns the events without values that have no meaning."""
     oper = one(events[OPERATION])
     truncate, gone = _is(oper, EMPTIED), _is(oper, GONE)
     for name in events.column_names:
@@ -107,8 +107,7 @@ def _bare(events: pa.Table, key: Sequence[str]) -> pa.Table:
 
 
 def ignoring_nulls(events: pa.Table, data: Sequence[str], ignored: Sequence[str]) -> pa.Table:
-    """The events with NULLs in `ignored` columns as values that their images do not carry; a mask that is
-    there already stays in force, too."""
+    """Marks NULLs in `ignored` columns as missing from the images, in addition to existing masks."""
     carries = np.ones((events.num_rows, len(data)), np.bool_)
     for name in ignored:
         carries[:, data.index(name)] = one(events[name]).is_valid().to_numpy(zero_copy_only=False)
@@ -119,7 +118,7 @@ def ignoring_nulls(events: pa.Table, data: Sequence[str], ignored: Sequence[str]
 
 
 def ranks(*columns: pa.Array) -> list[Ints]:
-    """The place of each value among the different values of all columns, in order; NULL comes last.
+    """Returns the rank of each value among the distinct values of all columns; NULL is last.
 
     >>> [found.tolist() for found in ranks(pa.array([20, 10]), pa.array([None, 20]))]
     [[1, 0], [2, 1]]
@@ -140,7 +139,7 @@ def ranks(*columns: pa.Array) -> list[Ints]:
 
 
 def _in_order(values: pa.Array) -> Ints | None:
-    """Their places when they come in order, as most events do; None: they do not."""
+    """Returns the ranks of values that are in order already, as most events are; None for others."""
     if values.null_count or len(values) < 2:
         return None
     if not pc.all(pc.less_equal(values[:-1], values[1:])).as_py():
@@ -150,7 +149,7 @@ def _in_order(values: pa.Array) -> Ints | None:
 
 
 def numbered(key: Sequence[str], *tables: pa.Table) -> list[Ints]:
-    """The number of each row's key, the same in all tables."""
+    """Returns the number of each row's key, the same in all tables."""
     columns = [pa.concat_arrays([one(t[name]) for t in tables]) for name in key]
     ends = np.cumsum([t.num_rows for t in tables])
     place = Keys(columns).place if ends[-1] else np.zeros(0, np.int64)
@@ -158,18 +157,18 @@ def numbered(key: Sequence[str], *tables: pa.Table) -> list[Ints]:
 
 
 def content(events: pa.Table) -> Words:
-    """A hash of each event, its time left out: the same event may come at another time."""
+    """Returns a hash of each event without its time, which may differ for the same event."""
     return hashes([one(events[n]) for n in events.column_names if n != TIME])
 
 
 def decided(events: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Bools, Bools]:
-    """The events that count, in order of their sequence: one for each key and sequence.
+    """Returns the events that count, ordered by sequence: one per key and sequence.
 
-    A truncate counts before everything at its sequence, a delete before upserts; of several upserts, one
-    that their contents choose, whatever order they came in.
+    A truncate wins over all events with its sequence, and a delete over upserts. Of several upserts, their
+    contents choose one, whatever their order.
 
     Returns:
-        The events; of all that were given, which are others' losers, and which are the same again.
+        The events; which of the given ones lost against others; and which are duplicates.
     """
     many = events.num_rows
     oper = one(events[OPERATION])

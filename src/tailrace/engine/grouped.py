@@ -1,7 +1,7 @@
-"""Rows in order of their keys' numbers: first roughly, in groups of keys, then each group by itself.
+"""Sorts rows by key number: first into groups of keys, then within each group.
 
-NumPy sorts 16 bits by counting, which is many times faster than comparing; and what is done group by group
-needs little memory at a time.
+NumPy sorts 16-bit numbers by counting, many times faster than by comparison. Working group by group also
+needs little memory.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 BITS = 16
-"""The bits of a number that do not tell which group it is in."""
+"""The number of low bits of a key number that do not select its group."""
 
 
 def groups(numbers: Ints, without: Ints) -> list[Ints]:
-    """The places of numbers (0, 1, ...) in groups of neighbouring numbers, the smallest first; a group's are
-    in order of place. `without`: places that are in none.
+    """Returns the indexes of numbers (0, 1, ...) in groups of neighbouring numbers, in order within a group.
+
+    `without` are indexes to leave out.
 
     >>> [g.tolist() for g in groups(np.array([70_000, 0, 1, 70_000, 0]), np.array([1]))]
     [[2, 4], [0, 3]]
@@ -31,7 +32,7 @@ def groups(numbers: Ints, without: Ints) -> list[Ints]:
 
 
 def sorted_group(numbers: Ints, group: Ints) -> Ints:
-    """A group's places in order of their numbers, equal ones in order of place.
+    """Returns a group's indexes sorted by number, stably.
 
     >>> sorted_group(np.array([1, 0, 1, 0]), np.array([0, 1, 3])).tolist()
     [1, 3, 0]

@@ -1,7 +1,7 @@
-"""A history that is kept: a batch of events, in whatever order they come, changes some of its versions.
+"""Incremental updates of a kept history: a batch of events in any order changes some of its versions.
 
-The history of a key is what `engine.history` gives for all of its events in order; here it is worked out anew
-from the first event of a batch on, over the version that was in force before it.
+The history of a key is `engine.history` over all of its events in order. Here it is recomputed from the first
+event of a batch on, starting from the version that was valid before it.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from .keys import Keys
 from .picked import picked
 
 SYSTEM_FROM, SYSTEM_TO = "system_from", "system_to"
-"""When a version came into a bitemporal history, and when it was replaced there (timestamp,
-UTC; NULL: not)."""
+"""Times when a version was added to a bitemporal history and when it was replaced (timestamp, UTC; NULL: not
+replaced)."""
 _HEADER = "header__"
 
 
 @dataclass(frozen=True)
 class HistoryRules:
-    """What a history keeps.
+    """Rules of a history.
 
     Attributes:
         key: names of the key's columns.
-        columns: the data columns, those of the key among them, in order.
+        columns: the data columns including the key, in order.
         scd_type: 1, the newest row of each key; 2, every version.
-        tracked: columns whose change begins a new version; None: all. Type 1 has one version a life.
+        tracked: columns whose change starts a new version; None for all. Type 1 has one version per life of a
+            row.
         timed: versions have `valid_from`, `valid_to` and `is_current`, too.
-        bitemporal: versions that are replaced stay, with the time when they were.
+        bitemporal: replaced versions are kept, with the time of replacement.
     """
 
     key: tuple[str, ...]
@@ -49,7 +50,7 @@ class HistoryRules:
     bitemporal: bool = False
 
     def schema(self, data: pa.Schema, sequence: pa.DataType) -> pa.Schema:
-        """The history's columns."""
+        """Returns the history's columns."""
         time = pa.timestamp("us", "UTC")
         fields = [*data, pa.field(START_AT, sequence), pa.field(END_AT, sequence)]
         if self.timed:
@@ -59,8 +60,9 @@ class HistoryRules:
         return pa.schema(fields)
 
     def grown(self, wanted: HistoryRules) -> HistoryRules | None:
-        """These rules with the columns that others have more; columns that those lack stay, and events leave
-        them out. None: the others keep something else.
+        """Returns these rules with the additional columns of others, or None if the others are incompatible.
+
+        Columns that the others do not have stay; events leave them out.
 
         >>> rules = HistoryRules(("id",), ("id", "name"))
         >>> rules.grown(HistoryRules(("id",), ("id", "title"))).columns
@@ -81,7 +83,7 @@ class HistoryRules:
 
     @property
     def opens_versions(self) -> list[str]:
-        """Columns whose change begins a version."""
+        """Columns whose change starts a version."""
         if self.scd_type == 1:
             return []
         chosen = self.columns if self.tracked is None else self.tracked
@@ -89,15 +91,16 @@ class HistoryRules:
 
     @property
     def exact(self) -> bool:
-        """Whether a version's row has the same values as long as it is in force."""
+        """Whether all values of a row stay the same while its version is valid."""
         return self.scd_type == 2 and {*self.opens_versions, *self.key} == {*self.columns}
 
 
 def versions(events: pa.Table, rules: HistoryRules) -> pa.Table:
-    """The versions that events make, from nothing: `rules.schema` without the system's times.
+    """Returns the versions of events without an earlier history: `rules.schema` without system times.
 
     Args:
-        events: as `event_rows.decided` gives them.
+        events: the result of `event_rows.decided`.
+        rules: the history's rules.
     """
     many = events.num_rows
     headers = {
@@ -111,7 +114,7 @@ def versions(events: pa.Table, rules: HistoryRules) -> pa.Table:
     bits = tuple(range(len(rules.columns)))
     changes = ChangeArrays(rows, rules.key, rules.columns, bits, rows[:0], _HEADER)
     nothing = rows.select(list(rules.columns))[:0]
-    # Versions keep no mark of what is not known: an unknown value is NULL here, whether it was stored or not.
+    # Versions do not record unknown values: they are NULL here.
     found, own = history_parts(changes, nothing, rules.opens_versions, unknown_is_null=True)
     start, end = (_places(own[n]) for n in (START_AT, END_AT))
     if rules.scd_type == 1:
@@ -131,11 +134,11 @@ def _places(column: pa.ChunkedArray) -> Ints:
 
 @dataclass(frozen=True)
 class Settled:
-    """What a batch changes.
+    """Changes of a history by a batch.
 
     Attributes:
-        gone: places, in the versions that were given, of those that are no more.
-        came: the versions that take their place: `rules.schema` without the system's times.
+        gone: indexes of removed versions among those given.
+        came: the new versions: `rules.schema` without system times.
     """
 
     gone: Ints
@@ -145,15 +148,14 @@ class Settled:
 def settle(
     new: pa.Table, known: pa.Table, rows: pa.Table, rules: HistoryRules, since: Since | None = None
 ) -> Settled:
-    """The versions that change by new events.
+    """Computes the versions that new events change.
 
     Args:
         new: the events, cleaned.
         known: earlier events of their keys, and truncates, all from `since` on.
-        rows: versions of these keys that are in force at `since` or later, closed ones included.
-        rules: of the history.
-        since: from where on each key is worked out anew; None: all of `known` and `rows` is there, from the
-            beginning.
+        rows: versions of these keys that are valid at `since` or later, including closed ones.
+        rules: the history's rules.
+        since: where the recomputation of each key starts; None if `known` and `rows` are complete.
     """
     base = np.zeros(rows.num_rows, np.bool_) if since is None else since.older(rows, START_AT)
     start = _as_events(rows.filter(pa.array(base)), known.schema, rules.timed)
@@ -167,7 +169,7 @@ def settle(
 
 
 def _as_events(rows: pa.Table, schema: pa.Schema, timed: bool) -> pa.Table:
-    """Versions as the upserts that they began with."""
+    """Returns versions as the upserts that started them."""
     made = []
     for field in schema:
         if field.name == SEQUENCE:
@@ -185,11 +187,11 @@ def _as_events(rows: pa.Table, schema: pa.Schema, timed: bool) -> pa.Table:
 
 @dataclass(frozen=True)
 class Since:
-    """From where on each of some keys is worked out.
+    """Sequence per key from which its history is recomputed.
 
     Attributes:
-        keys: the key's columns, a row a key, and `SEQUENCE`, where it begins.
-        key: their names.
+        keys: the key's columns, one row per key, and `SEQUENCE`.
+        key: names of the key's columns.
     """
 
     keys: pa.Table
@@ -197,13 +199,13 @@ class Since:
 
     @staticmethod
     def of(events: pa.Table, key: Sequence[str]) -> Since:
-        """From the first event of each key on; truncates, which have none, are left out."""
+        """Starts each key at its first event; truncates have no key and are left out."""
         own = events.filter(pc.not_equal(events[OPERATION], EMPTIED)).select([*key, SEQUENCE])
         return Since(_least(own, key), tuple(key))
 
     @property
     def least(self) -> pa.Scalar:
-        """The least of all beginnings; NULL when there are none."""
+        """The smallest sequence; NULL without keys."""
         return (
             pc.min(self.keys[SEQUENCE]) if self.keys.num_rows else pa.scalar(None, self.keys[SEQUENCE].type)
         )
@@ -212,11 +214,11 @@ class Since:
         return int(self.keys.num_rows)
 
     def also(self, other: Since) -> Since:
-        """With other keys, or earlier beginnings of these."""
+        """Adds other keys, or earlier starts of the same keys."""
         return Since(_least(pa.concat_tables([self.keys, other.keys]), self.key), self.key)
 
     def find(self, rows: pa.Table) -> Ints:
-        """For each row the place of its key; -1: it is none of these."""
+        """Returns the index of each row's key; -1 if it is not among these."""
         return self._finder([one(rows[n]) for n in self.key])
 
     def _finder(self, columns: Sequence[pa.Array]) -> Ints:
@@ -228,14 +230,14 @@ class Since:
 
     @cached_property
     def _numbered(self) -> tuple[Keys, Ints]:
-        """The keys, numbered, and the place of each number's row."""
+        """The numbered keys, and the row index of each number."""
         made = Keys([one(self.keys[n]) for n in self.key])
         place = np.empty(len(made.last), np.int64)
         place[made.place] = np.arange(len(self))
         return made, place
 
     def reached(self, rows: pa.Table, column: str) -> Bools:
-        """Rows of these keys whose value is at their beginning or later, or NULL."""
+        """Returns the rows of these keys whose value is NULL, or at their start or later."""
         place = self.find(rows)
         begin = picked(one(self.keys[SEQUENCE]), place)
         later = pc.greater_equal(one(rows[column]), begin).fill_null(True).to_numpy(zero_copy_only=False)
@@ -243,16 +245,18 @@ class Since:
         return found
 
     def older(self, rows: pa.Table, column: str) -> Bools:
-        """Rows of these keys whose value is before their beginning."""
+        """Returns the rows of these keys whose value is before their start."""
         return (self.find(rows) >= 0) & ~self.reached(rows, column)
 
 
 def from_horizon(events: pa.Table, rows: pa.Table, key: Sequence[str], horizon: pa.Scalar) -> Since:
-    """From where on keys can be worked out whose events before a sequence are forgotten: from there, or from
-    the beginning of the version that was in force then, whose events are kept.
+    """Returns where keys can be recomputed if events before a sequence were removed.
+
+    That is the sequence, or the start of the version that was valid then, whose events are kept.
 
     Args:
-        events: events of these keys, truncates left out; rows: their versions.
+        events: events of these keys, without truncates.
+        rows: their versions.
         key: names of the key's columns.
         horizon: the sequence.
     """
@@ -268,8 +272,11 @@ def from_horizon(events: pa.Table, rows: pa.Table, key: Sequence[str], horizon: 
 
 
 def sooner(known: pa.Table, rows: pa.Table, rules: HistoryRules, since: Since) -> Since | None:
-    """Keys that must be worked out from earlier on: the row that was in force at their beginning has values
-    of later events, which no version of its own tells apart. None: there are none."""
+    """Returns keys that must be recomputed from an earlier start, or None.
+
+    At their start, a version was valid whose row has values of later events, which the versions do not
+    separate.
+    """
     if rules.exact or not known.num_rows:
         return None
     base = rows.filter(pa.array(since.older(rows, START_AT)))
@@ -291,7 +298,7 @@ def sooner(known: pa.Table, rows: pa.Table, rules: HistoryRules, since: Since) -
 
 
 def _least(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The least sequence of each key."""
+    """Returns the smallest sequence of each key."""
     if not rows.num_rows:
         return rows
     (number,) = numbered(key, rows)

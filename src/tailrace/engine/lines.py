@@ -1,11 +1,10 @@
-"""The images of each key in a line: which versions of a row they begin and end, and where values come from.
+"""Images of each key in order: the versions of a row that they start and end, and the origin of their values.
 
-What questions share. Rows of before the changes stand at the head of their key's line with the operation
-`L`: the base's rows, or, where no base is given, the row that is known from earlier (`ChangeArrays.earlier`),
-else what the first image of a key tells of the row it met. A
-*life* is the images of one row from its insert to its delete, through every change of its key; an image that
-lacks a column has the value of the image before it in the same life, unless its change mask says that the
-column was changed: then the value is not known.
+This is shared by the queries. Rows before the changes are at the start of their key's images, with operation
+`L`. They are the base's rows. Without a base, they are known earlier rows (`ChangeArrays.earlier`), or what
+the first image of a key contains. A *life* is the images of one row from its insert to its delete, through
+every change of its key. A column that an image does not have keeps the value of the previous image in the
+same life. If its change mask marks it as changed, the value is unknown.
 """
 
 from __future__ import annotations
@@ -27,29 +26,29 @@ from .lazy import lazy
 from .picked import Picked
 
 L = ord("L")
-"""Operation of an image of before the changes, as it stands in arrays."""
-NAMED_KEY = "name columns that tell rows apart, in Python: `tailrace.read(CHANGE_TABLE, key=[...])`"
-"""A hint for a table without a key."""
+"""Operation of an image before the changes, as stored in arrays."""
+NAMED_KEY = "name columns that identify a row, in Python: `tailrace.read(CHANGE_TABLE, key=[...])`"
+"""Hint for a keyless table."""
 ABSENT = "_absent"
-"""Column of results: names of the columns whose values are not known (list of strings; NULL: all are)."""
+"""Result column: names of the columns with unknown values (list of strings; NULL: none)."""
 ABSENT_THERE = "header__absent"
-"""The same on the way to a result, where no data column has that name."""
+"""The internal name of `ABSENT`, which no data column has."""
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Images in order of (key, place in the change table); truncates are none.
+    """Images ordered by key and by position in the change table; truncates are left out.
 
     Attributes:
-        changes: what they are made of.
-        values: the data columns: rows of the base or those known from earlier, then those of the changes.
-        row: the place of each image in `values`.
-        at: the row of `changes` that each image is; -1: it is of before them.
+        changes: the changes.
+        values: the data columns: earlier rows, then those of the changes.
+        row: the index of each image in `values`.
+        at: the row of `changes` of each image; -1 for earlier rows.
         oper: the operation, as its letter's code.
         key: the number of each image's key.
         bare: images of which only the key is known.
-        whole: a base was given: a key that is not in it had no row.
-        moves: some update changes its key.
+        whole: a base was given, so a key that is not in it had no row.
+        moves: whether an update changes its key.
     """
 
     changes: ChangeArrays
@@ -64,26 +63,25 @@ class Lines:
 
     @staticmethod
     def of(changes: ChangeArrays, base: pa.Table | None = None) -> Lines:
-        """Lines up the images of a table with a key; `base`: its rows before the changes.
+        """Orders the images of a table with a key; `base` has its rows before the changes.
 
         Raises:
-            UnsupportedError: the table has no key, so nothing tells which rows belong together.
+            UnsupportedError: the table has no key, so images cannot be assigned to rows.
         """
         return Lines._made(changes, base, None)[0]
 
     @staticmethod
     def parts(changes: ChangeArrays, base: pa.Table | None, pool: Executor) -> list[Lines]:
-        """The same in parts, one after the other, for questions that look at one key at a time: a part's
-        arrays are small. One part where keys change: rows lead from one key to another then."""
+        """Returns the images in small parts, for queries that treat each key separately; one part if keys
+        change."""
         return Lines._made(changes, base, pool)
 
     @staticmethod
     def _made(changes: ChangeArrays, base: pa.Table | None, pool: Executor | None) -> list[Lines]:
         if not changes.key:
             raise UnsupportedError(
-                "the table has no key: nothing tells which images are of one row",
-                hint="ask for its pairs, net changes, changes or transactions, which need no key; "
-                f"or {NAMED_KEY}",
+                "the table has no key, so images cannot be assigned to rows",
+                hint=f"use pairs, net, changes or transactions, which need no key; or {NAMED_KEY}",
             )
         data = changes.rows.select(list(changes.columns))
         known = changes.earlier if base is None else base
@@ -120,9 +118,11 @@ class Lines:
         return len(self.row)
 
     def _met(self, earlier: Ints | None) -> Lines:
-        """With what is known of rows that were there before the changes: the first image of their key is an
-        update's or a delete's, and no truncate comes before it. `earlier`: of each key the place in `values`
-        of its row from earlier; -1: there is none."""
+        """Adds images of rows that existed before the changes.
+
+        These are rows of keys whose first image is that of an update or delete without an earlier truncate.
+        `earlier` is the index in `values` of each key's earlier row; -1 if unknown.
+        """
         met = self.first & (self.oper != I) & ~self.came & (self.epoch == 0)
         place = np.flatnonzero(met)
         if not len(place):
@@ -150,20 +150,20 @@ class Lines:
 
     @lazy
     def epoch(self) -> Ints:
-        """How many truncates come before each image."""
+        """The number of truncates before each image."""
         truncates = self.changes.truncates
         return np.searchsorted(truncates, self.at) if len(truncates) else np.zeros(len(self), np.int64)
 
     @lazy
     def partner(self) -> Ints:
-        """Of an update its before image, and of a before image its update; -1: there is none."""
+        """The before image of each update, and the update of each before image; -1 for others."""
         found = np.full(len(self), -1, np.int64)
         if self.moves:
             place = np.full(len(self.changes), -1, np.int64)
             real = np.flatnonzero(self.at >= 0)
             place[self.at[real]] = real
             b, u = place[self.changes.befores], place[self.changes.befores + 1]
-        else:  # both are in one key's line, and nothing is between them
+        else:  # both belong to one key, and are adjacent
             b = np.flatnonzero((self.oper[:-1] == B) & (self.oper[1:] == U))
             b = b[self.at[b] + 1 == self.at[b + 1]]
             b = b[self.changes.continues[self.at[b + 1]]]
@@ -188,13 +188,13 @@ class Lines:
 
     @property
     def left(self) -> Bools:
-        """Before images of rows that moved away from their key."""
+        """Before images of rows that were moved away from their key."""
         found: Bools = self._moved & (self.oper == B)
         return found
 
     @lazy
     def opens(self) -> Bools:
-        """Images that begin a version of their key's row."""
+        """Images that start a version of their key's row."""
         found: Bools = (self.oper == I) | (self.oper == U) | (self.oper == L)
         return found
 
@@ -206,19 +206,19 @@ class Lines:
 
     @lazy
     def starts(self) -> Bools:
-        """Images that begin a stretch: nothing that their key had before is in their row."""
+        """Images that share no values with earlier images of their key."""
         found: Bools = self.first | (self.oper == I) | self.came
         found[1:] |= self.closes[:-1] | (self.epoch[1:] != self.epoch[:-1])
         return found
 
     @lazy
     def life(self) -> Ints:
-        """The number of the life that each image is of."""
+        """The number of each image's life."""
         stretch = np.cumsum(self.starts) - 1
         root = np.arange(stretch[-1] + 1 if len(self) else 0)
         came = np.flatnonzero(self.came)
         root[stretch[came]] = stretch[self.partner[came]]
-        while True:  # as often as the logarithm of the longest chain of keys
+        while True:  # the number of passes is logarithmic in the longest chain of keys
             further = root[root]
             if np.array_equal(further, root):
                 return np.asarray(root[stretch], np.int64)
@@ -226,28 +226,28 @@ class Lines:
 
     @lazy
     def _by_life(self) -> tuple[Ints, Ints]:
-        """The images life by life in order, and for each the first of its life."""
+        """The images ordered by life, and the first image of each one's life."""
         order = np.lexsort((self.at, self.life)) if self._moved.any() else np.arange(len(self))
         new = np.ones(len(self), np.bool_)
         new[1:] = np.diff(self.life[order]) != 0
         return order, np.maximum.accumulate(np.where(new, np.arange(len(self)), 0))
 
     def previous(self, images: Ints) -> Ints:
-        """The image before each of these in its life; -1: it is the first."""
+        """Returns the previous image in each one's life; -1 for the first."""
         if not self._moved.any():
             return np.where(self.starts[images], -1, images - 1)
         return self._previous[images]
 
     @lazy
     def _previous(self) -> Ints:
-        """The same for every image, where lives lead through several keys."""
+        """The previous image of every image, if lives include several keys."""
         order, first = self._by_life
         found = np.full(len(self), -1, np.int64)
         found[order[1:]] = np.where(first[1:] == np.arange(1, len(self)), -1, order[:-1])
         return found
 
     def source(self, column: str) -> Ints:
-        """For each image the place in `values` of its value of a column; -1: it is not known."""
+        """Returns the index in `values` of each image's value of a column; -1 if unknown."""
         carries = self._carries(column)
         if carries is None:
             return self.row
@@ -256,13 +256,13 @@ class Lines:
         return self._known
 
     def lost(self, column: str) -> Bools | None:
-        """Which images are of updates that changed a column and do not have it; None: none."""
+        """Returns which images belong to updates that changed a column without including it; None if none."""
         loses = self.changes.loses(column)
         return None if loses is None else loses[self.at.clip(0)] & (self.at >= 0)
 
     @lazy
     def _known(self) -> Ints:
-        """`source` of columns outside the key where every image of a change is whole: all have the same."""
+        """`source` of columns outside the key if all images are complete."""
         return self._filled(~self.bare)
 
     def _filled(self, carries: Bools, lost: Bools | None = None) -> Ints:
@@ -275,7 +275,7 @@ class Lines:
         return found
 
     def _carries(self, column: str) -> Bools | None:
-        """Which images have a column themselves; None: all have."""
+        """Returns which images contain a column; None if all do."""
         carries = self.changes.carries(column)
         unknown = self.bare if column not in self.changes.key else None
         if carries is None and self._lacks is None:
@@ -288,7 +288,7 @@ class Lines:
 
     @lazy
     def _lacks(self) -> pa.Array | None:
-        """Of rows from earlier the columns that are not known; None: all are."""
+        """The unknown columns of earlier rows; None if all are known."""
         earlier = None if self.whole else self.changes.earlier
         if earlier is None or ABSENT_THERE not in earlier.column_names:
             return None
@@ -297,8 +297,10 @@ class Lines:
 
     @lazy
     def versions(self) -> tuple[Ints, Ints]:
-        """The images that begin a version of a row, and for each the row of the changes that ends it: the
-        next one of its key, or a truncate; -1: it is the newest and lives."""
+        """The images that start a version, and the row of the change that ends it; -1 for current versions.
+
+        The end is the next change of the key, or a truncate.
+        """
         events = np.flatnonzero(self.opens | self.closes)
         end = np.full(len(events), -1, np.int64)
         same = self.key[events[1:]] == self.key[events[:-1]]
@@ -314,8 +316,8 @@ class Lines:
         return events, np.where(earlier, cut, end)
 
     def before(self, images: Ints) -> Ints:
-        """For each of these images of changes the one that shows its row before it; -1: no row is known. Of a
-        delete it is itself: it has what the row last had."""
+        """Returns the image of the row before each change; -1 if no row is known. For a delete, it is its own
+        image."""
         oper = self.oper[images]
         found = self.previous(images)
         if len(self.changes.befores):
@@ -324,7 +326,7 @@ class Lines:
         return np.where(oper == I, -1, np.where(oper == D, images, found))
 
     def take(self, images: Ints, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows that images show, absent columns filled, with `ABSENT_THERE`; -1: NULL in all columns."""
+        """Returns the rows of images with absent columns filled in, and `ABSENT_THERE`; NULLs for -1."""
         names = list(columns or self.changes.columns)
         arrays, unknown = [], np.zeros((len(images), len(names)), np.bool_)
         shown = images >= 0
@@ -339,8 +341,9 @@ class Lines:
 
 
 def named(flags: Bools, names: Sequence[str], nulls: Bools | None = None) -> pa.Array:
-    """For each row the names of the columns that are set, as a list; NULL where `nulls` says so (default:
-    where none is set).
+    """Returns for each row the list of names whose flags are set.
+
+    Lists are NULL where `nulls` is set; by default, where no flag is set.
 
     >>> named(np.array([[True, True], [False, False]]), ["a", "b"]).to_pylist()
     [['a', 'b'], None]
@@ -357,7 +360,7 @@ def named(flags: Bools, names: Sequence[str], nulls: Bools | None = None) -> pa.
 
 
 def has(lists: pa.Array, name: str) -> Bools:
-    """Which lists of names have one.
+    """Returns which lists contain a name.
 
     >>> has(pa.array([["a", "b"], None, ["b"]], pa.list_(pa.string())), "a").tolist()
     [True, False, False]

@@ -1,7 +1,7 @@
-"""Soft delete.
+"""Marks of soft delete.
 
-A delete, and the old key of a change of key, is an image of a row that stays: it carries the key and the
-mark. All other images clear the mark.
+A delete, and the old key of a key change, is an image of a row that stays. It has the key and the mark. All
+other images clear the mark.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Bools = npt.NDArray[np.bool_]
 def marked(
     source: Source, events: Events, decided: Decided, carried: Bools | None
 ) -> tuple[Source, Bools | None]:
-    """The changes with their marks, and which columns each image then has (None: all).
+    """Returns the changes with their marks, and which columns each image has then (None: all).
 
-    `carried`: which of the columns but the mark each image has; None: all.
+    `carried` is which of the columns except the mark each image has; None for all.
     """
-    assert source.mark is not None  # noqa: S101 - asked for such tables alone
+    assert source.mark is not None  # noqa: S101 - called for soft delete only
     marks = decided.effective & ((events.oper == DELETE) | (events.oper == BEFORE))
     if not marks.any() and carried is None:
         return source, None

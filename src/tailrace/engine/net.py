@@ -1,7 +1,7 @@
-"""What a range of changes comes to: every image, or at most one change for each key.
+"""Changes of a range: every change, or at most one change per key.
 
 Options and columns are those of Spark's changelog reader (`DataFrameReader.changes`), so that results can be
-put together with its own. `sql_server.py` gives the same in SQL Server's three styles.
+combined with Spark's. `sql_server.py` returns net changes in SQL Server's three styles.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .picked import Picked, picked
 Deduplication = Literal["none", "dropCarryovers", "netChanges"]
 MODES: tuple[Deduplication, ...] = ("none", "dropCarryovers", "netChanges")
 OWN = (ABSENT, CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
-"""Columns that net changes have next to the data."""
+"""Columns of net changes beside the data."""
 _BEFORE, _AFTER, _TRUNCATE = 0, 1, 2
 
 
@@ -46,25 +46,25 @@ def net(
     deduplicationMode: Deduplication = "netChanges",  # noqa: N803 - Spark's names
     computeUpdates: bool = True,  # noqa: N803
 ) -> pa.Table:
-    """The changes of a range, as Spark's changelog gives them.
+    """Returns the changes of a range in the form of Spark's changelog.
 
     Args:
-        changes: the range; it may begin anywhere in the table's life.
-        base: the table's rows before it. Without, a key had a row before the range when its first change is
+        changes: the range, which may begin at any point in the table's history.
+        base: the table's rows before it. Without it, a key had a row before the range if its first change is
             an update or a delete.
         deduplicationMode: `none`, every change; `dropCarryovers`, without updates that change no value;
-            `netChanges`, at most one change for each key.
-        computeUpdates: updates are `update_preimage` and `update_postimage`; else `delete` and `insert`.
+            `netChanges`, at most one change per key.
+        computeUpdates: updates are `update_preimage` and `update_postimage`, otherwise `delete` and `insert`.
 
     Returns:
-        The data columns; `_absent` (list of strings: columns whose values no image tells, NULL when all are
-        known); `_change_type`, `_commit_version`, `_commit_timestamp`; in commit order, a preimage before its
-        postimage. An update of the key is a delete of the old and an insert of the new one. A truncate is one
-        row `truncate` without values, and what comes after it builds on an empty table; with a base, net
-        changes tell each row that it took.
+        The data columns; `_absent` (list of strings: columns with unknown values, NULL if none);
+            `_change_type`, `_commit_version`, `_commit_timestamp`; in commit order, a preimage before its
+            postimage. An update of the key is a delete of the old and an insert of the new key. A truncate is
+            one row `truncate` without values, and later changes apply to an empty table. With a base, net
+            changes include each row that the truncate removed.
 
     Raises:
-        ConfigError: a data column has the name of another one of the result; there is no such mode.
+        ConfigError: a data column has the name of a column of the result, or the mode is unknown.
     """
     refuse_taken("net", changes.columns, OWN, changes.name)
     data, own = net_parts(changes, base, deduplicationMode, computeUpdates)
@@ -72,7 +72,7 @@ def net(
 
 
 def refuse_unknown(mode: str) -> None:
-    """Raises ConfigError for a mode that is none of `MODES`."""
+    """Raises ConfigError for an unknown mode."""
     if mode not in MODES:
         raise ConfigError(f"deduplicationMode is {mode!r}", hint=f"use one of {', '.join(MODES)}")
 
@@ -83,7 +83,7 @@ def net_parts(
     deduplicationMode: Deduplication = "netChanges",  # noqa: N803
     computeUpdates: bool = True,  # noqa: N803
 ) -> tuple[dict[str, pa.Array], dict[str, pa.Array]]:
-    """The data columns of net changes, and those of `OWN`, apart: whatever names the data columns have."""
+    """Returns the data columns of net changes and those of `OWN` separately, so that names may coincide."""
     refuse_unknown(deduplicationMode)
 
     def asked(lines: Lines) -> NetRows:
@@ -103,8 +103,10 @@ def net_parts(
 
 
 def carried_over(lines: Lines, among: Bools) -> Bools:
-    """The updates that change no value of a row that is there, all values being known, and their before
-    images, as far as they are `among` the images that are looked at."""
+    """Returns the updates that change no value of an existing row, and their before images.
+
+    All values must be known. Only updates `among` the given images are compared.
+    """
     ends = lines.versions[1]
     replaces = np.zeros(len(lines.changes), np.bool_)
     replaces[ends[ends >= 0]] = True
@@ -127,19 +129,19 @@ def carried_over(lines: Lines, among: Bools) -> Bools:
 
 
 class NetRows:
-    """Rows of a result: `image` in a line (-1: none), the change row `at`, which `side` of it is shown, and
-    whether it is one of an update's two."""
+    """Rows of a result: image (-1: none), change row `at`, shown `side`, and whether it is one of an update's
+    two rows."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
         self._parts: list[tuple[Ints, Ints, Ints, Bools]] = []
 
     def add(self, image: Ints, at: Ints, side: int, update: Bools) -> None:
-        """More rows."""
+        """Adds rows."""
         self._parts.append((image, at, np.full(len(image), side), update))
 
     def taken(self) -> tuple[pa.Table, Ints, Ints, Bools]:
-        """The images, and `at`, `side`, `update` of each."""
+        """Returns the rows of the images, and `at`, `side` and `update` of each."""
         image, at, side, update = (np.concatenate(p) for p in zip(*self._parts, strict=True))
         return self._lines.take(image), at, side, update
 
@@ -147,7 +149,7 @@ class NetRows:
 def _net_rows(
     changes: ChangeArrays, found: Sequence[NetRows], updates: bool
 ) -> tuple[dict[str, pa.Array], dict[str, pa.Array]]:
-    """The rows in order of commits, with Spark's words."""
+    """Returns the rows in commit order, with Spark's change types."""
     images, *parts = zip(*(rows.taken() for rows in found), strict=True)
     at, side, update = map(np.concatenate, parts)
     order = np.lexsort((side % _TRUNCATE, at))
@@ -165,7 +167,7 @@ def _net_rows(
 
 
 def _every(lines: Lines, dropped: Bools) -> NetRows:
-    """Every change: what it met and what it left."""
+    """Returns every change: the row before and the row after it."""
     steps = NetRows(lines)
     own = (lines.at >= 0) & ~dropped
     update = (lines.oper == U) & own
@@ -176,14 +178,14 @@ def _every(lines: Lines, dropped: Bools) -> NetRows:
     gone = np.flatnonzero(lines.closes & own)
     steps.add(before, lines.at[stays], _BEFORE, np.ones(len(stays), np.bool_))
     steps.add(after, lines.at[after], _AFTER, (lines.oper[after] == U) & ~lines.came[after])
-    # A row that moves away goes with the update that moves it.
+    # The row that moved away is placed at the update that moved it.
     moved = np.where(lines.left[gone], lines.at[np.maximum(lines.partner[gone], 0)], lines.at[gone])
     steps.add(gone, moved, _BEFORE, np.zeros(len(gone), np.bool_))
     return steps
 
 
 def _netted(lines: Lines) -> NetRows:
-    """Per key: was there a row before, is there one after."""
+    """Returns per key the row before and the row after the range."""
     steps = NetRows(lines)
     begins, ends = lines.versions
     low, many = (int(lines.key[0]), int(lines.key[-1] - lines.key[0]) + 1) if len(lines) else (0, 0)
@@ -191,7 +193,7 @@ def _netted(lines: Lines) -> NetRows:
     old, new, last, end = (np.full(many, -1, np.int64) for _ in range(4))
     met = np.flatnonzero(lines.oper == L)
     old[key[met]] = met
-    # NumPy keeps the last of several values for one place: the newest of each key.
+    # NumPy keeps the last of several values for one index: the newest of each key.
     end[key[begins]] = ends
     newest = begins[ends < 0]
     new[key[newest]] = newest
@@ -199,7 +201,7 @@ def _netted(lines: Lines) -> NetRows:
     last[key[telling]] = lines.at[telling]
     last = np.maximum(last, end)
     if len(lines.changes.truncates) and not lines.whole:
-        old[:] = -1  # the truncate tells of them
+        old[:] = -1  # the truncate stands for them
     touched = last >= 0
     both = (old >= 0) & (new >= 0)
     before, after = np.flatnonzero(touched & (old >= 0)), np.flatnonzero(touched & (new >= 0))
@@ -209,8 +211,10 @@ def _netted(lines: Lines) -> NetRows:
 
 
 def _telling(lines: Lines, key: Ints) -> Ints:
-    """The images that tell when their keys were last changed, in order: the newest of each among them. Images
-    are compared only where it is an update that changed nothing."""
+    """Returns the images that determine when their keys were last changed, in order.
+
+    Values are compared only if the newest image is an update that may have changed nothing.
+    """
     telling = np.flatnonzero(lines.opens | lines.closes)
     among = np.zeros(len(lines), np.bool_)
     among[telling[np.append(key[telling[1:]] != key[telling[:-1]], True)[: len(telling)]]] = True

@@ -1,6 +1,6 @@
-"""Columns that answers add to a table's own: a table that has columns of such names is refused.
+"""Columns that query results add to a table's own: a table with columns of the same names is refused.
 
-Neither of the two may silently stand for the other one.
+So neither column silently replaces the other.
 """
 
 from __future__ import annotations
@@ -10,29 +10,31 @@ from collections.abc import Iterable
 from ..errors import ConfigError
 
 _CHOOSE = "choose columns without them: columns=[...]; in SQL columns => [...]"
-_PAIRS = "or ask for `pairs`, which keeps the table's columns apart"
+_PAIRS = "or use `pairs`, which nests the table's columns"
 _WAYS = {
     "net": f"{_CHOOSE}; {_PAIRS}",
     "net_changes": f"{_CHOOSE}; {_PAIRS}",
     "history": f"{_CHOOSE}; {_PAIRS}",
-    "changes": f"{_CHOOSE}; or ask without columns_changed",
-    "diff": "compare `as_of` of both places, which adds no columns",
-    "keep_history": "leave them out (except_column_list of a pipeline), or give them other names",
+    "changes": f"{_CHOOSE}; or leave out columns_changed",
+    "diff": "compare `as_of` of both positions, which adds no columns",
+    "keep_history": "leave them out (except_column_list of a pipeline), or rename them",
 }
-"""What else can be asked, by question."""
+"""Alternatives per query."""
 
 
 def refuse_taken(question: str, columns: Iterable[str], own: Iterable[str], table: str | None) -> None:
-    """Raises ConfigError when a table's columns have names that the answer to a question needs for itself.
-    Upper and lower case are the same: they are to DuckDB and Spark, which read answers.
+    """Raises ConfigError if a table has columns with names that a query's result needs.
+
+    Names are compared without case, as DuckDB and Spark do.
 
     >>> refuse_taken("net", ["id", "price"], ["_change_type"], "shop.item")
     >>> refuse_taken("net", ["id", "_Change_Type"], ["_change_type"], "shop.item")
     Traceback (most recent call last):
+        ...
     tailrace.errors.ConfigError: `net` adds columns with names that the table has already: _Change_Type
-      where: shop.item
-      hint: choose columns without them: columns=[...]; in SQL columns => [...]; or ask for `pairs`, which \
-keeps the table's columns apart
+    where: shop.item
+    hint: choose columns without them: columns=[...]; in SQL columns => [...]; or use `pairs`, which nests \
+    the table's columns
     """
     mine = {n.casefold() for n in own}
     if taken := [n for n in columns if n.casefold() in mine]:

@@ -1,4 +1,4 @@
-"""Rows picked from columns that come in chunks: those of a change table's files need not be put together."""
+"""Takes rows from chunked columns without concatenating the chunks of a change table's files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Places = npt.NDArray[np.int64]
 
 
 class Picked:
-    """Rows at some places; -1: NULL. How they are spread over chunks is worked out once for all columns.
+    """Rows at some indexes; -1 is NULL. Their distribution over chunks is computed once for all columns.
 
     >>> Picked(np.array([3, -1, 0])).of(pa.chunked_array([[7, 8], [9, 10]])).to_pylist()
     [10, None, 7]
@@ -24,7 +24,7 @@ class Picked:
         self._ways: dict[tuple[int, ...], _Spread] = {}
 
     def of(self, column: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """The values of a column."""
+        """Returns the values of a column."""
         chunks = [column] if isinstance(column, pa.Array) else column.chunks
         if len(chunks) == 1:
             return chunks[0].take(self._masked(self.places))
@@ -43,7 +43,7 @@ class Picked:
 
 
 class _Spread:
-    """Places chunk by chunk, and the way back to their order; None: it is the same."""
+    """Indexes per chunk, and the permutation back to their order (None if it is the same)."""
 
     def __init__(self, places: Places, sizes: tuple[int, ...]) -> None:
         ends = np.cumsum(sizes)
@@ -67,5 +67,5 @@ class _Spread:
 
 
 def picked(column: pa.Array | pa.ChunkedArray, places: Places) -> pa.Array:
-    """The values of one column at these places; NULL for -1."""
+    """Returns the values of one column at these indexes; NULL for -1."""
     return Picked(places).of(column)

@@ -1,4 +1,4 @@
-"""Full rows from sparse images: columns that an image lacks are filled from the images before it."""
+"""Completes sparse images: columns that an image does not have are filled from earlier images."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .picked import picked
 
 
 def rebuild(changes: ChangeArrays, *, base: pa.Table | None = None) -> pa.Table:
-    """The change table with whole images, as far as images of the same row, or the base, tell the values.
+    """Returns the change table with complete images, as far as the values are known.
 
-    A column that an image lacks has the value of the row's image before it, unless the change mask says that
-    it was changed. Images whose row cannot be known stay as they are.
+    A missing column has the value of the row's previous image or of the base, unless the change mask marks it
+    as changed. Images whose row is unknown stay as they are.
 
     Returns:
-        The rows of `changes`, in commit order and with all their columns. `column_mask` is NULL where all
-        columns are known now, else it names those that are.
+        The rows of `changes` in commit order with all their columns. `column_mask` is NULL if all columns are
+            known now, otherwise it has those that are.
     """
     lines = Lines.of(changes, base)
     rows, name = changes.rows, changes.header("column_mask")

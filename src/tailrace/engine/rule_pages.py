@@ -1,4 +1,4 @@
-"""Generated parts of the documentation: modes, policies and the outcome of each kind of change."""
+"""Generated parts of the documentation: modes, policies, and the outcome of each kind of change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .rules import CONFLICTS, DEFAULTS, ENDING, MODES, POLICIES, SITUATIONS, Out
 
 
 def markdown() -> str:
-    """Modes and policies, for docs/apply.md."""
+    """Returns the tables of modes and policies for docs/apply.md."""
     lines = [
         "| mode | what it does | insert_exists | update_missing | delete_missing | data_error |",
         "|---|---|---|---|---|---|",
@@ -21,7 +21,7 @@ def markdown() -> str:
 
 
 def outcomes_markdown() -> str:
-    """The page `docs/outcomes.md`: the outcome of each kind of change, by mode and policy."""
+    """Returns the page `docs/outcomes.md`: the outcome of each kind of change by mode and policy."""
     lines = [
         "# Outcomes: what each mode does with each change",
         "",
@@ -36,7 +36,7 @@ def outcomes_markdown() -> str:
 
 
 def _lines(mode: str, situation: str, text: str) -> list[str]:
-    """One row of the table a policy; one for all policies that come to the same."""
+    """Returns one table row per policy; policies with the same outcome share a row."""
     rows: dict[tuple[str, Outcome], list[str]] = {}
     for policy in POLICIES:
         kinds = ["data_error"] if mode == "archive" else CONFLICTS
