@@ -26,7 +26,7 @@ _PLACES = {
     "ChangeTable": "model.change",
     "Column": "model.change",
     "HistoryFlow": "query.history.flow",
-    "HistoryRules": "engine.kept_history",
+    "HistoryRules": "engine.history_updates",
     "HistoryTable": "query.history.table",
     "OpenTask": "library.open_task",
     "Relation": "model.change",

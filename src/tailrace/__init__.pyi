@@ -2,7 +2,7 @@ from pathlib import Path
 
 from . import errors as errors
 from . import pipelines as pipelines
-from .engine.kept_history import HistoryRules as HistoryRules
+from .engine.history_updates import HistoryRules as HistoryRules
 from .errors import TailraceError as TailraceError
 from .library.change_tables import apply as apply
 from .library.change_tables import columns_changed as columns_changed

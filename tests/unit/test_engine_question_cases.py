@@ -14,7 +14,7 @@ from tailrace.engine.history import history
 from tailrace.engine.net import net
 from tailrace.engine.pairs import pairs
 from tailrace.engine.rebuild import rebuild
-from tailrace.engine.state_at import complete, state_at
+from tailrace.engine.state_at import complete_state, state_at
 from tailrace.engine.transactions import transactions
 from tailrace.errors import BaselineNeededError, ConfigError, FormatError, UnsupportedError
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_answered_is_an_error() -> None:
     with pytest.raises(ConfigError, match="not a valid value for the key column"):
         chain(ChangeArrays.of(rows, ["id"]), {"id": "x"})
     with pytest.raises(BaselineNeededError, match=r"1 rows have columns with unknown values \(name\)"):
-        complete(ChangeArrays.of(rows, ["id"]), None, "t")
+        complete_state(ChangeArrays.of(rows, ["id"]), None, "t")
 
 
 @pytest.mark.parametrize("base", [None, [], [full(1)]])

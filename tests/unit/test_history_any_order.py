@@ -10,7 +10,7 @@ import pytest
 from hypothesis import Phase, given
 from hypothesis import strategies as st
 
-from tailrace.engine.kept_history import HistoryRules
+from tailrace.engine.history_updates import HistoryRules
 
 from ..examples import examples
 from .test_history_table import COLUMNS, Event, Row, make, rows, table

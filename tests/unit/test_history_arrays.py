@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tailrace.engine.kept_history import HistoryRules
+from tailrace.engine.history_updates import HistoryRules
 from tailrace.errors import ConfigError
 from tailrace.query.history.table import HistoryTable
 

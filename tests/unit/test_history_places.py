@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 import tailrace
-from tailrace.engine.kept_history import HistoryRules
+from tailrace.engine.history_updates import HistoryRules
 from tailrace.errors import ConfigError, PositionError, TailraceError, UnsupportedError
 from tailrace.model.change import Column
 from tailrace.query.history.table import HistoryTable

@@ -13,8 +13,8 @@ import pytest
 from deltalake import DeltaTable
 
 import tailrace
-from tailrace.engine.event_rows import ignoring_nulls
-from tailrace.engine.kept_history import HistoryRules
+from tailrace.engine.history_events import ignore_nulls
+from tailrace.engine.history_updates import HistoryRules
 from tailrace.errors import ConfigError, UnsupportedError
 from tailrace.model import mask
 from tailrace.query.history import table as history_table
@@ -43,7 +43,7 @@ def table(events: Sequence[Event], ignored: Sequence[str] = ()) -> pa.Table:
         [*DATA, ("__sequence", pa.int64()), ("__operation", pa.string()), ("__carries", pa.binary())]
     )
     made = pa.Table.from_pylist(rows, schema)
-    return ignoring_nulls(made, COLUMNS, ignored) if ignored else made
+    return ignore_nulls(made, COLUMNS, ignored) if ignored else made
 
 
 def make(path: str | Path, **more: Any) -> HistoryTable:

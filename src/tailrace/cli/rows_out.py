@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from ..engine.lines import has
+from ..engine.key_timelines import contains_name
 from ..query.render import ABSENT, UNKNOWN, format_value, has_intervals, mark_unknown, python_rows
 from ..query.result import Result
 from .out import json_of
@@ -40,7 +40,7 @@ def _csv_lines(batch: pa.RecordBatch, schema: pa.Schema) -> bytes:
         text = column.cast(pa.string())
         if pa.types.is_string(field.type):
             text = pc.binary_join_element_wise('"', pc.replace_substring(text, '"', '""'), '"', "")
-        fields.append(pc.if_else(pa.array(has(lists, field.name)), UNKNOWN, pc.fill_null(text, "")))
+        fields.append(pc.if_else(pa.array(contains_name(lists, field.name)), UNKNOWN, pc.fill_null(text, "")))
     lines = pc.binary_join_element_wise(*fields, ",").to_pylist()
     return "".join(f"{line}\n" for line in lines).encode()
 

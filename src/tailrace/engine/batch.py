@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 
 from ..model.change import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE
 from ..model.sequence import number_of
-from .carry import carry
 from .columns import OPER, SEQ, carried, letters, one
 from .decide import NAMES, Decided, decide, decide_bag, tally
 from .events import Bools, Events, Ints, epochs
-from .marks import marked
+from .missing_values import find_origins
 from .null_keys import null_keys
 from .rules import Rules
+from .soft_delete import add_marks
 from .source import RowsOf, Source, whole
 
 
@@ -211,7 +211,7 @@ class Batch:
         decided = replace(decided, effective=decided.effective & events.behind(self.truncates))
         there, marks = carried(self.rows, ordinals), source.mark is not None
         if marks:
-            source, there = marked(source, events, decided, there)
+            source, there = add_marks(source, events, decided, there)
         return _left(source, events, decided, there, rows_of)
 
 
@@ -264,4 +264,4 @@ def _left(source: Source, events: Events, decided: Decided, there: Bools | None,
     if there is None or there[imaged].all():
         deletes = np.zeros_like(source.deletes) if marks else source.deletes
         return replace(source, last=decided.last(source.keys.place, len(source.last)), deletes=deletes)
-    return whole(source, carry(events, decided, there, marks=marks), rows_of)
+    return whole(source, find_origins(events, decided, there, marks=marks), rows_of)

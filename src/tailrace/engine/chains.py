@@ -13,8 +13,8 @@ from ..wire.given_values import given_value
 from ..wire.octets_given import FORMS, octets
 from .change_arrays import B, Bools, ChangeArrays, Ints
 from .columns import one
-from .equal_values import differs
-from .lines import Lines
+from .equal_values import values_differ
+from .key_timelines import KeyTimelines
 from .pairs import Pairing
 
 LIFE = "life"
@@ -37,7 +37,7 @@ def chain(changes: ChangeArrays, key: Mapping[str, Any], *, base: pa.Table | Non
     Raises:
         ConfigError: `key` does not name exactly the key's columns, or has a value of another type.
     """
-    lines = Lines.of(changes, base)
+    lines = KeyTimelines.of(changes, base)
     mine = np.isin(lines.life, np.unique(lines.life[_has(lines, key)]))
     own = np.flatnonzero(mine & (lines.at >= 0) & (lines.oper != B))
     begins, ends = lines.versions
@@ -62,7 +62,7 @@ def _numbered(at: Ints, life: Ints) -> Ints:
     return rank[place]
 
 
-def _has(lines: Lines, key: Mapping[str, Any]) -> Bools:
+def _has(lines: KeyTimelines, key: Mapping[str, Any]) -> Bools:
     """Returns the images with this key."""
     names = lines.changes.key
     if set(key) != set(names):
@@ -74,7 +74,7 @@ def _has(lines: Lines, key: Mapping[str, Any]) -> Bools:
     for name in names:
         column = one(lines.values[name])
         value = _value(name, key[name], column.type)
-        found &= ~differs(column, pa.repeat(value, len(column)), name)[lines.row]
+        found &= ~values_differ(column, pa.repeat(value, len(column)), name)[lines.row]
     return found
 
 

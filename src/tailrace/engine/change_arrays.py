@@ -14,7 +14,7 @@ from ..errors import FormatError
 from ..execution import thread_pool
 from ..model.change import BEFORE, DELETE, INSERT, PREFIX, TRUNCATE, UPDATE
 from .columns import MaskBits, codes
-from .equal_values import differs
+from .equal_values import values_differ
 from .lazy import lazy
 
 Bools = npt.NDArray[np.bool_]
@@ -22,12 +22,12 @@ Codes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 I, U, D, B, T = map(ord, (INSERT, UPDATE, DELETE, BEFORE, TRUNCATE))  # noqa: E741
 """Operations as stored in arrays: the codes of their letters."""
-SMALL = 200_000
+SMALL_BATCH = 200_000
 """The maximum number of changes that a query processes in the calling thread."""
 WHY = "why"
 """Last column of rejected rows: the reason (string); see `with_reasons`."""
 _NO_WORDS = pa.array([], pa.string())
-NO_SEQUENCE, NO_OPERATION, NO_KEY, TWICE = (
+NO_SEQUENCE, NO_OPERATION, NO_KEY, DUPLICATE = (
     "no change_seq: its position in the order is unknown",
     "change_oper is none of I, U, D, B, T",
     "NULL in the key, or the image has no key",
@@ -130,7 +130,7 @@ class ChangeArrays:
     @lazy
     def continues(self) -> Bools:
         """Whether each row has the `change_seq` of the row before: in an update, U follows B."""
-        found = ~neighbours(self.seq, differs)
+        found = ~compare_neighbours(self.seq, values_differ)
         found[:1] = False
         return found
 
@@ -148,7 +148,7 @@ class ChangeArrays:
         """
         begins = ~self.continues
         if (ids := self.column("transaction_id")) is not None:
-            other = neighbours(ids, differs)
+            other = compare_neighbours(ids, values_differ)
             if ids.null_count:
                 other |= ids.is_null().to_numpy() & begins
             begins = other
@@ -211,7 +211,7 @@ class ChangeArrays:
         return replace(self, rows=self.rows.slice(low, max(high - low, 0)))
 
     def _in_order(self) -> ChangeArrays:
-        rises = neighbours(self.seq, lambda a, b: pc.less(a, b).fill_null(False).to_numpy(False))[1:]
+        rises = compare_neighbours(self.seq, lambda a, b: pc.less(a, b).fill_null(False).to_numpy(False))[1:]
         if (rises | (self.continues[1:] & (self.oper[:-1] <= self.oper[1:]))).all():
             return self
         names = [self.header("change_seq"), self.header("change_oper")]
@@ -244,17 +244,17 @@ class ChangeArrays:
             NO_SEQUENCE: self.seq.is_null().to_numpy(),
             NO_OPERATION: ~_OPERATIONS[self.oper],
             NO_KEY: keyless & (self.oper != T),
-            TWICE: again,
+            DUPLICATE: again,
         }
 
 
 _OPERATIONS = np.isin(np.arange(256), (I, U, D, B, T))
 
 
-def neighbours(column: pa.ChunkedArray, compare: Callable[[pa.Array, pa.Array], Bools]) -> Bools:
+def compare_neighbours(column: pa.ChunkedArray, compare: Callable[[pa.Array, pa.Array], Bools]) -> Bools:
     """Compares each value with the one before it; the first result is True.
 
-    >>> neighbours(pa.chunked_array([["a"], ["a", "b"]]), differs).tolist()
+    >>> compare_neighbours(pa.chunked_array([["a"], ["a", "b"]]), values_differ).tolist()
     [True, False, True]
     """
     found = np.ones(len(column), np.bool_)
@@ -267,7 +267,7 @@ def neighbours(column: pa.ChunkedArray, compare: Callable[[pa.Array, pa.Array], 
             found[end - len(chunk)] = compare(chunks[k - 1][-1:], chunk[:1])[0]
         found[end - len(chunk) + 1 : end] = compare(chunk[:-1], chunk[1:])
 
-    with thread_pool("compare", worth=len(column) > SMALL and len(chunks) > 1) as pool:
+    with thread_pool("compare", worth=len(column) > SMALL_BATCH and len(chunks) > 1) as pool:
         list(pool.map(compared, range(len(chunks))))
     return found
 

@@ -7,11 +7,11 @@ import pyarrow as pa
 
 from .change_arrays import ChangeArrays, I, Ints, U
 from .columns import one
+from .key_timelines import KeyTimelines
 from .keys import Keys
-from .lines import Lines
 
 
-def partly_told(changes: ChangeArrays) -> Ints:
+def incomplete_images(changes: ChangeArrays) -> Ints:
     """Returns the images whose row existed before the changes and is not completely known from them.
 
     These are first images of their key: of an update without a before image, or with missing columns.
@@ -28,8 +28,8 @@ def partly_told(changes: ChangeArrays) -> Ints:
     return found
 
 
-def living(changes: ChangeArrays) -> pa.Table:
+def rows_after(changes: ChangeArrays) -> pa.Table:
     """Returns the rows after these changes, as far as known, with `header__absent`."""
-    lines = Lines.of(changes)
+    lines = KeyTimelines.of(changes)
     begins, ends = lines.versions
     return lines.take(begins[ends < 0])

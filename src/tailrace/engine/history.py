@@ -11,18 +11,18 @@ import pyarrow as pa
 
 from ..errors import ConfigError
 from ..execution import thread_pool
-from .change_arrays import SMALL, Bools, ChangeArrays, Ints
+from .change_arrays import SMALL_BATCH, Bools, ChangeArrays, Ints
+from .chunked_take import take_rows
 from .columns import one
 from .commits import TIME
-from .equal_values import differs
-from .even_texts import as_texts, evenly
-from .lines import ABSENT, Lines, named
-from .own_names import refuse_taken
-from .picked import picked
+from .equal_values import values_differ
+from .fixed_width_texts import to_fixed_width, to_texts
+from .key_timelines import ABSENT, KeyTimelines, list_names
+from .reserved_names import refuse_reserved
 
 START_AT, END_AT = "__START_AT", "__END_AT"
 VALID_FROM, VALID_TO, CURRENT = "valid_from", "valid_to", "is_current"
-OWN = (ABSENT, VALID_FROM, VALID_TO, CURRENT, START_AT, END_AT)
+RESULT_COLUMNS = (ABSENT, VALID_FROM, VALID_TO, CURRENT, START_AT, END_AT)
 """Columns of versions beside the data."""
 
 
@@ -54,7 +54,7 @@ def history(
     Raises:
         ConfigError: a data column has the name of a column of the result, or a tracked column does not exist.
     """
-    refuse_taken("history", changes.columns, OWN, changes.name)
+    refuse_reserved("history", changes.columns, RESULT_COLUMNS, changes.name)
     tracked = _tracked(changes, track_history_column_list, track_history_except_column_list)
     data, own = history_parts(changes, base, tracked, committed=committed)
     return pa.table(data | own)
@@ -68,7 +68,7 @@ def history_parts(
     committed: bool = False,
     unknown_is_null: bool = False,
 ) -> tuple[dict[str, pa.ChunkedArray], dict[str, pa.ChunkedArray]]:
-    """Returns the data columns of versions and those of `OWN` separately, so that names may coincide.
+    """Returns the data columns of versions and `RESULT_COLUMNS` separately, so that names may coincide.
 
     Args:
         changes: the changes.
@@ -77,15 +77,15 @@ def history_parts(
         committed: as in `history`.
         unknown_is_null: treats unknown values as NULL.
     """
-    with thread_pool("history", worth=len(changes) > SMALL) as pool:
-        parts = Lines.parts(changes, base, pool)
+    with thread_pool("history", worth=len(changes) > SMALL_BATCH) as pool:
+        parts = KeyTimelines.parts(changes, base, pool)
         found = list(pool.map(lambda lines: _Versions.of(lines, committed), parts))
 
         def columns(wanted: Sequence[pa.ChunkedArray]) -> list[pa.Array]:
-            return list(pool.map(lambda column: evenly(one(column)), wanted))
+            return list(pool.map(lambda column: to_fixed_width(one(column)), wanted))
 
         def picked_of(column: pa.Array, places: list[Ints]) -> list[pa.Array]:
-            return list(pool.map(lambda at: as_texts(picked(column, at)), places))
+            return list(pool.map(lambda at: to_texts(take_rows(column, at)), places))
 
         headers = [c for c in (changes.column("timestamp"), changes.seq) if c is not None]
         *data, seq = columns([*(parts[0].values[n] for n in changes.columns), *headers])
@@ -142,13 +142,13 @@ class _Versions:
         ends: the row of the change that ends it; -1 if it is current.
     """
 
-    lines: Lines
+    lines: KeyTimelines
     begins: Ints
     start: Ints
     ends: Ints
 
     @staticmethod
-    def of(lines: Lines, committed: bool) -> _Versions:
+    def of(lines: KeyTimelines, committed: bool) -> _Versions:
         begins, ends = lines.versions
         start = lines.at[begins]
         if committed and len(lines.changes):
@@ -175,7 +175,7 @@ class _Versions:
                 break
             if not unknown_is_null:
                 follows &= self._known_alike(name)
-            follows &= ~differs(values[:-1], values[1:], name)
+            follows &= ~values_differ(values[:-1], values[1:], name)
         found[1:] = ~follows
         return found
 
@@ -194,7 +194,7 @@ class _Versions:
     def absent(self, shown: Bools) -> pa.Array:
         """Returns the columns with unknown values of the versions in `shown`."""
         names = self.lines.changes.columns
-        return named(np.stack([self.places(n)[shown] < 0 for n in names], axis=1), names)
+        return list_names(np.stack([self.places(n)[shown] < 0 for n in names], axis=1), names)
 
 
 def _kept(values: pa.Array, shown: pa.Array | None) -> pa.Array:

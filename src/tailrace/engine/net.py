@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from ..errors import ConfigError
 from ..execution import thread_pool
-from .change_arrays import SMALL, Bools, ChangeArrays, I, Ints, U
+from .change_arrays import SMALL_BATCH, Bools, ChangeArrays, I, Ints, U
+from .chunked_take import ChunkedTake, take_rows
 from .commits import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -25,16 +26,15 @@ from .commits import (
     PREIMAGE,
     TRUNCATED,
     commit_columns,
-    words,
+    first_word,
 )
-from .equal_values import differs
-from .lines import ABSENT, ABSENT_THERE, L, Lines
-from .own_names import refuse_taken
-from .picked import Picked, picked
+from .equal_values import values_differ
+from .key_timelines import ABSENT, ABSENT_HEADER, EARLIER, KeyTimelines
+from .reserved_names import refuse_reserved
 
 Deduplication = Literal["none", "dropCarryovers", "netChanges"]
 MODES: tuple[Deduplication, ...] = ("none", "dropCarryovers", "netChanges")
-OWN = (ABSENT, CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
+RESULT_COLUMNS = (ABSENT, CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
 """Columns of net changes beside the data."""
 _BEFORE, _AFTER, _TRUNCATE = 0, 1, 2
 
@@ -66,12 +66,12 @@ def net(
     Raises:
         ConfigError: a data column has the name of a column of the result, or the mode is unknown.
     """
-    refuse_taken("net", changes.columns, OWN, changes.name)
+    refuse_reserved("net", changes.columns, RESULT_COLUMNS, changes.name)
     data, own = net_parts(changes, base, deduplicationMode, computeUpdates)
     return pa.table(data | own)
 
 
-def refuse_unknown(mode: str) -> None:
+def refuse_unknown_mode(mode: str) -> None:
     """Raises ConfigError for an unknown mode."""
     if mode not in MODES:
         raise ConfigError(f"deduplicationMode is {mode!r}", hint=f"use one of {', '.join(MODES)}")
@@ -83,17 +83,17 @@ def net_parts(
     deduplicationMode: Deduplication = "netChanges",  # noqa: N803
     computeUpdates: bool = True,  # noqa: N803
 ) -> tuple[dict[str, pa.Array], dict[str, pa.Array]]:
-    """Returns the data columns of net changes and those of `OWN` separately, so that names may coincide."""
-    refuse_unknown(deduplicationMode)
+    """Returns the data columns of net changes and `RESULT_COLUMNS` separately, so that names may coincide."""
+    refuse_unknown_mode(deduplicationMode)
 
-    def asked(lines: Lines) -> NetRows:
+    def asked(lines: KeyTimelines) -> NetRows:
         if deduplicationMode == "netChanges":
-            return _netted(lines)
+            return _net_changes(lines)
         none = np.zeros(len(lines), np.bool_)
-        return _every(lines, none if deduplicationMode == "none" else carried_over(lines, ~none))
+        return _every_change(lines, none if deduplicationMode == "none" else unchanged_updates(lines, ~none))
 
-    with thread_pool("net", worth=len(changes) > SMALL) as pool:
-        found = list(pool.map(asked, Lines.parts(changes, base, pool)))
+    with thread_pool("net", worth=len(changes) > SMALL_BATCH) as pool:
+        found = list(pool.map(asked, KeyTimelines.parts(changes, base, pool)))
     truncates = changes.truncates
     if deduplicationMode == "netChanges":
         truncates = truncates[-1:] if base is None else truncates[:0]
@@ -102,7 +102,7 @@ def net_parts(
     return _net_rows(changes, found, computeUpdates)
 
 
-def carried_over(lines: Lines, among: Bools) -> Bools:
+def unchanged_updates(lines: KeyTimelines, among: Bools) -> Bools:
     """Returns the updates that change no value of an existing row, and their before images.
 
     All values must be known. Only updates `among` the given images are compared.
@@ -119,7 +119,7 @@ def carried_over(lines: Lines, among: Bools) -> Bools:
         place = lines.source(name)
         old, new = place[before], place[updates]
         column = lines.values[name]
-        same &= (old >= 0) & (new >= 0) & ~differs(picked(column, old), picked(column, new), name)
+        same &= (old >= 0) & (new >= 0) & ~values_differ(take_rows(column, old), take_rows(column, new), name)
         updates, before, same = updates[same], before[same], same[same]
     found = np.zeros(len(lines), np.bool_)
     found[updates] = True
@@ -132,7 +132,7 @@ class NetRows:
     """Rows of a result: image (-1: none), change row `at`, shown `side`, and whether it is one of an update's
     two rows."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: KeyTimelines) -> None:
         self._lines = lines
         self._parts: list[tuple[Ints, Ints, Ints, Bools]] = []
 
@@ -154,19 +154,19 @@ def _net_rows(
     at, side, update = map(np.concatenate, parts)
     order = np.lexsort((side % _TRUNCATE, at))
     rows, at, side, update = pa.concat_tables(images), at[order], side[order], update[order] & updates
-    kind = words(
+    kind = first_word(
         (side == _TRUNCATE, TRUNCATED),
         (update & (side == _BEFORE), PREIMAGE),
         (update, POSTIMAGE),
         (side == _BEFORE, DELETED),
         other=INSERTED,
     )
-    here = Picked(order)
+    here = ChunkedTake(order)
     data = {n: here.of(rows[n]) for n in changes.columns}
-    return data, {ABSENT: here.of(rows[ABSENT_THERE]), CHANGE_TYPE: kind, **commit_columns(changes, at)}
+    return data, {ABSENT: here.of(rows[ABSENT_HEADER]), CHANGE_TYPE: kind, **commit_columns(changes, at)}
 
 
-def _every(lines: Lines, dropped: Bools) -> NetRows:
+def _every_change(lines: KeyTimelines, dropped: Bools) -> NetRows:
     """Returns every change: the row before and the row after it."""
     steps = NetRows(lines)
     own = (lines.at >= 0) & ~dropped
@@ -184,20 +184,20 @@ def _every(lines: Lines, dropped: Bools) -> NetRows:
     return steps
 
 
-def _netted(lines: Lines) -> NetRows:
+def _net_changes(lines: KeyTimelines) -> NetRows:
     """Returns per key the row before and the row after the range."""
     steps = NetRows(lines)
     begins, ends = lines.versions
     low, many = (int(lines.key[0]), int(lines.key[-1] - lines.key[0]) + 1) if len(lines) else (0, 0)
     key = lines.key - low
     old, new, last, end = (np.full(many, -1, np.int64) for _ in range(4))
-    met = np.flatnonzero(lines.oper == L)
+    met = np.flatnonzero(lines.oper == EARLIER)
     old[key[met]] = met
     # NumPy keeps the last of several values for one index: the newest of each key.
     end[key[begins]] = ends
     newest = begins[ends < 0]
     new[key[newest]] = newest
-    telling = _telling(lines, key)
+    telling = _deciding_images(lines, key)
     last[key[telling]] = lines.at[telling]
     last = np.maximum(last, end)
     if len(lines.changes.truncates) and not lines.whole:
@@ -210,7 +210,7 @@ def _netted(lines: Lines) -> NetRows:
     return steps
 
 
-def _telling(lines: Lines, key: Ints) -> Ints:
+def _deciding_images(lines: KeyTimelines, key: Ints) -> Ints:
     """Returns the images that determine when their keys were last changed, in order.
 
     Values are compared only if the newest image is an update that may have changed nothing.
@@ -218,9 +218,9 @@ def _telling(lines: Lines, key: Ints) -> Ints:
     telling = np.flatnonzero(lines.opens | lines.closes)
     among = np.zeros(len(lines), np.bool_)
     among[telling[np.append(key[telling[1:]] != key[telling[:-1]], True)[: len(telling)]]] = True
-    dropped = carried_over(lines, among)
+    dropped = unchanged_updates(lines, among)
     if dropped.any():
         again = np.zeros(int(key[-1]) + 1, np.bool_)
         again[key[dropped]] = True
-        telling = telling[~carried_over(lines, again[key])[telling]]
+        telling = telling[~unchanged_updates(lines, again[key])[telling]]
     return telling

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from .change_arrays import B, Bools, ChangeArrays, D, I, Ints, U
+from .chunked_take import take_rows
 from .columns import MaskBits
-from .commits import CHANGE_TYPE, DELETED, INSERTED, TRUNCATED, UPDATED, commit_columns, words
-from .equal_values import differs
-from .lines import ABSENT, Lines, named
-from .picked import picked
+from .commits import CHANGE_TYPE, DELETED, INSERTED, TRUNCATED, UPDATED, commit_columns, first_word
+from .equal_values import values_differ
+from .key_timelines import ABSENT, KeyTimelines, list_names
 
 BEFORE_ROW, AFTER_ROW, CHANGED = "before", "after", "changed"
 
@@ -33,7 +33,7 @@ def pairs(changes: ChangeArrays, *, base: pa.Table | None = None) -> pa.Table:
             columns, with absent columns filled from earlier images; NULL if there was no row or it is
             unknown. `_absent` (list of strings) has the columns with unknown values, as `before.name`.
     """
-    lines = Lines.of(changes, base)
+    lines = KeyTimelines.of(changes, base)
     own = np.flatnonzero((lines.at >= 0) & (lines.oper != B))
     return Pairing.of(lines, own, changes.truncates).table()
 
@@ -42,13 +42,13 @@ def pairs(changes: ChangeArrays, *, base: pa.Table | None = None) -> pa.Table:
 class Pairing:
     """Changes: the row `at` of each, and the images `before` and `after` it (-1: none)."""
 
-    lines: Lines
+    lines: KeyTimelines
     at: Ints
     before: Ints
     after: Ints
 
     @staticmethod
-    def of(lines: Lines, images: Ints, truncates: Ints) -> Pairing:
+    def of(lines: KeyTimelines, images: Ints, truncates: Ints) -> Pairing:
         """Returns the pairs of images of changes and of truncates, in commit order."""
         after = np.where(lines.opens[images], images, -1)
         nothing = np.full(len(truncates), -1)
@@ -60,11 +60,11 @@ class Pairing:
     def table(self) -> pa.Table:
         """Returns the pairs in the form of `pairs`."""
         changes, oper = self.lines.changes, self.lines.changes.oper[self.at]
-        made = {"change_seq": picked(changes.seq, self.at)}
+        made = {"change_seq": take_rows(changes.seq, self.at)}
         for name in ("transaction_id", "user_name"):
             if (column := changes.column(name)) is not None:
-                made[name] = picked(column, self.at)
-        made[CHANGE_TYPE] = words(
+                made[name] = take_rows(column, self.at)
+        made[CHANGE_TYPE] = first_word(
             (oper == I, INSERTED), (oper == U, UPDATED), (oper == D, DELETED), other=TRUNCATED
         )
         made |= commit_columns(changes, self.at)
@@ -72,7 +72,7 @@ class Pairing:
         before, missing = self._side(self.before, BEFORE_ROW)
         after, missing_too = self._side(self.after, AFTER_ROW)
         names = [f"{side}.{n}" for side in (BEFORE_ROW, AFTER_ROW) for n in changes.columns]
-        absent = named(np.concatenate([missing, missing_too], axis=1), names)
+        absent = list_names(np.concatenate([missing, missing_too], axis=1), names)
         return pa.table(made | {BEFORE_ROW: before, AFTER_ROW: after, ABSENT: absent})
 
     def _side(self, images: Ints, side: str) -> tuple[pa.Array, Bools]:
@@ -82,7 +82,7 @@ class Pairing:
         for k, name in enumerate(names):
             place = self._places(images, name)
             missing[:, k] = (images >= 0) & (place < 0)
-            columns.append(picked(self.lines.values[name], place))
+            columns.append(take_rows(self.lines.values[name], place))
         return pa.StructArray.from_arrays(columns, list(names), mask=pa.array(images < 0)), missing
 
     def _places(self, images: Ints, column: str) -> Ints:
@@ -98,10 +98,10 @@ class Pairing:
         for k, name in enumerate(changes.columns):
             old, new = self._places(self.before, name), self._places(self.after, name)
             column = self.lines.values[name]
-            differ = differs(picked(column, old), picked(column, new), name)
+            differ = values_differ(take_rows(column, old), take_rows(column, new), name)
             mask = np.zeros(len(self.at), np.bool_) if masks is None else masks[self.at, k]
             flags[:, k] = np.where((old >= 0) & (new >= 0), differ, mask) & updates
-        return named(flags, changes.columns, ~updates)
+        return list_names(flags, changes.columns, ~updates)
 
     def _change_masks(self) -> Bools | None:
         """Returns for each change the columns that its mask marks as changed.

@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 
 from ..model.mask import pack
 from .change_arrays import ChangeArrays
-from .lines import Lines
-from .picked import picked
+from .chunked_take import take_rows
+from .key_timelines import KeyTimelines
 
 
 def rebuild(changes: ChangeArrays, *, base: pa.Table | None = None) -> pa.Table:
@@ -22,7 +22,7 @@ def rebuild(changes: ChangeArrays, *, base: pa.Table | None = None) -> pa.Table:
         The rows of `changes` in commit order with all their columns. `column_mask` is NULL if all columns are
             known now, otherwise it has those that are.
     """
-    lines = Lines.of(changes, base)
+    lines = KeyTimelines.of(changes, base)
     rows, name = changes.rows, changes.header("column_mask")
     if name not in rows.column_names or not len(changes):
         return rows
@@ -33,7 +33,7 @@ def rebuild(changes: ChangeArrays, *, base: pa.Table | None = None) -> pa.Table:
         place = np.full(len(changes), -1, np.int64)
         place[at] = lines.source(column)[own]
         known[at, k] = place[at] >= 0
-        values = picked(lines.values[column], place).cast(rows.schema.field(column).type)
+        values = take_rows(lines.values[column], place).cast(rows.schema.field(column).type)
         rows = rows.set_column(rows.column_names.index(column), column, values)
     masks = pack(known, changes.ordinals)
     full = pa.array(known.all(axis=1))

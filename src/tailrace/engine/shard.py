@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from ..model.change import UPDATE
 from .batch import Batch, Changes, folded, split, taken_and_added
-from .carry import complete
 from .columns import ADD, HAVE, MASK, MOVED, OPER, SEQ, SILENT, SITUATION, TAKE, WHY, carried, one
 from .decide import NAMES
 from .events import Bools
 from .keys import Places
+from .missing_values import origins_after_updates
 from .rules import PLAIN, Rules
 from .source import Source, chosen, ordered
 
@@ -142,7 +142,7 @@ class Shard:
         )
         updates = np.flatnonzero(lacks & batch.decided.effective)
         stays = rules.mode == "soft_delete"
-        values, origin = complete(batch.events, batch.decided, there, updates, stays=stays)
+        values, origin = origins_after_updates(batch.events, batch.decided, there, updates, stays=stays)
         at, made = self._place[origin], {SEQ: one(source.rows[SEQ]).take(pa.array(updates))}
         for i, name in enumerate(data):
             made[name] = chosen(one(source.rows[name]), values[:, i], one(self.there[name]), at[:, i])

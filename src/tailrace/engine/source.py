@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..model.change import BEFORE, DELETE
-from .carry import Carried
 from .columns import KEPT, OP, OPER, SEQ, UPSERT, one
 from .keys import Keys, Places
+from .missing_values import ValueOrigins
 
 RowsOf = Callable[[Places], tuple[Places, pa.Table]]
 """Function that takes key numbers, and returns those of which the table has rows, and the rows."""
@@ -87,7 +87,7 @@ class Source:
         return pa.table(columns, schema=self.schema)
 
 
-def whole(source: Source, carried: Carried, rows_of: RowsOf) -> Source:
+def whole(source: Source, carried: ValueOrigins, rows_of: RowsOf) -> Source:
     """Returns one row per key, with absent values filled from earlier images and from target rows of other
     keys.
 

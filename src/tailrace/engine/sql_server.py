@@ -12,15 +12,15 @@ import pyarrow.compute as pc
 from ..errors import ConfigError
 from .change_arrays import ChangeArrays
 from .commits import CHANGE_TYPE, COMMIT_VERSION, DELETED, INSERTED, POSTIMAGE, PREIMAGE, TRUNCATED
-from .equal_values import differs
-from .lines import ABSENT, has, named
+from .equal_values import values_differ
+from .key_timelines import ABSENT, contains_name, list_names
 from .net import net_parts
-from .own_names import refuse_taken
+from .reserved_names import refuse_reserved
 
 Style = Literal["all", "all with mask", "all with merge"]
 STYLES: tuple[Style, ...] = ("all", "all with mask", "all with merge")
 START_LSN, OPERATION, UPDATE_MASK = "__$start_lsn", "__$operation", "__$update_mask"
-OWN = (START_LSN, OPERATION, UPDATE_MASK, ABSENT)
+RESULT_COLUMNS = (START_LSN, OPERATION, UPDATE_MASK, ABSENT)
 """Columns of a result beside the data."""
 _CODES = {TRUNCATED: 0, DELETED: 1, INSERTED: 2, POSTIMAGE: 4}
 _MERGE = 5
@@ -47,7 +47,7 @@ def net_changes(changes: ChangeArrays, style: Style = "all", *, base: pa.Table |
     """
     if style not in STYLES:
         raise ConfigError(f"there is no style {style!r}", hint=f"use one of {', '.join(STYLES)}")
-    refuse_taken("net_changes", changes.columns, OWN, changes.name)
+    refuse_reserved("net_changes", changes.columns, RESULT_COLUMNS, changes.name)
     data, own = net_parts(changes, base)
     kind = own[CHANGE_TYPE]
     pre = pc.equal(kind, PREIMAGE).to_numpy(zero_copy_only=False)
@@ -70,6 +70,6 @@ def _masks(
     flags = np.zeros((len(lists), len(data)), np.bool_)
     for k, (name, column) in enumerate(data.items()):
         old, new = column.take(pa.array(pre)), column.take(pa.array(pre + 1))
-        unknown = has(lists, name)
-        flags[pre + 1, k] = differs(old, new, name) | unknown[pre]
-    return named(flags, list(data))
+        unknown = contains_name(lists, name)
+        flags[pre + 1, k] = values_differ(old, new, name) | unknown[pre]
+    return list_names(flags, list(data))

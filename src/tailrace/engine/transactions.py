@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .change_arrays import ChangeArrays, D, I, T, U
+from .chunked_take import take_rows
 from .columns import one
 from .commits import COMMIT_TIMESTAMP, COMMIT_VERSION, TIME
-from .equal_values import differs
-from .picked import picked
+from .equal_values import values_differ
 
 _COUNTS = {"inserts": I, "updates": U, "deletes": D, "truncates": T}
 
@@ -38,7 +38,7 @@ def transactions(tables: Mapping[str, ChangeArrays]) -> pa.Table:
         )  # fmt: skip
     ids = one(rows["transaction_id"])
     # The changes of a transaction are adjacent.
-    together = ~differs(ids[:-1], ids[1:]) & ids[1:].is_valid().to_numpy(zero_copy_only=False)
+    together = ~values_differ(ids[:-1], ids[1:]) & ids[1:].is_valid().to_numpy(zero_copy_only=False)
     last = np.flatnonzero(np.append(~together, True))
     end = pa.array(last[np.searchsorted(last, np.arange(rows.num_rows))])
     versions, times = one(rows["seq"]).take(end), one(rows["at"]).take(end)
@@ -57,10 +57,10 @@ _NOTHING = pa.schema(
 def _groups(name: str, changes: ChangeArrays) -> pa.Table:
     """Returns the transactions of one table, with their last `seq` and its time `at`."""
     last = changes.commits
-    made = {"table": pa.array([name] * len(last), pa.string()), "seq": picked(changes.seq, last)}
+    made = {"table": pa.array([name] * len(last), pa.string()), "seq": take_rows(changes.seq, last)}
     for to, header in (("transaction_id", None), ("user_name", None), ("at", "timestamp")):
         if (column := changes.column(header or to)) is not None:
-            made[to] = picked(column, last)
+            made[to] = take_rows(column, last)
     for to, oper in _COUNTS.items():
         counts = np.bincount(changes.commit_of(np.flatnonzero(changes.oper == oper)), minlength=len(last))
         made[to] = pa.array(counts, pa.int64())

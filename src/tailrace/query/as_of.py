@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ..engine.bag_changes import BagState
 from ..engine.change_arrays import ChangeArrays, T
 from ..engine.columns import one
+from ..engine.keyless_changes import KeylessState
 from ..engine.keys import Keys
-from ..engine.state_at import complete
+from ..engine.state_at import complete_state
 from .result import Result
 
 Batches = Callable[[], Iterator[pa.RecordBatch]]
@@ -42,7 +42,7 @@ class OverlaidRows:
         return Result(self.schema, rows, self.changes.aside)
 
     def _bag(self) -> Iterator[pa.RecordBatch]:
-        state = BagState(self.changes)
+        state = KeylessState(self.changes)
         for batch in self.base():
             yield state.left(batch)
         yield from state.more().select(self.schema.names).cast(self.schema).to_batches()
@@ -53,7 +53,7 @@ class OverlaidRows:
             met.append(mine)
             if not len(self.changes.truncates):
                 yield others
-        after = complete(self.changes, pa.Table.from_batches(met, self.schema), self.where)
+        after = complete_state(self.changes, pa.Table.from_batches(met, self.schema), self.where)
         yield from after.select(self.schema.names).cast(self.schema).to_batches()
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..engine.bag_changes import net_of_bag
 from ..engine.change_arrays import ChangeArrays
 from ..engine.columns import one
 from ..engine.commits import CHANGE_TYPE, PREIMAGE
-from ..engine.equal_values import differs
-from ..engine.net import OWN, net
-from ..engine.own_names import refuse_taken
+from ..engine.equal_values import values_differ
+from ..engine.keyless_changes import net_of_keyless
+from ..engine.net import RESULT_COLUMNS, net
+from ..engine.reserved_names import refuse_reserved
 from .as_of import split_by_keys
 from .result import Result
 
@@ -26,10 +26,10 @@ def diff_rows(changes: ChangeArrays, before: Result) -> pa.Table:
     Raises:
         ConfigError: a data column has the name of a column of the result.
     """
-    refuse_taken("diff", changes.columns, OWN, changes.name)
+    refuse_reserved("diff", changes.columns, RESULT_COLUMNS, changes.name)
     if not changes.key:
         base = before.table() if len(changes.truncates) else None
-        return net_of_bag(changes, base=base)
+        return net_of_keyless(changes, base=base)
     everything = len(changes.truncates) > 0
     parts = [
         part
@@ -42,7 +42,7 @@ def diff_rows(changes: ChangeArrays, before: Result) -> pa.Table:
     same = np.ones(len(old), np.bool_)
     for name in changes.columns:
         column = one(rows[name])
-        same &= ~differs(column.take(pa.array(old)), column.take(pa.array(old + 1)), name)
+        same &= ~values_differ(column.take(pa.array(old)), column.take(pa.array(old + 1)), name)
     kept = np.ones(rows.num_rows, np.bool_)
     kept[old[same]] = kept[old[same] + 1] = False
     return rows.filter(pa.array(kept))

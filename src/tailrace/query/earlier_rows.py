@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ..engine.change_arrays import ChangeArrays, Ints
 from ..engine.columns import one
-from ..engine.earlier_rows import partly_told
+from ..engine.earlier_rows import incomplete_images
 from ..engine.keys import Keys
 from ..errors import TailraceError
 from ..model import sequence
@@ -30,7 +30,7 @@ def add_earlier_rows(found: ChangeArrays, known: Iterable[EarlierRows]) -> Chang
     Each function of `known` is called for the rows that the ones before it did not return. Rows that none
     returns stay unknown, and the result marks them.
     """
-    images, parts = partly_told(found), list[pa.Table]()
+    images, parts = incomplete_images(found), list[pa.Table]()
     if not len(images):
         return found
     for ask in known:

@@ -12,14 +12,13 @@ import pyarrow.compute as pc
 from ..engine import chains, pairs, rebuild, sql_server, transactions
 from ..engine import history as versions
 from ..engine import net as netted
-from ..engine.bag_changes import as_keyed, net_of_bag
 from ..engine.change_arrays import ChangeArrays, Ints, with_reasons
 from ..engine.columns import MaskBits
-from ..engine.earlier_rows import living
-from ..engine.lines import ABSENT_THERE
-from ..engine.lines import rename_base as listed_names
+from ..engine.earlier_rows import rows_after
+from ..engine.key_timelines import ABSENT_HEADER, list_names
+from ..engine.keyless_changes import as_keyed, net_of_keyless
 from ..engine.net import Deduplication
-from ..engine.own_names import refuse_taken
+from ..engine.reserved_names import refuse_reserved
 from ..engine.sql_server import Style
 from ..errors import BaselineNeededError, ConfigError
 from ..lake.log import Layout
@@ -147,7 +146,7 @@ class TableChanges:
             lambda c, base: (
                 netted.net(c, base=base, deduplicationMode=deduplicationMode, computeUpdates=computeUpdates)
                 if c.key
-                else net_of_bag(c, base=base, mode=deduplicationMode, updates=computeUpdates)
+                else net_of_keyless(c, base=base, mode=deduplicationMode, updates=computeUpdates)
             ),
             start, end, columns, base=base, names=names,
         )  # fmt: skip
@@ -224,7 +223,7 @@ class TableChanges:
         Raises:
             PositionError: changes that the history needs are no longer kept, or were never captured.
         """
-        from ..engine.kept_history import HistoryRules
+        from ..engine.history_updates import HistoryRules
         from .history.checks import choose_columns
         from .history.follow import follow
 
@@ -457,11 +456,11 @@ class TableChanges:
             return found.rows.slice(0, 0)
         names = {} if span is None else {c.attnum: c.name for c in span.layout.relation.columns}
         before, older = self._read(None, place, None if span is None else found.columns, STATE_HEADERS, names)
-        rows = living(before)
-        lists, rows = rows[ABSENT_THERE], rows.drop_columns([ABSENT_THERE])
+        rows = rows_after(before)
+        lists, rows = rows[ABSENT_HEADER], rows.drop_columns([ABSENT_HEADER])
         if older is not None:
             rows = rows.cast(tag_columns(rows.schema, older.layout))
-        return self._align_base(rows, found, span).append_column(ABSENT_THERE, lists)
+        return self._align_base(rows, found, span).append_column(ABSENT_HEADER, lists)
 
 
 def _all_rejects(aside: pa.Table, bad: pa.Table) -> pa.Table:
@@ -482,10 +481,10 @@ def _with_column_names(found: ChangeArrays) -> pa.Table:
     """
     rows = found.rows
     masks = {found.header(m): n for m, n in _MASK_NAMES.items() if found.header(m) in rows.column_names}
-    refuse_taken("changes", found.columns, masks.values(), found.name)
+    refuse_reserved("changes", found.columns, masks.values(), found.name)
     for mask, name in masks.items():
         bits = MaskBits.of(rows[mask], found.ordinals, null=False)
         nulls = rows[mask].is_null().to_numpy()
-        names = listed_names(bits.bits[bits.codes], found.columns, nulls)
+        names = list_names(bits.bits[bits.codes], found.columns, nulls)
         rows = rows.set_column(rows.column_names.index(mask), name, names)
     return rows

@@ -8,10 +8,10 @@ from dataclasses import asdict
 import pyarrow as pa
 
 from ...engine.change_arrays import WHY
-from ...engine.equal_values import comparable
-from ...engine.event_rows import CARRIES, TIME
-from ...engine.kept_history import SYSTEM_TO, HistoryRules
-from ...engine.own_names import refuse_taken
+from ...engine.equal_values import is_comparable
+from ...engine.history_events import CARRIES, TIME
+from ...engine.history_updates import SYSTEM_TO, HistoryRules
+from ...engine.reserved_names import refuse_reserved
 from ...errors import ConfigError
 from ...wire.exact_values import exactly
 
@@ -34,7 +34,7 @@ def check_rules(rules: HistoryRules, data: pa.Schema, path: str) -> None:
         raise ConfigError("a bitemporal history keeps all versions", where=path, hint="use type 2")
     if odd := [f.name for f in data if f.name.startswith("__")]:
         raise ConfigError(f"names that start with __ are reserved: {', '.join(odd)}", where=path)
-    if odd := [f"{f.name} ({f.type})" for f in data if not comparable(f.type)]:
+    if odd := [f"{f.name} ({f.type})" for f in data if not is_comparable(f.type)]:
         raise ConfigError(
             f"values of these columns cannot be compared: {', '.join(odd)}", where=path,
             hint="structs and maps are not supported: leave these columns out, or convert them to text",
@@ -45,7 +45,7 @@ def check_rules(rules: HistoryRules, data: pa.Schema, path: str) -> None:
 def check_names(rules: HistoryRules, where: str) -> None:
     """Raises ConfigError if data columns have names that the history or its events table needs."""
     own = rules.schema(pa.schema([]), pa.string()).names
-    refuse_taken("keep_history", rules.columns, [*own, SYSTEM_TO, WHY], where)
+    refuse_reserved("keep_history", rules.columns, [*own, SYSTEM_TO, WHY], where)
 
 
 def differences(have: Kept, want: Kept) -> str:

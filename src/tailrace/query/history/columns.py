@@ -10,7 +10,7 @@ from typing import Protocol
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from ...engine.kept_history import HistoryRules
+from ...engine.history_updates import HistoryRules
 from ...lake import delta as lake
 from .table import HistoryTable
 

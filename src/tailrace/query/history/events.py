@@ -14,18 +14,18 @@ from deltalake import DeltaTable
 
 from ...engine.change_arrays import WHY
 from ...engine.columns import one
-from ...engine.event_rows import (
-    EMPTIED,
+from ...engine.history_events import (
     OPERATION,
     SEQUENCE,
     TIED,
     TIME,
-    Cleaned,
-    content,
-    decided,
+    TRUNCATE_EVENT,
+    CleanedEvents,
+    decide_ties,
+    event_hashes,
     event_schema,
 )
-from ...engine.kept_history import Since
+from ...engine.history_updates import StartPerKey
 from ...lake import delta as lake
 from ...lake.failpoints import reach
 from ...model.sequence import FIRST
@@ -100,7 +100,7 @@ class HistoryEvents:
         """Returns the valid events of later batches."""
         return self._read((ds.field(BATCH) > batch) & ds.field(WHY).is_null())
 
-    def stored_for(self, since: Since, cuts: pa.Scalar, upto: int) -> pa.Table:
+    def stored_for(self, since: StartPerKey, cuts: pa.Scalar, upto: int) -> pa.Table:
         """Returns valid events of batches up to a number, for the given keys and from their start on.
 
         Truncates are included from there or from `cuts` (NULL: none) on.
@@ -112,16 +112,16 @@ class HistoryEvents:
         which = (ds.field(SEQUENCE) >= low) & ds.field(WHY).is_null() & (ds.field(BATCH) <= upto)
         for batch in lake.dataset(self.delta).to_batches(columns=self.schema.names, filter=which):
             rows = pa.Table.from_batches([batch]).cast(self.schema)
-            truncate = pc.equal(rows[OPERATION], EMPTIED)
+            truncate = pc.equal(rows[OPERATION], TRUNCATE_EVENT)
             mine = since.reached(rows, SEQUENCE) | one(truncate).to_numpy(zero_copy_only=False)
             parts.append(rows.filter(pa.array(mine)))
         return pa.concat_tables(parts).combine_chunks()
 
-    def append(self, found: Cleaned, progress: Mapping[str, int]) -> int:
+    def append(self, found: CleanedEvents, progress: Mapping[str, int]) -> int:
         """Stores the next batch without events that are stored already, and returns their number."""
         number, new = self.number, found.events
-        known = self.stored_for(Since.of(new, self.key), first_truncate(new), number)
-        _, _, again = decided(pa.concat_tables([new, known]), self.key)
+        known = self.stored_for(StartPerKey.of(new, self.key), first_truncate(new), number)
+        _, _, again = decide_ties(pa.concat_tables([new, known]), self.key)
         fresh = new.filter(pa.array(~again[: new.num_rows]))
         rows = pa.concat_tables(
             [fresh.append_column(WHY, pa.nulls(fresh.num_rows, pa.string())), found.aside]
@@ -134,7 +134,7 @@ class HistoryEvents:
         """Returns the rejected events, each once, with the reason in `WHY`."""
         once = _once(self._read(ds.field(WHY).is_valid() & (ds.field(WHY) != FORGOTTEN), WHY))
         good = self._read(ds.field(WHY).is_null()).combine_chunks()
-        _, lost, _ = decided(good, self.key)
+        _, lost, _ = decide_ties(good, self.key)
         tied = good.filter(pa.array(lost))
         return pa.concat_tables([once, tied.append_column(WHY, pa.repeat(TIED, tied.num_rows))])
 
@@ -150,7 +150,7 @@ class HistoryEvents:
             The number of removed events; None if another process has written to the events.
         """
         keys = versions.select([*self.key, at]).rename_columns([*self.key, SEQUENCE])
-        needed = Since(keys.combine_chunks(), self.key)
+        needed = StartPerKey(keys.combine_chunks(), self.key)
         data = lake.dataset(self.delta)
         part = lake.Part(self.path, lake.arrow_schema(self.path))
         gone = 0
@@ -197,7 +197,7 @@ def _once(events: pa.Table) -> pa.Table:
     """Returns each event once, with its earliest time."""
     if not events.num_rows:
         return events
-    _, first, number = np.unique(content(events), return_index=True, return_inverse=True)
+    _, first, number = np.unique(event_hashes(events), return_index=True, return_inverse=True)
     times = pa.table({"number": number, TIME: events[TIME]}).group_by("number").aggregate([(TIME, "min")])
     earliest = times.sort_by("number")[f"{TIME}_min"]
     rows = np.sort(first)
@@ -212,7 +212,7 @@ def events_schema(data: pa.Schema, sequence: pa.DataType) -> pa.Schema:
 
 def first_truncate(events: pa.Table) -> pa.Scalar:
     """Returns the sequence of the first truncate; NULL without a truncate."""
-    return pc.min(events.filter(pc.equal(events[OPERATION], EMPTIED))[SEQUENCE])
+    return pc.min(events.filter(pc.equal(events[OPERATION], TRUNCATE_EVENT))[SEQUENCE])
 
 
 def flow_app_id(name: str) -> str:

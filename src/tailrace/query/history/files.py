@@ -21,9 +21,9 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from ...engine.change_arrays import Bools
 from ...engine.columns import one
-from ...engine.event_rows import CARRIES, OPERATION, SEQUENCE, UPSERT
 from ...engine.history import END_AT, START_AT
-from ...engine.kept_history import SYSTEM_TO, Since
+from ...engine.history_events import CARRIES, OPERATION, SEQUENCE, UPSERT_EVENT
+from ...engine.history_updates import SYSTEM_TO, StartPerKey
 from ...errors import room
 from ...lake import delta as lake
 from ...lake.failpoints import reach
@@ -42,7 +42,7 @@ class HistoryFiles:
     delta: DeltaTable
     schema: pa.Schema
 
-    def read(self, since: Since) -> pa.Table:
+    def read(self, since: StartPerKey) -> pa.Table:
         """Returns the versions of the given keys that were valid at their start or later, with `FILE` and
         `ROW`."""
         if not len(since):
@@ -54,7 +54,7 @@ class HistoryFiles:
         """Returns all versions that were not replaced, with `FILE` and `ROW`."""
         return self._rows(None, lambda rows: np.ones(rows.num_rows, np.bool_))
 
-    def cut(self, truncates: pa.Table, key: tuple[str, ...]) -> Since:
+    def cut(self, truncates: pa.Table, key: tuple[str, ...]) -> StartPerKey:
         """Returns the keys that had or got a row when the table was truncated, from then on."""
         found = [pa.table({n: self._nothing()[n] for n in key} | {SEQUENCE: truncates[SEQUENCE][:0]})]
         for at in truncates[SEQUENCE].unique():
@@ -66,7 +66,7 @@ class HistoryFiles:
                 keys = rows.select(list(key)).filter(pa.array(mine & self._current(rows)))
                 begin = pa.chunked_array([pa.repeat(at, keys.num_rows)])
                 found.append(keys.append_column(SEQUENCE, begin))
-        return Since(pa.concat_tables(found), key).also(Since(found[0], key))
+        return StartPerKey(pa.concat_tables(found), key).also(StartPerKey(found[0], key))
 
     def exchange(self, gone: pa.Table, came: pa.Table, progress: dict[str, int]) -> int:
         """Replaces versions (`gone`: `FILE`, `ROW`) by others, in one commit on exactly this table version.
@@ -209,7 +209,7 @@ def fill_columns(path: str, values: Mapping[str, pa.Array]) -> None:
             rows = pa.Table.from_batches([batch]).cast(schema)
             whole = np.ones(rows.num_rows, np.bool_)
             if OPERATION in schema.names:
-                whole = _flags(pc.equal(rows[OPERATION], UPSERT)) & _flags(rows[CARRIES].is_null())
+                whole = _flags(pc.equal(rows[OPERATION], UPSERT_EVENT)) & _flags(rows[CARRIES].is_null())
             for name, value in values.items():
                 place, kind = schema.get_field_index(name), schema.field(name).type
                 column = pc.if_else(pa.array(whole), value[0].cast(kind), pa.scalar(None, kind))

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ...engine.event_rows import (
-    EMPTIED,
-    GONE,
+from ...engine.history_events import (
+    DELETE_EVENT,
     OPERATION,
     SEQUENCE,
     TIME,
-    UPSERT,
+    TRUNCATE_EVENT,
+    UPSERT_EVENT,
     event_schema,
-    ignoring_nulls,
+    ignore_nulls,
 )  # fmt: skip
-from ...engine.kept_history import HistoryRules
+from ...engine.history_updates import HistoryRules
 from ...errors import ConfigError, UnsupportedError
 from ...model.quoting import quoted
 from ...model.types import arrow_type
@@ -110,7 +110,7 @@ class HistoryFlow:
         ]
 
     def events(self, df: DataFrame) -> DataFrame:
-        """Returns the rows as events (`engine.event_rows`), without `CARRIES`."""
+        """Returns the rows as events (`engine.history_events`), without `CARRIES`."""
         from pyspark.sql import functions as F
 
         def holds(condition: str | Column | None) -> Column:
@@ -118,12 +118,14 @@ class HistoryFlow:
                 return F.lit(False)
             return F.coalesce(F.expr(condition) if isinstance(condition, str) else condition, F.lit(False))
 
-        oper = F.when(holds(self.apply_as_truncates), EMPTIED).when(holds(self.apply_as_deletes), GONE)
+        oper = F.when(holds(self.apply_as_truncates), TRUNCATE_EVENT).when(
+            holds(self.apply_as_deletes), DELETE_EVENT
+        )
         when = F.lit(None) if self.time_by is None else _expression(self.time_by)
         return df.select(
             *[F.col(quoted(n)) for n in self.columns(df)],
             self._sequence(df).alias(SEQUENCE),
-            oper.otherwise(UPSERT).alias(OPERATION),
+            oper.otherwise(UPSERT_EVENT).alias(OPERATION),
             when.cast("timestamp").alias(TIME),
         )
 
@@ -170,7 +172,7 @@ def with_masks(rows: pa.Table, schema: pa.Schema, columns: Sequence[str], ignore
         for f in schema
     ]
     made = pa.table(found, schema=schema)
-    return ignoring_nulls(made, list(columns), ignored) if ignored else made
+    return ignore_nulls(made, list(columns), ignored) if ignored else made
 
 
 def _names(df: DataFrame, columns: Columns | None) -> list[str] | None:

@@ -13,10 +13,18 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from ...engine.change_arrays import WHY, B, Bools, ChangeArrays, D, Ints, T
+from ...engine.chunked_take import ChunkedTake
 from ...engine.columns import one
-from ...engine.event_rows import CARRIES, EMPTIED, GONE, OPERATION, SEQUENCE, TIME, UPSERT
-from ...engine.kept_history import HistoryRules
-from ...engine.picked import Picked
+from ...engine.history_events import (
+    CARRIES,
+    DELETE_EVENT,
+    OPERATION,
+    SEQUENCE,
+    TIME,
+    TRUNCATE_EVENT,
+    UPSERT_EVENT,
+)
+from ...engine.history_updates import HistoryRules
 from ...engine.rebuild import rebuild
 from ...errors import GapError, UnsupportedError
 from ...lake import delta as lake
@@ -213,7 +221,7 @@ def _base_events(rows: pa.Table, data: pa.Schema) -> pa.Table:
     """Returns the rows before all changes, as upserts."""
     made = rows.cast(data)
     made = made.append_column(SEQUENCE, pa.repeat(sequence.FIRST, rows.num_rows))
-    return made.append_column(OPERATION, pa.repeat(UPSERT, rows.num_rows))
+    return made.append_column(OPERATION, pa.repeat(UPSERT_EVENT, rows.num_rows))
 
 
 def events_of(changes: ChangeArrays, before: pa.Table) -> pa.Table:
@@ -240,11 +248,13 @@ def events_of(changes: ChangeArrays, before: pa.Table) -> pa.Table:
             carries = _carries(changes)
     oper = changes.oper
     kept = np.flatnonzero((oper != B) | (moved[0] >= 0))
-    letters = np.where(oper == T, EMPTIED, np.where((oper == D) | (oper == B), GONE, UPSERT))[kept]
-    full = carries[kept].all(axis=1) | (letters != UPSERT)
+    letters = np.where(
+        oper == T, TRUNCATE_EVENT, np.where((oper == D) | (oper == B), DELETE_EVENT, UPSERT_EVENT)
+    )[kept]
+    full = carries[kept].all(axis=1) | (letters != UPSERT_EVENT)
     masks = pack(carries[kept], range(len(changes.columns)))
     masks = pc.if_else(pa.array(full), pa.nulls(len(masks), pa.binary()), masks)
-    place = Picked(kept)
+    place = ChunkedTake(kept)
     made = {n: place.of(rows[n]) for n in changes.columns}
     times = changes.column("timestamp")
     made[SEQUENCE] = place.of(changes.seq)
@@ -259,12 +269,12 @@ def events_of(changes: ChangeArrays, before: pa.Table) -> pa.Table:
 def _moved(changes: ChangeArrays) -> tuple[Ints, Ints]:
     """Returns for each before image the index of the update that moves its row to another key, and the
     reverse; -1 if none."""
-    from ...engine.lines import Lines
+    from ...engine.key_timelines import KeyTimelines
 
     out, into = (np.full(len(changes), -1, np.int64) for _ in range(2))
     if not len(changes):
         return out, into
-    lines = Lines.of(changes, changes.rows.select(list(changes.columns))[:0])
+    lines = KeyTimelines.of(changes, changes.rows.select(list(changes.columns))[:0])
     left, came = np.flatnonzero(lines.left), np.flatnonzero(lines.came)
     out[lines.at[left]] = lines.at[lines.partner[left]]
     into[lines.at[came]] = lines.at[lines.partner[came]]

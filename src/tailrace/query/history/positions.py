@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ...engine.event_rows import SEQUENCE
 from ...engine.history import END_AT, START_AT
+from ...engine.history_events import SEQUENCE
 from ...errors import ConfigError, PositionError, UnsupportedError
 from ...model import sequence
 from ...wire.given_values import given_value

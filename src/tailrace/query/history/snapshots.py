@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ...engine.history import END_AT
-from ...engine.kept_history import SYSTEM_TO
+from ...engine.history_updates import SYSTEM_TO
 from ...model.quoting import quoted
 from .table import HistoryTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from ...engine.kept_history import HistoryRules
+    from ...engine.history_updates import HistoryRules
 
 VERSION, GONE = "__snapshot", "__gone"
 """Columns: the snapshot's version (bigint or timestamp), and whether its row was removed (boolean)."""

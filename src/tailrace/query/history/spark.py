@@ -16,9 +16,16 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from ...engine.change_arrays import WHY
-from ...engine.event_rows import EMPTIED, OPERATION, SEQUENCE, cleaned, event_schema, placed
 from ...engine.history import END_AT, START_AT
-from ...engine.kept_history import SYSTEM_FROM, SYSTEM_TO, HistoryRules, from_horizon, settle
+from ...engine.history_events import (
+    OPERATION,
+    SEQUENCE,
+    TRUNCATE_EVENT,
+    clean_events,
+    event_schema,
+    reject_late,
+)
+from ...engine.history_updates import SYSTEM_FROM, SYSTEM_TO, HistoryRules, starts_after, update_history
 from ...execution import over_rows
 from ...lake import delta as lake
 from ...model.quoting import quoted
@@ -72,7 +79,7 @@ def _store(spark: SparkSession, history: HistoryTable, flow: HistoryFlow, df: Da
     def prepared(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             rows = with_masks(pa.Table.from_batches([batch]), schema, rules.columns, ignored)
-            found = placed(cleaned(rows, rules.key), horizon)
+            found = reject_late(clean_events(rows, rules.key), horizon)
             why = pa.nulls(found.events.num_rows, pa.string())
             rows = pa.concat_tables([found.events.append_column(WHY, why), found.aside])
             numbers = pa.array(np.full(rows.num_rows, number))
@@ -95,10 +102,10 @@ def _changed(spark: SparkSession, history: HistoryTable, done: int) -> DataFrame
         versions = versions.where(F.col(SYSTEM_TO).isNull()).drop(SYSTEM_FROM, SYSTEM_TO)
     fields = event_schema(history.data, history.sequence)
     named, key = [*map(quoted, fields.names)], [F.col(quoted(k)) for k in rules.key]
-    truncates = events.where(F.col(OPERATION) == EMPTIED).select(*named).toArrow().cast(fields)
+    truncates = events.where(F.col(OPERATION) == TRUNCATE_EVENT).select(*named).toArrow().cast(fields)
     fresh = events.where(F.col(BATCH) > done)
-    own = events.where(F.col(OPERATION) != EMPTIED)
-    if not fresh.where(F.col(OPERATION) == EMPTIED).limit(1).count():
+    own = events.where(F.col(OPERATION) != TRUNCATE_EVENT)
+    if not fresh.where(F.col(OPERATION) == TRUNCATE_EVENT).limit(1).count():
         keys = fresh.select(*key).distinct()
         own, versions = (one.join(keys, list(rules.key), "left_semi") for one in (own, versions))
     both = own.select(*named, F.lit(True).alias(_IS_EVENT)).unionByName(
@@ -133,11 +140,11 @@ class _Work:
             return
         since = None
         if self.horizon.is_valid:
-            since = from_horizon(events, rows, self.rules.key, self.horizon)
+            since = starts_after(events, rows, self.rules.key, self.horizon)
             events = events.filter(pa.array(since.reached(events, SEQUENCE)))
             rows = rows.filter(pa.array(since.reached(rows, END_AT)))
         events = pa.concat_tables([events, self.truncates])
-        found = settle(events, self.events.empty_table(), rows, self.rules, since)
+        found = update_history(events, self.events.empty_table(), rows, self.rules, since)
         for part, gone in ((rows.take(pa.array(found.gone)), True), (found.came, False)):
             some = part.select(self.made.names).cast(self.made)
             some = some.append_column(_IS_GONE, pa.array(np.full(some.num_rows, gone)))

@@ -19,9 +19,17 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from ...engine.event_rows import EMPTIED, OPERATION, cleaned, placed
 from ...engine.history import END_AT, START_AT
-from ...engine.kept_history import SYSTEM_FROM, SYSTEM_TO, HistoryRules, Settled, Since, settle, sooner
+from ...engine.history_events import OPERATION, TRUNCATE_EVENT, clean_events, reject_late
+from ...engine.history_updates import (
+    SYSTEM_FROM,
+    SYSTEM_TO,
+    HistoryRules,
+    HistoryUpdate,
+    StartPerKey,
+    earlier_starts,
+    update_history,
+)
 from ...errors import (
     ConcurrentCommitError,
     ConfigError,
@@ -163,7 +171,7 @@ class HistoryTable:
 
         Args:
             events: data columns, `__sequence`, `__operation` (`U`, `D`, `T`), and optionally `__carries` and
-                `__time`; see `engine.event_rows`.
+                `__time`; see `engine.history_events`.
             flow: name of the sender.
             batch: the flow's number of this batch; a batch that was applied is not applied again.
             at: system time for a bitemporal history; now by default.
@@ -188,8 +196,8 @@ class HistoryTable:
         `taken` means that the events are stored already.
         """
         there = self.events()
-        found = cleaned(conform_events(events, there.schema, self.path), self.rules.key)
-        found = placed(found, there.horizon)
+        found = clean_events(conform_events(events, there.schema, self.path), self.rules.key)
+        found = reject_late(found, there.horizon)
         aside = found.aside.num_rows
         if taken:
             known, aside = found.events.num_rows, 0
@@ -214,7 +222,7 @@ class HistoryTable:
         if self.has_pending_events:
             self._settled(dt.datetime.now(dt.timezone.utc))
 
-    def _settled(self, at: dt.datetime) -> Settled:
+    def _settled(self, at: dt.datetime) -> HistoryUpdate:
         for _ in range(_TRIES):
             with suppress(CommitFailedError):
                 return self._settle(at)
@@ -301,25 +309,25 @@ class HistoryTable:
         data = lake.dataset(DeltaTable(self.path))
         return Result(schema, lambda: (b.cast(schema) for b in data.to_batches(filter=which)))
 
-    def _settle(self, at: dt.datetime) -> Settled:
+    def _settle(self, at: dt.datetime) -> HistoryUpdate:
         """Applies stored events to the versions."""
         delta, there = DeltaTable(self.path), self.events()
         done = lake.reached(delta, APP)
         new = there.after(done)
         files = HistoryFiles(self.path, delta, lake.arrow_schema(self.path))
-        since, cut = Since.of(new, self.rules.key), first_truncate(new)
+        since, cut = StartPerKey.of(new, self.rules.key), first_truncate(new)
         if cut.is_valid:
-            truncates = new.filter(pc.equal(new[OPERATION], EMPTIED))
+            truncates = new.filter(pc.equal(new[OPERATION], TRUNCATE_EVENT))
             since = since.also(files.cut(truncates, self.rules.key))
 
         def read() -> tuple[pa.Table, pa.Table]:
             return there.stored_for(since, cut, done), files.read(since)
 
         known, rows = read()
-        if (earlier := sooner(known, rows, self.rules, since)) is not None:
+        if (earlier := earlier_starts(known, rows, self.rules, since)) is not None:
             since = since.also(earlier)
             known, rows = read()
-        settled = settle(new, known, rows, self.rules, since)
+        settled = update_history(new, known, rows, self.rules, since)
         gone = rows.take(pa.array(settled.gone))
         came = self._with_system_times(settled.came, gone, at)
         files.exchange(gone.select([FILE, ROW]), came, {APP: there.number})

@@ -16,11 +16,21 @@ import pyarrow.compute as pc
 
 from ..wire.row_hashes import hashes
 from .change_arrays import Bools, ChangeArrays, Ints
+from .chunked_take import take_rows
 from .columns import one
-from .event_rows import CARRIES, EMPTIED, OPERATION, SEQUENCE, TIME, UPSERT, decided, numbered, ranks
 from .history import CURRENT, END_AT, START_AT, VALID_FROM, VALID_TO, history_parts
+from .history_events import (
+    CARRIES,
+    OPERATION,
+    SEQUENCE,
+    TIME,
+    TRUNCATE_EVENT,
+    UPSERT_EVENT,
+    decide_ties,
+    number_keys,
+    ranks,
+)
 from .keys import Keys
-from .picked import picked
 
 SYSTEM_FROM, SYSTEM_TO = "system_from", "system_to"
 """Times when a version was added to a bitemporal history and when it was replaced (timestamp, UTC; NULL: not
@@ -99,7 +109,7 @@ def versions(events: pa.Table, rules: HistoryRules) -> pa.Table:
     """Returns the versions of events without an earlier history: `rules.schema` without system times.
 
     Args:
-        events: the result of `event_rows.decided`.
+        events: the result of `history_events.decide_ties`.
         rules: the history's rules.
     """
     many = events.num_rows
@@ -122,9 +132,13 @@ def versions(events: pa.Table, rules: HistoryRules) -> pa.Table:
         start, end = start[end < 0], end[end < 0]
     made = {n: one(found[n]) for n in rules.columns}
     sequence, time = one(events[SEQUENCE]), one(events[TIME])
-    made |= {START_AT: picked(sequence, start), END_AT: picked(sequence, end)}
+    made |= {START_AT: take_rows(sequence, start), END_AT: take_rows(sequence, end)}
     if rules.timed:
-        made |= {VALID_FROM: picked(time, start), VALID_TO: picked(time, end), CURRENT: pa.array(end < 0)}
+        made |= {
+            VALID_FROM: take_rows(time, start),
+            VALID_TO: take_rows(time, end),
+            CURRENT: pa.array(end < 0),
+        }
     return pa.Table.from_arrays([*made.values()], [*made])
 
 
@@ -133,7 +147,7 @@ def _places(column: pa.ChunkedArray) -> Ints:
 
 
 @dataclass(frozen=True)
-class Settled:
+class HistoryUpdate:
     """Changes of a history by a batch.
 
     Attributes:
@@ -145,9 +159,9 @@ class Settled:
     came: pa.Table
 
 
-def settle(
-    new: pa.Table, known: pa.Table, rows: pa.Table, rules: HistoryRules, since: Since | None = None
-) -> Settled:
+def update_history(
+    new: pa.Table, known: pa.Table, rows: pa.Table, rules: HistoryRules, since: StartPerKey | None = None
+) -> HistoryUpdate:
     """Computes the versions that new events change.
 
     Args:
@@ -159,13 +173,13 @@ def settle(
     """
     base = np.zeros(rows.num_rows, np.bool_) if since is None else since.older(rows, START_AT)
     start = _as_events(rows.filter(pa.array(base)), known.schema, rules.timed)
-    counted, _, _ = decided(pa.concat_tables([new, known, start]), rules.key)
+    counted, _, _ = decide_ties(pa.concat_tables([new, known, start]), rules.key)
     made = versions(counted, rules)
     old = hashes([one(rows[n]) for n in made.column_names])
     now = hashes([one(made[n]) for n in made.column_names])
     gone = np.flatnonzero(~np.isin(old, now))
     came = made.filter(pa.array(~np.isin(now, old)))
-    return Settled(gone, came)
+    return HistoryUpdate(gone, came)
 
 
 def _as_events(rows: pa.Table, schema: pa.Schema, timed: bool) -> pa.Table:
@@ -177,7 +191,7 @@ def _as_events(rows: pa.Table, schema: pa.Schema, timed: bool) -> pa.Table:
         elif field.name == TIME and timed:
             made.append(rows[VALID_FROM])
         elif field.name == OPERATION:
-            made.append(pa.array(np.full(rows.num_rows, UPSERT, object), pa.string()))
+            made.append(pa.array(np.full(rows.num_rows, UPSERT_EVENT, object), pa.string()))
         elif field.name in rows.column_names:
             made.append(rows[field.name])
         else:
@@ -186,7 +200,7 @@ def _as_events(rows: pa.Table, schema: pa.Schema, timed: bool) -> pa.Table:
 
 
 @dataclass(frozen=True)
-class Since:
+class StartPerKey:
     """Sequence per key from which its history is recomputed.
 
     Attributes:
@@ -198,10 +212,10 @@ class Since:
     key: tuple[str, ...]
 
     @staticmethod
-    def of(events: pa.Table, key: Sequence[str]) -> Since:
+    def of(events: pa.Table, key: Sequence[str]) -> StartPerKey:
         """Starts each key at its first event; truncates have no key and are left out."""
-        own = events.filter(pc.not_equal(events[OPERATION], EMPTIED)).select([*key, SEQUENCE])
-        return Since(_least(own, key), tuple(key))
+        own = events.filter(pc.not_equal(events[OPERATION], TRUNCATE_EVENT)).select([*key, SEQUENCE])
+        return StartPerKey(_least(own, key), tuple(key))
 
     @property
     def least(self) -> pa.Scalar:
@@ -213,9 +227,9 @@ class Since:
     def __len__(self) -> int:
         return int(self.keys.num_rows)
 
-    def also(self, other: Since) -> Since:
+    def also(self, other: StartPerKey) -> StartPerKey:
         """Adds other keys, or earlier starts of the same keys."""
-        return Since(_least(pa.concat_tables([self.keys, other.keys]), self.key), self.key)
+        return StartPerKey(_least(pa.concat_tables([self.keys, other.keys]), self.key), self.key)
 
     def find(self, rows: pa.Table) -> Ints:
         """Returns the index of each row's key; -1 if it is not among these."""
@@ -239,7 +253,7 @@ class Since:
     def reached(self, rows: pa.Table, column: str) -> Bools:
         """Returns the rows of these keys whose value is NULL, or at their start or later."""
         place = self.find(rows)
-        begin = picked(one(self.keys[SEQUENCE]), place)
+        begin = take_rows(one(self.keys[SEQUENCE]), place)
         later = pc.greater_equal(one(rows[column]), begin).fill_null(True).to_numpy(zero_copy_only=False)
         found: Bools = later & (place >= 0)
         return found
@@ -249,7 +263,7 @@ class Since:
         return (self.find(rows) >= 0) & ~self.reached(rows, column)
 
 
-def from_horizon(events: pa.Table, rows: pa.Table, key: Sequence[str], horizon: pa.Scalar) -> Since:
+def starts_after(events: pa.Table, rows: pa.Table, key: Sequence[str], horizon: pa.Scalar) -> StartPerKey:
     """Returns where keys can be recomputed if events before a sequence were removed.
 
     That is the sequence, or the start of the version that was valid then, whose events are kept.
@@ -268,10 +282,12 @@ def from_horizon(events: pa.Table, rows: pa.Table, key: Sequence[str], horizon: 
         some.select(list(key)).append_column(SEQUENCE, pa.repeat(horizon, some.num_rows))
         for some in (events, rows)
     ]
-    return Since(_least(pa.concat_tables([begin, *every]).combine_chunks(), key), tuple(key))
+    return StartPerKey(_least(pa.concat_tables([begin, *every]).combine_chunks(), key), tuple(key))
 
 
-def sooner(known: pa.Table, rows: pa.Table, rules: HistoryRules, since: Since) -> Since | None:
+def earlier_starts(
+    known: pa.Table, rows: pa.Table, rules: HistoryRules, since: StartPerKey
+) -> StartPerKey | None:
     """Returns keys that must be recomputed from an earlier start, or None.
 
     At their start, a version was valid whose row has values of later events, which the versions do not
@@ -280,12 +296,12 @@ def sooner(known: pa.Table, rows: pa.Table, rules: HistoryRules, since: Since) -
     if rules.exact or not known.num_rows:
         return None
     base = rows.filter(pa.array(since.older(rows, START_AT)))
-    inside = known.filter(pc.equal(known[OPERATION], UPSERT))
+    inside = known.filter(pc.equal(known[OPERATION], UPSERT_EVENT))
     if rules.scd_type == 1:
         inside = inside.filter(inside[CARRIES].is_valid())
     if not base.num_rows or not inside.num_rows:
         return None
-    of, at = numbered(rules.key, base, inside)
+    of, at = number_keys(rules.key, base, inside)
     place = np.full(int(max(of.max(), at.max())) + 1, -1)
     place[of] = np.arange(len(of))
     mine = place[at]
@@ -294,14 +310,14 @@ def sooner(known: pa.Table, rows: pa.Table, rules: HistoryRules, since: Since) -
     if not len(hit):
         return None
     found = base.take(pa.array(hit)).select([*rules.key, START_AT]).rename_columns([*rules.key, SEQUENCE])
-    return Since(found, rules.key)
+    return StartPerKey(found, rules.key)
 
 
 def _least(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     """Returns the smallest sequence of each key."""
     if not rows.num_rows:
         return rows
-    (number,) = numbered(key, rows)
+    (number,) = number_keys(key, rows)
     (rank,) = ranks(one(rows[SEQUENCE]))
     order = np.lexsort((rank, number))
     first = np.append(True, np.diff(number[order]) > 0)

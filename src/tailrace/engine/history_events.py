@@ -22,7 +22,7 @@ from .keys import Keys
 SEQUENCE, OPERATION, CARRIES, TIME = "__sequence", "__operation", "__carries", "__time"
 """Columns beside the data: the sequence (any ordered type); `U` (upsert), `D` (delete) or `T` (truncate); the
 data columns in the image (a mask, bit n is data column n; NULL: all); the time (timestamp, UTC)."""
-UPSERT, GONE, EMPTIED = "U", "D", "T"
+UPSERT_EVENT, DELETE_EVENT, TRUNCATE_EVENT = "U", "D", "T"
 NO_SEQUENCE, NAN_SEQUENCE, NO_KEY, NO_OPERATION, TIED, TOO_LATE = (
     "NULL as its sequence: its position in the order is unknown",
     "NaN as its sequence, which has no order",
@@ -34,7 +34,7 @@ NO_SEQUENCE, NAN_SEQUENCE, NO_KEY, NO_OPERATION, TIED, TOO_LATE = (
 
 
 @dataclass(frozen=True)
-class Cleaned:
+class CleanedEvents:
     """Valid events, and rejected ones with the reason in `WHY`."""
 
     events: pa.Table
@@ -51,7 +51,7 @@ def event_schema(data: pa.Schema, sequence: pa.DataType) -> pa.Schema:
     )  # fmt: skip
 
 
-def cleaned(events: pa.Table, key: Sequence[str]) -> Cleaned:
+def clean_events(events: pa.Table, key: Sequence[str]) -> CleanedEvents:
     """Rejects events without key, sequence or known operation, and those that have a reason in `WHY` already.
 
     Deletes are reduced to their key, and truncates to nothing, so that equal events are equal rows.
@@ -60,12 +60,12 @@ def cleaned(events: pa.Table, key: Sequence[str]) -> Cleaned:
     if WHY in events.column_names:
         reasons, events = one(events[WHY]), events.drop_columns([WHY])
     oper = one(events[OPERATION])
-    truncate = _is(oper, EMPTIED)
+    truncate = _equals(oper, TRUNCATE_EVENT)
     keyless = np.zeros(events.num_rows, np.bool_)
     for name in key:
         keyless |= one(events[name]).is_null().to_numpy(zero_copy_only=False)
     sequence = one(events[SEQUENCE])
-    known = _is(oper, UPSERT) | _is(oper, GONE) | truncate
+    known = _equals(oper, UPSERT_EVENT) | _equals(oper, DELETE_EVENT) | truncate
     for odd, why in (
         (sequence.is_null().to_numpy(zero_copy_only=False), NO_SEQUENCE),
         (sequence.is_null(nan_is_null=True).to_numpy(zero_copy_only=False), NAN_SEQUENCE),
@@ -75,26 +75,26 @@ def cleaned(events: pa.Table, key: Sequence[str]) -> Cleaned:
         if odd.any():
             reasons = pc.if_else(pc.and_(pa.array(odd), reasons.is_null()), why, reasons)
     if reasons.null_count == len(reasons):
-        return Cleaned(_bare(events, key), events[:0].append_column(WHY, reasons[:0]))
+        return CleanedEvents(_without_unused(events, key), events[:0].append_column(WHY, reasons[:0]))
     bad = reasons.is_valid()
     aside = events.filter(bad).append_column(WHY, reasons.filter(bad))
-    return Cleaned(_bare(events.filter(reasons.is_null()), key), aside)
+    return CleanedEvents(_without_unused(events.filter(reasons.is_null()), key), aside)
 
 
-def placed(found: Cleaned, horizon: pa.Scalar) -> Cleaned:
+def reject_late(found: CleanedEvents, horizon: pa.Scalar) -> CleanedEvents:
     """Rejects events before the oldest event that is kept; `horizon` is NULL if all are kept."""
     if not horizon.is_valid:
         return found
     late = pc.less(found.events[SEQUENCE], horizon)
     aside = found.events.filter(late)
     aside = aside.append_column(WHY, pa.repeat(TOO_LATE, aside.num_rows))
-    return Cleaned(found.events.filter(pc.invert(late)), pa.concat_tables([found.aside, aside]))
+    return CleanedEvents(found.events.filter(pc.invert(late)), pa.concat_tables([found.aside, aside]))
 
 
-def _bare(events: pa.Table, key: Sequence[str]) -> pa.Table:
+def _without_unused(events: pa.Table, key: Sequence[str]) -> pa.Table:
     """Returns the events without values that have no meaning."""
     oper = one(events[OPERATION])
-    truncate, gone = _is(oper, EMPTIED), _is(oper, GONE)
+    truncate, gone = _equals(oper, TRUNCATE_EVENT), _equals(oper, DELETE_EVENT)
     for name in events.column_names:
         if name in (SEQUENCE, OPERATION, TIME):
             continue
@@ -106,13 +106,13 @@ def _bare(events: pa.Table, key: Sequence[str]) -> pa.Table:
     return events
 
 
-def ignoring_nulls(events: pa.Table, data: Sequence[str], ignored: Sequence[str]) -> pa.Table:
+def ignore_nulls(events: pa.Table, data: Sequence[str], ignored: Sequence[str]) -> pa.Table:
     """Marks NULLs in `ignored` columns as missing from the images, in addition to existing masks."""
     carries = np.ones((events.num_rows, len(data)), np.bool_)
     for name in ignored:
         carries[:, data.index(name)] = one(events[name]).is_valid().to_numpy(zero_copy_only=False)
     masks = pack(carries, range(len(data)))
-    full = pa.array(carries.all(axis=1) | ~_is(one(events[OPERATION]), UPSERT))
+    full = pa.array(carries.all(axis=1) | ~_equals(one(events[OPERATION]), UPSERT_EVENT))
     masks = pc.if_else(full, pa.nulls(len(masks), pa.binary()), masks)
     return events.set_column(events.column_names.index(CARRIES), CARRIES, masks)
 
@@ -148,7 +148,7 @@ def _in_order(values: pa.Array) -> Ints | None:
     return np.concatenate([[0], np.cumsum(new)])
 
 
-def numbered(key: Sequence[str], *tables: pa.Table) -> list[Ints]:
+def number_keys(key: Sequence[str], *tables: pa.Table) -> list[Ints]:
     """Returns the number of each row's key, the same in all tables."""
     columns = [pa.concat_arrays([one(t[name]) for t in tables]) for name in key]
     ends = np.cumsum([t.num_rows for t in tables])
@@ -156,12 +156,12 @@ def numbered(key: Sequence[str], *tables: pa.Table) -> list[Ints]:
     return np.split(place, ends[:-1])
 
 
-def content(events: pa.Table) -> Words:
+def event_hashes(events: pa.Table) -> Words:
     """Returns a hash of each event without its time, which may differ for the same event."""
     return hashes([one(events[n]) for n in events.column_names if n != TIME])
 
 
-def decided(events: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Bools, Bools]:
+def decide_ties(events: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Bools, Bools]:
     """Returns the events that count, ordered by sequence: one per key and sequence.
 
     A truncate wins over all events with its sequence, and a delete over upserts. Of several upserts, their
@@ -172,8 +172,8 @@ def decided(events: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Bools, Bool
     """
     many = events.num_rows
     oper = one(events[OPERATION])
-    truncate = _is(oper, EMPTIED)
-    number = np.where(truncate, -1, numbered(key, events)[0])
+    truncate = _equals(oper, TRUNCATE_EVENT)
+    number = np.where(truncate, -1, number_keys(key, events)[0])
     (rank,) = ranks(one(events[SEQUENCE]))
     lost = np.isin(rank, np.unique(rank[truncate])) & ~truncate
     again = np.zeros(many, np.bool_)
@@ -184,8 +184,8 @@ def decided(events: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Bools, Bool
         tied[1:] |= same
         tied[:-1] |= same
         rows = order[tied]
-        contents = content(events.take(pa.array(rows)))
-        inner = np.lexsort((contents, _is(oper, GONE)[rows], number[rows], rank[rows]))
+        contents = event_hashes(events.take(pa.array(rows)))
+        inner = np.lexsort((contents, _equals(oper, DELETE_EVENT)[rows], number[rows], rank[rows]))
         rows, contents = rows[inner], contents[inner]
         next_same = np.append((np.diff(rank[rows]) == 0) & (np.diff(number[rows]) == 0), False)
         twice = np.append(contents[1:] == contents[:-1], False) & next_same
@@ -196,6 +196,6 @@ def decided(events: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Bools, Bool
     return events.take(pa.array(kept)), lost, again
 
 
-def _is(oper: pa.Array, letter: str) -> Bools:
+def _equals(oper: pa.Array, letter: str) -> Bools:
     found: Bools = pc.equal(oper, letter).fill_null(False).to_numpy(zero_copy_only=False)
     return found

@@ -11,7 +11,7 @@ from ..errors import ConfigError
 
 _CHOOSE = "choose columns without them: columns=[...]; in SQL columns => [...]"
 _PAIRS = "or use `pairs`, which nests the table's columns"
-_WAYS = {
+_ALTERNATIVES = {
     "net": f"{_CHOOSE}; {_PAIRS}",
     "net_changes": f"{_CHOOSE}; {_PAIRS}",
     "history": f"{_CHOOSE}; {_PAIRS}",
@@ -22,13 +22,13 @@ _WAYS = {
 """Alternatives per query."""
 
 
-def refuse_taken(question: str, columns: Iterable[str], own: Iterable[str], table: str | None) -> None:
+def refuse_reserved(question: str, columns: Iterable[str], own: Iterable[str], table: str | None) -> None:
     """Raises ConfigError if a table has columns with names that a query's result needs.
 
     Names are compared without case, as DuckDB and Spark do.
 
-    >>> refuse_taken("net", ["id", "price"], ["_change_type"], "shop.item")
-    >>> refuse_taken("net", ["id", "_Change_Type"], ["_change_type"], "shop.item")
+    >>> refuse_reserved("net", ["id", "price"], ["_change_type"], "shop.item")
+    >>> refuse_reserved("net", ["id", "_Change_Type"], ["_change_type"], "shop.item")
     Traceback (most recent call last):
         ...
     tailrace.errors.ConfigError: `net` adds columns with names that the table has already: _Change_Type
@@ -41,5 +41,5 @@ def refuse_taken(question: str, columns: Iterable[str], own: Iterable[str], tabl
         raise ConfigError(
             f"`{question}` adds columns with names that the table has already: {', '.join(taken)}",
             where=table or None,
-            hint=_WAYS[question],
+            hint=_ALTERNATIVES[question],
         )

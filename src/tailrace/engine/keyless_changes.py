@@ -10,11 +10,20 @@ import pyarrow as pa
 from ..errors import BaselineNeededError, UnsupportedError
 from .change_arrays import B, ChangeArrays, Codes, D, I, Ints, T, U
 from .columns import one
-from .commits import CHANGE_TYPE, DELETED, INSERTED, POSTIMAGE, PREIMAGE, TRUNCATED, commit_columns, words
+from .commits import (
+    CHANGE_TYPE,
+    DELETED,
+    INSERTED,
+    POSTIMAGE,
+    PREIMAGE,
+    TRUNCATED,
+    commit_columns,
+    first_word,
+)
+from .key_timelines import ABSENT, KEY_HINT
 from .keys import Keys, nth
-from .lines import ABSENT, NAMED_KEY
-from .net import OWN, refuse_unknown
-from .own_names import refuse_taken
+from .net import RESULT_COLUMNS, refuse_unknown_mode
+from .reserved_names import refuse_reserved
 
 
 def as_keyed(changes: ChangeArrays) -> ChangeArrays:
@@ -23,33 +32,33 @@ def as_keyed(changes: ChangeArrays) -> ChangeArrays:
     Raises:
         UnsupportedError: an update has no before image, or an image has missing columns.
     """
-    refuse(changes)
+    refuse_ambiguous(changes)
     return replace(changes, key=changes.columns)
 
 
-def refuse(changes: ChangeArrays) -> None:
+def refuse_ambiguous(changes: ChangeArrays) -> None:
     """Raises UnsupportedError for changes that do not identify their row in a keyless table."""
     alone = (changes.oper == U).sum() > len(changes.befores)
     if alone or changes.sparse:
         what = "an update has no before image" if alone else "images have missing columns"
         raise UnsupportedError(
             f"the table has no key, and {what}: the changed row is unknown",
-            hint=f"set REPLICA IDENTITY FULL at the source; for existing changes, {NAMED_KEY}",
+            hint=f"set REPLICA IDENTITY FULL at the source; for existing changes, {KEY_HINT}",
         )
 
 
-def net_of_bag(
+def net_of_keyless(
     changes: ChangeArrays, *, base: pa.Table | None = None, mode: str = "netChanges", updates: bool = True
 ) -> pa.Table:
     """Returns the changes of a keyless table in the form of `engine.net.net`.
 
     Net changes are the added or removed copies of each row, as inserts and deletes only.
     """
-    refuse_unknown(mode)
-    refuse_taken("net", changes.columns, OWN, changes.name)
-    refuse(changes)
+    refuse_unknown_mode(mode)
+    refuse_reserved("net", changes.columns, RESULT_COLUMNS, changes.name)
+    refuse_ambiguous(changes)
     if mode == "netChanges":
-        return _netted(changes, base)
+        return _net_rows(changes, base)
     keep = np.ones(len(changes), np.bool_)
     if mode == "dropCarryovers" and len(changes):
         number = Keys([one(changes.rows[n]) for n in changes.columns]).place
@@ -62,7 +71,7 @@ def net_of_bag(
     )
 
 
-def _netted(changes: ChangeArrays, base: pa.Table | None) -> pa.Table:
+def _net_rows(changes: ChangeArrays, base: pa.Table | None) -> pa.Table:
     cut = changes.truncates[-1] if len(changes.truncates) else -1
     own = np.flatnonzero((changes.oper != T) & (np.arange(len(changes)) > cut))
     data = changes.rows.select(list(changes.columns))
@@ -74,7 +83,7 @@ def _netted(changes: ChangeArrays, base: pa.Table | None) -> pa.Table:
         at = np.concatenate([np.full(gone.num_rows, cut), at])
         sign = np.concatenate([np.full(gone.num_rows, -1), sign])
     rows = rows.combine_chunks()
-    place, count, last = copies(rows, sign)
+    place, count, last = count_copies(rows, sign)
     many = np.abs(count)
     shown = np.repeat(np.arange(len(count)), many)
     oper = np.where(count[shown] > 0, I, D)
@@ -87,7 +96,7 @@ def _netted(changes: ChangeArrays, base: pa.Table | None) -> pa.Table:
     return found
 
 
-def copies(rows: pa.Table, sign: Ints) -> tuple[Ints, Ints, Ints]:
+def count_copies(rows: pa.Table, sign: Ints) -> tuple[Ints, Ints, Ints]:
     """Returns for each distinct row its first index, the number of copies added or removed, and its last
     index."""
     if not rows.num_rows:
@@ -102,7 +111,7 @@ def copies(rows: pa.Table, sign: Ints) -> tuple[Ints, Ints, Ints]:
 def _rows(
     changes: ChangeArrays, rows: pa.Table, picked: Ints, at: Ints, oper: Codes | Ints, updates: bool
 ) -> pa.Table:
-    kind = words(
+    kind = first_word(
         (oper == T, TRUNCATED),
         ((oper == B) & updates, PREIMAGE),
         ((oper == U) & updates, POSTIMAGE),
@@ -115,24 +124,24 @@ def _rows(
     return pa.table(made | commit_columns(changes, at))
 
 
-class BagState:
+class KeylessState:
     """Rows of a keyless table after changes: removes copies from its batches, then adds the new ones.
 
     >>> from .change_arrays import ChangeArrays
     >>> rows = pa.table({"header__change_seq": ["1"], "header__change_oper": ["D"], "v": [7]})
-    >>> state = BagState(ChangeArrays.of(rows, []))
+    >>> state = KeylessState(ChangeArrays.of(rows, []))
     >>> state.left(pa.record_batch({"v": [7, 7, 8]}))["v"].to_pylist(), state.more().num_rows
     ([7, 8], 0)
     """
 
     def __init__(self, changes: ChangeArrays) -> None:
-        refuse(changes)
+        refuse_ambiguous(changes)
         self._whole = not len(changes.truncates)
         cut = -1 if self._whole else changes.truncates[-1]
         own = np.flatnonzero((changes.oper != T) & (np.arange(len(changes)) > cut))
         rows = changes.rows.select(list(changes.columns)).take(pa.array(own)).combine_chunks()
         sign = np.where((changes.oper[own] == D) | (changes.oper[own] == B), -1, 1)
-        first, count, _ = copies(rows, sign)
+        first, count, _ = count_copies(rows, sign)
         fewer = np.flatnonzero(count < 0)
         self._left = -count[fewer]
         gone = rows.take(pa.array(first[fewer]))

@@ -1,10 +1,10 @@
 """Images of each key in order: the versions of a row that they start and end, and the origin of their values.
 
 This is shared by the queries. Rows before the changes are at the start of their key's images, with operation
-`L`. They are the base's rows. Without a base, they are known earlier rows (`ChangeArrays.earlier`), or what
-the first image of a key contains. A *life* is the images of one row from its insert to its delete, through
-every change of its key. A column that an image does not have keeps the value of the previous image in the
-same life. If its change mask marks it as changed, the value is unknown.
+`EARLIER`. They are the base's rows. Without a base, they are known earlier rows (`ChangeArrays.earlier`), or
+what the first image of a key contains. A *life* is the images of one row from its insert to its delete,
+through every change of its key. A column that an image does not have keeps the value of the previous image in
+the same life. If its change mask marks it as changed, the value is unknown.
 """
 
 from __future__ import annotations
@@ -19,24 +19,26 @@ import pyarrow.compute as pc
 
 from ..errors import UnsupportedError
 from .change_arrays import B, Bools, ChangeArrays, Codes, D, I, Ints, U
+from .chunked_take import ChunkedTake
 from .columns import one
-from .grouped import groups, sorted_group
 from .keys import Keys
 from .lazy import lazy
-from .picked import Picked
 
-L = ord("L")
+EARLIER = ord("L")
 """Operation of an image before the changes, as stored in arrays."""
-NAMED_KEY = "name columns that identify a row, in Python: `tailrace.read(CHANGE_TABLE, key=[...])`"
+_GROUP_BITS = 16
+"""The number of low bits of a key number that do not select its group. NumPy sorts 16-bit numbers by
+counting, many times faster than by comparison, and a group needs little memory."""
+KEY_HINT = "name columns that identify a row, in Python: `tailrace.read(CHANGE_TABLE, key=[...])`"
 """Hint for a keyless table."""
 ABSENT = "_absent"
 """Result column: names of the columns with unknown values (list of strings; NULL: none)."""
-ABSENT_THERE = "header__absent"
+ABSENT_HEADER = "header__absent"
 """The internal name of `ABSENT`, which no data column has."""
 
 
 @dataclass(frozen=True)
-class Lines:
+class KeyTimelines:
     """Images ordered by key and by position in the change table; truncates are left out.
 
     Attributes:
@@ -62,26 +64,26 @@ class Lines:
     moves: bool
 
     @staticmethod
-    def of(changes: ChangeArrays, base: pa.Table | None = None) -> Lines:
+    def of(changes: ChangeArrays, base: pa.Table | None = None) -> KeyTimelines:
         """Orders the images of a table with a key; `base` has its rows before the changes.
 
         Raises:
             UnsupportedError: the table has no key, so images cannot be assigned to rows.
         """
-        return Lines._made(changes, base, None)[0]
+        return KeyTimelines._made(changes, base, None)[0]
 
     @staticmethod
-    def parts(changes: ChangeArrays, base: pa.Table | None, pool: Executor) -> list[Lines]:
+    def parts(changes: ChangeArrays, base: pa.Table | None, pool: Executor) -> list[KeyTimelines]:
         """Returns the images in small parts, for queries that treat each key separately; one part if keys
         change."""
-        return Lines._made(changes, base, pool)
+        return KeyTimelines._made(changes, base, pool)
 
     @staticmethod
-    def _made(changes: ChangeArrays, base: pa.Table | None, pool: Executor | None) -> list[Lines]:
+    def _made(changes: ChangeArrays, base: pa.Table | None, pool: Executor | None) -> list[KeyTimelines]:
         if not changes.key:
             raise UnsupportedError(
                 "the table has no key, so images cannot be assigned to rows",
-                hint=f"use pairs, net, changes or transactions, which need no key; or {NAMED_KEY}",
+                hint=f"use pairs, net, changes or transactions, which need no key; or {KEY_HINT}",
             )
         data = changes.rows.select(list(changes.columns))
         known = changes.earlier if base is None else base
@@ -91,13 +93,13 @@ class Lines:
             both = [known.select(have), data]
             data = pa.concat_tables(both, promote_options="permissive").select(list(changes.columns))
         numbers = Keys([one(data[n]) for n in changes.key]).place
-        oper = np.concatenate([np.full(before, L, np.uint8), changes.oper]) if before else changes.oper
+        oper = np.concatenate([np.full(before, EARLIER, np.uint8), changes.oper]) if before else changes.oper
         two = before + changes.befores
         moves = bool((numbers[two] != numbers[two + 1]).any())
 
-        def made(some: Sequence[Ints]) -> Lines:
-            row = np.concatenate([sorted_group(numbers, group) for group in some])
-            lines = Lines(
+        def made(some: Sequence[Ints]) -> KeyTimelines:
+            row = np.concatenate([sort_group(numbers, group) for group in some])
+            lines = KeyTimelines(
                 changes=changes, values=data, row=row, at=np.maximum(row - before, -1), oper=oper[row],
                 key=numbers[row], bare=np.zeros(len(row), np.bool_), whole=base is not None, moves=moves,
             )  # fmt: skip
@@ -109,7 +111,7 @@ class Lines:
             earlier = np.full(int(numbers.max()) + 1, -1)
             earlier[numbers[:before]] = np.arange(before)
             left_out = np.concatenate([np.arange(before), left_out])
-        found = groups(numbers, left_out)
+        found = group_by_key(numbers, left_out)
         if pool is None or moves:
             return [made(found)]
         return list(pool.map(made, [[group] for group in found]))
@@ -117,7 +119,7 @@ class Lines:
     def __len__(self) -> int:
         return len(self.row)
 
-    def _met(self, earlier: Ints | None) -> Lines:
+    def _met(self, earlier: Ints | None) -> KeyTimelines:
         """Adds images of rows that existed before the changes.
 
         These are rows of keys whose first image is that of an update or delete without an earlier truncate.
@@ -136,7 +138,7 @@ class Lines:
             self,
             row=np.insert(self.row, place, row),
             at=np.insert(self.at, place, -1),
-            oper=np.insert(self.oper, place, L),
+            oper=np.insert(self.oper, place, EARLIER),
             key=np.insert(self.key, place, self.key[place]),
             bare=np.insert(self.bare, place, bare),
         )
@@ -195,7 +197,7 @@ class Lines:
     @lazy
     def opens(self) -> Bools:
         """Images that start a version of their key's row."""
-        found: Bools = (self.oper == I) | (self.oper == U) | (self.oper == L)
+        found: Bools = (self.oper == I) | (self.oper == U) | (self.oper == EARLIER)
         return found
 
     @lazy
@@ -281,7 +283,7 @@ class Lines:
         if carries is None and self._lacks is None:
             return None if unknown is None or not unknown.any() else ~unknown
         before = self.values.num_rows - len(self.changes)
-        first = np.ones(before, np.bool_) if self._lacks is None else ~has(self._lacks, column)
+        first = np.ones(before, np.bool_) if self._lacks is None else ~contains_name(self._lacks, column)
         own = np.ones(len(self.changes), np.bool_) if carries is None else carries
         there = np.concatenate([first, own])[self.row]
         return there if unknown is None else there & ~unknown
@@ -290,9 +292,9 @@ class Lines:
     def _lacks(self) -> pa.Array | None:
         """The unknown columns of earlier rows; None if all are known."""
         earlier = None if self.whole else self.changes.earlier
-        if earlier is None or ABSENT_THERE not in earlier.column_names:
+        if earlier is None or ABSENT_HEADER not in earlier.column_names:
             return None
-        lists = one(earlier[ABSENT_THERE])
+        lists = one(earlier[ABSENT_HEADER])
         return lists if lists.null_count < len(lists) else None
 
     @lazy
@@ -326,28 +328,28 @@ class Lines:
         return np.where(oper == I, -1, np.where(oper == D, images, found))
 
     def take(self, images: Ints, columns: Sequence[str] | None = None) -> pa.Table:
-        """Returns the rows of images with absent columns filled in, and `ABSENT_THERE`; NULLs for -1."""
+        """Returns the rows of images with absent columns filled in, and `ABSENT_HEADER`; NULLs for -1."""
         names = list(columns or self.changes.columns)
         arrays, unknown = [], np.zeros((len(images), len(names)), np.bool_)
         shown = images >= 0
-        found: tuple[Ints, Picked] | None = None
+        found: tuple[Ints, ChunkedTake] | None = None
         for k, name in enumerate(names):
             source = self.source(name) if len(self) else images
             if found is None or found[0] is not source:
-                found = source, Picked(np.where(shown, source[images], -1) if len(self) else images)
+                found = source, ChunkedTake(np.where(shown, source[images], -1) if len(self) else images)
             unknown[:, k] = shown & (found[1].places < 0)
             arrays.append(found[1].of(self.values[name]))
-        return pa.Table.from_arrays([*arrays, named(unknown, names)], [*names, ABSENT_THERE])
+        return pa.Table.from_arrays([*arrays, list_names(unknown, names)], [*names, ABSENT_HEADER])
 
 
-def named(flags: Bools, names: Sequence[str], nulls: Bools | None = None) -> pa.Array:
+def list_names(flags: Bools, names: Sequence[str], nulls: Bools | None = None) -> pa.Array:
     """Returns for each row the list of names whose flags are set.
 
     Lists are NULL where `nulls` is set; by default, where no flag is set.
 
-    >>> named(np.array([[True, True], [False, False]]), ["a", "b"]).to_pylist()
+    >>> list_names(np.array([[True, True], [False, False]]), ["a", "b"]).to_pylist()
     [['a', 'b'], None]
-    >>> named(np.array([[True], [False]]), ["a"], np.array([False, False])).to_pylist()
+    >>> list_names(np.array([[True], [False]]), ["a"], np.array([False, False])).to_pylist()
     [['a'], []]
     """
     if nulls is None and not flags.any():
@@ -359,13 +361,39 @@ def named(flags: Bools, names: Sequence[str], nulls: Bools | None = None) -> pa.
     return pa.ListArray.from_arrays(pa.array(offsets), words, mask=pa.array(none))
 
 
-def has(lists: pa.Array, name: str) -> Bools:
+def contains_name(lists: pa.Array, name: str) -> Bools:
     """Returns which lists contain a name.
 
-    >>> has(pa.array([["a", "b"], None, ["b"]], pa.list_(pa.string())), "a").tolist()
+    >>> contains_name(pa.array([["a", "b"], None, ["b"]], pa.list_(pa.string())), "a").tolist()
     [True, False, False]
     """
     found = np.zeros(len(lists), np.bool_)
     hit = pc.equal(lists.flatten(), name)
     found[pc.list_parent_indices(lists).filter(hit).to_numpy()] = True
     return found
+
+
+def group_by_key(numbers: Ints, without: Ints) -> list[Ints]:
+    """Returns the indexes of numbers (0, 1, ...) in groups of neighbouring numbers, in order within a group.
+
+    `without` are indexes to leave out.
+
+    >>> [g.tolist() for g in group_by_key(np.array([70_000, 0, 1, 70_000, 0]), np.array([1]))]
+    [[2, 4], [0, 3]]
+    """
+    high = (numbers >> _GROUP_BITS).astype(np.uint16)
+    order = np.argsort(high, kind="stable") if high.any() else np.arange(len(numbers))
+    if len(without):
+        taking = np.ones(len(numbers), np.bool_)
+        taking[without] = False
+        order = order[taking[order]]
+    return np.split(order, np.cumsum(np.bincount(high[order]))[:-1])
+
+
+def sort_group(numbers: Ints, group: Ints) -> Ints:
+    """Returns a group's indexes sorted by number, stably.
+
+    >>> sort_group(np.array([1, 0, 1, 0]), np.array([0, 1, 3])).tolist()
+    [1, 3, 0]
+    """
+    return group[np.argsort(numbers[group].astype(np.uint16), kind="stable")]

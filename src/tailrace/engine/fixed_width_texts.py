@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-_LOOK = 1 << 16
+_STEP = 1 << 16
 """The number of texts checked in one step, which fits into a core's cache."""
 
 
-def evenly(values: pa.Array) -> pa.Array:
+def to_fixed_width(values: pa.Array) -> pa.Array:
     """Returns the texts as fixed-size binary without a copy, or unchanged if their lengths differ.
 
-    >>> evenly(pa.array(["ab", None, "cd"])).type, evenly(pa.array(["a", "bc"])).type
+    >>> to_fixed_width(pa.array(["ab", None, "cd"])).type, to_fixed_width(pa.array(["a", "bc"])).type
     (DataType(string), DataType(string))
-    >>> evenly(pa.array(["ab", "cd"])).type
+    >>> to_fixed_width(pa.array(["ab", "cd"])).type
     FixedSizeBinaryType(fixed_size_binary[2])
     """
     if values.type != pa.string() or not len(values) or not (width := _width(values)):
@@ -25,10 +25,10 @@ def evenly(values: pa.Array) -> pa.Array:
     )
 
 
-def as_texts(values: pa.Array) -> pa.Array:
+def to_texts(values: pa.Array) -> pa.Array:
     """Converts fixed-size binary back to texts; other values stay unchanged.
 
-    >>> as_texts(evenly(pa.array(["ab", "cd"])).take(pa.array([1, None]))).to_pylist()
+    >>> to_texts(to_fixed_width(pa.array(["ab", "cd"])).take(pa.array([1, None]))).to_pylist()
     ['cd', None]
     """
     if not pa.types.is_fixed_size_binary(values.type):
@@ -48,9 +48,9 @@ def _width(values: pa.Array) -> int:
     """Returns the common length of the texts; 0 if they differ."""
     ends = np.frombuffer(values.buffers()[1], np.int32, values.offset + len(values) + 1)
     width = int(ends[-1]) // (len(ends) - 1)
-    ramp = np.arange(_LOOK + 1, dtype=np.int32) * np.int32(width)
-    for begin in range(0, len(ends), _LOOK):
-        part = ends[begin : begin + _LOOK + 1]
+    ramp = np.arange(_STEP + 1, dtype=np.int32) * np.int32(width)
+    for begin in range(0, len(ends), _STEP):
+        part = ends[begin : begin + _STEP + 1]
         if part[0] != begin * width or not np.array_equal(part - part[0], ramp[: len(part)]):
             return 0
     return width

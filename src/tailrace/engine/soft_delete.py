@@ -22,7 +22,7 @@ from .source import Source
 Bools = npt.NDArray[np.bool_]
 
 
-def marked(
+def add_marks(
     source: Source, events: Events, decided: Decided, carried: Bools | None
 ) -> tuple[Source, Bools | None]:
     """Returns the changes with their marks, and which columns each image has then (None: all).

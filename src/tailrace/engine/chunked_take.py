@@ -11,17 +11,17 @@ import pyarrow as pa
 Places = npt.NDArray[np.int64]
 
 
-class Picked:
+class ChunkedTake:
     """Rows at some indexes; -1 is NULL. Their distribution over chunks is computed once for all columns.
 
-    >>> Picked(np.array([3, -1, 0])).of(pa.chunked_array([[7, 8], [9, 10]])).to_pylist()
+    >>> ChunkedTake(np.array([3, -1, 0])).of(pa.chunked_array([[7, 8], [9, 10]])).to_pylist()
     [10, None, 7]
     """
 
     def __init__(self, places: Places) -> None:
         self.places = places
         self._none = places < 0 if len(places) and places.min() < 0 else None
-        self._ways: dict[tuple[int, ...], _Spread] = {}
+        self._ways: dict[tuple[int, ...], _ByChunk] = {}
 
     def of(self, column: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Returns the values of a column."""
@@ -32,7 +32,7 @@ class Picked:
             return pa.nulls(len(self.places), column.type)
         sizes = tuple(map(len, chunks))
         if sizes not in self._ways:
-            self._ways[sizes] = _Spread(self.places, sizes)
+            self._ways[sizes] = _ByChunk(self.places, sizes)
         found, back = self._ways[sizes].of(chunks)
         if back is None and self._none is None:
             return found
@@ -42,7 +42,7 @@ class Picked:
         return pa.array(places) if self._none is None else pa.array(places, mask=self._none)
 
 
-class _Spread:
+class _ByChunk:
     """Indexes per chunk, and the permutation back to their order (None if it is the same)."""
 
     def __init__(self, places: Places, sizes: tuple[int, ...]) -> None:
@@ -66,6 +66,6 @@ class _Spread:
         return pa.concat_arrays([chunks[k].take(places) for k, places in self._parts]), self._back
 
 
-def picked(column: pa.Array | pa.ChunkedArray, places: Places) -> pa.Array:
+def take_rows(column: pa.Array | pa.ChunkedArray, places: Places) -> pa.Array:
     """Returns the values of one column at these indexes; NULL for -1."""
-    return Picked(places).of(column)
+    return ChunkedTake(places).of(column)

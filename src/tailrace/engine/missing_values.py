@@ -22,7 +22,7 @@ from .events import Bools, Events, Ints
 
 
 @dataclass(frozen=True)
-class Carried:
+class ValueOrigins:
     """The last image of each key that has one.
 
     Attributes:
@@ -40,7 +40,7 @@ class Carried:
     origin: Ints
 
 
-def carry(events: Events, decided: Decided, there: Bools, *, marks: bool = False) -> Carried:
+def find_origins(events: Events, decided: Decided, there: Bools, *, marks: bool = False) -> ValueOrigins:
     """Finds the origin of each value of the last images.
 
     Args:
@@ -51,7 +51,7 @@ def carry(events: Events, decided: Decided, there: Bools, *, marks: bool = False
 
     >>> ops = Events(np.array(["U", "U"]), np.array([0, 1]), np.array([0, 0]))
     >>> all_count = Decided(np.zeros(2, np.int64), np.ones(2, np.bool_), 2, None)
-    >>> found = carry(ops, all_count, np.array([[True, True, False], [True, False, False]]))
+    >>> found = find_origins(ops, all_count, np.array([[True, True, False], [True, False, False]]))
     >>> found.source.tolist(), found.origin.tolist()
     ([[1, 0, -1]], [[-1, -1, 0]])
     """
@@ -60,13 +60,13 @@ def carry(events: Events, decided: Decided, there: Bools, *, marks: bool = False
     deletes = line.ends[last]
     source, origin = line.values(last)
     source[deletes], origin[deletes] = -1, -1
-    return Carried(line.key[last], line.rows[last], deletes, source, origin)
+    return ValueOrigins(line.key[last], line.rows[last], deletes, source, origin)
 
 
-def complete(
+def origins_after_updates(
     events: Events, decided: Decided, there: Bools, updates: Ints, *, stays: bool = False
 ) -> tuple[Ints, Ints]:
-    """Returns `source` and `origin` (see `Carried`) of the rows right after the given updates.
+    """Returns `source` and `origin` (see `ValueOrigins`) of the rows right after the given updates.
 
     Args:
         events: the changes.
@@ -77,7 +77,8 @@ def complete(
 
     >>> two = Events(np.array(["U", "U"]), np.array([0, 1]), np.array([0, 0]))
     >>> all_count = Decided(np.zeros(2, np.int64), np.ones(2, np.bool_), 2, None)
-    >>> source, origin = complete(two, all_count, np.array([[True, True], [True, False]]), np.array([1]))
+    >>> there = np.array([[True, True], [True, False]])
+    >>> source, origin = origins_after_updates(two, all_count, there, np.array([1]))
     >>> source.tolist(), origin.tolist()
     ([[1, 0]], [[-1, -1]])
     """
