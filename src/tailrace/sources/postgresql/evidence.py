@@ -1,7 +1,7 @@
-"""Observations of a table in PostgreSQL's catalog, with their time: the facts that identify columns later.
+"""Observations of a table in PostgreSQL's catalog with their time, which later identify columns.
 
-A `Look` is small and is kept with each layout (`change.Relation.evidence`), so that a capture that was
-stopped still knows how the catalog was before. Positions are LSNs.
+A `Look` is small and is stored with each layout (`change.Relation.evidence`), so that capture still knows
+earlier states of the catalog after a stop. Positions are LSNs.
 """
 
 from __future__ import annotations
@@ -13,9 +13,15 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True)
 class LiveColumn:
-    """A row of pg_attribute. `generated`: '' no, s stored, v virtual. `missing`: the text of the value that
-    rows older than the column have. A dropped column keeps its attnum and has no name. `stamp`: the row's
-    xmin, another one after each change. `physical`: length, by value and alignment of its type."""
+    """A row of pg_attribute.
+
+    Attributes:
+        missing: the text of the value of rows older than the column.
+        generated: '' no, s stored, v virtual.
+        dropped: whether it was dropped; then it keeps its attnum and has no name.
+        stamp: the row's xmin, which differs after each change.
+        physical: length, by-value flag and alignment of its type.
+    """
 
     attnum: int
     name: str
@@ -30,11 +36,14 @@ class LiveColumn:
 
 @dataclass(frozen=True)
 class Look:
-    """A table's attributes as they were at some moment before the LSN `at`.
+    """A table's attributes at some moment before the LSN `at`.
 
-    `file`: what changes when the table is rewritten (0: cannot be told); `stamps`: by attnum, from 1 on;
-    `began`: how many attributes there were when this file was first seen; `key`: as `LiveTable.key_id`,
-    None in a look that an earlier release kept.
+    Attributes:
+        file: a number that changes when the table is rewritten; 0 if unknown.
+        stamps: the stamps by attnum, from 1 on.
+        began: the number of attributes when this file was first seen.
+        gone: the dropped attributes.
+        key: as `LiveTable.key_id`; None in an observation by an earlier release.
     """
 
     at: int
@@ -46,22 +55,22 @@ class Look:
 
     @property
     def count(self) -> int:
-        """The number of attributes, dropped ones included: the highest attnum."""
+        """The number of attributes including dropped ones: the highest attnum."""
         return len(self.stamps)
 
     def after(self, other: Look | None) -> Look:
-        """The same, updated by another look."""
+        """Returns this observation, updated by an earlier one."""
         same = other is not None and self.file == other.file != 0
         return replace(self, began=min(self.began, other.began)) if other and same else self
 
     def like(self, other: Look) -> bool:
-        """Whether nothing has changed between the two."""
+        """Returns whether nothing has changed between two observations."""
         return (self.file, self.stamps, self.key) == (other.file, other.stamps, other.key)
 
 
 @dataclass(frozen=True)
 class XidSnapshot:
-    """`pg_current_snapshot()`: which transactions a look sees.
+    """`pg_current_snapshot()`: which transactions an observation sees.
 
     >>> seen = XidSnapshot.parse("0:104:102")
     >>> [seen.sees(xid) for xid in (101, 102, 103, 104)]
@@ -73,22 +82,29 @@ class XidSnapshot:
 
     @staticmethod
     def parse(text: str) -> XidSnapshot:
-        """Parsed from its text, `xmin:xmax:xip,...`."""
+        """Parses the text `xmin:xmax:xip,...`."""
         _, end, running = text.split(":")
         return XidSnapshot(int(end), frozenset(int(x) for x in running.split(",") if x))
 
     def sees(self, xid: int) -> bool:
-        """Whether a committed transaction is seen, given the 32 bits of its id that the stream has."""
-        behind = (self.end - xid) & 0xFFFFFFFF  # how many ids before the first one not given yet
+        """Returns whether a committed transaction is visible, given the 32 bits of its id in the stream."""
+        behind = (self.end - xid) & 0xFFFFFFFF  # distance to the first id that is not assigned yet
         return 0 < behind < 1 << 31 and self.end - behind not in self.running
 
 
 @dataclass(frozen=True)
 class LiveTable:
-    """The catalog's entry of a table at one moment; no columns if it is gone. `primary_key` and
-    `identity_key` (the columns of the replica identity's index): attnums. `key_id`: the oid of the primary
-    key's constraint (0: none), whose columns never change; `key_stamp`: its xmin. `listed`: the
-    publication has a list of columns. `file`, `at`: as in `Look`."""
+    """The catalog's entry of a table at one moment; no columns if it does not exist.
+
+    Attributes:
+        primary_key: its attnums.
+        identity_key: the attnums of the replica identity's index.
+        listed: whether the publication has a list of columns.
+        file, at: as in `Look`.
+        snapshot: the transactions that the entry sees.
+        key_id: the oid of the primary key's constraint, whose columns never change; 0 without one.
+        key_stamp: its xmin.
+    """
 
     relid: int
     schema: str
@@ -105,12 +121,12 @@ class LiveTable:
     key_stamp: int = 0
 
     def sees(self, xid: int) -> bool:
-        """Whether it was read after a transaction."""
+        """Returns whether it was read after a transaction."""
         return self.snapshot is None or self.snapshot.sees(xid)
 
     @property
     def look(self) -> Look:
-        """The part of it that is kept."""
+        """The part that is stored."""
         gone = frozenset(c.attnum for c in self.columns if c.dropped)
         stamps = tuple(c.stamp for c in self.columns)
         return Look(self.at, self.file, stamps, len(self.columns), gone, self.key_id)
@@ -118,8 +134,13 @@ class LiveTable:
 
 @dataclass(frozen=True)
 class Moment:
-    """When a change was made: its transaction's commit LSN and id, the change's own address, and the LSN
-    after the transaction if it is the last one that was read."""
+    """The time of a change.
+
+    Attributes:
+        lsn, xid: commit LSN and id of its transaction.
+        address: the change's address.
+        end: the LSN after the transaction, if it is the last one that was read.
+    """
 
     lsn: int
     xid: int
@@ -129,12 +150,17 @@ class Moment:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is kept with a layout: where it was announced (`address`; empty: read from the catalog), what is
-    known about that moment, and looks at the catalog.
+    """Facts that are stored with a layout.
 
-    `exists`: attributes up to this number existed; `newest`: none above it did; `lowest`: the lowest number
-    that was given to a column whose attribute is unknown; `columns`: the attributes that are known;
-    `key_open`: whether the catalog does not prove yet which primary key the table had.
+    Attributes:
+        lsn, address: where it was announced; `address` is empty if it was read from the catalog.
+        exists: attributes up to this number existed.
+        newest: no attribute above this number existed.
+        lowest: the lowest number that was assigned to a column whose attribute is unknown.
+        gone: attributes that were dropped.
+        columns: the known attributes.
+        looks: observations of the catalog.
+        key_open: whether the catalog does not prove yet which primary key the table had.
     """
 
     lsn: int = 0
@@ -148,7 +174,7 @@ class Evidence:
     key_open: bool = False
 
     def to_text(self) -> str:
-        """As JSON text.
+        """Returns JSON text.
 
         >>> one = Evidence(7, b"a", 3, 3, -1, frozenset({2}), frozenset({1, 3}), (Look(6, 1, (5, 5, 9), 2),))
         >>> Evidence.parse(one.to_text()) == one
@@ -166,7 +192,7 @@ class Evidence:
 
     @staticmethod
     def parse(text: str) -> Evidence:
-        """From `to_text`; empty text is no evidence."""
+        """Parses the result of `to_text`; empty text is no evidence."""
         if not text:
             return Evidence()
         raw = json.loads(text)
@@ -181,6 +207,8 @@ class Evidence:
 
 
 def newest_before(looks: Sequence[Look], lsn: int) -> Look | None:
-    """The newest look that is certainly from before a commit at that LSN; the last of those of one moment,
-    which knows more (`timeline.at_rest`)."""
+    """Returns the newest observation that is certainly from before a commit at an LSN.
+
+    Of several from one moment, the last has more information (`timeline.at_rest`).
+    """
     return max((one for one in reversed(looks) if one.at <= lsn), key=lambda one: one.at, default=None)

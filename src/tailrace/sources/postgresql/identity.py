@@ -1,17 +1,18 @@
-"""Which attribute of the catalog each column of a Relation message is: proved, or unknown. Pure.
+"""Identifies the catalog attribute of each column of a Relation message: proved, or unknown.
 
-A message has names and types, no attribute numbers, and the catalog is read later than the change was made.
-What holds in between, whatever DDL ran:
+A message has names and types, but no attribute numbers, and the catalog is read later than the change was
+made. These facts hold in between, whatever DDL ran:
 
-- Numbers are given in rising order, never again, and a message lists its columns by rising number.
+- Numbers are assigned in ascending order and never reused, and a message lists its columns by ascending
+  number.
 - A dropped attribute stays dropped, and keeps its number and the physical form of its type.
-- An attribute whose row in pg_attribute is the same (`xmin`) in a look before the change and in one after it
-  was, at the change, exactly what both say.
-- As long as the table's file is the same, no type got another physical form (length, by value, alignment):
-  that would have rewritten the table. A value for older rows (`attmissingval`) says that nothing has
-  rewritten the table since the column came.
+- An attribute whose row in pg_attribute is the same (`xmin`) in an observation before the change and in one
+  after it had exactly that state at the change.
+- While the table's file is the same, no type got another physical form (length, by-value flag, alignment),
+  which would have rewritten the table. A value for older rows (`attmissingval`) proves that the table was not
+  rewritten since the column was added.
 
-Names prove nothing by themselves: a column may have been renamed, or dropped and made again, in between.
+Names prove nothing: a column may have been renamed, or dropped and created again, in between.
 """
 
 from __future__ import annotations
@@ -25,8 +26,13 @@ from .evidence import Evidence, LiveColumn, LiveTable, Look
 
 @dataclass(frozen=True)
 class Identified:
-    """The identified columns of a message. `numbers`: each column's attribute number, None if unknown;
-    `exists`: attributes up to this number existed; `gone`: attributes that had been dropped by then."""
+    """The identified columns of a message.
+
+    Attributes:
+        numbers: each column's attribute number; None if unknown.
+        exists: attributes up to this number existed.
+        gone: attributes that had been dropped by then.
+    """
 
     numbers: tuple[int | None, ...]
     exists: int
@@ -35,7 +41,8 @@ class Identified:
 
 @dataclass(frozen=True)
 class _Slot:
-    """What one attribute can be: a bit for each column of the message, and whether it must be one."""
+    """The possible columns of an attribute, one bit per column of the message, and whether it must be one of
+    them."""
 
     may: int
     must: bool
@@ -51,18 +58,18 @@ def identify(
     """Identifies the attributes of a Relation message's columns.
 
     Args:
-        columns: the message's.
-        forms: physical form by type oid; a type that is gone is not in it.
-        before: a look at the catalog from before the change, if there is one.
+        columns: the message's columns.
+        forms: physical form by type oid, for existing types.
+        before: an observation of the catalog from before the change, if there is one.
         after: the catalog after it.
-        earlier: what was known at an earlier change of the table.
+        earlier: the facts known at an earlier change of the table.
     """
     exists = max(before.count if before else 0, earlier.exists if earlier else 0)
     gone = (before.gone if before else frozenset()) | (earlier.gone if earlier else frozenset())
     slots = _slots(columns, forms, before, after, gone)
     possible, least = _possible(slots, len(columns), exists)
     numbers: list[int | None] = [n.bit_length() if n and n & (n - 1) == 0 else None for n in possible]
-    if not all(possible):  # the assumptions do not hold: only what was the same before and after is certain
+    if not all(possible):  # the assumptions do not hold: only attributes equal before and after are certain
         least = exists
         sure = {c.name: c.attnum for c in after.columns if _same(c, before) and not c.dropped}
         numbers = [sure.get(c.name) for c in columns]
@@ -77,7 +84,7 @@ def identify(
 
 
 def _same(column: LiveColumn, before: Look | None) -> bool:
-    """Whether an attribute is the same as in the look before."""
+    """Returns whether an attribute is the same as in the earlier observation."""
     return (
         before is not None
         and column.attnum <= before.count
@@ -95,7 +102,7 @@ def _slots(
     every = (1 << len(columns)) - 1
     places = {c.name: 1 << k for k, c in enumerate(columns)}
     of_form: dict[str, int] = {}
-    unknown = 0  # columns whose type is gone
+    unknown = 0  # columns whose type does not exist any more
     for k, c in enumerate(columns):
         if c.type_oid in forms:
             of_form[forms[c.type_oid]] = of_form.get(forms[c.type_oid], 0) | 1 << k
@@ -111,18 +118,18 @@ def _slots(
             place = 0 if one.dropped else places.get(one.name, 0)
             slots.append(_Slot(place, must=bool(place)))
         else:
-            # A column that is not in the publication's list, or is generated, may be missing from the
-            # message.
+            # A column that is generated, or not in the publication's list, may be missing in the message.
             hidden = after.listed or bool(one.generated)
             slots.append(_Slot(fits, must=not one.dropped and not hidden))
     return slots
 
 
 def _possible(slots: Sequence[_Slot], count: int, exists: int) -> tuple[list[int], int]:
-    """All ways to assign a message's columns to attributes, in order: for each column the attributes it can
-    be (bit n - 1 for number n), and the least number of attributes that existed.
+    """Returns for each column its possible attributes (bit n - 1 for number n), and the minimum number of
+    existing attributes.
 
-    A state is how many columns are given away, a set of states the bits of a number.
+    All ways to assign a message's columns to attributes in order are considered. A state is the number of
+    assigned columns; a set of states is the bits of an integer.
     """
     total = len(slots)
     forward = [1]

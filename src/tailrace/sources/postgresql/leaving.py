@@ -1,4 +1,4 @@
-"""What a task leaves behind at a PostgreSQL server, and its removal: the slot, and the publication."""
+"""Objects of a task at a PostgreSQL server, slot and publication, and their removal."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _IDENTITY = "select system_identifier::text, current_database()::text from pg_co
 def kept(
     session: Session, slot: str, publication: str, stored: Mapping[str, Any] | None
 ) -> list[SourceObject]:
-    """The slot and the publication, if they exist. `stored`: the server that the task has read (None: none
-    yet); only there does a slot of its name belong to it."""
+    """Returns the slot and the publication, if they exist.
+
+    `stored` is the server that the task has read (None: none yet); only a slot on that server belongs to it.
+    """
     found = []
     if row := session.execute(_SLOT, (slot,)).fetchone():
         plugin, database, reader = row
@@ -41,7 +43,7 @@ def kept(
 
 
 def leave(session: Session, slot: str, publication: str, stored: Mapping[str, Any] | None) -> None:
-    """Removes what belongs to the task."""
+    """Removes the objects that belong to the task."""
     for one in kept(session, slot, publication, stored):
         if not one.ours:
             continue

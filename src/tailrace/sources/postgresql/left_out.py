@@ -1,8 +1,8 @@
-"""What wildcards leave out: what has no changes in the log, and tables that an application could no longer
-change once they are published.
+"""Relations that wildcards leave out: they have no changes in the log, or could no longer be changed once
+published.
 
-PostgreSQL refuses UPDATE and DELETE of a published table without a replica identity: it would not know how to
-name the old row in the log. Of a partitioned table its leaves decide.
+PostgreSQL refuses UPDATE and DELETE of a published table without a replica identity. For a partitioned table,
+its leaves decide.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from every e left join leaves on root = e.oid
 where not e.relispartition and (e.relkind not in ('r', 'p') or e.relpersistence <> 'p'
   or case when many > 0 then leaf is not null else not e.told end)
 """
-"""Reads the catalog alone: no function in it opens a table, and none waits for a lock."""
+"""Reads only the catalog: no function in it opens a table or waits for a lock."""
 _WHY = {
     "d": "no primary key, or a deferrable one",
-    "i": "the index of its replica identity is gone",
+    "i": "the index of its replica identity was dropped",
     "n": "REPLICA IDENTITY NOTHING",
 }
 _FULL = (
-    "have tailrace give it REPLICA IDENTITY FULL: `tables: {'%s': {identity: full}}` in the task file; "
-    "or give it a primary key"
+    "let tailrace set REPLICA IDENTITY FULL: `tables: {'%s': {identity: full}}` in the task file; "
+    "or create a primary key"
 )
 _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 _REMEDIES = {
@@ -50,7 +50,7 @@ _REMEDIES = {
 
 
 def left_out(session: Session) -> dict[str, LeftOut]:
-    """By name everything like a table that no wildcard selects, and why."""
+    """Returns the relations that no wildcard selects by name, with the reason."""
     found = {}
     for name, kind, persistence, alters, leaf, ident in session.execute(_LEFT_OUT):
         if what := not_a_table(kind, persistence):
@@ -64,12 +64,13 @@ def left_out(session: Session) -> dict[str, LeftOut]:
 
 
 def not_a_table(kind: str, persistence: str) -> str | None:
-    """What it is if its changes are not in the log; None of a table that can be captured."""
+    """Returns the kind of a relation whose changes are not in the log; None for a table that can
+    be captured."""
     return _KINDS.get(kind) or ("an unlogged table" if persistence == "u" else None)
 
 
 def remedy(what: str, name: str) -> str:
-    """What helps if that is to be captured.
+    """Returns how to capture a relation of a kind.
 
     >>> remedy("an unlogged table", "s.a"), remedy("a view", "s.a")
     ('ALTER TABLE "s"."a" SET LOGGED', 'list the tables under it')
@@ -92,8 +93,8 @@ where c.relkind in ('r', 'p') and c.relpersistence = 'p' and c.relreplident <> '
 
 
 def not_full(session: Session, tables: list[str]) -> dict[str, list[str]]:
-    """Those of the tables that have no full replica identity, or partitions without one, and the quoted names
-    of all that are to be altered."""
+    """Returns tables that have no full replica identity, or such partitions, with the quoted names of
+    relations to alter."""
     parts = [t.partition(".") for t in tables]
     rows = session.execute(_NOT_FULL, (tables, [p[0] for p in parts], [p[2] for p in parts]))
     found: dict[str, list[str]] = {}

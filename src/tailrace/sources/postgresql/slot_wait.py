@@ -1,4 +1,4 @@
-"""Why a new slot, or a window, takes long: it waits for the transactions that were open when it began."""
+"""Waits for open transactions when a slot or a window is created, and reports them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .connect import Session, connect
 logger = logging.getLogger("tailrace.capture")
 
 AFTER_S, AGAIN_S = 10.0, 60.0
-"""When it is warned of for the first time, and how often then."""
+"""Seconds until the first warning, and between warnings."""
 STEP_S, LOOK_EACH = 0.5, 4
-"""Seconds between two looks whether to wait on; each fourth looks for what, too."""
+"""Seconds between checks whether to stop waiting; each fourth check also queries the transactions."""
 _WARNING = (
     "%s when the transactions that are open have ended: %s; "
     "end them (pg_terminate_backend, ROLLBACK PREPARED), or wait"
@@ -37,12 +37,12 @@ select what from (
 
 
 class Waits:
-    """What is to be done while something waits for transactions.
+    """Callbacks for waiting for transactions.
 
     Args:
         url: the server.
-        told: is told what it waits for, in words, and then, with nothing, that it does no more.
-        stopped: whether it is not to wait any longer.
+        told: called with the transactions as text, and with an empty text afterwards.
+        stopped: returns whether to stop waiting.
     """
 
     def __init__(
@@ -55,8 +55,10 @@ class Waits:
 
     @contextmanager
     def over(self, what: str, cancel: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Tells, while the block takes long, and later warns, which transactions have to end before `what`;
-        `cancel` ends the block's statement once nobody waits any longer."""
+        """Reports, and later logs, the transactions that have to end before `what`, while the block runs.
+
+        `cancel` ends the block's statement when waiting is stopped.
+        """
         done, lock, said = threading.Event(), threading.Lock(), False
 
         def look() -> str:
@@ -93,7 +95,7 @@ class Waits:
                     self._told("")
 
     def until_ended(self, session: Session, stopped: Callable[[], bool]) -> None:
-        """Until all transactions that have written by now have ended, or `stopped` returns True."""
+        """Waits until all transactions that have written by now have ended, or `stopped` returns True."""
         with self.over("the window of the baseline opens"):
             before = slot.next_transaction(session)
             while not stopped() and slot.oldest_transaction(session) < before:
@@ -101,6 +103,6 @@ class Waits:
 
 
 def open_transactions(session: Session) -> list[str]:
-    """The oldest five transactions that have written, in words; times are empty without the rights of
+    """Returns the oldest five transactions that have written, as text; times are empty without the rights of
     `pg_read_all_stats`."""
     return [row[0] for row in session.execute(_OPEN).fetchall()]

@@ -1,8 +1,7 @@
-"""A source's catalog over time: reads its tables repeatedly, so that each change lies between two looks.
+"""A source's catalog over time: reads its tables repeatedly, so that each change is between two observations.
 
-The closer they are, the more is proved of the layout a change was made with. Published tables are looked at
-once a second (numbers only, in one query), and read whole when something changed, or when a Relation message
-needs to know.
+The closer these are, the more is proved about the layout of a change. Published tables are read once a second
+(numbers only, in one query). They are read completely if something changed, or for a Relation message.
 """
 
 from __future__ import annotations
@@ -18,21 +17,20 @@ from .layout import Bracket
 
 EVERY_S = 1.0
 SMALLEST_DDL = 128
-"""Bytes: no DDL that affects columns writes less log; a row of pg_attribute alone is longer."""
+"""Bytes of log: no DDL that affects columns writes less, because a row of pg_attribute alone is longer."""
 SEEN_S = 20.0
-"""Seconds: a transaction is in the log, and may be read there, a moment before others see its effects;
-longer with a synchronous standby."""
+"""Seconds until a transaction in the log is visible to others; longer with a synchronous standby."""
 OPEN = -1
-"""The stamp of an attribute, or the key, that may have been a different one."""
+"""The stamp of an attribute, or the key, that may have been different."""
 _KEPT = 64
 
 
 class Timeline:
-    """Looks at the tables of one stream.
+    """Observes the tables of one stream.
 
     Args:
-        read: a table's catalog entry now.
-        looks: tables -> their looks now; those that are gone are missing.
+        read: returns a table's current catalog entry.
+        looks: returns the current observations of existing tables.
     """
 
     def __init__(
@@ -44,20 +42,20 @@ class Timeline:
         self._due = 0.0
 
     def begin(self, known: Sequence[Relation]) -> None:
-        """Starts from what was kept with the newest layouts."""
+        """Starts with the observations that are stored with the newest layouts."""
         for one in known:
             kept = Evidence.parse(one.evidence).looks
             self._looks[one.relid] = deque([*kept, *self._looks.get(one.relid, ())], _KEPT)
 
     def follow(self, relids: Iterable[int]) -> None:
-        """Adds these tables to those it looks at."""
+        """Adds tables to observe."""
         for relid in relids:
             if relid not in self._looks:
                 self._looks[relid], self._due = deque(maxlen=_KEPT), 0.0
         self.look()
 
     def look(self) -> None:
-        """Looks at all tables, once a second."""
+        """Reads all tables, at most once a second."""
         if not self._looks or time.monotonic() < self._due:
             return
         self._due = time.monotonic() + EVERY_S
@@ -67,10 +65,10 @@ class Timeline:
                 self._table(relid)
 
     def around(self, relid: int, moment: Moment) -> Bracket:
-        """The catalog of a table before and after a change.
+        """Returns the catalog of a table before and after a change.
 
         Raises:
-            ConnectionLostError: the server does not show the change's transaction yet.
+            ConnectionLostError: the change's transaction is not visible yet.
         """
         tables = self._tables.setdefault(relid, deque(maxlen=_KEPT))
         after = next((one for one in tables if one.sees(moment.xid)), None) or self._since(relid, moment)
@@ -92,7 +90,7 @@ class Timeline:
         return found
 
     def _table(self, relid: int) -> LiveTable:
-        """Reads a table; keeps it if it differs from the last look."""
+        """Reads a table, and stores it if it differs from the last observation."""
         found = self._read(relid)
         looks = self._looks.setdefault(relid, deque(maxlen=_KEPT))
         tables = self._tables.setdefault(relid, deque(maxlen=_KEPT))
@@ -105,8 +103,10 @@ class Timeline:
 
 
 def at_rest(before: Look | None, after: LiveTable, xid: int) -> Look:
-    """What a transaction found, when no DDL came after it: what was changed by transactions that began before
-    it is as it was then. What it changed itself, or subtransactions of it may have changed, is left open.
+    """Returns the state that a transaction found, if no DDL followed it.
+
+    Changes of transactions that began before it are unchanged since. Its changes, and those of its
+    subtransactions, are left open.
 
     >>> from tailrace.sources.postgresql.evidence import LiveColumn
     >>> columns = (LiveColumn(1, "id", 23, -1, stamp=700), LiveColumn(2, "a", 25, -1, stamp=702))
@@ -123,5 +123,6 @@ def at_rest(before: Look | None, after: LiveTable, xid: int) -> Look:
 
 
 def _earlier(stamp: int, xid: int) -> bool:
-    """Whether a row of the catalog was written by a transaction that began before another one; 0: no row."""
+    """Returns whether a catalog row was written by a transaction that began before another one; stamp 0 is no
+    row."""
     return bool(stamp) and 0 < (xid - stamp) & 0xFFFFFFFF < 1 << 31
