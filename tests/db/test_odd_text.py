@@ -15,7 +15,7 @@ from tailrace.config.task import Task, load
 from tailrace.errors import ConnectionLostError, SourceError
 from tailrace.operate.ordering import begin_anew
 from tailrace.operate.status import status
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 from tailrace.sources.postgresql.source import PostgresSource
 from tailrace.state import ledger, orders
 

@@ -13,7 +13,7 @@ from tailrace.capture.process import Capture
 from tailrace.config.task import load
 from tailrace.errors import UnsupportedError
 from tailrace.sources.base import Finding, LogSource, Snapshot
-from tailrace.sources.postgresql.connect import position_at
+from tailrace.sources.postgresql.connection import position_at
 from tailrace.sources.postgresql.source import PostgresSource
 from tailrace.state import ledger, orders
 
@@ -244,7 +244,10 @@ def test_tables_that_a_publication_does_not_name_cannot_be_dropped_from_it(
     a.execute("create table b (id int primary key)")
     a.execute(f"create publication tailrace_test for {of} with (publish_via_partition_root = true)")
     finding = one(make().check(A, None), "more tables than the task: public.b")
-    assert finding.cure == "add them to the task; a publication of all tables, or of a schema, cannot leave out any"
+    assert (
+        finding.cure
+        == "add them to the task; a publication of all tables, or of a schema, cannot leave out any"
+    )
 
 
 def test_the_publication_is_gone(a: psycopg.Connection, make: Make) -> None:

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tailrace.errors import PositionError
-from tailrace.sources.postgresql.connect import lsn, lsn_of, lsn_text, position_at
+from tailrace.sources.postgresql.connection import lsn, lsn_of, lsn_text, position_at
 
 from .reading import Make, read_all
 from .test_pg_checks import A, a, one, run
@@ -80,7 +80,10 @@ def test_the_slot_is_gone_or_not_ours_or_in_use(a: psycopg.Connection, make: Mak
     assert found.cure.startswith("give this task another slot, `source: {slot: tailrace_test_2}`")
     run(a, found.cure.partition("no longer needed: ")[2])
     a.execute("select pg_create_logical_replication_slot('tailrace_test', 'pgoutput')")
-    run(a, one(source.check(A, None), "did not create: plugin pgoutput").cure.partition("no longer needed: ")[2])
+    run(
+        a,
+        one(source.check(A, None), "did not create: plugin pgoutput").cure.partition("no longer needed: ")[2],
+    )
     assert source.check(A, None) == []
     source.prepare(A)
     at = source.end_position()

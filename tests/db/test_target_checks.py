@@ -21,7 +21,7 @@ from tailrace.config.task import Task, load
 from tailrace.errors import ApplyError, SourceError, TailraceError
 from tailrace.operate import checks, ordering
 from tailrace.operate.dropping import drop
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres, free_port
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres, free_port
 from tailrace.state import ledger, orders
 
 from .conftest import OwnServer

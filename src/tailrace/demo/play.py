@@ -22,7 +22,7 @@ from ..runtime import processes
 from ..runtime.session import background_session
 from ..runtime.setup import draft, validate_task
 from ..sources import open_source
-from ..sources.postgresql.embedded import EmbeddedPostgres
+from ..sources.postgresql.embedded_server import EmbeddedPostgres
 from ..state import ledger
 from ..state.totals import last_stored
 from ..validate.validation import ValidationReport

@@ -11,11 +11,10 @@ from ...model.change import PARTLY, Relation
 from ...model.nearest import meant
 from ...model.patterns import fits, is_pattern
 from ...wire.pgmessages import RelationColumn, RelationMessage
-from .connect import Session, oid_of, quoted_table
-from .evidence import LiveColumn, LiveTable, Look, Moment, XidSnapshot
-from .layout import Bracket, TypeInfo, Types, catalogued, layout, unknown
+from .column_identity import Bracket, LiveColumn, LiveTable, Look, Moment, Timeline, XidSnapshot
+from .connection import Session, oid_of, quoted_table
+from .layout import TypeInfo, Types, catalogued, layout, unknown
 from .publication import publication_query
-from .timeline import Timeline
 
 logger = logging.getLogger("tailrace.capture")
 

@@ -12,10 +12,10 @@ import psycopg
 from ..base import NEW_TASK, SET_BACK, Finding, PassingFinding
 from . import catalog, connection_limits
 from . import slot as pg_slot
-from .check_tables import Question, error, tables, warning
-from .connect import ANEW, Session, border, lsn, lsn_text, quoted, quoted_table
+from .connection import ANEW, Session, border, lsn, lsn_text, quoted, quoted_table
 from .rights import rights
 from .slot import published
+from .table_checks import Question, error, tables, warning
 
 OLDEST = 140000
 _GOING_S = 2.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .connect import Session
+from .connection import Session
 
 OWN = 3
 """Connections of capture besides readers of a baseline: for the catalog, the stream and the snapshot."""

@@ -1,8 +1,8 @@
 """Builds the layout from a Relation message and the facts that the catalog proves about its time.
 
 The catalog is ahead of the stream: a message describes its table at the time of a change, and the catalog may
-already have later names, types and drops. `identity` proves which attribute a column is. An unproved one
-becomes a separate column with a negative number, and its value in older rows is unknown.
+already have later names, types and drops. `column_identity` proves which attribute a column is. An unproved
+one becomes a separate column with a negative number, and its value in older rows is unknown.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from ...model.change import Column, Relation
 from ...model.types import element_type
 from ...wire.pgmessages import RelationColumn, RelationMessage
 from ...wire.pgvalues import lake_type
-from .evidence import Evidence, LiveColumn, LiveTable, Look, Moment
-from .identity import Identified, identify
+from .column_identity import Bracket, Evidence, Identified, LiveColumn, LiveTable, Moment, identify
 
 MOST = 1600
 """The maximum number of columns of a table, dropped ones included."""
@@ -50,15 +49,6 @@ class TypeInfo:
 
 Types = Mapping[tuple[int, int], TypeInfo]
 """Types by (type oid, typmod), for existing types."""
-
-
-@dataclass(frozen=True)
-class Bracket:
-    """The catalog around a change: an observation from before it, if there is one, and the table
-    afterwards."""
-
-    before: Look | None
-    after: LiveTable
 
 
 def catalogued(

@@ -13,8 +13,8 @@ from contextlib import closing, contextmanager
 from ...model.change import Relation
 from ...wire.pgmessages import RelationMessage
 from ...wire.records import Chunk
-from .connect import Session, asking
-from .evidence import Moment
+from .column_identity import Moment
+from .connection import Session, asking
 from .slot import IN_USE_S
 from .stream import SlotStream
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..base import Finding
-from .check_tables import Question, error
-from .connect import quoted, quoted_table
+from .connection import quoted, quoted_table
 from .slot import options, owned, published
+from .table_checks import Question, error
 
 _TABLES = """
 select t.schema || '.' || t.name, has_schema_privilege(n.oid, 'USAGE'), has_table_privilege(c.oid, 'SELECT'),

@@ -8,9 +8,9 @@ from contextlib import closing, contextmanager
 
 from ...errors import SourceError
 from ..base import Snapshot
-from .connect import asking, connect, lsn, position_at, quoted
+from .connection import asking, connect, lsn, position_at, quoted
 from .slot import MOST
-from .slot_wait import Waits
+from .transaction_wait import Waits
 
 
 class SlotSnapshot:

@@ -38,27 +38,27 @@ from ..base import (
 )
 from . import (
     baseline,
-    before_images,
     catalog,
     checks,
     column_states,
     connection_limits,
     leaf_identities,
-    leaving,
     locks,
     partitions,
     resent,
+    table_checks,
+    task_objects,
 )
-from . import left_out as not_selected
 from . import slot as pg_slot
 from . import snapshot as pg_snapshot
+from . import unselected as not_selected
 from .address import address
 from .baseline import LOCKED
-from .check_tables import Question
-from .connect import ANEW, Session, asking, border, connect, lsn_of, position_at, primary, quoted_table
-from .evidence import Moment
-from .slot_wait import Waits
+from .column_identity import Moment
+from .connection import ANEW, Session, asking, border, connect, lsn_of, position_at, primary, quoted_table
 from .stream import SlotStream
+from .table_checks import Question
+from .transaction_wait import Waits
 
 if TYPE_CHECKING:
     from ...config.task import Task
@@ -163,7 +163,7 @@ class PostgresSource:
         """Offers before images for tables whose changes have none."""
         with asking(self.where):
             names = [self._now(t) for t in tables]
-            return before_images.offers(self._session(), address(self.url), names)
+            return table_checks.offers(self._session(), address(self.url), names)
 
     def identity(self) -> dict[str, str]:
         """Returns `system_identifier`, `database`, `slot`, which give positions their meaning, and `begin`,
@@ -183,7 +183,7 @@ class PostgresSource:
             return catalog.tables(self._session(), patterns, exclude)
 
     def left_out(self) -> dict[str, LeftOut]:
-        """Returns the relations that no wildcard selects, see `left_out`."""
+        """Returns the relations that no wildcard selects, see `unselected`."""
         with asking(self.where):
             return not_selected.left_out(self._session())
 
@@ -257,13 +257,13 @@ class PostgresSource:
     def kept(self, stored: Mapping[str, Any] | None) -> list[SourceObject]:
         """Returns the slot and the publication, if they exist."""
         with asking(self.where):
-            return leaving.kept(self._session(), self.slot, self.publication, stored)
+            return task_objects.kept(self._session(), self.slot, self.publication, stored)
 
     def leave(self, stored: Mapping[str, Any] | None) -> None:
         """Drops the slot, and the publication if the role owns it."""
         self.close()
         with asking(self.where):
-            leaving.leave(self._session(), self.slot, self.publication, stored)
+            task_objects.leave(self._session(), self.slot, self.publication, stored)
 
     @property
     def unpublished(self) -> Mapping[str, str]:

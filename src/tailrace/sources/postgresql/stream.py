@@ -23,7 +23,8 @@ from ...wire.pgmessages import RelationMessage
 from ...wire.pgoutput import EPOCH_US
 from ...wire.records import Chunk
 from .address import address
-from .connect import (
+from .column_identity import Evidence, Moment
+from .connection import (
     Session,
     asking,
     connect_when_free,
@@ -35,7 +36,6 @@ from .connect import (
     quoted,
     refused,
 )
-from .evidence import Evidence, Moment
 from .records import EMPTY, HEADER, Built, RecordBuilder
 from .slot import IN_USE, IN_USE_S
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .connect import Session
+from .connection import Session
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import psycopg
 
 from ...errors import TailraceError
 from . import slot
-from .connect import Session, connect
+from .connection import Session, connect
 
 logger = logging.getLogger("tailrace.capture")
 
