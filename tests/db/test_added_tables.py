@@ -72,7 +72,10 @@ def test_a_table_that_may_not_be_read_yet_waits_and_the_others_go_on(
         wait_for(lambda: taken() == ["s.a"])
         db.execute("create table s.b (id int primary key); insert into s.b values (1)")
         wait_for(lambda: "s.b cannot be captured yet" in told())
-        assert f"role {role} lacks rights: to read table s.b; to publish table s.b; fix: GRANT" in told()
+        assert (
+            f"role {role} has insufficient rights: to read table s.b; to publish table s.b; fix: GRANT"
+            in told()
+        )
         before = log.state(task.log_path).number
         db.execute("insert into s.a values (1)")
         wait_for(lambda: log.state(task.log_path).number > before)

@@ -19,7 +19,7 @@ from tailrace.sources.postgresql.layout import UNKNOWN_COLUMN, UNKNOWN_VALUE
 from tailrace.state import ddl, ledger, orders
 from tailrace.validate.repair import Repair
 from tailrace.validate.sessions import Sessions
-from tailrace.validate.tables import validate
+from tailrace.validate.validation import validate
 
 from .test_model import drain
 

@@ -23,7 +23,7 @@ from tailrace.sources import open_source
 from tailrace.state import ledger, orders
 from tailrace.validate.repair import Repair
 from tailrace.validate.sessions import Sessions
-from tailrace.validate.tables import validate
+from tailrace.validate.validation import validate
 
 from .test_model import drain
 

@@ -15,7 +15,7 @@ from tailrace.config.task import Task, load
 from tailrace.errors import ConnectionLostError, SourceError
 from tailrace.operate.ordering import begin_anew
 from tailrace.operate.status import status
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 from tailrace.sources.postgresql.source import PostgresSource
 from tailrace.state import ledger, orders
 
@@ -100,6 +100,6 @@ def test_a_database_that_checks_no_text_is_warned_of(odd: tuple[str, str]) -> No
     (one,) = found
     assert (one.level, one.what) == (
         "warning",
-        "the database's encoding is SQL_ASCII: it takes any bytes as text, and a value that is not UTF-8 ends capture",
+        "the database's encoding is SQL_ASCII: it accepts any bytes as text, and a value that is not UTF-8 stops capture",
     )
     assert "docs/operating.md" in one.cure

@@ -30,7 +30,7 @@ from tailrace.operate.checks import gone_findings
 from tailrace.sources import open_source
 from tailrace.state import orders
 from tailrace.testing.images import RELATION, image
-from tailrace.validate.postgresql_side import hold
+from tailrace.validate.postgresql_target import hold_target
 
 from .test_shared_postgresql import part
 
@@ -264,7 +264,7 @@ def test_a_task_leaves_another_table_alone(task: Task, db: psycopg.Connection) -
     assert found.what.startswith('"lake"."a" is another table than the target')
     assert gone_findings(task, ["s.a", "s.b"]) == []
     assert [n.after for n in Needs(task).of("s.a")] == [NOTHING]
-    with hold(task, ["s.a", "s.b"]) as held:
+    with hold_target(task, ["s.a", "s.b"]) as held:
         assert held is not None and list(held.tables) == ["s.b"]
         with pytest.raises(OtherTableError):
             held.table("s.a")

@@ -389,7 +389,9 @@ FOREIGN = (
     "create foreign data wrapper w; create server there foreign data wrapper w;"
     " create foreign table s.far partition of s.p for values from (50) to (60) server there"
 )
-LEFT_OUT = "foreign tables are partitions of it (s.far), and their rows are in no baseline and in no change"
+LEFT_OUT = (
+    "foreign tables are partitions of it (s.far), and their rows are neither in the baseline nor in changes"
+)
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["from the start", "attached later"])

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tailrace.errors import PositionError
-from tailrace.sources.postgresql.connect import lsn, lsn_of, lsn_text, position_at
+from tailrace.sources.postgresql.connection import lsn, lsn_of, lsn_text, position_at
 
 from .reading import Make, read_all
 from .test_pg_checks import A, a, one, run
@@ -51,7 +51,7 @@ def test_a_commit_that_an_earlier_release_acknowledged_with_the_message_before_i
             source.acknowledge(kept)
             source.close()
         again = make()
-        finding = one(again.check(A, kept), f"committed at {lsn_text(border)}, directly behind a message")
+        finding = one(again.check(A, kept), f"committed at {lsn_text(border)}, directly after a message")
         assert finding.level == "warning" and "tailrace validate" in finding.cure
         again.start(kept, [])
         if not (chunks := read_all(again)):
@@ -77,10 +77,13 @@ def test_the_slot_is_gone_or_not_ours_or_in_use(a: psycopg.Connection, make: Mak
         source.prepare(A, begin=False)
     a.execute("select pg_create_logical_replication_slot('tailrace_test', 'test_decoding')")
     found = one(source.check(A, source.end_position()), "did not create: plugin test_decoding")
-    assert found.cure.startswith("give this task a slot of its own, `source: {slot: tailrace_test_2}`")
-    run(a, found.cure.partition("any more: ")[2])
+    assert found.cure.startswith("give this task another slot, `source: {slot: tailrace_test_2}`")
+    run(a, found.cure.partition("no longer needed: ")[2])
     a.execute("select pg_create_logical_replication_slot('tailrace_test', 'pgoutput')")
-    run(a, one(source.check(A, None), "did not create: plugin pgoutput").cure.partition("any more: ")[2])
+    run(
+        a,
+        one(source.check(A, None), "did not create: plugin pgoutput").cure.partition("no longer needed: ")[2],
+    )
     assert source.check(A, None) == []
     source.prepare(A)
     at = source.end_position()

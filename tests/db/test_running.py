@@ -29,7 +29,7 @@ from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
 from tailrace.state import ledger, orders
 from tailrace.validate.sessions import Sessions
-from tailrace.validate.tables import ValidationReport, validate
+from tailrace.validate.validation import ValidationReport, validate
 
 from .model import SCHEMA, TABLES, Writer, bag
 from .test_model import drain, target_rows, write_task

@@ -17,7 +17,7 @@ from tailrace.config.task import Task, load
 from tailrace.errors import SourceError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 from tailrace.sources.postgresql.source import PostgresSource
 from tailrace.state import orders
 from tailrace.store.trimming import Bound, trim

@@ -18,7 +18,7 @@ from tailrace.config.task import Task, load
 from tailrace.errors import ConfigError, SourceError
 from tailrace.lake import delta as lake
 from tailrace.lake import json_files
-from tailrace.sources.postgresql import checks, slot, slot_wait
+from tailrace.sources.postgresql import checks, slot, transaction_wait
 from tailrace.sources.postgresql.slot import published
 from tailrace.sources.postgresql.source import PostgresSource
 from tailrace.state import capture_state, ledger, orders, streams
@@ -277,9 +277,9 @@ def test_a_slot_that_another_task_has_made_is_left_alone(
     before = db.execute("select confirmed_flush_lsn from pg_replication_slots").fetchall()
     for _ in range(2):
         error = refused(other)
-        assert "a slot of this name that this task did not create" in error.what
+        assert "a slot with this name exists that this task did not create" in error.what
         hint = error.hint or ""
-        assert "nobody reads it at the moment; reading it" in error.what
+        assert "no process reads it; reading it" in error.what
         assert hint.index(f"`source: {{slot: {SLOT}_2}}`") < hint.index(f"pg_drop_replication_slot('{SLOT}')")
     assert db.execute("select confirmed_flush_lsn from pg_replication_slots").fetchall() == before
     assert published(db, SLOT) == {"s.a", "s.b"}
@@ -307,7 +307,7 @@ def test_another_task_makes_the_slot_just_then(
         self._drop_fresh()
         from tailrace.sources.postgresql.snapshot import SlotSnapshot
 
-        SlotSnapshot(self.url, self.slot, slot_wait.Waits(self.url), where="here")
+        SlotSnapshot(self.url, self.slot, transaction_wait.Waits(self.url), where="here")
         raise AssertionError
 
     with monkeypatch.context() as one:
@@ -343,7 +343,7 @@ def test_a_new_slot_says_which_transactions_it_waits_for(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slot_wait, "AFTER_S", 0.1)
+    monkeypatch.setattr(transaction_wait, "AFTER_S", 0.1)
     with psycopg.connect(database, application_name="a report") as other:
         other.execute("insert into s.a values (2)")
         with meanwhile(partial(capture, shop), stop=threading.Event()):

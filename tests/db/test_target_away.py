@@ -20,7 +20,7 @@ from tailrace.model.change import Relation
 from tailrace.operate.checks import before_run, check
 from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.sources.postgresql.embedded import free_port
+from tailrace.sources.postgresql.embedded_server import free_port
 from tailrace.state import capture_state, ledger, orders
 
 from .conftest import OwnServer

@@ -21,7 +21,7 @@ from tailrace.config.task import Task, load
 from tailrace.errors import ApplyError, SourceError, TailraceError
 from tailrace.operate import checks, ordering
 from tailrace.operate.dropping import drop
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres, free_port
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres, free_port
 from tailrace.state import ledger, orders
 
 from .conftest import OwnServer
@@ -158,7 +158,7 @@ def test_a_target_that_cannot_be_asked_is_a_finding(
     nowhere = f"postgresql://postgres@127.0.0.1:{free_port()}/shop"
     for target, cure in (
         (database.replace(tables.info.dbname, "nosuch"), "correct the database's name in the address"),
-        (nowhere, "check the address's host and port, and that the server runs"),
+        (nowhere, "check the host and port of the address, and that the server is running"),
     ):
         task = shop(tmp_path, database, target)
         (one,) = checks.check(task, lambda: pytest.fail("no session is needed"))

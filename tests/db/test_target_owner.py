@@ -17,7 +17,7 @@ from tailrace.config.task import load
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.lake import delta as lake
 from tailrace.state import ledger
-from tailrace.validate.versions import version_before
+from tailrace.validate.target_versions import version_before
 
 from .conftest import OwnServer
 

@@ -19,7 +19,7 @@ from tailrace.execution import BackgroundSession
 from tailrace.operate import checks, ordering
 from tailrace.operate.dropping import drop
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 from tailrace.state import orders
 
 from .test_running import meanwhile, wait_for

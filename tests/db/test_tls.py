@@ -11,7 +11,7 @@ import pytest
 from tailrace.capture.process import Capture
 from tailrace.errors import SourceError
 from tailrace.lake import delta as lake
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 from tailrace.state import ledger
 
 from .test_connections import server, task

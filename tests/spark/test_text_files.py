@@ -126,7 +126,7 @@ def test_encodings_and_packed_files(spark: SparkSession, tmp_path: Path) -> None
     put(tmp_path / "packed" / "shop.item__ct.csv.gz", gzip.compress(text.encode()))
     form = formats.get("tailrace")
     for folder, options, want in (
-        ("latin", form.options(), [(None, "byte 0xFC is not UTF-8: see the option encoding")]),
+        ("latin", form.options(), [(None, "byte 0xFC is not UTF-8: set the option encoding")]),
         ("latin", form.options(encoding="latin-1"), [("Müller", None)]),
         ("packed", form.options(), [("Müller", None)]),
     ):

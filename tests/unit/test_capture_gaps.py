@@ -19,7 +19,7 @@ from tailrace.errors import GapError
 from tailrace.lake import delta as lake
 from tailrace.library.task_table import TaskTable
 from tailrace.model.change import Relation
-from tailrace.query.points import Place
+from tailrace.query.positions import Position
 from tailrace.state import ledger, orders, streams
 from tailrace.state.ledger import Baseline, Stored
 from tailrace.state.upkeep import in_force
@@ -115,7 +115,7 @@ def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return table(lossy(tmp_path_factory.mktemp("shop"), request.param))
 
 
-def refused(asked: TaskTable, start: Place | None, end: Place | None) -> None:
+def refused(asked: TaskTable, start: Position | None, end: Position | None) -> None:
     with pytest.raises(GapError, match=r"shop\.item between change number 13 and .* were never captured"):
         asked.net(start, end)
 

@@ -24,7 +24,7 @@ from tailrace.model.sequence import make
 from tailrace.sources.postgresql.layout import UNKNOWN_VALUE
 from tailrace.state import ddl as kept
 from tailrace.state.ddl import Key, decided, decisions
-from tailrace.validate.mapped import Made
+from tailrace.validate.target_shape import TargetShape
 
 pytestmark = pytest.mark.unit
 
@@ -208,7 +208,7 @@ def test_the_target_of_several_sources_loses_the_rows_of_one(tmp_path: Path) -> 
 def test_a_repair_needs_a_source_that_tells_all_the_target_has(
     new: Relation, policies: dict[str, str], whole: bool
 ) -> None:
-    assert Made(new, follow(new, **policies), None).whole is whole
+    assert TargetShape(new, follow(new, **policies), None).complete is whole
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tailrace.config.task import load
 from tailrace.errors import ConfigError
 from tailrace.runtime.setup import Draft
 from tailrace.sources.base import Finding
-from tailrace.validate.tables import validate
+from tailrace.validate.validation import validate
 
 pytestmark = pytest.mark.unit
 TASK = "name: shop\nsource: {url: 'postgresql://db/shop'}\n"
@@ -78,13 +78,13 @@ def test_wrong_usage_ends_with_2(words: str, file: str) -> None:
         ("purge .", "no source table is named"),
         ("purge . --table t --consumer a", "'a' has no value"),
         ("purge . --table t --consumer a=b", "'b' is not a _Change-Sequence"),
-        ("purge TASK --upto ٣", "'٣' is not a place in the history"),
-        ("purge TASK --upto soon", "'soon' is not a place in the history"),
+        ("purge TASK --upto ٣", "'٣' is not a position"),
+        ("purge TASK --upto soon", "'soon' is not a position"),
         ("purge TASK --upto 9", "9 is beyond what is stored"),
-        ("consumer TASK ack a soon", "'soon' is not a place in the history"),
-        ("query as-of TASK s.t --at soon", "'soon' is not a place in the history"),
-        ("query diff TASK s.t --from soon", "'soon' is not a place in the history"),
-        ("query net TASK s.t --to soon", "'soon' is not a place in the history"),
+        ("consumer TASK ack a soon", "'soon' is not a position"),
+        ("query as-of TASK s.t --at soon", "'soon' is not a position"),
+        ("query diff TASK s.t --from soon", "'soon' is not a position"),
+        ("query net TASK s.t --to soon", "'soon' is not a position"),
         ("query chain TASK s.t --key id", "'id' has no value"),
         ("keylog log story --key id", "'id' has no value"),
         ("keylog log errors --since soon", "'soon' is not a time"),

@@ -313,7 +313,7 @@ def test_qlik_without_the_header_line_that_its_dfm_names(tmp_path: Path) -> None
     names = [{"ordinal": k, "name": n, "type": "STRING"} for k, n in enumerate(("id", "s"), 1)]
     made = {"fileInfo": {"name": "LOAD00000001", "extension": "csv"}, "dataInfo": {"columns": names}}
     file.with_suffix(".dfm").write_text(json.dumps(made))
-    with pytest.raises(FormatError, match="its first line has the columns 1, a, not id, s") as told:
+    with pytest.raises(FormatError, match="the first line has the columns 1, a, not id, s") as told:
         look(tmp_path, form="qlik")
     assert "csv_header=false" in str(told.value) and "LOAD00000001.csv" in str(told.value)
     (item,) = look(tmp_path, form="qlik", given={"csv_header": "false"}).tables

@@ -63,7 +63,7 @@ def test_the_difference_of_two_places_is_that_of_their_rows(home: TaskHome) -> N
         came = [values(r) for r in found if r["_change_type"] in ("insert", "update_postimage")]
         old, new = states[start], states[end]
         assert (sorted(gone), sorted(came)) == (sorted(old - new), sorted(new - old)), (start, end)
-    with pytest.raises(ConfigError, match="the older place goes first"):
+    with pytest.raises(ConfigError, match="pass the older position first"):
         table.diff(13, 12)
     with pytest.raises(PositionError, match="before the baseline"):
         table.diff(3)
@@ -159,7 +159,7 @@ def test_a_kept_history_that_began_without_changes_needs_all_later_ones(tmp_path
     trim(made.task.changes_path(ITEM), "header__change_seq", Bound(12))
     made.store((13, "U", item(1, "d")))
     with pytest.raises(
-        PositionError, match="changes at 12 are asked for; only those after number 12 are kept"
+        PositionError, match="changes at 12 are requested; only those after number 12 are kept"
     ):
         tailrace.open(made.file).table(ITEM).keep_history(path)
 
@@ -270,7 +270,7 @@ def test_results_come_as_what_the_user_works_with(home: TaskHome) -> None:
     assert found.select(["id"]).schema.names == ["id"]
     with pytest.raises(ConfigError, match="no column nope"):
         found.select(["nope"])
-    with pytest.raises(ConfigError, match="the condition cannot be read"):
+    with pytest.raises(ConfigError, match="the condition is not valid"):
         found.where("nope > 3")
 
 
@@ -377,7 +377,7 @@ def test_as_of_from_a_base_and_changes_alone(home: TaskHome) -> None:
     assert rows(found.as_of(None, base=base)) == [(1, "c"), (4, "a"), (5, "a")]
     assert rows(found.as_of(11, base=found.schema.empty_table())) == [(1, "b")]
     assert rows(tailrace.open(home.file).table(ITEM).as_of(12, base=base[:1])) == [(1, "b"), (3, "a")]
-    with pytest.raises(BaselineNeededError, match="nothing tells which rows"):
+    with pytest.raises(BaselineNeededError, match="the rows before the oldest change are unknown"):
         found.as_of(13)
     with pytest.raises(ConfigError, match="base has no column price"):
         found.as_of(13, base=base.drop_columns(["price"]))
@@ -395,7 +395,7 @@ def test_any_change_table_may_be_read(home: TaskHome) -> None:
         tailrace.read(home.task.changes_path(ITEM), key=["header__change_seq"])
     with pytest.raises(ConfigError, match="no column nope"):
         found.net(columns=["nope"])
-    with pytest.raises(ConfigError, match="is not a place in the history"):
+    with pytest.raises(ConfigError, match="is not a position"):
         found.net("yesterday")
 
 

@@ -73,7 +73,7 @@ def test_what_a_table_without_key_cannot_answer_names_what_can(bag: TaskHome) ->
         with pytest.raises(UnsupportedError) as caught:
             asked()
         assert caught.value.hint is not None
-        assert "pairs, net changes, changes or transactions" in caught.value.hint
+        assert "use pairs, net, changes or transactions" in caught.value.hint
         assert "tailrace.read(CHANGE_TABLE, key=[...])" in caught.value.hint
     for answer in (table.pairs(), table.net(), table.changes(), task.transactions()):
         assert answer.rows()

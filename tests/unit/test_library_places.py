@@ -9,7 +9,7 @@ import pytest
 
 import tailrace
 from tailrace.errors import PositionError
-from tailrace.query.points import Place, Point
+from tailrace.query.positions import Position, PositionRange
 
 from .task_home import ITEM, TaskHome, at, item, partly_applied, position, rows, seq
 
@@ -73,7 +73,7 @@ def test_a_place_before_a_change_that_the_baseline_has_is_refused_whatever_the_h
 @pytest.mark.parametrize(
     "end", [dt.datetime.max, "9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-01:00"], ids=str
 )
-def test_the_end_of_time_is_behind_all_changes(home: TaskHome, end: Place) -> None:
+def test_the_end_of_time_is_behind_all_changes(home: TaskHome, end: Position) -> None:
     table = tailrace.open(home.file).table(ITEM)
     assert rows(table.as_of(end)) == rows(table.current())
     assert table.changes(None, end).rows() == table.changes().rows()
@@ -95,11 +95,11 @@ def test_places_may_be_now_durations_before_now_and_postgresql_positions(home: T
     assert rows(table.as_of("0/0")) == rows(table.current())  # the first 16 digits of all positions here
     with pytest.raises(PositionError, match="1/A0 is not stored yet"):
         table.as_of("1/A0")
-    lsn = Point.of("1/a0")
+    lsn = PositionRange.of("1/a0")
     assert (lsn.low[:16], lsn.high[:17]) == ("00000001000000A0", "00000001000000A0F")
 
 
 def test_a_time_is_exact_in_any_year() -> None:
     """As numbers of floating point, seconds since 1970 are not from 2038 on."""
     times = [dt.datetime(2039, 11, 22, 10, 0, 0, 10_000 * n) for n in range(100)]
-    assert [Point.of(at).low[14:16] for at in times] == [f"{n:02d}" for n in range(100)]
+    assert [PositionRange.of(at).low[14:16] for at in times] == [f"{n:02d}" for n in range(100)]

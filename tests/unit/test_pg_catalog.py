@@ -12,9 +12,15 @@ from tailrace.model.change import Column, Relation
 from tailrace.sources.postgresql import layout as pg_layout
 from tailrace.sources.postgresql import slot
 from tailrace.sources.postgresql.catalog import tables
-from tailrace.sources.postgresql.evidence import Evidence, LiveColumn, LiveTable, Moment
-from tailrace.sources.postgresql.identity import identify
-from tailrace.sources.postgresql.layout import Bracket, TypeInfo, Types
+from tailrace.sources.postgresql.column_identity import (
+    Bracket,
+    Evidence,
+    LiveColumn,
+    LiveTable,
+    Moment,
+    identify,
+)
+from tailrace.sources.postgresql.layout import TypeInfo, Types
 from tailrace.wire.pgmessages import RelationColumn, RelationMessage
 
 pytestmark = pytest.mark.unit

@@ -30,8 +30,8 @@ def test_orders_whose_rows_are_gone(tmp_path: Path) -> None:
     assert str(caught.value).splitlines() == [
         GONE,
         f"  where: {path}",
-        "  hint: if it was dropped, there is nothing left to do; otherwise put the files back. "
-        "`tailrace status` tells what there is",
+        "  hint: if it was dropped, there is nothing left to do; otherwise restore the files. "
+        "`tailrace status` shows the current state",
     ]
 
 

@@ -14,7 +14,7 @@ from tailrace.capture.target_rename import Renaming
 from tailrace.config.task import Task, read
 from tailrace.errors import ConfigError
 from tailrace.state import ddl, orders
-from tailrace.validate.tables import wait_named
+from tailrace.validate.validation import wait_for_renames
 
 from ..examples import examples
 
@@ -132,12 +132,12 @@ def test_a_validation_waits_for_the_name_that_a_target_is_about_to_get(tmp_path:
     renamed(one, ("s.a", "t.x"))
     with mock.patch.object(orders, "give", give_or_die([2])), pytest.raises(Killed):
         Renaming(one).carry_on(one)
-    wait_named(one, ["s.b"], 0)
+    wait_for_renames(one, ["s.b"], 0)
     with pytest.raises(ConfigError, match=r"the target of s\.a is about to be renamed to t\.x"):
-        wait_named(one, ["s.a", "s.b"], 0.1)
+        wait_for_renames(one, ["s.a", "s.b"], 0.1)
     later = threading.Timer(0.3, lambda: Renaming(one).carry_on(one))
     later.start()
-    wait_named(one, ["s.a", "s.b"], 30)
+    wait_for_renames(one, ["s.a", "s.b"], 30)
     later.join()
     assert there(one) == {"t.x": "s.a", "s.b": "s.b"}
 

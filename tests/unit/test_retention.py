@@ -315,7 +315,7 @@ def test_positions_are_sequences_numbers_and_places_in_the_stream(tmp_path: Path
         number_at(task, "37")
     with pytest.raises(ConfigError, match="is beyond what is stored: change number 36"):
         number_at(task, f"{1000:040X}")
-    with pytest.raises(ConfigError, match="'soon' is not a place in the history"):
+    with pytest.raises(ConfigError, match="'soon' is not a position"):
         number_at(task, "soon")
     with pytest.raises(ConfigError, match="'2026-11-22' is a time, not a position"):
         number_at(task, "2026-11-22")

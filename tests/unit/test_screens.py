@@ -27,7 +27,7 @@ from tailrace.demo.story import StoryEvent
 from tailrace.errors import ConfigError
 from tailrace.operate.status import Status
 from tailrace.validate.compare import TableResult
-from tailrace.validate.tables import ValidationReport
+from tailrace.validate.validation import ValidationReport
 
 from .keylog_rows import missed, row, write
 

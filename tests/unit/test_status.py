@@ -201,7 +201,7 @@ def test_a_source_that_cannot_be_reached_is_said_with_its_reason(task: Task, hel
     json_files.write(task.run_path, "pipeline", {"state": "running"})
     lost = CaptureState()
     lost.lost("no route")
-    lost.lost("connection refused\n  hint: check the address's host and port")
+    lost.lost("connection refused\n  hint: check the host and port of the address")
     lost.tell(task.run_path)
     found = status(task)
     assert found.capture is not None

@@ -23,8 +23,8 @@ from ..config.task import Task
 from ..errors import ApplyError, TailraceError
 from ..lake import guards
 from ..model.change import Relation
-from ..sources.postgresql.connect import Session, asking, connect
-from ..sources.postgresql.declared import Declared, declared
+from ..sources.postgresql.column_declarations import Declared, declared
+from ..sources.postgresql.connection import Session, asking, connect
 from ..sources.postgresql.locks import PATIENCE
 from ..state.layouts import policy
 from ..state.open_warnings import CAPTURE, OpenWarnings

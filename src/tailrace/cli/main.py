@@ -152,7 +152,7 @@ def capture(
     Of mappings it checks names, keys and constants; expressions `tailrace check` looks at."""
     from ..capture.process import Capture
     from ..config.task import load
-    from ..query.points import short
+    from ..query.positions import format_lsn
     from ..runtime.metrics import served
 
     stop = threading.Event()
@@ -167,7 +167,7 @@ def capture(
     if as_json:
         print_json(state)
     elif parent is None:
-        upto = f" up to {short(state['position'])}" if state.get("position") else ""
+        upto = f" up to {format_lsn(state['position'])}" if state.get("position") else ""
         out.print(f"captured {state.get('records', 0):,} log records{upto}")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import ConfigError, TailraceError
-from ..query.calls import statements
+from ..query.table_functions import split_statements
 from .out import err, out
 from .query import Limit, Output, print_result
 from .task_file import TaskFile
@@ -101,7 +101,7 @@ def _given(text: str) -> list[str]:
     Raises:
         ConfigError: it has none.
     """
-    found, last = statements(text)
+    found, last = split_statements(text)
     if not found and not last:
         raise ConfigError("there is no statement", hint="tailrace sql TASK 'SELECT ...'")
     return [*found, last] if last else found
@@ -132,7 +132,7 @@ def _typed(words: Callable[[], Sequence[str]]) -> Iterator[str]:
         if described := _DESCRIBE.fullmatch(command):
             yield f"DESCRIBE {described[1]}" if described[1] else "SHOW TABLES"
             continue
-        found, said = statements(said + line + "\n")
+        found, said = split_statements(said + line + "\n")
         yield from found
         said += "\n" * bool(said)
 

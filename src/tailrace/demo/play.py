@@ -22,10 +22,10 @@ from ..runtime import processes
 from ..runtime.session import background_session
 from ..runtime.setup import draft, validate_task
 from ..sources import open_source
-from ..sources.postgresql.embedded import EmbeddedPostgres
+from ..sources.postgresql.embedded_server import EmbeddedPostgres
 from ..state import ledger
 from ..state.totals import last_stored
-from ..validate.tables import ValidationReport
+from ..validate.validation import ValidationReport
 from . import place, shop
 from .load import ShopLoad, pgbench
 from .load import load as do_load

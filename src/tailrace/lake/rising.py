@@ -1,4 +1,4 @@
-"""Times that order the rows of a table."""
+"""Monotonic times, which order the rows of a table."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from . import delta as lake
 
 
 def now_after(path: str, column: str) -> datetime:
-    """Now, or a microsecond after the greatest time that a table has in a column: clocks can be set back. For
-    tables that only one process at a time adds to."""
+    """Returns the current time, or a microsecond after the greatest time in a table's column if the clock was
+    set back.
+
+    For tables to which only one process at a time adds rows.
+    """
     now = datetime.now(timezone.utc)
     if not lake.exists(path):
         return now

@@ -1,4 +1,4 @@
-"""Counts what this process has committed to Delta tables: files, and bytes by table."""
+"""Counts files and bytes that this process has committed to Delta tables."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .parts import filesystem
 
 @dataclass(frozen=True)
 class Written:
-    """What was committed since the process began.
+    """Committed files and bytes since the process started.
 
     Attributes:
-        files: data files, and one file for each commit.
-        sizes: bytes of data files, by the path of the table's folder.
+        files: data files, and one file per commit.
+        sizes: bytes of data files by table folder.
     """
 
     files: int
@@ -36,6 +36,6 @@ def add(table: str, sizes: list[int]) -> None:
 
 
 def total() -> Written:
-    """All that was counted so far."""
+    """Returns the counts so far."""
     with _lock:
         return Written(_files.total(), dict(_sizes))

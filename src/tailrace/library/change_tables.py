@@ -202,8 +202,8 @@ def inspect(
 
 
 def _session(what: str) -> SparkSession:
-    from ..query.watch import scratch
+    from ..query.watch import scratch_folder
     from ..runtime.session import session
 
-    folder = scratch()
+    folder = scratch_folder()
     return session(f"tailrace {what}", conf={} if folder is None else {"spark.local.dir": folder})

@@ -11,9 +11,9 @@ from ..errors import ConfigError
 from ..lake import log
 from ..lake.reading import dataset
 from ..model import sequence
-from ..query.points import Place, Point, absolute
+from ..query.positions import Position, PositionRange, resolve_relative
 from ..query.result import Result
-from ..query.table_changes import TOLD
+from ..query.table_changes import CHANGE_HEADERS
 from .task_table import TaskTable
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..operate.ordering import OrderResult
     from ..operate.status import Status
     from ..state.ledger import Stored
-    from ..validate.tables import ValidationReport
+    from ..validate.validation import ValidationReport
 
 
 class OpenTask:
@@ -110,7 +110,7 @@ class OpenTask:
         return in_duckdb(self, statement) if spark is None else in_spark(self, statement, spark)
 
     def transactions(
-        self, start: Place | None = None, end: Place | None = None, tables: Sequence[str] = ()
+        self, start: Position | None = None, end: Position | None = None, tables: Sequence[str] = ()
     ) -> Result:
         """Who changed what together, over all tables or those that are named (patterns); see
         `engine.transactions.transactions`. Those that are not stored as a whole yet are left
@@ -126,14 +126,16 @@ class OpenTask:
         """
         from ..engine.transactions import transactions
 
-        start, end = absolute(start), absolute(end)
+        start, end = resolve_relative(start), resolve_relative(end)
         asked = {n: self.table(n) for n in (self._matching(tables) if tables else self.tables)}
         if not tables:
             asked = {n: one.until_removed for n, one in asked.items() if not one.only_tracked}
         # Read before the tables, which are stored one after the other: all have what was stored by then.
         stored = self.finalized_until
         whole = sequence.FIRST if stored is None else stored.change_seq
-        found = {n: t.arrays(start, end, (), headers=TOLD).between(upto=whole) for n, t in asked.items()}
+        found = {
+            n: t.arrays(start, end, (), headers=CHANGE_HEADERS).between(upto=whole) for n, t in asked.items()
+        }
         return Result.of(transactions(found))
 
     @property
@@ -144,7 +146,7 @@ class OpenTask:
 
         return last_stored(self.task.control_path("stored"))
 
-    def cut(self, at: Place | None = None, tables: Sequence[str] = ()) -> dict[str, Result]:
+    def cut(self, at: Position | None = None, tables: Sequence[str] = ()) -> dict[str, Result]:
         """The rows of all tables that are captured, or those that are named (patterns), as they stood
         together at one place; None: at the last transaction that is stored.
 
@@ -154,8 +156,8 @@ class OpenTask:
         from ..operate.ordering import captured_of
 
         names = self._matching(tables) if tables else captured_of(self.task)
-        place, end = absolute(at), self.finalized_until
-        if end is not None and (place is None or _later(Point.of(place), end)):
+        place, end = resolve_relative(at), self.finalized_until
+        if end is not None and (place is None or _later(PositionRange.of(place), end)):
             place = end.change_seq  # what came since may be in some of the tables only
         return {n: self.table(n).as_of(place) for n in names}
 
@@ -209,7 +211,7 @@ class OpenTask:
         return matching(self.tables, patterns, self.name)
 
 
-def _later(time: Point, end: Stored) -> bool:
+def _later(time: PositionRange, end: Stored) -> bool:
     """Whether a place is a time behind all that is stored; later places of other kinds are refused."""
     return time.column == "change_seq" and time.low != time.high and time.high > end.change_seq
 

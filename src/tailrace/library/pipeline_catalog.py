@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from ..errors import ConfigError
 from ..lake import delta as lake
 from ..model.quoting import quoted
-from ..query.history_table import HistoryTable
+from ..query.history.table import HistoryTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,12 +9,12 @@ from ..errors import PositionError
 from ..lake.log import LogState
 from ..model import sequence
 from ..query.change_files import POSITION, SEQ, ChangeFiles
-from ..query.points import Point
+from ..query.positions import PositionRange
 from ..state.ledger import Baseline, Stored
 
 
 def refuse_older(
-    files: ChangeFiles, point: Point, taken: Baseline, stored: Stored | None, captured: LogState
+    files: ChangeFiles, point: PositionRange, taken: Baseline, stored: Stored | None, captured: LogState
 ) -> None:
     """Raises PositionError when a place is not known to be after a baseline; `captured`: the end of LOG.
 
@@ -53,7 +53,7 @@ def _all_stored(stored: Stored, captured: LogState, position: str) -> bool:
     return end >= position and captured.number <= stored.upto
 
 
-def refuse_later(point: Point, taken: Baseline, stored: Stored | None, task: str) -> None:
+def refuse_later(point: PositionRange, taken: Baseline, stored: Stored | None, task: str) -> None:
     """Raises PositionError for a position or change number that is not stored yet; without any stored change
     that is one after the baseline. A time may be later than all that is stored: nothing tells yet whether
     there will be changes up to it."""

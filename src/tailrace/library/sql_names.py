@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from ..errors import ConfigError
 from ..model.nearest import meant
-from ..query.calls import QUESTIONS
 from ..query.result import Result
+from ..query.table_functions import FUNCTIONS
 from .task_views import View
 
 SHOW_TABLES = ("show tables", "show all tables", "show", "describe", "desc", "pragma show_tables")
-"""Statements, as `query.calls.bare` gives them, for which DuckDB lists what is behind the task's views."""
+"""Normalized statements for which DuckDB would list the tables behind the task's views."""
 SHOW_FUNCTIONS = ("show functions",)
 _UNKNOWN = re.compile(r"(Table|Table Function|Scalar Function) with name (.+?) does not exist!")
 
@@ -30,9 +30,9 @@ def tables(found: Sequence[View]) -> Result:
 
 def questions(asked: Callable[[str], Callable[..., Any]]) -> Result:
     """The questions, what each of them takes and gives; `asked`: the method that answers one."""
-    names = list(QUESTIONS)
+    names = list(FUNCTIONS)
     takes = [", ".join(_takes(name, asked(name))) for name in names]
-    return Result.of(pa.table({"question": names, "takes": takes, "gives": [QUESTIONS[n] for n in names]}))
+    return Result.of(pa.table({"question": names, "takes": takes, "gives": [FUNCTIONS[n] for n in names]}))
 
 
 def _takes(name: str, method: Callable[..., Any]) -> list[str]:
@@ -50,7 +50,7 @@ def unknown(error: Exception, statement: str, there: Callable[[], Collection[str
     """An error of DuckDB's about a name that nothing has, with the names of the task in place of those of its
     own (None: it is about something else); `there`: the tables."""
     found = _UNKNOWN.search(str(error))
-    if found is None or (found[1] == "Scalar Function" and found[2] not in QUESTIONS):
+    if found is None or (found[1] == "Scalar Function" and found[2] not in FUNCTIONS):
         return None
     hint = _table_hint(found[2], there()) if found[1] == "Table" else _question_hint(found[2])
     said = f"the statement cannot be run: there is no {found[1].lower()} {found[2]}"
@@ -64,9 +64,9 @@ def _table_hint(name: str, there: Collection[str]) -> str:
 
 
 def _question_hint(name: str) -> str:
-    if name in QUESTIONS:
+    if name in FUNCTIONS:
         return f"write it where a table stands, without a schema: FROM {name}('schema.table')"
     if name == "cut":
         return "ask as_of of each table, at one place: FROM as_of('schema.table', at => 5)"
-    did = meant(name, QUESTIONS) or ""
-    return f"{did} the questions are {', '.join(QUESTIONS)}; SHOW FUNCTIONS says what they take".strip()
+    did = meant(name, FUNCTIONS) or ""
+    return f"{did} the questions are {', '.join(FUNCTIONS)}; SHOW FUNCTIONS says what they take".strip()

@@ -18,9 +18,9 @@ from ..lake.reading import fitted, unread
 from ..model import sequence
 from ..model.change import Column, Relation
 from ..model.types import arrow_type
-from ..query.change_files import both
-from ..query.layouts import broken
-from ..query.watch import watched
+from ..query.change_files import and_filter
+from ..query.schema import incompatibility
+from ..query.watch import with_progress
 from ..state.ledger import Baseline
 from ..store.tables import widens
 from .row_keys import RowKeys
@@ -74,7 +74,7 @@ def refuse_features(delta: DeltaTable, where: str, what: str = "the target") -> 
 def refuse_broken(layouts: Sequence[Layout], last: str, where: str) -> None:
     """Raises UnsupportedError when changes up to a change sequence cannot be laid over rows in the first of
     these layouts."""
-    if (why := broken(layouts, "", last)) is not None:
+    if (why := incompatibility(layouts, "", last)) is not None:
         what = f"{why}, and the target has no version between that and this place"
         raise UnsupportedError(what, where=where, hint=f"ask for {_REACHED}, or for one of before")
 
@@ -101,9 +101,9 @@ def read(
     """The rows of a version, or those that have some keys; columns that it lacks are NULL."""
     names = [n for n in schema.names if n in data.schema.names]
     if keys is not None:
-        which = both(which, keys.range(data.schema))
+        which = and_filter(which, keys.range(data.schema))
     with files_there(where, LATER):
-        for fragment in watched("the target", list(data.get_fragments(filter=which))):
+        for fragment in with_progress("the target", list(data.get_fragments(filter=which))):
             if keys is None:
                 batches = fragment.to_batches(schema=data.schema, columns=names, filter=which)
             else:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..config.task import Task
 from ..errors import ConfigError, TailraceError, UnsupportedError
 from ..model.quoting import quoted
-from ..query.calls import QUESTIONS, Call, bare, replaced
 from ..query.result import Result
-from ..query.spark_rows import failed, streamed
-from ..query.sql import asked
+from ..query.spark_rows import statement_error, stream_rows
+from ..query.sql import run_query
+from ..query.table_functions import FUNCTIONS, FunctionCall, normalized, replace_calls
 from .sql_names import SHOW_FUNCTIONS, SHOW_TABLES, parameters, questions, tables, unknown
 from .task_table import TaskTable
 from .task_views import LeftOut, TaskViews, View, folded, told_apart, views
@@ -49,7 +49,7 @@ class AskedTask(Protocol):
 
 def in_duckdb(task: AskedTask, statement: str) -> Result:
     """The rows of a statement of DuckDB's; see `OpenTask.sql`."""
-    if (listed := _listed(task, bare(statement))) is not None:
+    if (listed := _listed(task, normalized(statement))) is not None:
         return listed
     given, plain = _questions(task, statement)
     shown = TaskViews(task.task, task.tables)
@@ -57,7 +57,7 @@ def in_duckdb(task: AskedTask, statement: str) -> Result:
     def why(error: Exception) -> TailraceError | None:
         return shown.why(error) or unknown(error, statement, lambda: [v.name for v in _views(task)])
 
-    return asked(shown.connection, plain, given, why)
+    return run_query(shown.connection, plain, given, why)
 
 
 def _listed(task: AskedTask, said: str) -> Result | None:
@@ -99,9 +99,9 @@ def in_spark(task: AskedTask, statement: str, spark: SparkSession) -> Result:
     for name, result in given.items():
         result.spark(spark).createOrReplaceTempView(name)
     try:
-        return streamed(spark.sql(plain), statement)
+        return stream_rows(spark.sql(plain), statement)
     except PySparkException as error:
-        raise _left_out(error, left_out) or failed(error, statement) from None
+        raise _left_out(error, left_out) or statement_error(error, statement) from None
 
 
 def _unnamed(one: View) -> UnsupportedError | None:
@@ -150,15 +150,15 @@ def _questions(task: AskedTask, statement: str) -> tuple[dict[str, Result], str]
     """The answers to a statement's questions, by the names that stand for them in the statement."""
     found: dict[str, Result] = {}
 
-    def named(call: Call) -> str:
+    def named(call: FunctionCall) -> str:
         found[name := f"tailrace_answer_{len(found) + 1}"] = _answer(task, call)
         return name
 
-    plain = replaced(statement, named)
+    plain = replace_calls(statement, named)
     return found, plain
 
 
-def _answer(task: AskedTask, call: Call) -> Result:
+def _answer(task: AskedTask, call: FunctionCall) -> Result:
     """What a question gives.
 
     Raises:
@@ -180,7 +180,7 @@ def _answer(task: AskedTask, call: Call) -> Result:
 
 
 def _arguments(
-    call: Call, question: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]
+    call: FunctionCall, question: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Literals as the arguments of a method, whose names are taken in any case; a text is a list of one."""
     kinds = parameters(question)
@@ -204,7 +204,7 @@ def _arguments(
     return bound
 
 
-def _refused(call: Call, why: str) -> ConfigError:
+def _refused(call: FunctionCall, why: str) -> ConfigError:
     return ConfigError(
         f"{call.question}(...): {why}", hint=f"write {call.question}('schema.table', name => value)"
     )
@@ -214,4 +214,4 @@ def words(task: AskedTask) -> list[str]:
     """What a prompt completes: tables, their columns, and questions."""
     found: Mapping[str, None] = dict.fromkeys(v.name for v in _views(task))
     columns = {c for t in task.tables for c in task.table(t).columns}
-    return sorted({*found, *columns, *(f"{q}(" for q in QUESTIONS)})
+    return sorted({*found, *columns, *(f"{q}(" for q in FUNCTIONS)})

@@ -22,16 +22,15 @@ from ..lake.reading import dataset, fitted
 from ..model import sequence
 from ..model.change import PREFIX
 from ..model.types import header_schema, plain_schema, schema_of
-from ..query.as_of import LaidOver
-from ..query.base_rows import LayoutRange, named, told
-from ..query.change_files import POSITION, SEQ, ChangeFiles, both
-from ..query.diff import different
-from ..query.earlier_rows import Earlier, just_before
-from ..query.layouts import in_layout, layout_of
-from ..query.points import Place, Point, absolute
-from ..query.ranges import refuse_reversed, reversed_places
+from ..query.as_of import OverlaidRows
+from ..query.base_rows import LayoutRange, rename_base, tag_columns
+from ..query.change_files import POSITION, SEQ, ChangeFiles, and_filter, refuse_reversed, reversed_range
+from ..query.diff import diff_rows
+from ..query.earlier_rows import EarlierRows, previous_seq
+from ..query.positions import Position, PositionRange, resolve_relative
 from ..query.result import Result
-from ..query.table_changes import ORDER, STATE, TableChanges
+from ..query.schema import common_layout, rename_to_layout
+from ..query.table_changes import QUERY_HEADERS, STATE_HEADERS, TableChanges
 from ..state import ledger
 from ..state.capture_gaps import of_table
 from ..state.layouts import policy
@@ -42,7 +41,7 @@ from .row_keys import RowKeys
 from .target_rows import begun_by, in_order, layouts_from, read, refuse_broken, refuse_features, refuse_other
 
 if TYPE_CHECKING:
-    from ..validate.versions import Version, Versions
+    from ..validate.target_versions import TargetVersion, TargetVersions
 
 _END = "G" * 40
 """Behind every stream position."""
@@ -102,7 +101,7 @@ class TaskTable(TableChanges):
         """The table as of the last change that is stored: the target, and what is not applied to it yet."""
         return self.as_of(None)
 
-    def as_of(self, at: Place | None, *, base: pa.Table | None = None) -> Result:
+    def as_of(self, at: Position | None, *, base: pa.Table | None = None) -> Result:
         """The table's rows once all changes up to a place (included) were done.
 
         The target's newest version of before is read, and the changes since are laid over it. With a `base`
@@ -115,7 +114,7 @@ class TaskTable(TableChanges):
         """
         return super().as_of(at, base=base) if base is not None else self._rows_at(at).answer
 
-    def _earlier(self, found: ChangeArrays, span: LayoutRange | None) -> Iterator[Earlier]:
+    def _earlier_sources(self, found: ChangeArrays, span: LayoutRange | None) -> Iterator[EarlierRows]:
         """What knows rows of before changes: the target's versions, then earlier changes. Where the changes
         begin before the baseline, its rows are those of before the ones that follow it."""
         begin = self._begin()
@@ -125,7 +124,7 @@ class TaskTable(TableChanges):
             if begin > first:
                 later = pc.greater_equal(found.seq, begin).to_numpy()
                 yield lambda images: self._target_before(found, span, images[later[images]])
-        yield from super()._earlier(found, span)
+        yield from super()._earlier_sources(found, span)
 
     def _begin(self) -> str | None:
         """The change sequence of the first change after the oldest baseline; None: there is none."""
@@ -135,17 +134,17 @@ class TaskTable(TableChanges):
 
     def _target_before(self, found: ChangeArrays, span: LayoutRange | None, images: Ints) -> pa.Table:
         """The target's rows with the keys of some images, as of just before the first of them."""
-        place = just_before(found.seq[int(images.min())].as_py()) if len(images) else None
+        place = previous_seq(found.seq[int(images.min())].as_py()) if len(images) else None
         if place is None or span is None:
             return found.rows.slice(0, 0)
         keys = found.rows.select(list(found.key)).take(pa.array(images))
-        rows = self._rows_at(place, RowKeys(keys.cast(told(keys.schema, span.layout)))).answer
-        return self._laid_under(rows.table(), found, span)
+        rows = self._rows_at(place, RowKeys(keys.cast(tag_columns(keys.schema, span.layout)))).answer
+        return self._align_base(rows.table(), found, span)
 
-    def _rows_at(self, at: Place | None, keys: RowKeys | None = None) -> _Rows:
+    def _rows_at(self, at: Position | None, keys: RowKeys | None = None) -> _Rows:
         """The rows as of a place, or those with some keys, and others that changed on the way. What was
         applied and stored since this table was opened counts."""
-        from ..validate.versions import Versions, missing
+        from ..validate.target_versions import TargetVersions, missing_target
 
         task = self._copied()
         if not (baselines := _baselines(task, self.name)):
@@ -155,10 +154,10 @@ class TaskTable(TableChanges):
                 hint="`tailrace status` shows when it has",
             )
         # The target and the record first, then the changes: all that those have is among them.
-        newest = Versions.of(task, baselines[0])
+        newest = TargetVersions.of(task, baselines[0])
         if newest.newest < 0:
-            raise missing(self.name, newest.path)
-        older = (Versions.of(task, *pair) for pair in zip(baselines[1:], baselines, strict=False))
+            raise missing_target(self.name, newest.path)
+        older = (TargetVersions.of(task, *pair) for pair in zip(baselines[1:], baselines, strict=False))
         stored = last_stored(task.control_path("stored"))
         table = TaskTable.of(task, self.name)
         refused: PositionError | None = None
@@ -174,30 +173,30 @@ class TaskTable(TableChanges):
         assert refused is not None  # noqa: S101 - there is a baseline
         raise refused
 
-    def _refuse_before(self, at: Place | None, taken: Baseline, stored: Stored | None) -> None:
+    def _refuse_before(self, at: Position | None, taken: Baseline, stored: Stored | None) -> None:
         """Raises PositionError when a place is not known to be after a baseline."""
         if at is not None:
-            point = Point.of(at)
+            point = PositionRange.of(at)
             refuse_older(self.files, point, taken, stored, log.state(self._task.log_path))
 
     def _upto(
         self,
-        at: Place | None,
-        versions: Versions,
+        at: Position | None,
+        versions: TargetVersions,
         taken: Baseline,
         stored: Stored | None,
         keys: RowKeys | None,
     ) -> _Rows:
-        point = None if at is None else Point.of(at)
+        point = None if at is None else PositionRange.of(at)
         upto = None if point is None else point.upto()
         if point is not None:
             if self.files.were_removed:
                 exact = versions.exactly(self._task.control_path("applied"), self.name, point)
                 if exact is not None:
                     return replace(self._laid_over(exact, taken, self._no_changes(), keys), stored=stored)
-            self.files.refuse_gone(None, point)
+            self.files.refuse_removed(None, point)
             refuse_later(point, taken, stored, self._task.name)
-        self.files.refuse_gaps(Point.of(taken.position), point)
+        self.files.refuse_gaps(PositionRange.of(taken.position), point)
         later = None if upto is None else self.files.first(~upto)
         version = versions.before(later[1] if later else _END)
         if version.number < taken.closes:
@@ -208,20 +207,20 @@ class TaskTable(TableChanges):
                 hint="ask for a later place",
             )
         since = (pc.field(POSITION) >= taken.position) & after(version.number)
-        lacks = Point.of(version.number + 1)
+        lacks = PositionRange.of(version.number + 1)
         needs = (
             f"rows as of {point.text if point else 'now'} need the changes from number {lacks.text} on, "
             f"which the target's version {version.version} lacks"
         )
-        self.files.refuse_gone(lacks, None, needs)
-        rows = self.files.rows_where(both(since, upto), self._wanted(STATE))
+        self.files.refuse_removed(lacks, None, needs)
+        rows = self.files.rows_where(and_filter(since, upto), self._wanted(STATE_HEADERS))
         return replace(self._laid_over(version, taken, rows, keys), stored=stored)
 
     def _no_changes(self) -> pa.Table:
-        wanted = set(self._wanted(STATE))
+        wanted = set(self._wanted(STATE_HEADERS))
         return pa.schema([f for f in self.files.schema if f.name in wanted]).empty_table()
 
-    def diff(self, start: Place, end: Place | None = None) -> Result:
+    def diff(self, start: Position, end: Position | None = None) -> Result:
         """The rows that differ between two places: those of `as_of(start)` and those of `as_of(end)` (None:
         `current()`), in the words of `net`: insert, delete, update_preimage and update_postimage.
 
@@ -229,27 +228,29 @@ class TaskTable(TableChanges):
             ConfigError: `end` is known to be before `start`.
             PositionError, UnsupportedError: as for `as_of`.
         """
-        start, end = absolute(start), absolute(end)
+        start, end = resolve_relative(start), resolve_relative(end)
         known = self._rows_at(start)
         before = known.answer
-        first, last = Point.of(start), None if end is None else Point.of(end)
+        first, last = PositionRange.of(start), None if end is None else PositionRange.of(end)
         now = known.table
-        now.files.refuse_gone(None, last)
+        now.files.refuse_removed(None, last)
         if last is not None:
             refuse_later(last, known.taken, known.stored, now._task.name)
-        now.files.refuse_gaps(Point.of(known.taken.position), last)
-        rows = now.files.rows_where(both(~first.upto(), last and last.upto()), now._wanted(ORDER))
+        now.files.refuse_gaps(PositionRange.of(known.taken.position), last)
+        rows = now.files.rows_where(
+            and_filter(~first.upto(), last and last.upto()), now._wanted(QUERY_HEADERS)
+        )
         if last is not None and not rows.num_rows:
             now._refuse_reversed(first, last, known)
         changes, schema = now._range(rows, before.schema, known.layouts, self.name)
         base = Result(schema, lambda: (fitted(batch, schema) for batch in before.batches()))
-        return Result.of(different(changes, base), changes.aside)
+        return Result.of(diff_rows(changes, base), changes.aside)
 
-    def _refuse_reversed(self, first: Point, last: Point, known: _Rows) -> None:
+    def _refuse_reversed(self, first: PositionRange, last: PositionRange, known: _Rows) -> None:
         """Raises an error when it is known that the rows as of `last` are older than those as of `first`."""
         refuse_reversed(self.files, first, last)
         if self.files.first(first.upto() & ~last.upto()):
-            raise reversed_places(first, last)
+            raise reversed_range(first, last)
         refuse_older(self.files, last, known.taken, known.stored, log.state(self._task.log_path))
 
     def _wanted(self, headers: tuple[str, ...]) -> list[str]:
@@ -285,14 +286,16 @@ class TaskTable(TableChanges):
         assert self.task is not None  # noqa: S101 - `of` gives it
         return self.task
 
-    def _laid_over(self, version: Version, taken: Baseline, rows: pa.Table, keys: RowKeys | None) -> _Rows:
-        from ..validate.versions import mark_of
+    def _laid_over(
+        self, version: TargetVersion, taken: Baseline, rows: pa.Table, keys: RowKeys | None
+    ) -> _Rows:
+        from ..validate.target_versions import deletion_mark
 
         where = f"{version.path}, version {version.version}"
         delta = at_version(version.path, version.version)
         refuse_features(delta, where)
         data = dataset(delta)
-        mark = mark_of(self.task, self.name) if self.task else None
+        mark = deletion_mark(self.task, self.name) if self.task else None
         layouts = layouts_from(self.layouts, taken, self.hidden, version.number)
         own = [f for f in data.schema if f.name not in {mark, *self.hidden}]
         have = plain_schema(pa.schema(in_order(own, layouts[0].relation)))
@@ -300,13 +303,13 @@ class TaskTable(TableChanges):
             refuse_broken(layouts, pc.max(rows[SEQ]).as_py(), where)
         changes, schema = self._range(rows, have, layouts, where)
         if keys is not None:
-            mine = named(keys.table, layouts[0].relation.key, self.layouts, layouts[0])
+            mine = rename_base(keys.table, layouts[0].relation.key, self.layouts, layouts[0])
             keys = RowKeys(mine).more(changes.rows.filter(pa.array(changes.oper != T)), changes.key)
         living = pc.field(mark).is_null() if mark is not None and mark in data.schema.names else None
         reached = sequence.number_of(pc.max(rows[SEQ]).as_py()) if rows.num_rows else -1
         layouts = layouts_from(self.layouts, taken, self.hidden, max(version.number, reached))
-        schema = told(schema, layouts[0])
-        made = LaidOver(lambda: read(data, schema, living, where, keys), schema, changes, where).result()
+        schema = tag_columns(schema, layouts[0])
+        made = OverlaidRows(lambda: read(data, schema, living, where, keys), schema, changes, where).result()
         return _Rows(self, made, layouts, taken)
 
     def _range(
@@ -320,7 +323,7 @@ class TaskTable(TableChanges):
             headers = [f for f in rows.schema if f.name.startswith(PREFIX)]
             nothing = pa.schema([*headers, *have]).empty_table()
             return ChangeArrays.of(nothing, key, have.names, name=self.name), have
-        layout = layout_of(layouts, "", pc.max(rows[SEQ]).as_py())
+        layout = common_layout(layouts, "", pc.max(rows[SEQ]).as_py())
         relation = layout.relation
         if relation.relid != layouts[0].relation.relid:
             raise UnsupportedError(
@@ -333,7 +336,7 @@ class TaskTable(TableChanges):
             refuse_other(c, have, c.attnum in older, where)
         schema = schema_of(relation.columns)
         chosen = [c.name for c in relation.columns]
-        rows, bits = in_layout(rows, names, chosen, layout)
+        rows, bits = rename_to_layout(rows, names, chosen, layout)
         return ChangeArrays.of(rows, relation.key, chosen, layout=bits, name=self.name), schema
 
 

@@ -16,8 +16,8 @@ from ..config.task import Task
 from ..errors import ConfigError, TailraceError
 from ..lake import delta as lake
 from ..model.change import split
-from ..query.duck import connected as opened
-from ..query.duck import every_column
+from ..query.duckdb_session import connect as opened
+from ..query.duckdb_session import select_list
 from ..state.orders import of_task, target_names
 from .target_rows import refuse_features
 
@@ -138,7 +138,7 @@ class TaskViews:
         refuse_features(delta, one.path, one.means)
         dataset = lake.dataset(delta)
         self.connection.register(rows, dataset)
-        self._view(one, rows, every_column(dataset.schema))
+        self._view(one, rows, select_list(dataset.schema))
 
     def _stand_in(self) -> None:
         """Views of rows that are not there, in place of those left out: DuckDB's error names the rows."""

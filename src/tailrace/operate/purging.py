@@ -31,7 +31,7 @@ from ..lake import delta as lake
 from ..lake import log
 from ..model import sequence
 from ..model.patterns import fits
-from ..query.points import Point
+from ..query.positions import PositionRange
 from ..state import ledger
 from ..state.ledger import STORE_APP
 from ..store import trimming
@@ -109,7 +109,7 @@ def number_at(task: Task, text: str) -> int:
     Raises:
         ConfigError: it is none of them, or beyond what is stored.
     """
-    stored, place = lake.progress(task.tracking_path, STORE_APP), Point.of(text)
+    stored, place = lake.progress(task.tracking_path, STORE_APP), PositionRange.of(text)
     if place.column == "stream_position":
         batches = ledger.read_stored(task.control_path("stored"))
         if place.low > max((b.position for b in batches), default=""):

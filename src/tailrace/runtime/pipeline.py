@@ -58,7 +58,7 @@ from ..store.running import runner
 from ..store.writer import Store, StorePaths
 from ..validate.repair import Repair
 from ..validate.sessions import Sessions
-from ..validate.tables import validate
+from ..validate.validation import validate
 from .counts import Counts
 from .freshness import FreshnessControl
 from .maintenance import Maintenance

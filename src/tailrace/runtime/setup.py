@@ -32,7 +32,7 @@ from ..state import live
 if TYPE_CHECKING:
     from ..execution import BackgroundSession
     from ..validate.sessions import Sessions
-    from ..validate.tables import ValidationReport
+    from ..validate.validation import ValidationReport
     from .repair_requests import Outcome
 
 
@@ -251,7 +251,7 @@ def _validation(
 ) -> Iterator[tuple[Callable[..., ValidationReport], Callable[[], None], Sessions]]:
     """`validate` with the task's source, a catch-up before it, and a session."""
     steps.now("connecting to the source")
-    from ..validate import tables as validate
+    from ..validate import validation as validate
     from ..validate.sessions import Sessions
 
     sessions = Sessions(session or session_for(task), steps)
