@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tailrace import formats
 from tailrace.errors import FormatError
 from tailrace.formats import files, parquet, tailrace
 from tailrace.formats.base import Options
@@ -50,8 +49,6 @@ def test_two_tables_of_one_name(tmp_path: Path) -> None:
     tables: Any = {n: SimpleNamespace(columns=[*CT, "id"]) for n in ("shop.item", "shop.item__ct")}
     with pytest.raises(FormatError, match=r"shop\.item and shop\.item__ct are both the table shop\.item"):
         tailrace.read(tables, TailraceOptions())
-    with pytest.raises(FormatError, match=r"shop\.item and shop\.item__ct are both the table shop\.item"):
-        tailrace.glance(tables, TailraceOptions(), "in")
 
 
 def parquet_files(folder: Path, *columns: dict[str, pa.Array]) -> list[Path]:
@@ -133,14 +130,10 @@ def test_files_of_several_dialects(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("vendor", ["sqdr", "openedge", "soliddb"])
-def test_a_look_reads_text_as_its_options_say(tmp_path: Path, vendor: str) -> None:
-    (tmp_path / "t.csv").write_bytes("id~name\n1~é,x\n".encode("latin-1"))
-    form = formats.get(vendor)
-    options = formats.options(form, {"encoding": "latin-1", "delimiter": "~"})
-    assert form.samples is not None
-    (found,) = form.samples(str(tmp_path), options).values()
-    assert found.rows.to_pylist() == [{"id": "1", "name": "é,x"}]
+def test_columns_of_text_are_read_as_the_options_say(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("id~näme\n1~x\n".encode("latin-1"))
+    options = Options(encoding="latin-1", delimiter="~")
+    assert files.columns_at(str(tmp_path), options) == {"t": ("id", "näme")}
 
 
 def test_whether_a_table_is_wanted_is_seen_as_its_options_say(tmp_path: Path) -> None:

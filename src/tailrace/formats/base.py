@@ -31,8 +31,6 @@ from ..model.change import ChangeTable
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from .first_rows import Glance, TableSample
-
 
 OWN = "tailrace__"
 """What the name of every column begins with that is added to a vendor's columns; a vendor's table that has
@@ -100,11 +98,24 @@ class VendorColumn:
 
 @dataclass(frozen=True)
 class VendorTable:
-    """A table of the vendor; `name` may be a pattern for people (`{schema}.{table}__ct`)."""
+    """A table of the vendor.
+
+    Attributes:
+        name: its name, or a pattern for people (`{schema}.{table}__ct`).
+        about: what its rows are.
+        columns: its declared columns.
+        declares: whether its rows say how others are read; a preview reads all of them.
+    """
 
     name: str
     about: str
     columns: tuple[VendorColumn, ...]
+    declares: bool = False
+
+    def matches(self, columns: Sequence[str]) -> int:
+        """The number of its columns that are among these, in any letter case and spelling."""
+        there = {c.lower() for c in columns}
+        return sum(not there.isdisjoint(s.lower() for s in (c.name, *c.aliases)) for c in self.columns)
 
 
 @dataclass(frozen=True)
@@ -198,8 +209,8 @@ class Format:
         complete: looks whether files hold as many rows as their metadata says; what is wrong, a line a file.
         refuse: raises ConfigError or FormatError if there is nothing to read at a path, without Spark (None:
             `files.refuse_nothing`).
-        samples: the first rows of the vendor's tables at a path, without Spark (None: `samples.samples`).
-        glance: what they say, by source table, given the path, too (None: nothing without Spark).
+        columns: the columns of the vendor's tables at a path, by table, without Spark (None:
+            `files.columns_at`).
         ids_option: the option that gives the tables of the vendor's ids (`Read.ids`), id -> table (None: no
             table has its name from its rows).
     """
@@ -227,9 +238,12 @@ class Format:
     control_table: Callable[[str, DataFrame], DataFrame | None] | None = None
     by_number: Callable[[Any], bool] | None = None
     refuse: Callable[[str, Any], None] | None = None
-    samples: Callable[[str, Any], dict[str, TableSample]] | None = None
-    glance: Callable[[Mapping[str, TableSample], Any, str], list[Glance]] | None = None
+    columns: Callable[[str, Any], dict[str, Sequence[str]]] | None = None
     ids_option: str | None = None
+
+    def declares(self, columns: Sequence[str]) -> bool:
+        """Whether a table with these columns is one whose rows say how others are read."""
+        return max(self.tables, key=lambda t: t.matches(columns)).declares
 
     def gaps(self, changes: ChangeTable, options: Options | None = None) -> list[Gap]:
         """`cannot`, as far as it is so with these options (None: the defaults), plus a gap for each header of

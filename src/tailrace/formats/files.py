@@ -15,7 +15,9 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from ..errors import FormatError
 from ..model.quoting import quoted
@@ -87,6 +89,27 @@ def refuse_nothing(path: str) -> None:
         )
 
 
+def columns_at(path: str, options: Options | None = None) -> dict[str, Sequence[str]]:
+    """The columns of the tables under a path, by table as `load` finds them, without Spark; of JSON lines
+    those of the first line that has some. Empty tables are left out.
+
+    Raises:
+        ConfigError: see `places`.
+        FormatError: every file is empty, or one cannot be read.
+    """
+    refuse_nothing(path)
+    return {n: columns_of(p, options or Options()) for n, p in places(path).items() if not is_empty(p)}
+
+
+def columns_of(place: Path, options: Options) -> Sequence[str]:
+    """The columns of one table, without Spark."""
+    if kind_of(place) == "delta":
+        return [field.name for field in DeltaTable(str(place)).schema().fields]
+    refuse_tables_in_one(place, options)
+    inside = data_files(place)
+    return _names(next((f for f in inside if f.stat().st_size), inside[0]), options)
+
+
 def notes_of(tables: Mapping[str, DataFrame]) -> list[str]:
     """What loading found odd about the files of tables."""
     found = [df.schema[FILE].metadata.get(NOTE, []) for df in tables.values() if FILE in df.columns]
@@ -131,15 +154,22 @@ def refuse_tables_in_one(place: Path, options: Options) -> None:
 
 
 def _names(file: Path, options: Options) -> Sequence[str]:
-    """The names of a file's columns; of JSON those of the first line that has some."""
+    """The names of a file's columns; of JSON those of the first line that has some.
+
+    Raises:
+        FormatError: the file cannot be read as what its name says.
+    """
     kind = kind_of(file)
-    if kind == "parquet":
-        return pq.read_schema(file).names  # type: ignore[no-any-return]
-    if kind == "csv":
-        return text.head(str(file), encoding=options.encoding, delimiter=options.delimiter).names
-    with gzip.open(file) if text.packing(str(file)) else file.open("rb") as stream:
-        lines = io.TextIOWrapper(stream, encoding=options.encoding, errors="replace", newline="\n")
-        return text.json_names(lines)
+    try:
+        if kind == "parquet":
+            return pq.read_schema(file).names  # type: ignore[no-any-return]
+        if kind == "csv":
+            return text.head(str(file), encoding=options.encoding, delimiter=options.delimiter).names
+        with gzip.open(file) if text.packing(str(file)) else file.open("rb") as stream:
+            lines = io.TextIOWrapper(stream, encoding=options.encoding, errors="replace", newline="\n")
+            return text.json_names(lines)
+    except (OSError, EOFError, pa.ArrowException) as error:
+        raise FormatError(f"it cannot be read: {error}", where=str(file)) from error
 
 
 def _numbered(spark: SparkSession, path: Path, kind: str | None, options: Options) -> DataFrame:

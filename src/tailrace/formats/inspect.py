@@ -12,15 +12,16 @@ from ..errors import FormatError, TailraceError
 from ..model import mask
 from ..model.change import ChangeTable
 from ..model.quoting import quoted
-from . import convert, vendors
+from . import convert, files, new_folder, vendors
 from .base import ASIDE, FINER, WHY, Format, Read
 from .own_columns import shown
-from .samples import samples
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LENIENT = {"orphans": "keep"}
+PREVIEW = 1000
+"""The number of rows of each table that a preview reads."""
+LENIENT = {"orphans": "keep", "starts": "optional"}
 """Options under which parts of a vendor's tables can be read without the rest."""
 SHOWN = ("change_seq", "change_oper", "timestamp", "transaction_id")
 
@@ -59,18 +60,35 @@ class Found:
         return asdict(self)
 
 
-def recognise(tables: Mapping[str, DataFrame]) -> tuple[Format, float]:
-    """The format that recognises these tables best.
+def recognise(path: str) -> tuple[Format, float]:
+    """The format that recognises the tables at a path best, and how sure it is; nothing starts Spark.
+
+    Raises:
+        ConfigError: there is nothing, or not all of it yet.
+        FormatError: no format recognises the tables; the columns of a file cannot be read.
+    """
+    new_folder.refuse_half(path)
+    try:
+        return known_by(files.columns_at(path))
+    except TailraceError as error:
+        for form in map(formats.get, formats.names()):
+            if form.columns is None:
+                continue
+            try:
+                known, sure = known_by(form.columns(path, form.options()))
+            except TailraceError:
+                continue  # not this format; the error of the plain reading is raised in the end
+            if known is form:
+                return form, sure
+        raise error
+
+
+def known_by(columns: Mapping[str, Sequence[str]]) -> tuple[Format, float]:
+    """The format that recognises tables with these columns best.
 
     Raises:
         FormatError: none does.
     """
-    columns = {n: columns_of(df) for n, df in tables.items()}
-    return known_by(columns)
-
-
-def known_by(columns: Mapping[str, Sequence[str]]) -> tuple[Format, float]:
-    """The format that recognises tables with these columns best; errors as `recognise`."""
     best, figure = None, 0.0
     for name in formats.names():
         form = formats.get(name)
@@ -87,11 +105,6 @@ def known_by(columns: Mapping[str, Sequence[str]]) -> tuple[Format, float]:
     return best, figure
 
 
-def columns_of(df: DataFrame) -> list[str]:
-    """A table's columns, without those added by reading."""
-    return [c for c in df.columns if c not in ASIDE]
-
-
 def inspect(
     spark: SparkSession,
     path: str,
@@ -99,28 +112,59 @@ def inspect(
     form: str | None = None,
     given: Mapping[str, str] | None = None,
     rows: int = 5,
+    first: int | None = None,
 ) -> Found:
-    """Inspects a file or folder; reads all of it once to find what is odd, shows the first `rows` changes.
+    """Inspects a file or folder: which vendor's tables it has, and the first `rows` changes of each.
+
+    Args:
+        spark: the session.
+        path: a file, a folder of files, or a folder of tables.
+        form: the format's name; detected by default.
+        given: the format's options.
+        rows: the number of changes to show per table.
+        first: reads only this many rows of each table, and does not check them (a preview). By default all
+            rows are read and checked.
 
     Raises:
-        FormatError: no format knows it.
+        FormatError: no format recognises the tables.
     """
-    found, sure = _whose(spark, path) if form is None else (formats.get(form), 1.0)
+    new_folder.refuse_half(path)
+    found, sure = recognise(path) if form is None else (formats.get(form), 1.0)
     side = convert.side(found.name, path, given or {})
     vendor = convert.load(spark, side)
-    read, lenient = _read(spark, side, given or {})
-    shown = [_table(name, ct, rows) for name, ct in sorted(read.changes.items())]
     columns = {n: columns_of(df) for n, df in vendor.items()}
+    read, notes = (
+        _read(spark, side, given or {}) if first is None else _preview(vendor, side, given or {}, first)
+    )
+    shown = [_table(name, ct, rows, checked=first is None) for name, ct in sorted(read.changes.items())]
     whose = vendors.at(path, vendor, found)
     strangers = {n for n, v in whose.items() if v != found.name}
     waiting = convert.waiting_rows(read.pending)
-    keyless = convert.key_notes(read, found)
-    notes = [*lenient, *read.notes, *keyless, *convert.odd_files(spark, side), *waiting]
+    notes += [*read.notes, *convert.key_notes(read, found), *waiting]
+    notes += convert.odd_files(spark, side) if first is None else []
     control_tables = {n: _rows(df, rows) for n, df in read.control_tables.items() if n not in strangers}
     notes += vendors.notes(whose, found)
     if not any(t.operations for t in shown) and not waiting and not any(control_tables.values()):
         notes.append(f"{path} has no rows")
+    if first is not None:
+        notes.append(
+            f"at most {first:,} rows of each table were read; --check reads all of them and reports bad ones"
+        )
     return Found(found.name, sure, columns, shown, notes, control_tables, whose)
+
+
+def columns_of(df: DataFrame) -> list[str]:
+    """A table's columns, without those added by reading."""
+    return [c for c in df.columns if c not in ASIDE]
+
+
+def _preview(
+    tables: Mapping[str, DataFrame], side: convert.Side, given: Mapping[str, str], first: int
+) -> tuple[Read, list[str]]:
+    """The change tables of the first rows of the vendor's tables; of declarations, such as policies, all."""
+    some = {n: df if side.form.declares(columns_of(df)) else df.limit(first) for n, df in tables.items()}
+    looser = convert.side(side.form.name, side.path, {**given, **_lenient(side, given)})
+    return side.form.read(some, looser.options), files.notes_of(tables)
 
 
 def _read(spark: SparkSession, side: convert.Side, given: Mapping[str, str]) -> tuple[Read, list[str]]:
@@ -128,12 +172,16 @@ def _read(spark: SparkSession, side: convert.Side, given: Mapping[str, str]) -> 
     try:
         return convert.read(spark, side), []
     except FormatError as error:
-        more = {k: v for k, v in LENIENT.items() if k in side.form.options.model_fields and k not in given}
-        if not more:
+        if not (more := _lenient(side, given)):
             raise
         looser = convert.side(side.form.name, side.path, {**given, **more})
         said = ", ".join(f"{k}={v}" for k, v in more.items())
         return convert.read(spark, looser), [f"read with {said}, because of: {error.what}"]
+
+
+def _lenient(side: convert.Side, given: Mapping[str, str]) -> dict[str, str]:
+    """The options of `LENIENT` that the format has and that are not given."""
+    return {k: v for k, v in LENIENT.items() if k in side.form.options.model_fields and k not in given}
 
 
 def _rows(df: DataFrame, rows: int) -> list[dict[str, Any]]:
@@ -149,24 +197,7 @@ def _rows(df: DataFrame, rows: int) -> list[dict[str, Any]]:
     return [{short.get(n, n): r[n] for n in filled} for r in found]
 
 
-def _whose(spark: SparkSession, path: str) -> tuple[Format, float]:
-    """The format that recognises the tables at a path, as they are or as one of the formats finds them."""
-    try:
-        return known_by({n: s.columns for n, s in samples(path).items()})
-    except TailraceError as error:
-        for form in map(formats.get, formats.names()):
-            if form.load is None:
-                continue
-            try:
-                known, sure = recognise(form.load(spark, path, form.options()))
-            except TailraceError:
-                continue  # it is not this format; the error of the plain check is raised in the end
-            if known is form:
-                return form, sure
-        raise error
-
-
-def _table(name: str, ct: ChangeTable, rows: int) -> Table:
+def _table(name: str, ct: ChangeTable, rows: int, *, checked: bool) -> Table:
     from pyspark.sql import functions as F
 
     oper = F.col(ct.header("change_oper"))
@@ -187,7 +218,7 @@ def _table(name: str, ct: ChangeTable, rows: int) -> Table:
         odd[convert.FRACTION] = cut
     headers = {h: n for h in ct.headers if (n := sum(g[h] for g in groups))}
     types = {c: ct.df.schema[c].dataType.simpleString() for c in ct.columns}
-    return Table(name, headers, ct.key, types, _first(ct, rows), operations, odd)
+    return Table(name, headers, ct.key, types, _first(ct, rows), operations, odd if checked else {})
 
 
 def _first(ct: ChangeTable, rows: int) -> list[dict[str, Any]]:

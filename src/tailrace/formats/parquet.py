@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import FormatError
@@ -181,14 +180,4 @@ def _is_finer(value: Column, kind: str) -> Column:
     return F.coalesce(F.pmod(value, F.lit(1000)) != 0, F.lit(False))
 
 
-def in_micros(rows: pa.Table) -> pa.Table:
-    """The rows with times in nanoseconds as microseconds, as Spark's rows have them."""
-    for place, field in enumerate(rows.schema):
-        if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
-            kind = pa.timestamp("us", "UTC" if field.type.tz else None)
-            cut = pc.floor_temporal(rows[field.name], unit="microsecond").cast(kind)
-            rows = rows.set_column(place, field.name, cut)
-    return rows
-
-
-__all__ = ["LoadedTables", "in_micros", "nanoseconds", "read", "taken"]
+__all__ = ["LoadedTables", "nanoseconds", "read", "taken"]

@@ -16,9 +16,7 @@ from ..model import mask
 from ..model.change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, PREFIX, ChangeTable
 from ..model.quoting import quoted
 from .base import ASIDE, FINER, WHY, Format, Options, Read, Tables, VendorColumn, VendorTable
-from .first_rows import Glance, TableSample
 from .given import key_of, keys_of_none, refuse_columns
-from .glances import headed
 from .json_lines import is_of_lines
 from .shape import canonical, conform, data_start, finer_too, is_finer, reasons
 from .typed import as_type
@@ -188,17 +186,6 @@ def write(changes: Mapping[str, ChangeTable], options: TailraceOptions) -> dict[
     return {name + options.suffix: ct.df.drop(*ASIDE) for name, ct in changes.items()}
 
 
-def glance(tables: Mapping[str, TableSample], options: TailraceOptions, path: str) -> list[Glance]:
-    """The first rows of change tables."""
-    made, types = [], types_of(options.columns)
-    named = _named((n for n, one in sorted(tables.items()) if _has_sequences(one.columns)), options)
-    for name, vendor in named.items():
-        one = tables[vendor]
-        heads = {c.lower().removeprefix(PREFIX): c for c in one.columns if c.lower().startswith(PREFIX)}
-        made.append(headed(name, one, heads, key_of(options.key, name), types=types))
-    return made
-
-
 def knows(columns: Sequence[str]) -> float:
     """tailrace's tables have `header__column_mask`; otherwise they are Qlik's."""
     have = {c.lower() for c in columns}
@@ -244,5 +231,4 @@ FORMAT = Format(
     write=write,
     knows=knows,
     control_table=lambda _, df: df,
-    glance=glance,
 )

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from .. import formats
 from ..errors import TailraceError
+from . import files
 from .base import Format
-from .samples import samples
 
 
 def by_columns(columns: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -30,7 +30,7 @@ def at(path: str, own: Collection[str], form: Format) -> dict[str, str]:
     and, if several vendors have tables there, of all others."""
     plain: dict[str, Sequence[str]] = {}
     with suppress(TailraceError):  # tables that only `form` finds
-        plain = {n: s.columns for n, s in samples(path).items()}
+        plain = files.columns_at(path)
     made = by_columns(plain)
     others = set(made.values()) - {"", form.name}
     for name in sorted({form.name, *others}):
@@ -45,7 +45,7 @@ def at(path: str, own: Collection[str], form: Format) -> dict[str, str]:
 def _found(path: str, form: Format) -> Collection[str]:
     """The tables that a format finds at a path by rules of its own."""
     try:
-        return form.samples(path, form.options()) if form.samples else ()
+        return form.columns(path, form.options()) if form.columns else ()
     except TailraceError:  # it is said when they are read
         return ()
 

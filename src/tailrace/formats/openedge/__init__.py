@@ -16,9 +16,8 @@ from ...model.quoting import quoted
 from ..base import Format, Gap
 from ..shape import any_of
 from . import tables as tables_
-from .files import load, refuse, save
+from .files import columns_at, load, refuse, save
 from .functions import cdc_get_changed_columns, cdc_is_column_changed, register
-from .glance import glance, samples
 from .images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, OFFSETS, ZONE
 from .kept import KEPT
 from .made import policy_id, table_number
@@ -205,8 +204,7 @@ FORMAT = Format(
     save=save,
     by_number=lambda options: options.sequence == "number",
     refuse=refuse,
-    samples=samples,
-    glance=glance,
+    columns=columns_at,
 )  # fmt: skip
 
 __all__ = [

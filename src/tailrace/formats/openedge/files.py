@@ -3,6 +3,7 @@ dumps."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from ..shape import few_rows
 from .dumps import dump_of
 from .hidden import dumps_at, hidden_tables
 from .options import OpenEdgeOptions
-from .plain_names import DUMP
+from .plain_names import DUMP, is_dump
 from .tables import DUMPED, knows
 
 if TYPE_CHECKING:
@@ -47,6 +48,15 @@ def load(spark: SparkSession, path: str, options: OpenEdgeOptions) -> dict[str, 
     for dump in dumps:
         found[dump.name] = few_rows(spark, {DUMPED: "binary"}, [{DUMPED: dump.read_bytes()}])
     return found
+
+
+def columns_at(path: str, options: OpenEdgeOptions) -> dict[str, Sequence[str]]:
+    """The columns of the tables under a path, by table, including those whose names begin with `_`."""
+    root = Path(path)
+    hidden = hidden_tables(root)
+    plain = not root.is_dir() or any(map(folders.holds_files, root.glob("[!_.]*")))
+    found = {} if is_dump(root.name) or not plain else folders.places(path, hidden=hidden)
+    return {n: files.columns_of(p, options) for n, p in {**found, **{p.name: p for p in hidden}}.items()}
 
 
 def refuse(path: str, options: OpenEdgeOptions) -> None:

@@ -41,6 +41,7 @@ TABLE_POLICY = VendorTable(
         _column("_First-User-Field", "int", "physical position of the change table's first user column"),
         _column("_Misc", "string", "reserved"),
     ),
+    declares=True,
 )
 FIELD_POLICY = VendorTable(
     "_Cdc-Field-Policy",
@@ -52,6 +53,7 @@ FIELD_POLICY = VendorTable(
         _column("_Field-Recid", "bigint", "Recid of the source's field in _Field"),
         _column("_Misc", "string", "reserved"),
     ),
+    declares=True,
 )
 TRACKING = VendorTable(
     "_Cdc-Change-Tracking",
@@ -99,6 +101,7 @@ FILE_TABLE = VendorTable(
         _column("_Owner", "string", "schema"),
         _column("Recid", "bigint", "the row's own recid", "_Recid", "Rowid", "_Rowid"),
     ),
+    declares=True,
 )
 FIELD_TABLE = VendorTable(
     "_Field",
@@ -112,6 +115,7 @@ FIELD_TABLE = VendorTable(
         _column("_Extent", "int", "elements of an array, 0: not an array"),
         _column("Recid", "bigint", "the row's own recid", "_Recid", "Rowid", "_Rowid"),
     ),
+    declares=True,
 )
 TABLES = (TABLE_POLICY, FIELD_POLICY, TRACKING, CHANGE, FILE_TABLE, FIELD_TABLE)
 KNOWN = {t.name.lower().replace("-", "_"): t for t in TABLES if t is not CHANGE}

@@ -14,8 +14,7 @@ from ..base import Format, Gap, VendorColumn, VendorTable
 from . import control as qlik_control
 from . import dfm as qlik_dfm
 from . import layout as lay
-from .files import refuse
-from .glance import glance, samples
+from .files import columns_at, refuse
 from .loading import incomplete, load
 from .options import HEADERS, QlikOptions
 from .reading import read
@@ -119,6 +118,5 @@ FORMAT = Format(
     complete=incomplete,
     control_table=qlik_control.control_table,
     refuse=refuse,
-    samples=samples,
-    glance=glance,
+    columns=columns_at,
 )

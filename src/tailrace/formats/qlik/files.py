@@ -15,6 +15,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from ...errors import ConfigError, FormatError
 from ...execution import thread_pool
@@ -97,6 +98,20 @@ def refuse(path: str, options: QlikOptions) -> None:
     listed = listing(path, options)
     refuse_nothing(listed, path)
     delta_by_name(listed, options)
+
+
+def columns_at(path: str, options: QlikOptions) -> dict[str, Sequence[str]]:
+    """The columns of the tables under a path; of files with several layouts those of the newest.
+
+    Raises:
+        ConfigError, FormatError: as `loading.load`.
+    """
+    listed = listing(path, options)
+    refuse_nothing(listed, path)
+    found: dict[str, Sequence[str]] = {n: some[-1].names for n, some in tables(listed, options).items()}
+    for name, folder in delta_by_name(listed, options).items():
+        found[name] = [f.name for f in DeltaTable(f"{listed.root}/{folder}").schema().fields]
+    return found
 
 
 def refuse_nothing(made: Listing, path: str) -> None:

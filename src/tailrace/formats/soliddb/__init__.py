@@ -17,7 +17,6 @@ from .. import saving
 from ..base import Format, Gap, Tables
 from ..shape import any_of
 from .changes import KEPT
-from .glance import glance, samples
 from .log import RECNAMES, SYS_LOG
 from .options import SolidOptions
 from .reading import kind_of, read
@@ -150,7 +149,5 @@ FORMAT = Format(
     write=write,
     knows=knows,
     save=save,
-    samples=samples,
-    glance=glance,
     ids_option="names",
 )  # fmt: skip

@@ -41,6 +41,7 @@ SYS_TABLES = VendorTable(
             ("REMARKS", "string", "remarks"), (FROM, "binary", "added by tailrace: valid from that LOGADDR"),
         )
     ),
+    declares=True,
 )  # fmt: skip
 SYS_COLUMNS = VendorTable(
     "SYS_COLUMNS",
@@ -61,6 +62,7 @@ SYS_COLUMNS = VendorTable(
             (FROM, "binary", "added by tailrace: valid from that LOGADDR"),
         )
     ),
+    declares=True,
 )  # fmt: skip
 
 FAMILIES = {

@@ -13,7 +13,6 @@ from ...model.change import BEFORE, NATIVE, ChangeTable
 from ...model.quoting import quoted
 from ..base import OWN, Format, Gap
 from . import control
-from .glance import glance, samples
 from .reading import is_keylog, read
 from .tables import (
     CHANGES,
@@ -154,7 +153,5 @@ FORMAT = Format(
     write=write,
     knows=knows,
     control_table=control.control_table,
-    samples=samples,
-    glance=glance,
     ids_option="subscriptions",
 )

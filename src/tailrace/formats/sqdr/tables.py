@@ -54,6 +54,7 @@ COLUMNS_TABLE = VendorTable(
         _column("is_key", "boolean", "whether it is part of the row key; NULL: no"),
         _column("octet", "boolean", "whether its text is octets: numeric escapes have two digits; NULL: no"),
     ),
+    declares=True,
 )
 
 NAMES = tuple(c.name for c in KEYLOG_TABLE.columns)
