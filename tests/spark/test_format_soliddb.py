@@ -15,9 +15,8 @@ from tailrace.errors import FormatError
 from tailrace.formats import checks, convert, files, saving, shape
 from tailrace.formats.base import RAW, WHY, Options, Read
 from tailrace.formats.soliddb import log as soliddb_log
-from tailrace.formats.soliddb import place as soliddb_place
 from tailrace.formats.soliddb.pairs import NO_START
-from tailrace.formats.soliddb.reading import FIELDS, RECORDS, TABLES
+from tailrace.formats.soliddb.read import FIELDS, RECORDS, TABLES
 from tailrace.model import mask
 from tailrace.model.change import PREFIX
 from tailrace.operate import vendor_apply
@@ -170,25 +169,6 @@ def test_statements(spark: SparkSession) -> None:
         (None, 6, None, None, None, "ALTER TABLE ITEM ..."),
         (ITEM, 13, 22, "alter table", "ITEM", None),
     ]
-
-
-def test_addresses_in_spark_are_those_of_the_codec(spark: SparkSession) -> None:
-    seqs = [f"{n:035d}" for n in (0, 1, 2**32, 2**95 - 1, 2**95, 10**19, 10**34 + 7, 10**35 - 1)]
-    seqs += [f"{k * 37**k % 10**35:035d}" for k in range(40)]
-    own = [at(p, q) for p in (0, 1, 351, 2**63 - 1) for q in (0, 7, 2**32 - 1)]
-    ranks = soliddb_address.RANKS.values()
-    for length in soliddb_address.LENGTHS:
-        rows = [(s, r, soliddb_address.make(s, r, length)) for s in seqs for r in ranks]
-        made = spark.createDataFrame(rows, "s string, r int, a binary").withColumns(
-            {"back": soliddb_place.sequence_of(F.col("a")), "rank": soliddb_place.rank_of(F, F.col("a"))}
-        )
-        for row in made.collect():
-            assert (row.back, row["rank"]) == (row.s, row.r)
-    there = spark.createDataFrame([(a,) for a in own], "a binary")
-    for row in there.select(
-        "a", soliddb_place.sequence_of(F.col("a")), soliddb_place.rank_of(F, F.col("a"))
-    ).collect():
-        assert row[1:] == (soliddb_address.sequence_of(bytes(row[0])), None)
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ from ..model.mask import balanced
 from ..model.quoting import quoted
 from ..model.sequence import WIDTH
 from ..model.types import arrow_type
-from .arrow_functions import AnyColumn, AnyRows, Functions
 from .base import ASIDE, FILE, FINER, RAW, ROW, WHY, VendorTable
 from .typed import as_type
 
@@ -102,19 +101,19 @@ def finer_too(df: DataFrame, cut: Sequence[Column]) -> list[Column]:
     return [any_of([*there, *cut]).alias(FINER)] if there or cut else []
 
 
-def reasons(found: Iterable[tuple[Column, str | Column]], f: Functions | None = None) -> Column:
+def reasons(found: Iterable[tuple[Column, str | Column]]) -> Column:
     """The texts whose conditions hold, joined by `; `; NULL when none does. NULL conditions do not hold."""
-    f = _spark(f)
-    texts = [f.when(c, f.lit(t) if isinstance(t, str) else t) for c, t in found]
-    made: Column = f.nullif(f.concat_ws("; ", *texts), f.lit("")) if texts else f.lit(None).cast("string")
-    return made
+    from pyspark.sql import functions as F
+
+    texts = [F.when(c, F.lit(t) if isinstance(t, str) else t) for c, t in found]
+    return F.nullif(F.concat_ws("; ", *texts), F.lit("")) if texts else F.lit(None).cast("string")
 
 
-def also(df: AnyRows, *found: tuple[Column, str | Column], f: Functions | None = None) -> AnyRows:
+def also(df: DataFrame, *found: tuple[Column, str | Column]) -> DataFrame:
     """The rows with more reasons in `WHY`, after the existing ones."""
-    f = _spark(f)
-    why: AnyColumn = reasons([(f.col(WHY).isNotNull(), f.col(WHY)), *found], f)
-    return df.withColumn(WHY, why)
+    from pyspark.sql import functions as F
+
+    return df.withColumn(WHY, reasons([(F.col(WHY).isNotNull(), F.col(WHY)), *found]))
 
 
 def canonical(
@@ -193,16 +192,8 @@ def arrow_rows(spark: SparkSession, rows: pa.Table) -> DataFrame:
     return spark.createDataFrame(rows, from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
 
 
-def any_of(conditions: Iterable[Column], f: Functions | None = None) -> Column:
+def any_of(conditions: Iterable[Column]) -> Column:
     """Whether one of the conditions holds; false if there are none."""
-    none: Column = _spark(f).lit(False)
-    return balanced([none, *conditions], lambda a, b: a | b)
+    from pyspark.sql import functions as F
 
-
-def _spark(f: Functions | None) -> Functions:
-    """These functions; Spark's, if none are given."""
-    if f is not None:
-        return f
-    from pyspark.sql import functions
-
-    return functions
+    return balanced([F.lit(False), *conditions], lambda a, b: a | b)

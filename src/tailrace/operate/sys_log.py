@@ -24,10 +24,9 @@ from ..formats.base import VendorTable
 from ..formats.counts import counted
 from ..formats.given import no_table
 from ..formats.shape import arrow_rows
-from ..formats.soliddb.identity import column_id
 from ..formats.soliddb.options import SolidOptions
 from ..formats.soliddb.records import SCHEMA
-from ..formats.soliddb.tables import FROM, SYS_COLUMNS, SYS_TABLES, Row, layouts, made_up
+from ..formats.soliddb.tables import FROM, SYS_COLUMNS, SYS_TABLES, Row, column_id, layouts, made_up
 from ..lake import delta as lake
 from ..lake import log
 from ..model.types import arrow_type

@@ -1,8 +1,10 @@
 """solidDB's transaction log reader: extracts of SYS_LOG with SYS_TABLES and SYS_COLUMNS.
 
-Source: spec/soliddb.md; what is inferred there is an option (`options`). The parts: `log`
-(records, transactions), `place` (LOGADDR), `tables` (system tables), `changes` (one
-table's records), `codec` (DATA), `reading`, `writing`; bytes in `wire.soliddb`.
+Source: spec/soliddb.md; what is inferred there is an option (`options`). Reading (`read`): `tables` says how
+rows are laid out, `log_reader` brings each transaction to a task, in order, `rules` and `log` decide which
+records are read, `transactions` which are committed, `pairs` makes changes of a table's records, `others`
+keeps the rest. Writing (`write`): `records` makes records of changes. `codec` reads and writes DATA; bytes
+are in `wire.soliddb`.
 """
 
 from __future__ import annotations
@@ -16,19 +18,18 @@ from ...wire.soliddb_rows import row_layout
 from .. import saving
 from ..base import Format, Gap, Tables
 from ..shape import any_of
-from .changes import KEPT
-from .log import RECNAMES, SYS_LOG
+from .log import KEPT, RECNAMES, SYS_LOG
 from .options import SolidOptions
-from .reading import kind_of, read
+from .read import kind_of, read
 from .tables import SQL, SYS_COLUMNS, SYS_TABLES
-from .writing import is_own, keeps_id, write
+from .write import is_own, keeps_id, write
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
 GROUP_BYTES = 8 << 20
-"""Row groups of Parquet files are small, so that ranges of transactions can be read (`by_range`)."""
+"""Row groups of Parquet files are small, so that ranges of transactions can be read (`log_reader`)."""
 
 
 def knows(columns: Sequence[str]) -> float:

@@ -17,17 +17,16 @@ from ...model.quoting import quoted
 from ...wire.soliddb_address import RANKS, sequences
 from ...wire.soliddb_rows import Bools
 from ..base import AGAIN, WHY
-from .copies import Once, equal
-from .log import COMMIT, DATA, DDL, RECNAMES, ROWS, SEQ, SQL, START
-from .marks import Marks, Of, addresses, marks_of, needed, transactions_of
-from .order import MADE, MARK, MOVES
+from .log import COMMIT, DATA, DDL, RECNAMES, ROWS, SEQ, SQL, START, address_bytes, sequences_of
 from .pairs import one_behind_the_other, skipped, statements
+from .rules import CHANGE, MADE, MARK, MOVES, OFF
+from .transactions import Marks, Of, Once, equal, marks_of, needed, transactions_of
 
-CHANGE, WAITS = "_change", "_waits"
-"""Whether a record is a change of a known table; whether its transaction may still be committed."""
+WAITS = "_waits"
+"""Column: whether a record's transaction may still be committed."""
 _IN_TRANSACTIONS = (*ROWS, START, SQL, DDL)
 _EMPTY = ("STMTTRXID", "RELID", "DATA", "TEXTDATA")
-_DROPPED = (MARK, MOVES, MADE, CHANGE)
+_DROPPED = (MARK, MOVES, MADE, CHANGE, OFF)
 
 
 @dataclass
@@ -44,7 +43,7 @@ class _Open:
 @dataclass(frozen=True)
 class OtherRecords:
     """Of records, ordered as for `Pairs`, those that are kept, with `SEQ` and `WAITS`; bad ones
-    too, without `SEQ`.
+    too, with `SEQ` if their LOGADDR has one.
 
     Attributes:
         capture_off: what transactions with CAPTURE_OFF mean, as the option says it.
@@ -96,7 +95,7 @@ class OtherRecords:
         """Copies of records that are no changes, with their reason."""
         rows = copies.filter(pc.invert(copies[CHANGE]))
         if self.keep_records and rows.num_rows:
-            seq = sequences(addresses(rows["LOGADDR"], rows.num_rows))
+            seq = sequences(address_bytes(rows["LOGADDR"]))
             why = pa.repeat(AGAIN, rows.num_rows)
             told = rows.set_column(rows.schema.get_field_index(WHY), WHY, why)
             yield _given(told, seq, np.zeros(rows.num_rows, np.bool_))
@@ -137,7 +136,7 @@ def _bad(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The bad records, which are in no transaction."""
     if rows[WHY].null_count < rows.num_rows:
         bad = rows.filter(rows[WHY].is_valid())
-        yield _given(bad, pa.nulls(bad.num_rows, pa.string()), np.zeros(bad.num_rows, np.bool_))
+        yield _given(bad, sequences_of(bad["LOGADDR"]), np.zeros(bad.num_rows, np.bool_))
 
 
 def _with(now: _Open | None, more: pa.RecordBatch) -> _Open:
@@ -193,7 +192,7 @@ def _out(rows: pa.RecordBatch, kept: Bools, waits: Bools) -> Iterator[pa.RecordB
     if not kept.any():
         return
     some = rows.filter(pa.array(kept))
-    yield _given(some, sequences(addresses(some["LOGADDR"], some.num_rows)), waits[kept])
+    yield _given(some, sequences(address_bytes(some["LOGADDR"])), waits[kept])
 
 
 def _given(rows: pa.RecordBatch, seq: pa.Array, waits: Bools) -> pa.RecordBatch:
@@ -202,4 +201,4 @@ def _given(rows: pa.RecordBatch, seq: pa.Array, waits: Bools) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=[*names, SEQ, WAITS])
 
 
-__all__ = ["CHANGE", "WAITS", "OtherRecords"]
+__all__ = ["WAITS", "OtherRecords"]

@@ -20,8 +20,9 @@ from ...wire.soliddb_address import sequences
 from ...wire.soliddb_rows import Bools, Ints
 from ..base import AGAIN, FINER, WHY
 from .codec import Decoding
-from .copies import Once
 from .log import (
+    DATA,
+    DDL,
     OPERS,
     RANK,
     REC_BEFORE,
@@ -29,12 +30,16 @@ from .log import (
     REC_INSERT,
     REC_UPDATE,
     SEQ,
+    address_bytes,
+    record_names,
 )  # fmt: skip
-from .marks import Marks, Of, addresses, marks_of, needed, transactions_of
-from .order import MADE, MARK, MOVES
+from .rules import LAYOUT, MADE, MARK, MOVES
+from .transactions import Marks, Of, Once, marks_of, needed, transactions_of
 
 OPER = "_oper"
 """Column with the operation that records leave with."""
+EXACT, SAME = "_exact", "_same"
+"""Columns: whether writing the values gives DATA again, and whether it gives the whole record again."""
 NO_COMMIT = "its transaction has no COMMIT, though its TRXID begins again"
 NO_START = (
     "its transaction has no TRX_START: put the part of the log where it begins next to this one "
@@ -47,8 +52,8 @@ _LETTERS = [*dict.fromkeys(OPERS.values())]
 
 @dataclass(frozen=True)
 class Pairs:
-    """Turns a table's records in order (`order`) into its changes, with `OPER`, `SEQ` (B takes that of its
-    U) and the columns of `decoding`; reasons in `WHY`.
+    """Turns a table's records in order (`transactions.ordered`) into its changes, with `OPER`, `SEQ` (B takes
+    that of its U), the columns of `decoding`, `EXACT` and `SAME`; reasons in `WHY`.
 
     A transaction begins with TRX_START, or, where `starts` is `optional`, behind the COMMIT of the one
     before. Neighbours among the records
@@ -60,6 +65,7 @@ class Pairs:
         opers: rank of a made LOGADDR -> operation.
         capture_off: what transactions with CAPTURE_OFF mean, as the option says it.
         starts: whether changes of transactions without TRX_START are bad, as the option says it.
+        truncate: DATA of the table's truncates as writing makes it.
     """
 
     decoding: Decoding
@@ -67,14 +73,14 @@ class Pairs:
     opers: dict[int, str]
     capture_off: str
     starts: str
+    truncate: bytes = b""
 
     def schema(self, kinds: Mapping[str, str]) -> str:
         """The Spark schema of the rows that come out, from that of those that come."""
         came = [f"{quoted(name)} {kind}" for name, kind in kinds.items() if name not in _DROPPED]
         values = [f"_c{i} {t}" for i, (_, t) in enumerate(self.decoding.columns)]
-        return ", ".join(
-            [*came, f"{SEQ} string", *values, f"_exact boolean, {WHY} string, {FINER} boolean, {OPER} string"]
-        )
+        more = f"{EXACT} boolean, {SAME} boolean, {WHY} string, {FINER} boolean, {OPER} string"
+        return ", ".join([*came, f"{SEQ} string", *values, more])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The changes of a task's records."""
@@ -139,7 +145,7 @@ class Pairs:
         self, rows: pa.RecordBatch, of: Of, recid: Ints, group: Ints, ends: int, *, strict: bool
     ) -> pa.RecordBatch:
         """The first `ends` records as changes."""
-        *values, exact, bad, finer = self.decoding.decode(rows["DATA"], rows["_layout"], rows["RECID"])
+        *values, exact, bad, finer = self.decoding.decode(rows["DATA"], rows[LAYOUT], rows["RECID"])
         n = len(recid)
         headless = ~of.begun & (self.starts == "required")
         made, moves = (rows[c].to_numpy(zero_copy_only=False) for c in (MADE, MOVES))
@@ -170,13 +176,21 @@ class Pairs:
             *(rows[c] for c in names),
             seq,
             *values,
-            exact,
+            *self._same(rows, exact),
             why,
             finer,
             pa.array(_LETTERS).take(pa.array(letter)),
         ]
-        named = [*names, SEQ, *(f"_c{i}" for i in range(len(values))), "_exact", WHY, FINER, OPER]
+        named = [*names, SEQ, *(f"_c{i}" for i in range(len(values))), EXACT, SAME, WHY, FINER, OPER]
         return pa.RecordBatch.from_arrays(arrays, names=named).slice(0, ends)
+
+    def _same(self, rows: pa.RecordBatch, exact: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """`EXACT` and `SAME` of records: of a truncate, whose DATA is no row, by its bytes."""
+        truncates = pc.equal(rows["RECID"], DDL)
+        exact = pc.fill_null(pc.if_else(truncates, pc.equal(rows["DATA"], self.truncate), exact), False)
+        usual = pc.and_(pc.equal(rows["FLAGS"], DATA), pc.equal(rows["RECNAME"], record_names(rows["RECID"])))
+        kept = pc.and_(pc.and_(rows[MADE], exact), pc.and_(usual, rows["TEXTDATA"].is_null()))
+        return exact, pc.fill_null(kept, False)
 
 
 def skipped(policy: str, of: Of, recid: Ints, statement: Ints) -> Bools:
@@ -263,7 +277,7 @@ def _sequences(
     rows: pa.RecordBatch, update: Bools, moved: Bools, partner: Ints, behind: Ints
 ) -> pa.StringArray:
     """The change sequences, of pairs that of the one behind."""
-    seq = sequences(addresses(rows["LOGADDR"], rows.num_rows)) if rows.num_rows else pa.array([], pa.string())
+    seq = sequences(address_bytes(rows["LOGADDR"])) if rows.num_rows else pa.array([], pa.string())
     at = np.arange(len(seq))
     at = np.where(update, behind, np.where(moved, np.maximum(partner, at), at))
     return seq if (at == np.arange(len(seq))).all() else seq.take(pa.array(at))

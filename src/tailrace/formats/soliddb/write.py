@@ -12,11 +12,10 @@ from ...model.quoting import quoted
 from ...wire.soliddb_address import LENGTHS
 from ..base import VendorTable
 from ..shape import few_rows, neighbours
-from .changes import KEPT
 from .codec import Encoding
-from .log import COLUMNS, SYS_LOG
+from .log import COLUMNS, KEPT, SYS_LOG
 from .options import SolidOptions
-from .reading import FIELDS, RECORDS, TABLES
+from .read import FIELDS, RECORDS, TABLES
 from .records import ENDS, OPER, OWN, SCHEMA, SEQ, Ends, Records, marks
 from .tables import (
     FIRST_RELID,

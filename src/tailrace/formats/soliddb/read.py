@@ -1,4 +1,4 @@
-"""Converts SYS_LOG, SYS_TABLES and SYS_COLUMNS to canonical change tables."""
+"""Converts SYS_LOG, SYS_TABLES and SYS_COLUMNS to canonical change tables. Source: spec/soliddb.md §2-§5."""
 
 from __future__ import annotations
 
@@ -7,19 +7,30 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from ...errors import FormatError
-from ...model.change import INSERT, OPERATIONS, ChangeTable
+from ...model import mask
+from ...model.change import (
+    BEFORE,
+    DELETE,
+    HEADERS,
+    INSERT,
+    NATIVE,
+    OPERATIONS,
+    TRUNCATE,
+    UPDATE,
+    ChangeTable,
+)
 from ...model.quoting import quoted
 from ...model.sequence import WIDTH
+from ...wire.soliddb_address import RANKS
 from ..base import ASIDE, FILE, RAW, ROW, WHY, Read, Tables, VendorTable
-from ..shape import canonical, conform
-from .by_range import in_ranges
-from .changes import table_changes
-from .log import COLUMNS, SEQ, SYS_LOG, address_length
+from ..shape import canonical, conform, data_start
+from .codec import Decoding
+from .log import COLUMNS, KEPT, SEQ, SYS_LOG, address_length, truncate_body
+from .log_reader import LogReader, ShuffledLog, in_ranges
 from .options import SolidOptions
 from .others import OtherRecords
-from .place import sequence_of
-from .rules import OfLog
-from .spread import Shuffled
+from .pairs import EXACT, OPER, SAME, Pairs
+from .rules import LAYOUT, MADE, OfLog, OfTable
 from .tables import (
     FROM,
     SYS_COLUMNS,
@@ -40,6 +51,8 @@ if TYPE_CHECKING:
 RECORDS, TABLES, FIELDS = (f"{SYSTEM}.{t.name}" for t in (SYS_LOG, SYS_TABLES, SYS_COLUMNS))
 """Tables of what is not a row change: records of other kinds, and the system tables."""
 _SYSTEM = (RECORDS, TABLES, FIELDS)
+NAMES = ["statement_id", *(NATIVE + c for c in KEPT)]
+_RANK_OPERS = {RANKS[o]: o for o in (BEFORE, DELETE, INSERT, UPDATE, TRUNCATE)}
 
 
 def read(tables: Tables, options: SolidOptions) -> Read:
@@ -69,16 +82,14 @@ def read(tables: Tables, options: SolidOptions) -> Read:
     if (log := one.get(SYS_LOG.name)) is not None:
         length = options.logaddr_bytes or address_length(log)
         logs = [name for name, df in tables.items() if kind_of(df.columns) == SYS_LOG]
-        source = in_ranges(tables, logs, length) or Shuffled(log, length)
+        source = in_ranges(tables, logs, length) or ShuffledLog(log, length)
         for name, mine in by_table.items():
             made[name] = table_changes(source, name, mine, found, options)
         rule = OfLog(tuple(found), bool(options.tables), length)
         records, waiting = source.others(rule, OtherRecords(options.capture_off, options.keep_records))
         said = F.lit("its transaction has no COMMIT yet").alias(WHY)
         pending[SYS_LOG.name] = waiting.select(*_vendor(waiting), said)
-        # Bad records have none yet.
-        seq = F.coalesce(F.col(SEQ), sequence_of(F.col("LOGADDR")))
-        made[RECORDS] = _system(records, SYS_LOG, RECORDS, seq)
+        made[RECORDS] = _system(records, SYS_LOG, RECORDS, F.col(SEQ))
     if options.keep_records and not _implied(rows, by_table):
         for name, kind in ((TABLES, SYS_TABLES), (FIELDS, SYS_COLUMNS)):
             if kind.name in one:
@@ -89,6 +100,50 @@ def read(tables: Tables, options: SolidOptions) -> Read:
     notes = (*unknown, *_notes(one, tables), *(f"{n}: {words}" for n, words in again.items()))
     ids = {x.table: x.known_by for x in found if x.known_by}
     return Read(made, pending, notes, apart=apart, keyless=keyless, made_again=again, ids=ids)
+
+
+def table_changes(
+    log: LogReader, name: str, mine: Sequence[SolidLayout], all: Sequence[SolidLayout], options: SolidOptions
+) -> ChangeTable:
+    """The change table for the layouts `mine`, from a log; `all` are the layouts of every table."""
+    from pyspark.sql import functions as F
+
+    columns = union(mine)
+    decoding = Decoding(tuple(x.fields for x in mine), tuple(columns), options.style())
+    key = tuple(i for i, (c, _) in enumerate(columns) if c in mine[-1].key)
+    pairs = Pairs(decoding, key, _RANK_OPERS, options.capture_off, options.starts, truncate_body(name))
+    df = log.changes(OfTable(tuple(mine), tuple(all), log.length), pairs)
+    df = df.withColumn(RAW, F.to_json(F.struct(*COLUMNS)))
+    values = {c: F.col(f"_c{i}") for i, (c, _) in enumerate(columns)}
+    return canonical(df, _headers(mine, [c for c, _ in columns]), values, key=mine[-1].key, name=name)
+
+
+def _headers(mine: Sequence[SolidLayout], columns: Sequence[str]) -> dict[str, Column]:
+    """The canonical headers. What only solidDB has is kept in native headers, unless writing produces the
+    same."""
+    from pyspark.sql import functions as F
+
+    made, kept = F.col(MADE), F.col(SAME)
+    start = data_start([*HEADERS, *NAMES])
+    there = F.lit(None).cast("binary")
+    for place, x in enumerate(mine):
+        has = {f.name for f in x.fields if f.taken}
+        if len(has) < len(columns):
+            bits = mask.encode(start + i for i, c in enumerate(columns) if c in has)
+            there = F.when(F.col(LAYOUT) == place, F.lit(bits)).otherwise(there)
+    opers = F.create_map(*[F.lit(x) for pair in OPERATIONS.items() for x in pair])
+    headers = {
+        "change_seq": F.col(SEQ),
+        "change_oper": F.col(OPER),
+        "stream_position": F.when(~kept, F.hex("LOGADDR")),
+        "operation": F.element_at(opers, F.col(OPER)),
+        "transaction_id": F.when(~(made & (F.col("TRXID") < 0)), F.col("TRXID").cast("string")),
+        "column_mask": there,
+        "statement_id": F.col("STMTTRXID"),
+    }
+    headers |= {NATIVE + c: F.when(~kept, F.col(c)) for c in KEPT if c != "DATA"}
+    headers[NATIVE + "DATA"] = F.when(~F.col(EXACT), F.col("DATA"))
+    return headers
 
 
 def kind_of(columns: Iterable[str]) -> VendorTable | None:
