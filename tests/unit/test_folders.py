@@ -11,9 +11,8 @@ import pytest
 from tailrace.errors import ConfigError, FormatError
 from tailrace.formats import folders
 from tailrace.formats.files import columns_at
-from tailrace.formats.openedge import hidden
 from tailrace.formats.openedge.files import columns_at as openedge_columns
-from tailrace.formats.openedge.files import refuse
+from tailrace.formats.openedge.files import dumps_at, refuse
 from tailrace.formats.openedge.options import OpenEdgeOptions
 
 pytestmark = pytest.mark.unit
@@ -62,7 +61,7 @@ def test_endings_of_names_in_any_letter_case(tmp_path: Path) -> None:
     (tmp_path / "c.parquet").rename(tmp_path / "C.PARQUET")
     assert tables(tmp_path) == {n.rpartition(".")[0]: [n] for n in names} | {"d": ["d.csv.GZ"]}
     assert notes(tmp_path) == []
-    assert [p.name for p in hidden.dumps_at(tmp_path)] == ["keys.CD"]
+    assert [p.name for p in dumps_at(tmp_path)] == ["keys.CD"]
 
 
 def test_two_files_of_one_name_but_for_the_endings_letter_case(tmp_path: Path) -> None:

@@ -16,16 +16,15 @@ from ...model.quoting import quoted
 from ..base import Format, Gap
 from ..shape import any_of
 from . import tables as tables_
+from .changes import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, OFFSETS, ZONE
 from .files import columns_at, load, refuse, save
 from .functions import cdc_get_changed_columns, cdc_is_column_changed, register
-from .images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, OFFSETS, ZONE
-from .kept import KEPT
-from .made import policy_id, table_number
+from .metadata import KEPT, policy_id, table_number
 from .options import OpenEdgeOptions
 from .purge import purge
-from .reading import read
+from .read import read
 from .rebuild import rebuild
-from .writing import transaction_number, write
+from .write import transaction_number, write
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -4,11 +4,25 @@ Source: spec/openedge.md §7 (an escape stands before `;`, before `~`, and nowhe
 read, it takes the next character as it is). An element that is the text `?` is written `~?`; an array without
 elements, which OpenEdge does not have, is a `~` alone. All is native Spark; `wire.array_text` is the same for
 Arrow.
+
+Arrays can be read as separate columns, `Phones` as `Phones1`, `Phones2`, ...: any target can hold them. Names
+are numbered as consumers of OpenEdge's tables do (spec/openedge.md §6.5). A bit of an array's column is the
+bit of each of its elements.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+
+from ...errors import FormatError
+from ...model import mask
+from ...model.change import PREFIX, ChangeTable
+from ...model.quoting import quoted
+from ..base import ASIDE, FINER
+from ..shape import also, finer_too, is_finer
+from ..typed import as_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -37,3 +51,103 @@ def join_array(elements: Column) -> Column:
 
     texts = F.transform(elements.cast("array<string>"), escaped)
     return F.when(F.size(texts) == 0, ESCAPE).otherwise(F.array_join(texts, SEPARATOR))
+
+
+FLAT = "openedgeFlat"
+"""Metadata of the column change_seq: array -> the names of its elements."""
+_MASKS = ("change_mask", "column_mask")
+
+
+def spread(ct: ChangeTable, extents: Mapping[str, int], types: Mapping[str, str]) -> ChangeTable:
+    """The change table with a column for each element of its arrays (text in the vendor's tables), of the
+    array's type; an array with more elements than its extent is a bad row.
+
+    Raises:
+        FormatError: an element's column would have the name of another.
+    """
+    from pyspark.sql import functions as F
+
+    flat = {c: [f"{c}{n}" for n in range(1, extents[c] + 1)] for c in ct.columns if c in extents}
+    if not flat:
+        return ct
+    names = [n for c in ct.columns for n in flat.get(c, [c])]
+    times = Counter(n.lower() for n in names)
+    if twice := sorted(n for n in names if times[n.lower()] > 1):
+        raise FormatError(f"two columns {', '.join(twice)}", where=ct.name, hint="set arrays=text")
+    bad: list[tuple[Column, str | Column]] = []
+    values: dict[str, Column] = {}
+    cut: list[Column] = []
+    for column in ct.columns:
+        for n, name in enumerate(flat.get(column, [column])):
+            if column not in flat:
+                values[name] = F.col(quoted(name))
+                continue
+            element, kind = F.get(split_array(F.col(quoted(column))), F.lit(n)), types.get(column, "string")
+            values[name] = as_type(element, kind)
+            if kind != "string":
+                bad.append((element.isNotNull() & values[name].isNull(), f"{name} is not valid as {kind}"))
+            if kind.startswith("timestamp"):
+                cut.append(is_finer(element))
+        if column in flat:
+            more = F.size(split_array(F.col(quoted(column)))) > extents[column]
+            bad.append((F.coalesce(more, F.lit(False)), f"{column} has more than {extents[column]} elements"))
+    df = also(ct.df, *bad)
+    for finer in finer_too(df, cut):
+        df = df.withColumn(FINER, finer)
+    return _arranged(ct.with_df(df), names, values, flat, {FLAT: flat})
+
+
+def gathered(ct: ChangeTable) -> ChangeTable:
+    """The change table with spread arrays as the vendor's text again; others unchanged."""
+    from pyspark.sql import functions as F
+
+    flat = ct.df.schema[PREFIX + "change_seq"].metadata.get(FLAT)
+    if not flat or not all(n in ct.columns for some in flat.values() for n in some):
+        return ct
+    first = {some[0]: column for column, some in flat.items()}
+    inside = {n for some in flat.values() for n in some}
+    names = [first.get(c, c) for c in ct.columns if c in first or c not in inside]
+    values: dict[str, Column] = {c: F.col(quoted(c)) for c in names if c not in flat}
+    for column, some in flat.items():
+        text = join_array(F.array(*[F.col(quoted(n)).cast("string") for n in some]))
+        known = F.col(ct.header("column_mask"))
+        there = known.isNull() | mask.is_set(known, ct.ordinal(some[0]))
+        values[column] = F.when(there, text)
+    return _arranged(ct, names, values, {n: [c] for c, some in flat.items() for n in some}, {})
+
+
+def _arranged(
+    ct: ChangeTable,
+    names: Sequence[str],
+    values: Mapping[str, Column],
+    became: Mapping[str, Sequence[str]],
+    metadata: Mapping[str, Mapping[str, Sequence[str]]],
+) -> ChangeTable:
+    """The change table with these columns, its masks adapted; `became`: a column -> its new columns."""
+    from pyspark.sql import functions as F
+
+    data = set(ct.columns)
+    behind = [c for c in ASIDE if c in ct.df.columns]
+    heads = [c for c in ct.df.columns if c not in data and c not in behind]
+    place = {n: len(heads) + i for i, n in enumerate(names)}
+    old = {c: i for i, c in enumerate(ct.df.columns)}
+    now = {c: [place[n] for n in became.get(c, [c])] for c in ct.columns}
+    made = []
+    for head in heads:
+        value = F.col(quoted(head))
+        if head.removeprefix(ct.prefix) in _MASKS:
+            words = mask.words(value, len(ct.df.columns))
+            moved = mask.moved(words, {old[c]: at[0] for c, at in now.items()})
+            moved += [F.lit(0).cast("bigint")] * (-(-(len(heads) + len(names)) // mask.WORD) - len(moved))
+            more = {at: c for c, some in now.items() for at in some[1:]}
+            set_ = {
+                at: F.getbit(words[old[c] // mask.WORD], F.lit(old[c] % mask.WORD)) == 1
+                for at, c in more.items()
+            }
+            value = F.when(value.isNotNull(), mask.from_words(mask.set_bits(moved, set_)))
+        kept = dict(ct.df.schema[head].metadata)
+        if head == PREFIX + "change_seq":
+            kept = {k: v for k, v in kept.items() if k != FLAT} | dict(metadata)
+        made.append(value.alias(head, metadata=kept))
+    columns = [values[n].alias(n) for n in names]
+    return ChangeTable(ct.df.select(*made, *columns, *behind), ct.key, list(names), ct.prefix, ct.name)

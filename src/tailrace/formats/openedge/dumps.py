@@ -13,9 +13,19 @@ from typing import Any
 from ...errors import FormatError
 from ...wire.cd_dump import Dump, FieldPolicy, TablePolicy
 from ..base import Tables
-from .policy import FIELDS, FIELDS_OF, FILES, METADATA, POLICIES
-from .policy_rows import PENDING, by_source, each_once, newest, ranked
-from .reading import metadata_rows
+from .policies import (
+    FIELDS,
+    FIELDS_OF,
+    FILES,
+    METADATA,
+    PENDING,
+    POLICIES,
+    by_source,
+    each_once,
+    newest,
+    ranked,
+)
+from .read import metadata_rows
 
 
 def dump_of(tables: Tables, database: str) -> Dump:

@@ -17,7 +17,7 @@ from ...model.change import PREFIX, ChangeTable
 from ...model.quoting import quoted
 from ..base import ASIDE
 from ..shape import find_columns
-from .kept import KEPT, Kept
+from .metadata import KEPT, Kept
 from .tables import CHANGE, TRACKING
 
 if TYPE_CHECKING:

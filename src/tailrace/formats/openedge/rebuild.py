@@ -14,7 +14,6 @@ from ...model import mask
 from ...model.change import ChangeTable
 from ...model.quoting import quoted
 from ..base import OWN, WHY
-from .masks import no_words, with_bits
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -69,7 +68,7 @@ def rebuild(
         made[column] = F.when(fill & last["known"], last["value"]).otherwise(value)
         known[changes.ordinal(column)] = has | (fill & F.coalesce(last["known"], F.lit(False)))
     every = F.lit(bytearray(mask.encode(ordinals)))
-    now = F.nullif(with_bits(no_words(max(ordinals, default=-1) + 1), known), every)
+    now = F.nullif(mask.with_bits(mask.no_words(max(ordinals, default=-1) + 1), known), every)
     made[changes.header("column_mask")] = F.when(carried.isNotNull() & (oper != "T"), now).otherwise(carried)
     filled = df.withColumns(made)
     return changes.with_df(filled.filter(~F.col(_BASE)).select(*map(F.col, map(quoted, changes.df.columns))))

@@ -7,8 +7,9 @@ read too. Source: spec/openedge.md §1.1, §1.2, §2.1, §3.1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from ...errors import FormatError
 from ...model.types import element_type
 from ..base import VendorColumn, VendorTable
 
@@ -211,3 +212,46 @@ def knows(columns: Sequence[str]) -> float:
         if marks <= have:
             return 1.0
     return 0.0
+
+
+DUMP = ".cd"
+"""Suffix of policy dumps' names."""
+
+
+def plain_name(name: str) -> str:
+    """A table's name without owner, in lower case, with underscores.
+
+    >>> plain_name("PUB._Cdc-Change-Tracking")
+    '_cdc_change_tracking'
+    """
+    return name.rpartition(".")[2].lower().replace("-", "_")
+
+
+def is_dump(name: str) -> bool:
+    """Whether a file is a policy dump.
+
+    >>> is_dump("policies.cd"), is_dump("POLICIES.CD"), is_dump("PUB._File.csv")
+    (True, True, False)
+    """
+    return name.lower().endswith(DUMP)
+
+
+def by_plain_name(names: Iterable[str]) -> dict[str, str]:
+    """The names of tables by their plain names.
+
+    Raises:
+        FormatError: one of OpenEdge's own tables is there under two names.
+
+    >>> by_plain_name(["PUB._File", "PUB.CDC_item"])
+    {'_file': 'PUB._File', 'cdc_item': 'PUB.CDC_item'}
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        plain = plain_name(name)
+        if (other := found.setdefault(plain, name)) != name and plain in KNOWN:
+            raise FormatError(
+                f"{other} and {name} are both the table {plain}",
+                where=f"{other}, {name}",
+                hint="move one of them away, or all files into one folder, if they are parts of one table",
+            )
+    return found

@@ -20,14 +20,12 @@ from ...model.quoting import quoted
 from ...model.sequence import NUMBER_DIGITS, TIME_DIGITS
 from ..base import OWN, VendorTable
 from ..shape import is_sequence
-from .arrays import join_array
-from .flat import gathered
-from .images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, OFFSETS, ZONE
-from .kept import KEPT, Kept
-from .made import made_metadata
+from .arrays import gathered, join_array
+from .changes import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, OFFSETS, ZONE
+from .metadata import KEPT, Kept, made_metadata
 from .options import OpenEdgeOptions
-from .policy import FIELDS, FILES, METADATA, POLICIES
-from .split import SPLIT, cut_halves
+from .policies import FIELDS, FILES, METADATA, POLICIES
+from .split_records import SPLIT, cut_halves
 from .tables import CHANGE, FIRST_USER_FIELD, KNOWN, TRACKING
 
 if TYPE_CHECKING:

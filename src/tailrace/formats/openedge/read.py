@@ -14,27 +14,53 @@ from ...errors import FormatError
 from ...model.change import ChangeTable
 from ...model.quoting import quoted
 from ...wire import cd_dump
+from ...wire.cd_dump import TablePolicy
 from ..base import ASIDE, WHY, Read, Tables
 from ..given import lists_in
 from ..json_lines import is_of_lines
 from ..shape import any_of, conform, few_rows, find_columns, reasons
-from .both_rows import TrackedTable
-from .by_range import joined
-from .flat import spread
-from .images import TIME_ZONE, canonical_of
-from .notes import keyless, notes, unknown_tables
+from .arrays import spread
+from .changes import TIME_ZONE, ZONE_AT_END, TrackedTable, canonical_of
 from .options import OpenEdgeOptions, parse_numbers
-from .plain_names import by_plain_name, is_dump, plain_name
-from .policy import METADATA, CapturedTable, sources
-from .shares import shares
-from .shown import shown
-from .split import SPLIT, join_halves
-from .tables import ADDED, CHANGE, KNOWN, OTHER_OPERATIONS, TRACKING, VALUED, knows
-from .tenants import refuse_several
-from .values import ZONE_AT_END
+from .policies import METADATA, CapturedTable, keyless, notes, sources, unknown_tables
+from .ranges import joined
+from .shares import refuse_several, shares
+from .split_records import SPLIT, join_halves
+from .tables import (
+    ADDED,
+    CHANGE,
+    KNOWN,
+    OTHER_OPERATIONS,
+    TRACKING,
+    VALUED,
+    by_plain_name,
+    is_dump,
+    knows,
+    plain_name,
+)
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_KINDS = {
+    "table": "string", "policy": "string", "state": "int", "instance": "int", "level": "int",
+    "change_table": "string", "fields": "string",
+}  # fmt: skip
+
+
+def shown(spark: SparkSession, policies: Sequence[TablePolicy]) -> DataFrame:
+    """A dump with one row per policy: table, policy, state, instance, level, change_table, fields (text: `Id
+    1, Name`, the identifying ones with their place)."""
+    rows = [
+        {
+            "table": f"{p.owner}.{p.table}", "policy": p.name, "state": p.state, "instance": p.instance,
+            "level": p.level, "change_table": p.change_table,
+            "fields": ", ".join(f"{f.name} {f.identifying}" if f.identifying else f.name for f in p.fields),
+        }
+        for p in policies
+    ]  # fmt: skip
+    return few_rows(spark, _KINDS, rows)
+
 
 _TRACKING = "_cdc_change_tracking"
 

@@ -1,26 +1,149 @@
-"""Determines which source table a change table belongs to, the bits of its columns, and what its policies
-captured.
+"""The source tables that policies and schema tables describe: names, keys, the bits of their columns, and
+what each policy captures.
 
-Policies, `_File` and `_Field` are metadata of a few rows: they are collected, nothing else is. What they say
-is kept in the canonical table's schema (`Kept`), so that the vendor's tables can be written again from it.
-Source: spec/openedge.md §1, §2.3.
+Policies, `_File` and `_Field` are metadata of a few rows: they are collected, nothing else is. Each extract
+brings its own copy of them. Source: spec/openedge.md §1, §2.3.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import FormatError
 from ...wire.cd_dump import TablePolicy
-from ..given import refuse_columns
-from . import policy_rows
-from .policy_rows import by_source, each_once, newest, ranked
+from ..given import lists_in, no_table, refuse_columns
+from .options import OpenEdgeOptions
 from .tables import FIRST_USER_FIELD, spark_type
 
 Row = Mapping[str, Any]
+CURRENT, PREVIOUS, PENDING = 0, 1, 2
+_LIFE = {PENDING: 1, CURRENT: 2, PREVIOUS: 3}
+"""`_Policy-Instance` in the order in which a policy becomes these."""
+_READ_BY = ("_Level", "_Source-File-Recid", "_Change-Tablename", "_Change-Table-Owner", "_First-User-Field")
+_HINT = "keep the rows of the newest extract"
+
+
+def each_once(rows: Sequence[Row]) -> list[Row]:
+    """Equal rows once.
+
+    >>> each_once([{"Recid": 1}, {"Recid": 2}, {"Recid": 1}])
+    [{'Recid': 1}, {'Recid': 2}]
+    """
+    return list({repr(sorted(row.items())): row for row in rows}.values())
+
+
+def newest(policies: Iterable[Row]) -> list[Row]:
+    """The newest row of each policy.
+
+    Raises:
+        FormatError: which is newer is not told, and it matters.
+    """
+    found: dict[Any, list[Row]] = {}
+    for row in policies:
+        found.setdefault(row["_Policy-Id"], []).append(row)
+    return [_newest(rows) for rows in found.values()]
+
+
+def _newest(rows: list[Row]) -> Row:
+    age = max(map(_age, rows))
+    last = [row for row in rows if _age(row) == age]
+    odd = [n for n in _READ_BY if len({row.get(n) for row in last}) > 1]
+    if odd:
+        raise FormatError(
+            f"rows of one policy differ in {', '.join(odd)}, and none is newer by _Last-Modified",
+            where=f"_Cdc-Table-Policy {last[0]['_Policy-Id']}",
+            hint=_HINT,
+        )
+    return last[-1]
+
+
+def by_source(policies: Iterable[Row]) -> list[list[Row]]:
+    """Policies of one source table together, as `in_order` has them; without its recid, those of one change
+    table.
+
+    Raises:
+        FormatError: as `in_order`.
+    """
+    groups: dict[Any, list[Row]] = {}
+    for row in policies:
+        recid, table = row.get("_Source-File-Recid"), row.get("_Change-Tablename")
+        about = recid if recid is not None else (table or row["_Policy-Id"]).lower()
+        groups.setdefault(about, []).append(row)
+    return [in_order(group) for group in groups.values()]
+
+
+def in_order(policies: Iterable[Row]) -> list[Row]:
+    """Policies of one source table, the current one first, newer ones before older ones.
+
+    Raises:
+        FormatError: several are the current one, and which is the newest is not told.
+    """
+    order: dict[Any, int] = {CURRENT: 0, PENDING: 1, PREVIOUS: 2}
+    made = sorted(policies, key=lambda r: r["_Policy-Id"])
+    made.sort(key=_changed, reverse=True)
+    made.sort(key=lambda r: order.get(r.get("_Policy-Instance"), 3))
+    current = [r for r in made if r.get("_Policy-Instance") == CURRENT]
+    if len(current) > 1 and _changed(current[0]) == _changed(current[1]):
+        both = " and ".join(str(r["_Policy-Id"]) for r in current[:2])
+        raise FormatError(
+            f"policies {both} are both the current one of a source table",
+            where="_Cdc-Table-Policy",
+            hint=f"a source table has one current policy: {_HINT}, or give _Last-Modified",
+        )
+    return made
+
+
+def ranked(fields: Iterable[tuple[int | None, str | None]], policy: str) -> tuple[str, ...]:
+    """A key, from the places and names of a policy's fields; None or 0: it is not in the key.
+
+    Raises:
+        FormatError: a field has two places.
+
+    >>> ranked([(2, "line"), (1, "id"), (None, "note"), (1, "id")], "p")
+    ('id', 'line')
+    """
+    places: dict[str, set[int]] = {}
+    for place, name in fields:
+        if name:
+            places.setdefault(name, set()).add(place or 0)
+    if odd := sorted(name for name, its in places.items() if len(its) > 1):
+        raise FormatError(
+            f"{', '.join(odd)}: rows differ in _Identifying-Field",
+            where=f"_Cdc-Field-Policy {policy}",
+            hint=_HINT,
+        )
+    return tuple(name for place, name in sorted((min(its), n) for n, its in places.items()) if place)
+
+
+def dumped(policies: Sequence[TablePolicy]) -> TablePolicy:
+    """The policy of one change table in dumps: the current one, else a pending one.
+
+    Raises:
+        FormatError: dumps have several, with other tables or fields.
+    """
+    least = min(p.instance for p in policies)
+    first, *others = (p for p in policies if p.instance == least)
+    said = (first.owner, first.table, first.fields)
+    if any((p.owner, p.table, p.fields) != said for p in others):
+        raise FormatError(
+            f"dumps have several policies of {first.change_table}, with other tables or fields",
+            where=f"policy {first.name}",
+            hint="keep the newest .cd file, or give _Cdc-Table-Policy and _Cdc-Field-Policy",
+        )
+    return first
+
+
+def _changed(row: Row) -> str:
+    return str(row.get("_Last-Modified") or "")
+
+
+def _age(row: Row) -> tuple[str, int]:
+    return _changed(row), _LIFE.get(row.get("_Policy-Instance"), 0)  # type: ignore[arg-type]
+
+
 POLICIES, FIELDS_OF, FILES, FIELDS = "_cdc_table_policy", "_cdc_field_policy", "_file", "_field"
 METADATA = (POLICIES, FIELDS_OF, FILES, FIELDS)
 
@@ -153,7 +276,7 @@ def _without_policy(
     key: tuple[str, ...] = ()
     source = (owner or "PUB", table[4:] if table.lower().startswith(("cdc_", "cdc-")) else table)
     if mine:
-        policy = policy_rows.dumped(mine)
+        policy = dumped(mine)
         spelled = {c.lower(): c for c in columns}
         key = ranked(((f.identifying, spelled.get(f.name.lower())) for f in policy.fields), policy.name)
         source = (policy.owner, policy.table)
@@ -270,3 +393,51 @@ def said_of(said: Mapping[str, Any], name: str) -> Any:
     """The entry of a table, under its whole name or without its owner."""
     lower = {k.lower(): v for k, v in said.items()}
     return lower.get(name.lower(), lower.get(_split(name)[1].lower()))
+
+
+def notes(found: Sequence[CapturedTable], metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """One sentence for each thing, with what to do."""
+    said = []
+    for source in found:
+        policies = source.rows.get(POLICIES, ())
+        if policies and all(p.get("_Policy-State") for p in policies):
+            said.append(
+                f"{source.name}: no policy is active; changes made without an active policy are not captured"
+            )
+        if source.counted and FIELDS in metadata:
+            said.append(
+                f"{source.name}: _Field has no rows of {_counted(source)}: bits of field maps are counted in "
+                "order of its columns, which is wrong if there are gaps; give _Field of the change table"
+            )
+    return tuple(said)
+
+
+def keyless(found: Sequence[CapturedTable], metadata: Mapping[str, Any]) -> dict[str, str]:
+    """The source tables with values whose key is not known, and why."""
+    made = {}
+    for source in found:
+        if source.columns and not source.key:
+            wants = any(p.get("_Identifying-Fields") for p in source.rows.get(POLICIES, ()))
+            lacks = " and ".join(
+                n for n, key in (("_File", FILES), ("_Field", FIELDS)) if key not in metadata
+            )
+            unnamed = f"identifying fields without names{f' (give {lacks})' if lacks else ''}"
+            made[source.name] = unnamed if wants else "no identifying fields"
+    return made
+
+
+def unknown_tables(options: OpenEdgeOptions, found: Sequence[CapturedTable]) -> list[str]:
+    """A note for each table that the options name and that is none of these."""
+    there = [source.name for source in found]
+    return [
+        no_table(option, name, there)
+        for option, text in (("keys", options.keys), ("numbers", options.numbers))
+        for name in lists_in(text)
+        if all(said_of({name: True}, table) is None for table in there)
+    ]
+
+
+def _counted(source: CapturedTable) -> str:
+    """The change table, or those of its columns, whose positions are counted."""
+    some = f", columns {', '.join(source.counted)}" if source.counted != source.columns else ""
+    return f"{source.change_table}{some}"

@@ -217,6 +217,3 @@ def _cut_elements(value: Column, half: Column, element: Column, fragment: Column
 
     made = join_array(F.transform(split_array(value), mine))
     return F.when((half == 1) | (element > 0) | (fragment == 1), made)
-
-
-__all__ = ["FILE", "ROW", "SPLIT", "cut_halves", "join_halves"]
