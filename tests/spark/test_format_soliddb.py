@@ -16,7 +16,7 @@ from tailrace.formats import checks, convert, files, saving, shape
 from tailrace.formats.base import RAW, WHY, Options, Read
 from tailrace.formats.soliddb import log as soliddb_log
 from tailrace.formats.soliddb.pairs import NO_START
-from tailrace.formats.soliddb.read import FIELDS, RECORDS, TABLES
+from tailrace.formats.soliddb.reader import FIELDS, RECORDS, TABLES
 from tailrace.model import mask
 from tailrace.model.change import PREFIX
 from tailrace.operate import vendor_apply

@@ -11,7 +11,7 @@ from tailrace import formats
 from tailrace.formats import saving
 from tailrace.formats.base import FILE, ROW
 from tailrace.formats.openedge.ranges import joined
-from tailrace.formats.openedge.read import locate
+from tailrace.formats.openedge.reader import locate
 from tailrace.testing.changes import TABLE, change_table, literal
 from tailrace.testing.histories import HISTORIES, one_after_the_other
 

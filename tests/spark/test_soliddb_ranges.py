@@ -15,8 +15,8 @@ from tailrace.formats import files, row_groups
 from tailrace.formats.base import FILE, RAW, ROW, WHY
 from tailrace.formats.soliddb import log_reader
 from tailrace.formats.soliddb.log import RECNAMES, SYS_LOG
-from tailrace.formats.soliddb.read import FIELDS, RECORDS
-from tailrace.formats.soliddb.read import TABLES as SYSTEM_TABLES
+from tailrace.formats.soliddb.reader import FIELDS, RECORDS
+from tailrace.formats.soliddb.reader import TABLES as SYSTEM_TABLES
 from tailrace.formats.soliddb.tables import SYS_COLUMNS, SYS_TABLES
 from tailrace.model.types import arrow_type
 from tailrace.wire.soliddb_address import RANKS, make

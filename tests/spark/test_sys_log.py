@@ -14,7 +14,7 @@ from tailrace import formats
 from tailrace.errors import UnsupportedError
 from tailrace.formats import files
 from tailrace.formats.base import FILE, RAW, ROW, WHY
-from tailrace.formats.soliddb.read import FIELDS, RECORDS, TABLES
+from tailrace.formats.soliddb.reader import FIELDS, RECORDS, TABLES
 from tailrace.formats.soliddb.tables import layouts
 from tailrace.lake import log
 from tailrace.model.change import PREFIX, Column, Relation

@@ -18,9 +18,9 @@ from tailrace import formats
 from tailrace.errors import ConfigError, FormatError
 from tailrace.formats.qlik import dfm, files
 from tailrace.formats.qlik import layout as lay
-from tailrace.formats.qlik.loading import completeness
+from tailrace.formats.qlik.file_reader import completeness
+from tailrace.formats.qlik.masks import by_insert, by_update, winner
 from tailrace.formats.qlik.options import QlikOptions
-from tailrace.formats.qlik.order import by_insert, by_update, winner
 from tailrace.model import mask
 
 pytestmark = pytest.mark.unit

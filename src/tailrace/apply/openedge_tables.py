@@ -16,7 +16,7 @@ from ..formats.delta_tables import laid_out, table_schema
 from ..formats.openedge.metadata import change_table, made_metadata, policy_id, table_number
 from ..formats.openedge.options import OpenEdgeOptions
 from ..formats.openedge.tables import TRACKING
-from ..formats.openedge.write import Plan, image_rows, metadata_tables, numbered
+from ..formats.openedge.writer import Plan, image_rows, metadata_tables, numbered
 from ..lake import delta as lake
 from ..lake import guards, log
 from ..model.change import PREFIX, ChangeTable, Relation

@@ -117,7 +117,7 @@ def _folder(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    from ..formats.qlik.purge import has_partitions
+    from ..formats.qlik.partitions import has_partitions
 
     if has_partitions(folder):
         _partitions(folder, tables, told_once(consumer), ages, dry_run, as_json)
@@ -155,7 +155,7 @@ def _partitions(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    from ..formats.qlik.purge import drop_partitions, time_of
+    from ..formats.qlik.partitions import drop_partitions, time_of
 
     older_than, upto = ages
     if (older_than is None) == (upto is None):

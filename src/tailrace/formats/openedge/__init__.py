@@ -22,9 +22,9 @@ from .functions import cdc_get_changed_columns, cdc_is_column_changed, register
 from .metadata import KEPT, policy_id, table_number
 from .options import OpenEdgeOptions
 from .purge import purge
-from .read import read
+from .reader import read
 from .rebuild import rebuild
-from .write import transaction_number, write
+from .writer import transaction_number, write
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

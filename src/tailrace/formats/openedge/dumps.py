@@ -25,7 +25,7 @@ from .policies import (
     newest,
     ranked,
 )
-from .read import metadata_rows
+from .reader import metadata_rows
 
 
 def dump_of(tables: Tables, database: str) -> Dump:

@@ -17,7 +17,7 @@ from ...model.quoting import quoted
 from ..base import Tables, VendorTable
 from ..shape import find_columns
 from .options import OpenEdgeOptions
-from .read import locate
+from .reader import locate
 from .shares import share_of
 from .tables import CHANGE, TRACKING
 

@@ -14,12 +14,12 @@ from ..base import Format, Gap, VendorColumn, VendorTable
 from . import control as qlik_control
 from . import dfm as qlik_dfm
 from . import layout as lay
+from .file_reader import incomplete, load
+from .file_writer import save
 from .files import columns_at, refuse
-from .loading import incomplete, load
 from .options import HEADERS, QlikOptions
-from .reading import read
-from .saving import save
-from .writing import was_loaded, write
+from .reader import read
+from .writer import was_loaded, write
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

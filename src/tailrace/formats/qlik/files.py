@@ -23,14 +23,11 @@ from ...lake.delta import filesystem
 from ...wire.delimited import Dialect
 from .. import text
 from ..folders import refuse_archives, unglobbed
-from . import control, delta_tables, dfm, reference
+from . import control, dfm, reference
 from . import partitions as parts
-from .copies import copies
-from .data_file import DataFile
-from .delta_tables import is_hidden
+from .data_file import DFM, ENDINGS, DataFile, by_name, folders_of, is_hidden, kind_of, stem_of
 from .layout import find_prefix
-from .names import DFM, ENDINGS, kind_of, stem_of
-from .odd_files import EMPTY, NOT_QLIK, is_qlik, notes_of, refuse_headless, refuse_two_schemas
+from .odd_files import EMPTY, NOT_QLIK, copies, is_qlik, notes_of, refuse_headless, refuse_two_schemas
 from .options import QlikOptions
 
 _HEAD = 1 << 20
@@ -85,7 +82,7 @@ def listing(path: str, options: QlikOptions) -> Listing:
         )
     names = _names(fs, root)
     refuse_archives(Path(root) / n for n in names if not is_hidden(n))
-    delta = delta_tables.folders_of(names)
+    delta = folders_of(names)
     inside = tuple(f"{d}/" if d else "" for d in delta)
     names = [n for n in names if not (inside and n.startswith(inside))]
     made = Listing(fs, root, base, delta=tuple(d for d in delta if not is_hidden(d)))
@@ -267,4 +264,4 @@ def delta_by_name(listed: Listing, options: QlikOptions) -> dict[str, str]:
         ConfigError: two places have one name, at least one of them a Delta table.
     """
     others = {n: files[0].path.rpartition("/")[0] for n, files in tables(listed, options).items()}
-    return delta_tables.by_name(listed.delta, listed.root, others)
+    return by_name(listed.delta, listed.root, others)

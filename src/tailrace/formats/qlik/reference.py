@@ -11,7 +11,7 @@ import pyarrow.fs
 
 from ...errors import ConfigError, FormatError
 from ...lake.delta import filesystem
-from .names import DFM, stem_of
+from .data_file import DFM, stem_of
 
 
 def named(fs: pyarrow.fs.FileSystem, reference: str, names: Sequence[str]) -> list[str]:

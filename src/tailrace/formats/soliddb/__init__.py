@@ -20,9 +20,9 @@ from ..base import Format, Gap, Tables
 from ..shape import any_of
 from .log import KEPT, RECNAMES, SYS_LOG
 from .options import SolidOptions
-from .read import kind_of, read
+from .reader import kind_of, read
 from .tables import SQL, SYS_COLUMNS, SYS_TABLES
-from .write import is_own, keeps_id, write
+from .writer import is_own, keeps_id, write
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -13,7 +13,7 @@ from ...model.change import BEFORE, NATIVE, ChangeTable
 from ...model.quoting import quoted
 from ..base import OWN, Format, Gap
 from . import control
-from .reading import is_keylog, read
+from .reader import is_keylog, read
 from .tables import (
     CHANGES,
     COLUMNS_TABLE,
@@ -23,7 +23,7 @@ from .tables import (
     SIGNALS,
     SqdrOptions,
 )
-from .writing import came, fits, has, key_places, stays, unnamed, write
+from .writer import came, fits, has, key_places, stays, unnamed, write
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -1,7 +1,7 @@
-"""The text of a key log's `before_key`, `after_key` and `after_image` as Spark columns; `images` writes it.
+"""The texts of a key log as Spark columns: keys and images (`before_key`, `after_key`, `after_image`), and
+the log entry of a change (`change_row_log_detail`). `images` writes keys and images.
 
-Whole Arrow batches go to `wire.keylog_text`.
-Source: spec/sqdr.md §4.
+Whole Arrow batches go to `wire.keylog_text`. Source: spec/sqdr.md §4, §5.
 """
 
 from __future__ import annotations
@@ -161,3 +161,55 @@ def unescaped(value: Column) -> Column:
     for text, character in reversed(NAMED.items()):  # the ampersand comes last
         value = F.replace(value, F.lit(text), F.lit(character))
     return value
+
+
+_WORDS = {
+    "receiver": ("receiver_library", "receiver_name"),
+    "job": ("job_name", "job_user", "job_number"),
+    "type": ("journal_code", "entry_type"),
+}
+"""Elements with several words -> the columns of the words."""
+DETAIL_FIELDS = (
+    "receiver_library", "receiver_name", "user", "job_name", "job_user", "job_number", "journal_code",
+    "entry_type", "sequence", "rrn", "program",
+)  # fmt: skip
+"""The fields of `detail`, in the vendor's order."""
+
+
+def detail(text: Column) -> Column:
+    """The fields of a `<detail>` as a struct of strings (`DETAIL_FIELDS`); NULL for NULL and for missing fields.
+    `sequence` keeps its zeros; line breaks between words are ignored."""
+    from pyspark.sql import functions as F
+
+    made = {}
+    for element, names in _WORDS.items():
+        words = F.split(F.trim(F.regexp_replace(part(text, element), r"\s+", " ")), " ", len(names))
+        for i, name in enumerate(names):
+            made[name] = F.get(words, F.lit(i))
+    for element in ("user", "sequence", "rrn", "program"):
+        made[element] = part(text, element)
+    return F.when(text.isNotNull(), F.struct(*[made[n].alias(n) for n in DETAIL_FIELDS]))
+
+
+def part(text: Column, element: str) -> Column:
+    """The text of one element, without the five escapes; NULL if it is missing."""
+    from pyspark.sql import functions as F
+
+    start, end = f"<{element}>", f"</{element}>"
+    inside = F.substring_index(F.substring_index(text, end, 1), start, -1)
+    return F.when(text.contains(start) & text.contains(end), unescaped(inside))
+
+
+def written(user: str | None, rrn: str | None) -> Column:
+    """A `<detail>` with what other formats know: SQL of the user and of the row's number; NULL if there is
+    neither."""
+    from pyspark.sql import functions as F
+
+    parts = [("user", user), ("rrn", rrn)]
+    made = [
+        F.concat(F.lit(f"<{n}>"), F.expr(named_escapes(v)), F.lit(f"</{n}>"))
+        for n, v in parts
+        if v is not None
+    ]
+    inside = F.concat_ws(" ", *made) if made else F.lit("")
+    return F.when(inside != "", F.concat(F.lit("<detail> "), inside, F.lit(" </detail>")))

@@ -16,12 +16,11 @@ from ..shape import finer_too, is_finer, reasons
 from ..typed import as_type
 from . import files as found
 from . import layout as lay
-from .data_file import DataFile
+from .data_file import DFM, DataFile
 from .files import Listing
-from .names import DFM
+from .masks import is_little
 from .options import HEADERS, QlikOptions
-from .order import is_little
-from .reading import NOTE, in_doubt
+from .reader import NOTE, in_doubt
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -15,9 +15,9 @@ from ..shape import also, canonical, conform, is_sequence
 from . import control
 from . import layout as lay
 from . import partitions as parts
+from .masks import is_little
 from .options import HEADERS as KNOWN
 from .options import QlikOptions
-from .order import is_little
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -260,6 +260,3 @@ def _reasons(held: dict[str, Column], word: Column) -> list[tuple[Column, str | 
         hint = F.concat(F.lit("a TRUNCATE with the letter "), letter, F.lit(": see the option truncate_code"))
         found.append((word.isNull() & (plain == OPERATIONS[TRUNCATE]), hint))
     return found
-
-
-__all__ = ["NOTE", "QLIK", "as_changes", "in_doubt", "read", "word_of"]

@@ -15,7 +15,7 @@ from ..shape import few_rows, neighbours
 from .codec import Encoding
 from .log import COLUMNS, KEPT, SYS_LOG
 from .options import SolidOptions
-from .read import FIELDS, RECORDS, TABLES
+from .reader import FIELDS, RECORDS, TABLES
 from .records import ENDS, OPER, OWN, SCHEMA, SEQ, Ends, Records, marks
 from .tables import (
     FIRST_RELID,

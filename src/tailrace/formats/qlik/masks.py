@@ -101,6 +101,3 @@ def _pairs(df: DataFrame, heads: dict[str, str], data: Sequence[int]) -> list[tu
         changed = [i for i in data if old is not None and old[i] != row[i]]
         found.append((bytes(row[bits]), changed))
     return found
-
-
-__all__ = ["by_insert", "by_update", "is_little", "winner"]

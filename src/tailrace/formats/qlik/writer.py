@@ -13,7 +13,7 @@ from . import control
 from . import layout as lay
 from . import partitions as parts
 from .options import HEADERS, QlikOptions
-from .reading import QLIK, word_of
+from .reader import QLIK, word_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -156,6 +156,3 @@ def _loads(ct: ChangeTable, options: QlikOptions) -> DataFrame:
     return ct.df.select(
         *[_header(ct, h).alias(prefix + h, metadata={lay.HEADER: 1}) for h in kept], *_data(ct)
     )
-
-
-__all__ = ["was_loaded", "write"]

@@ -1,8 +1,14 @@
-"""Turns a key log back into change tables: after images and keys carry them. Source: spec/sqdr.md §2-§4."""
+"""Turns a key log back into change tables: after images and keys carry them; and checks its `flagged_count`.
+
+A row is flagged when the destination says another row count than one, or an error. It is not while the
+window of a baseline is open (from `S` until the `C` that closes it), and a delete that hits no row is not
+under Allow UPSERT. A closed window begins the count at 0 again. Source: spec/sqdr.md §2-§4, §6.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import FormatError
@@ -10,13 +16,10 @@ from ...model import mask
 from ...model.change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, ChangeTable
 from ...model.sequence import TIME_DIGITS
 from ...wire.keylog_values import IGNORED
-from ..base import ASIDE, FINER, WHY, Read, Tables
-from ..shape import also, canonical, conform, data_start, finer_too
+from ..base import ASIDE, FINER, OWN, WHY, Read, Tables
+from ..shape import also, any_of, canonical, conform, data_start, finer_too
 from . import text as sqdr_text
 from .columns import SqdrTable, sources_of
-from .detail import part
-from .flags import DIFFERS, EXPECTED, recount
-from .keys import IMAGE, NEW, OLD, ColumnPlaces, any_filled, filled, key_differs, keyless
 from .tables import (
     ACTIONS,
     CHANGES,
@@ -29,9 +32,132 @@ from .tables import (
     SIGNALS,
     SqdrOptions,
 )
+from .text import part
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+IMAGE, OLD, NEW = "_image", "_old", "_new"
+"""Columns with the items of `after_image`, `before_key` and `after_key`, see `text.parsed`."""
+
+
+@dataclass(frozen=True)
+class ColumnPlaces:
+    """The places of a source's columns in its change table."""
+
+    source: SqdrTable
+    start: int
+
+    @property
+    def keys(self) -> list[int]:
+        """Places of the key's columns; without a key, of all columns: then they are in the texts of keys."""
+        return self.key_places or list(range(len(self.source.fields)))
+
+    @property
+    def key_places(self) -> list[int]:
+        """Places of the key's columns; none if there is no key."""
+        return [i for i, f in enumerate(self.source.fields) if f.name in self.source.key]
+
+    @property
+    def width(self) -> int:
+        """How many bits a mask has at most."""
+        return self.start + len(self.source.fields)
+
+    def ordinals(self, places: Sequence[int]) -> list[int]:
+        """Bits of these columns."""
+        return [self.start + i for i in places]
+
+
+def _has(side: str, bit: int) -> Column:
+    """Whether a text, if it is there, has a column."""
+    from pyspark.sql import functions as F
+
+    return F.col(f"{side}.m").isNull() | mask.is_set(F.col(f"{side}.m"), bit)
+
+
+def filled(layout: ColumnPlaces, place: int) -> Column:
+    """Whether a column of the key is not in the image, and has its value from `before_key`: it is the same
+    after an update whose `after_key` does not name it. The key before an insert means nothing."""
+    from pyspark.sql import functions as F
+
+    bit = layout.start + place
+    same = F.col("after_key").isNull() | ~_has(NEW, bit)
+    keyed = F.col("before_key").isNotNull() & _has(OLD, bit) & F.col("change_row_type").isin("U", "D", "B")
+    return F.coalesce(~_has(IMAGE, bit) & keyed & same, F.lit(False))
+
+
+def any_filled(layout: ColumnPlaces) -> Column:
+    return any_of(filled(layout, place) for place in layout.key_places)
+
+
+def keyless(layout: ColumnPlaces) -> list[tuple[Column, str | Column]]:
+    """Rows whose texts have no value of a column of the key."""
+    from pyspark.sql import functions as F
+
+    image, kind = F.col("after_image"), F.col("change_row_type")
+    there = image.isNotNull() & F.col(f"{IMAGE}.why").isNull() & F.col(f"{OLD}.why").isNull()
+    there &= kind.isin("I", "U", "D", "B")
+    return [
+        (
+            there & ~_has(IMAGE, layout.start + place) & ~filled(layout, place),
+            f"neither after_image nor before_key has {layout.source.fields[place].name}, which is in the key",
+        )
+        for place in layout.key_places
+    ]
+
+
+def key_differs(layout: ColumnPlaces) -> Column:
+    """Whether a key column differs between the two texts, among those that both have."""
+    from pyspark.sql import functions as F
+
+    found = []
+    for place in layout.keys:
+        there = [_has(side, layout.start + place) for side in (IMAGE, OLD)]
+        same = F.col(f"{IMAGE}.v.c{place}").eqNullSafe(F.col(f"{OLD}.v.c{place}"))
+        found.append(there[0] & there[1] & ~same)
+    return any_of(found)
+
+
+EXPECTED, DIFFERS = "flagged_expected", "flagged_differs"
+_FLAGGED, _EPOCH = OWN + "flagged", OWN + "epoch"
+_DML = ("I", "U", "M", "D")
+
+
+def unexpected() -> Column:
+    """Whether a key log row's result is not the one a change must have (boolean, never NULL)."""
+    from pyspark.sql import functions as F
+
+    wrong = (F.col("result_row_count") != 1) | F.col("result_error").isNotNull()
+    return F.coalesce(F.col("action_taken").isin(*_DML) & wrong, F.lit(False))
+
+
+def recount(log: DataFrame) -> DataFrame:
+    """A key log with two more columns: `flagged_expected`, the count that follows from the previous rows,
+    and `flagged_differs`, whether `flagged_count` is different.
+
+    The rows of a subscription are sorted by `keylog_sort`. A log that was pruned begins with the count its
+    first row has; one shuffle.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    mine = Window.partitionBy("subscription_id").orderBy("keylog_sort")
+    so_far = mine.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    action = F.col("action_taken")
+    upsert = F.max(action == "U").over(Window.partitionBy("subscription_id"))
+    ignored = F.coalesce(upsert & (action == "D") & F.col("result_error").isNull(), F.lit(False))
+    state = F.last(F.when(action.isin("S", "C"), action), ignorenulls=True).over(so_far)
+    flagged = unexpected() & ~ignored & (F.coalesce(state, F.lit("C")) != "S")
+    df = log.withColumns(
+        {_FLAGGED: flagged.cast("int"), _EPOCH: F.count(F.when(action == "C", 1)).over(so_far)}
+    )
+    epoch = Window.partitionBy("subscription_id", _EPOCH).orderBy("keylog_sort")
+    running = F.sum(_FLAGGED).over(epoch.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    first = F.first(F.col("flagged_count") - F.col(_FLAGGED)).over(so_far)
+    expected = running + F.when(F.col(_EPOCH) == 0, first).otherwise(F.lit(0))
+    df = df.withColumn(EXPECTED, expected).drop(_FLAGGED, _EPOCH)
+    return df.withColumn(DIFFERS, F.coalesce(F.col("flagged_count") != F.col(EXPECTED), F.lit(False)))
+
 
 TIME_SHAPED = 10**15
 """A `resync_state` from here on is the time part of a change sequence that tailrace wrote (16 digits)."""
@@ -228,6 +354,3 @@ def _faults(options: SqdrOptions) -> list[tuple[Column, str | Column]]:
             for n, c in texts.items()
         ),
     ]
-
-
-__all__ = ["TIME_SHAPED", "change_seq", "is_keylog", "read"]
