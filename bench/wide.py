@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailrace import formats
-from tailrace.formats import convert, saving
+from tailrace.formats import convert, file_writer
 from tailrace.formats.base import RAW
 from tailrace.formats.inspect import PREVIEW, inspect
 from tailrace.model.change import ChangeTable
@@ -74,7 +74,7 @@ def there_and_back(spark: SparkSession, name: str, width: int, root: Path) -> li
         if form.save:
             form.save(tables, side.path, "parquet", side.options)
         else:
-            saving.save(tables, side.path, "parquet")
+            file_writer.save(tables, side.path, "parquet")
 
     planned, tables = timed(lambda: form.write({"bench.wide": ct}, side.options))
     written, _ = timed(lambda: save(tables))

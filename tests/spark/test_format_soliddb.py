@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from tailrace import formats
 from tailrace.errors import FormatError
-from tailrace.formats import checks, convert, files, saving, shape
+from tailrace.formats import checks, convert, file_reader, file_writer, shape
 from tailrace.formats.base import RAW, WHY, Options, Read
 from tailrace.formats.soliddb import log as soliddb_log
 from tailrace.formats.soliddb.pairs import NO_START
@@ -241,7 +241,7 @@ def test_layout_b_base64_and_made_metadata(spark: SparkSession, tmp_path: Path) 
     given = formats.options(FORMAT, {"row_layout": "B", "binary": "base64", "logaddr_bytes": "28"})
     assert FORMAT.save is not None
     FORMAT.save(FORMAT.write({TABLE: ct}, given), str(tmp_path), "csv", given)
-    found = FORMAT.read(files.load(spark, str(tmp_path)), given)
+    found = FORMAT.read(file_reader.load(spark, str(tmp_path)), given)
     assert sorted(found.changes) == [RECORDS, TABLE]
     assert found.changes[TABLE].key == ["id"]
     assert [r[0] for r in rows(found.changes[TABLE])] == ["I", "B", "U"]
@@ -256,7 +256,7 @@ def test_tables_without_columns_are_left_out(spark: SparkSession, tmp_path: Path
     bare = [Image(1, "I", {}), Image(3, "U", {}), Image(4, "D", {})]
     bare_too = change_table(spark, bare, columns={}, key=[], name="PUB.Bare")
     tables = {f"{ct.name}__ct": ct.df for ct in (item, bare_too)}
-    saving.save(tables, str(tmp_path / "in"), "parquet")
+    file_writer.save(tables, str(tmp_path / "in"), "parquet")
     source = convert.side("tailrace", str(tmp_path / "in"), {"key": f"{TABLE}=id"})
     report = convert.convert(spark, source, convert.side("soliddb", str(tmp_path / "out"), {}, "csv"))
     assert report.tables["PUB.Bare"].lost["no_columns"] == 3
@@ -276,7 +276,7 @@ def test_a_bad_row_of_a_system_table_is_named_before_its_effects(spark: SparkSes
     made = tables(spark, sample())
     made["SYS_COLUMNS"] = made["SYS_COLUMNS"].withColumn("NUMERIC_PRECISION", F.lit("x"))
     place = str(tmp_path / "in")
-    saving.save(made, place, "csv")
+    file_writer.save(made, place, "csv")
     cause = r"bad row in _SYSTEM\.SYS_COLUMNS: NUMERIC_PRECISION is not valid as int"
     with pytest.raises(FormatError, match=cause):
         vendor_apply.run(spark, place, "soliddb", OPTIONS, str(tmp_path / "lake"))

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tailrace import formats
-from tailrace.formats import files, row_groups
+from tailrace.formats import file_reader, row_groups
 from tailrace.formats.base import FILE, RAW, ROW, WHY
 from tailrace.formats.soliddb import log_reader
 from tailrace.formats.soliddb.log import RECNAMES, SYS_LOG
@@ -142,7 +142,7 @@ def test_both_ways_give_the_same(
 ) -> None:
     log = a_log(random.Random(seed))
     put(tmp_path, log, group=20, lower=lower)
-    tables = files.load(spark, str(tmp_path))
+    tables = file_reader.load(spark, str(tmp_path))
     ranged = log_reader.in_ranges(tables, ["SYS_LOG"], 20)
     assert ranged is not None
     assert len(ranged.ranges) > 5
@@ -164,7 +164,7 @@ def test_files_and_numbers_of_rows(spark: SparkSession, tmp_path: Path) -> None:
     log += [record(7, 6, at(2)), record(1, 6, at(2, 1), DATA=None, RELID=ITEM), record(12, 6, at(2, 9))]
     put(tmp_path, log, group=2)
     (tmp_path / "SYS_LOG" / "c.parquet").unlink()
-    found = FORMAT.read(files.load(spark, str(tmp_path)), formats.options(FORMAT, OPTIONS)).changes
+    found = FORMAT.read(file_reader.load(spark, str(tmp_path)), formats.options(FORMAT, OPTIONS)).changes
     (one,) = found["SHOP.ITEM"].df.select(FILE, ROW, "ID").collect()
     assert tuple(one) == ("file:" + str(tmp_path / "SYS_LOG" / "a.parquet"), 2, 1)
     (bad,) = found[RECORDS].df.filter(f"{WHY} is not null").select(ROW, WHY, RAW).collect()
@@ -183,14 +183,14 @@ def test_what_is_left_to_spark(spark: SparkSession, tmp_path: Path, monkeypatch:
             for column, values in more.items():
                 table = table.append_column(column, pa.array(values * table.num_rows))
             pq.write_table(table, folder / "a.parquet")
-        return log_reader.in_ranges(files.load(spark, str(tmp_path / name)), ["SYS_LOG"], 20)
+        return log_reader.in_ranges(file_reader.load(spark, str(tmp_path / name)), ["SYS_LOG"], 20)
 
     assert ranged("good", log) is not None
     assert (
         ranged("idle", [*log, record(0, 1, None) | {"TRXID": None, "FLAGS": 0}]) is None
     )  # NULL is in no range
     assert ranged("more", log, MORE=["x"]) is None  # a column that nobody knows
-    tables = files.load(spark, str(tmp_path / "good"))
+    tables = file_reader.load(spark, str(tmp_path / "good"))
     assert log_reader.in_ranges(dict(tables), ["SYS_LOG"], 20) is None
     monkeypatch.setattr(row_groups, "MOST_AGAIN", 1.0)
     assert ranged("mixed", random.Random(5).sample(log, len(log))) is None  # ranges overlap

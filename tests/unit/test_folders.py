@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.errors import ConfigError, FormatError
 from tailrace.formats import folders
-from tailrace.formats.files import columns_at
+from tailrace.formats.file_reader import columns_at
 from tailrace.formats.openedge.files import columns_at as openedge_columns
 from tailrace.formats.openedge.files import dumps_at, refuse
 from tailrace.formats.openedge.options import OpenEdgeOptions

@@ -11,8 +11,8 @@ import pytest
 
 from tailrace.errors import ConfigError
 from tailrace.formats import convert, new_folder
-from tailrace.formats.inspect import recognise
 from tailrace.formats.new_folder import filled, refuse_used
+from tailrace.formats.recognition import recognise
 
 pytestmark = pytest.mark.unit
 

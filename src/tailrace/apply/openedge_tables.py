@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ..config.task import Task
-from ..formats.delta_tables import laid_out, table_schema
+from ..formats.file_writer import laid_out, table_schema
 from ..formats.openedge.metadata import change_table, made_metadata, policy_id, table_number
 from ..formats.openedge.options import OpenEdgeOptions
 from ..formats.openedge.tables import TRACKING

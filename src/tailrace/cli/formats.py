@@ -179,12 +179,13 @@ def inspect(
     """Show which vendor's table a file is, what its masks mean, and with --check what looks wrong."""
     from ..formats import inspect as work
     from ..formats.folders import there
+    from ..formats.recognition import recognise
     from .screen_spark import started
 
     given = dict(pair(o) for o in option or [])
     there(path)
     if from_ is None:
-        work.recognise(path)  # says so before Spark starts, if no format knows the tables
+        recognise(path)  # says so before Spark starts, if no format knows the tables
     why = "it reads all rows" if check else "it reads the first rows"
     with started("tailrace inspect", why, "reading", quiet=as_json, reads=[path]) as spark:
         found = work.inspect(

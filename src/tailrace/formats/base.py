@@ -26,15 +26,15 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from ..errors import FormatError
 from ..model.change import ChangeTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-
 OWN = "tailrace__"
 """What the name of every column begins with that is added to a vendor's columns; a vendor's table that has
-such a column is refused (`own_columns`)."""
+such a column is refused (`refuse_own`)."""
 
 FILE, ROW, WHY, RAW = (OWN + name for name in ("file", "row", "why", "raw"))
 """Columns added to a row when it is read: the file it came from (string), its number in the file from 1
@@ -198,19 +198,18 @@ class Format:
         read: vendor's tables -> canonical change tables.
         write: canonical change tables by source table -> vendor's tables.
         knows: whether a table with these column names is one of this vendor's, as a figure from 0 (no) to 1.
-        load: reads the vendor's tables from a path (None: `files.load`).
-        save: writes them there (None: `files.save`); with an option `start` it also takes folders that are
-        not
-            empty.
+        load: reads the vendor's tables from a path (None: `file_reader.load`).
+        save: writes them there (None: `file_writer.save`); with an option `start` it also takes folders that
+            are not empty.
         control_table: gives a table that holds no changes, by its name, as it is kept next to this format's
             tables (None: it has no place there).
         by_number: whether its tables, written with these options, keep of a change sequence its number alone
             (None: they never do).
         complete: looks whether files hold as many rows as their metadata says; what is wrong, a line a file.
         refuse: raises ConfigError or FormatError if there is nothing to read at a path, without Spark (None:
-            `files.refuse_nothing`).
+            `file_reader.refuse_nothing`).
         columns: the columns of the vendor's tables at a path, by table, without Spark (None:
-            `files.columns_at`).
+            `file_reader.columns_at`).
         ids_option: the option that gives the tables of the vendor's ids (`Read.ids`), id -> table (None: no
             table has its name from its rows).
     """
@@ -286,7 +285,24 @@ def operation_gap(oper: str, kind: str, why: str) -> Gap:
     return Gap(kind, why, lost, lambda ct: ct.with_df(ct.df.filter(~lost(ct))))
 
 
-__all__ = [
-    "AGAIN", "ASIDE", "FILE", "FINER", "OWN", "RAW", "ROW", "WHY", "Format", "Gap", "Options", "Read",
-    "Tables", "VendorColumn", "VendorTable", "header_gap", "operation_gap",
-]  # fmt: skip
+def refuse_own(tables: Mapping[str, DataFrame], where: str) -> None:
+    """Raises FormatError if one of the tables that were read has such a column of its own."""
+    for name, df in tables.items():
+        own = [c for c in df.columns if c.lower().startswith(OWN)]
+        if odd := [c for c in own if c not in ASIDE or own.count(c) > 1]:
+            raise FormatError(
+                f"{name} has a column {odd[0]}: names that begin with {OWN} are those that tailrace adds",
+                where=where,
+                hint="give it another name where the files are made",
+            )
+
+
+def shown(columns: Sequence[str]) -> dict[str, str]:
+    """Column -> its name in what is kept or shown of rows, for those that were added to them.
+
+    >>> shown(["id", "tailrace__why", "tailrace__row", "_Row"])
+    {'tailrace__why': '_why'}
+    """
+    theirs = {c.lower() for c in columns}
+    short = {c: "_" + c.removeprefix(OWN) for c in columns if c in ASIDE}
+    return {c: name for c, name in short.items() if name not in theirs}

@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING
 from .. import formats
 from ..errors import ConfigError, FormatError, TailraceError, from_spark
 from ..model.change import ChangeTable
-from . import checks, files, folders, new_folder, saving, vendors
-from .base import ASIDE, FILE, FINER, OWN, RAW, ROW, WHY, Format, Gap, Options, Read
-from .counts import RowCount, counted
-from .own_columns import refuse_own, shown
-from .report import ConversionReport, TableReport, again, nothing, unfit
+from . import checks, file_reader, file_writer, folders, new_folder, recognition
+from .base import ASIDE, FILE, FINER, OWN, RAW, ROW, WHY, Format, Gap, Options, Read, refuse_own, shown
+from .report import ConversionReport, RowCount, TableReport, again, counted, nothing, unfit
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -48,7 +46,7 @@ def load(spark: SparkSession, side: Side) -> dict[str, DataFrame]:
     if side.form.load:
         tables = side.form.load(spark, side.path, side.options)
     else:
-        tables = files.load(spark, side.path, side.options, side.form.knows)
+        tables = file_reader.load(spark, side.path, side.options, side.form.knows)
     refuse_own(tables, side.path)
     return tables
 
@@ -63,7 +61,7 @@ def read(spark: SparkSession, side: Side, *, check: bool = True) -> Read:
 def _read(spark: SparkSession, side: Side, *, check: bool = True) -> Read:
     tables = load(spark, side)
     found = side.form.read(tables, side.options)
-    found = replace(found, notes=tuple(dict.fromkeys([*found.notes, *files.notes_of(tables)])))
+    found = replace(found, notes=tuple(dict.fromkeys([*found.notes, *file_reader.notes_of(tables)])))
     if not check:
         return found
     return replace(found, changes={n: checks.together(ct) for n, ct in found.changes.items()})
@@ -132,7 +130,7 @@ def refuse_nothing(source: Side) -> None:
     folders.there(source.path)
     new_folder.refuse_half(source.path)
     if source.form.refuse is None:
-        files.refuse_nothing(source.path)
+        file_reader.refuse_nothing(source.path)
     else:
         source.form.refuse(source.path, source.options)
 
@@ -169,7 +167,7 @@ def _convert(
     if target.form.save:
         target.form.save(counting, target.path, target.kind, target.options)
     else:
-        saving.save(counting, target.path, target.kind)
+        file_writer.save(counting, target.path, target.kind)
     report.written = {n: seen.figures()["rows"] for n, (_, seen) in written.items()}
     for name, (seen, gaps) in watched.items():
         got = seen.figures()
@@ -258,7 +256,7 @@ def _strangers(found: Read, source: Side) -> list[str]:
     mine = {n for n, names in columns.items() if source.form.knows(names)}
     return [
         f"{n} is a table of {other}: its rows are not converted; use `--from {other}`"
-        for n, other in sorted(vendors.by_columns(columns).items())
+        for n, other in sorted(recognition.by_columns(columns).items())
         if other and n not in mine
     ]
 
@@ -275,7 +273,7 @@ def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, repor
         rows = df.filter(checks.is_bad())
         if FILE in rows.columns and ROW in rows.columns:
             came = came if came is not None else _uncounted(load(spark, source))
-            rows = files.count_rows(rows, _places(came)) if came else rows
+            rows = file_reader.count_rows(rows, _places(came)) if came else rows
         one = rows.select(
             F.lit(name).alias("table"),
             F.col(WHY).alias("reason"),
@@ -333,7 +331,7 @@ def _grown(rows: DataFrame, place: str) -> None:
 def _uncounted(tables: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
     """The tables whose rows have not been counted yet."""
     there = {n: df for n, df in tables.items() if ROW in df.columns}
-    return {n: df for n, df in there.items() if files.UNCOUNTED in df.schema[ROW].metadata}
+    return {n: df for n, df in there.items() if file_reader.UNCOUNTED in df.schema[ROW].metadata}
 
 
 def _places(tables: Mapping[str, DataFrame]) -> DataFrame:

@@ -3,18 +3,17 @@ about it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .. import formats
-from ..errors import FormatError, TailraceError
+from ..errors import FormatError
 from ..model import mask
 from ..model.change import ChangeTable
 from ..model.quoting import quoted
-from . import convert, files, new_folder, vendors
-from .base import ASIDE, FINER, WHY, Format, Read
-from .own_columns import shown
+from . import convert, file_reader, new_folder, recognition
+from .base import ASIDE, FINER, WHY, Read, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,51 +59,6 @@ class Found:
         return asdict(self)
 
 
-def recognise(path: str) -> tuple[Format, float]:
-    """The format that recognises the tables at a path best, and how sure it is; nothing starts Spark.
-
-    Raises:
-        ConfigError: there is nothing, or not all of it yet.
-        FormatError: no format recognises the tables; the columns of a file cannot be read.
-    """
-    new_folder.refuse_half(path)
-    try:
-        return known_by(files.columns_at(path))
-    except TailraceError as error:
-        for form in map(formats.get, formats.names()):
-            if form.columns is None:
-                continue
-            try:
-                known, sure = known_by(form.columns(path, form.options()))
-            except TailraceError:
-                continue  # not this format; the error of the plain reading is raised in the end
-            if known is form:
-                return form, sure
-        raise error
-
-
-def known_by(columns: Mapping[str, Sequence[str]]) -> tuple[Format, float]:
-    """The format that recognises tables with these columns best.
-
-    Raises:
-        FormatError: none does.
-    """
-    best, figure = None, 0.0
-    for name in formats.names():
-        form = formats.get(name)
-        mine = max((form.knows(c) for c in columns.values()), default=0.0)
-        if mine > figure:
-            best, figure = form, mine
-    if best is None:
-        listed = "; ".join(f"{n}: {', '.join(c[:8])}" for n, c in columns.items())
-        raise FormatError(
-            "no format recognises these tables",
-            where=listed,
-            hint=f"name one with --from: {', '.join(formats.names())}",
-        )
-    return best, figure
-
-
 def inspect(
     spark: SparkSession,
     path: str,
@@ -129,7 +83,7 @@ def inspect(
         FormatError: no format recognises the tables.
     """
     new_folder.refuse_half(path)
-    found, sure = recognise(path) if form is None else (formats.get(form), 1.0)
+    found, sure = recognition.recognise(path) if form is None else (formats.get(form), 1.0)
     side = convert.side(found.name, path, given or {})
     vendor = convert.load(spark, side)
     columns = {n: columns_of(df) for n, df in vendor.items()}
@@ -137,13 +91,13 @@ def inspect(
         _read(spark, side, given or {}) if first is None else _preview(vendor, side, given or {}, first)
     )
     shown = [_table(name, ct, rows, checked=first is None) for name, ct in sorted(read.changes.items())]
-    whose = vendors.at(path, vendor, found)
+    whose = recognition.at(path, vendor, found)
     strangers = {n for n, v in whose.items() if v != found.name}
     waiting = convert.waiting_rows(read.pending)
     notes += [*read.notes, *convert.key_notes(read, found), *waiting]
     notes += convert.odd_files(spark, side) if first is None else []
     control_tables = {n: _rows(df, rows) for n, df in read.control_tables.items() if n not in strangers}
-    notes += vendors.notes(whose, found)
+    notes += recognition.notes(whose, found)
     if not any(t.operations for t in shown) and not waiting and not any(control_tables.values()):
         notes.append(f"{path} has no rows")
     if first is not None:
@@ -164,7 +118,7 @@ def _preview(
     """The change tables of the first rows of the vendor's tables; of declarations, such as policies, all."""
     some = {n: df if side.form.declares(columns_of(df)) else df.limit(first) for n, df in tables.items()}
     looser = convert.side(side.form.name, side.path, {**given, **_lenient(side, given)})
-    return side.form.read(some, looser.options), files.notes_of(tables)
+    return side.form.read(some, looser.options), file_reader.notes_of(tables)
 
 
 def _read(spark: SparkSession, side: convert.Side, given: Mapping[str, str]) -> tuple[Read, list[str]]:

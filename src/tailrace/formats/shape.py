@@ -16,7 +16,7 @@ from ..model.quoting import quoted
 from ..model.sequence import WIDTH
 from ..model.types import arrow_type
 from .base import ASIDE, FILE, FINER, RAW, ROW, WHY, VendorTable
-from .typed import as_type
+from .types import as_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

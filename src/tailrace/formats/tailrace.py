@@ -16,10 +16,10 @@ from ..model import mask
 from ..model.change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, PREFIX, ChangeTable
 from ..model.quoting import quoted
 from .base import ASIDE, FINER, WHY, Format, Options, Read, Tables, VendorColumn, VendorTable
-from .given import key_of, keys_of_none, refuse_columns
 from .json_lines import is_of_lines
+from .option_names import key_of, keys_of_none, refuse_columns
 from .shape import canonical, conform, data_start, finer_too, is_finer, reasons
-from .typed import as_type
+from .types import as_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .. import formats
-from ..formats import checks, files, saving
+from ..formats import checks, file_reader, file_writer
 from ..formats.base import AGAIN, ASIDE, WHY, Format, Options, Read, Tables
 from ..model.change import ChangeTable
 from .changes import COLUMNS, TABLE, Image, change_table, literal, looked_at, reasons
@@ -287,12 +287,12 @@ class FormatConformance:
 
 def load(form: Format, spark: SparkSession, path: str, options: Options) -> dict[str, DataFrame]:
     """The vendor's tables under a path, by the format's own loader if it has one."""
-    return form.load(spark, path, options) if form.load else files.load(spark, path)
+    return form.load(spark, path, options) if form.load else file_reader.load(spark, path)
 
 
 def save(form: Format, tables: Tables, path: str, kind: str, options: Options) -> None:
     """Writes the vendor's tables, by the format's own way if it has one."""
-    form.save(tables, path, kind, options) if form.save else saving.save(tables, path, kind)
+    form.save(tables, path, kind, options) if form.save else file_writer.save(tables, path, kind)
 
 
 def _compared(form: Format, ct: ChangeTable) -> list[tuple[Any, ...]]:

@@ -17,7 +17,7 @@ from ...model.change import NATIVE, OPERATIONS, PREFIX, ChangeTable
 from ...model.quoting import quoted
 from ..base import FILE, FINER, OWN, RAW, ROW, WHY
 from ..shape import any_of, canonical, data_start, is_finer, reasons
-from ..typed import as_type
+from ..types import as_type
 from .metadata import KEPT, Kept
 from .options import OpenEdgeOptions
 from .policies import CapturedTable
@@ -43,7 +43,7 @@ class TrackedTable:
     given: Mapping[str, str]
     added: bool = False
     joined: DataFrame | None = None
-    """Both, joined already (`by_range`)."""
+    """Both, joined already (`ranges`)."""
 
 
 def of_tracking(name: str) -> Column:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import ConfigError
 from ...wire import cd_dump
-from .. import files, folders, parquet, saving
+from .. import file_reader, file_writer, folders, parquet
 from ..base import FILE, Tables
 from ..folders import holds_files, kind_of, several_kinds
 from ..shape import few_rows
@@ -65,11 +65,11 @@ def load(spark: SparkSession, path: str, options: OpenEdgeOptions) -> dict[str, 
             hint=f"rename it, e.g. PUB.{passed[0]}",
         )
     others = not dumps or any(map(folders.holds_files, root.glob("[!_.]*")))
-    found = files.load(spark, path, options, knows, hidden=hidden) if others else parquet.LoadedTables()
+    found = file_reader.load(spark, path, options, knows, hidden=hidden) if others else parquet.LoadedTables()
     for place in hidden:
-        found[place.name] = files.read(spark, place, options)
+        found[place.name] = file_reader.read(spark, place, options)
         if notes := folders.left_over(place, root):
-            found[place.name] = found[place.name].withMetadata(FILE, {files.NOTE: notes})
+            found[place.name] = found[place.name].withMetadata(FILE, {file_reader.NOTE: notes})
         if folders.kind_of(place) == "parquet":
             found.lies_in(place.name, folders.data_files(place))
     for dump in dumps:
@@ -83,19 +83,20 @@ def columns_at(path: str, options: OpenEdgeOptions) -> dict[str, Sequence[str]]:
     hidden = hidden_tables(root)
     plain = not root.is_dir() or any(map(folders.holds_files, root.glob("[!_.]*")))
     found = {} if is_dump(root.name) or not plain else folders.places(path, hidden=hidden)
-    return {n: files.columns_of(p, options) for n, p in {**found, **{p.name: p for p in hidden}}.items()}
+    found |= {p.name: p for p in hidden}
+    return {n: file_reader.columns_of(p, options) for n, p in found.items()}
 
 
 def refuse(path: str, options: OpenEdgeOptions) -> None:
     """Raises ConfigError or FormatError if there is nothing to read at a path."""
     root = Path(path)
     if not hidden_tables(root) and not dumps_at(root):
-        files.refuse_nothing(path)
+        file_reader.refuse_nothing(path)
 
 
 def save(tables: Tables, path: str, kind: str, options: OpenEdgeOptions) -> None:
     """Writes the tables, and their policies as `<dump>.cd` if the option says so."""
-    saving.save(tables, path, kind)
+    file_writer.save(tables, path, kind)
     if options.dump:
         dump = dump_of(tables, options.dump)
         (Path(path) / (options.dump + DUMP)).write_bytes(cd_dump.write(dump))

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...errors import FormatError
 from ...wire.cd_dump import TablePolicy
-from ..given import lists_in, no_table, refuse_columns
+from ..option_names import lists_in, no_table, refuse_columns
 from .options import OpenEdgeOptions
 from .tables import FIRST_USER_FIELD, spark_type
 

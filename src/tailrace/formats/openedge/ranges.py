@@ -141,7 +141,7 @@ def _no_halves(footer: pq.FileMetaData, position: str | None) -> bool:
 
 
 def joined(tables: Tables, tracking: str | None, source: CapturedTable, *, alone: bool) -> DataFrame | None:
-    """The rows of both tables of a source, as `images` joins them; None where that takes Spark's join.
+    """The rows of both tables of a source, as `changes` joins them; None where that takes Spark's join.
 
     Args:
         tables: the vendor's tables.

@@ -16,8 +16,8 @@ from ...model.quoting import quoted
 from ...wire import cd_dump
 from ...wire.cd_dump import TablePolicy
 from ..base import ASIDE, WHY, Read, Tables
-from ..given import lists_in
 from ..json_lines import is_of_lines
+from ..option_names import lists_in
 from ..shape import any_of, conform, few_rows, find_columns, reasons
 from .arrays import spread
 from .changes import TIME_ZONE, ZONE_AT_END, TrackedTable, canonical_of

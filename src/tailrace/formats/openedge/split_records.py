@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ...model.quoting import quoted
 from ..base import ASIDE, FILE, OWN, RAW, ROW, WHY
 from ..shape import any_of, reasons
-from .arrays import join_array, split_array
+from ..types import join_array, split_array
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

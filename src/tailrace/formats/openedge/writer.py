@@ -20,7 +20,8 @@ from ...model.quoting import quoted
 from ...model.sequence import NUMBER_DIGITS, TIME_DIGITS
 from ..base import OWN, VendorTable
 from ..shape import is_sequence
-from .arrays import gathered, join_array
+from ..types import join_array
+from .arrays import gathered
 from .changes import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, OFFSETS, ZONE
 from .metadata import KEPT, Kept, made_metadata
 from .options import OpenEdgeOptions

@@ -1,7 +1,7 @@
 """Qlik Replicate's change tables: the model for the canonical layout, in files with DFM metadata.
 
-Source: spec/qlik.md §1-§3, §5, §6. Reading is in `reading`, writing in `writing`, files in `loading`
-and `saving`, control tables in `control`.
+Source: spec/qlik.md §1-§3, §5, §6. Rows are converted in `reader` and `writer`, files in `file_reader` and
+`file_writer`, control tables in `control`.
 """
 
 from __future__ import annotations

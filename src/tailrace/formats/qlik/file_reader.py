@@ -11,9 +11,9 @@ from urllib.parse import unquote
 from ...model.quoting import quoted
 from .. import json_lines, parquet, text
 from ..base import ASIDE, FILE, OWN, RAW, ROW, WHY
-from ..files import no_line
+from ..file_reader import no_line
 from ..shape import finer_too, is_finer, reasons
-from ..typed import as_type
+from ..types import as_type
 from . import files as found
 from . import layout as lay
 from .data_file import DFM, DataFile

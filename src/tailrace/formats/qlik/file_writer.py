@@ -22,9 +22,8 @@ from ...lake import delta as lake
 from ...lake.delta import filesystem
 from ...model.quoting import quoted
 from ..base import OWN, Tables
-from ..delta_tables import laid_out, table_schema
+from ..file_writer import as_text, laid_out, table_schema
 from ..folders import unglobbed
-from ..typed import bytes_as_text
 from . import dfm
 from . import layout as lay
 from .data_file import DFM, is_hidden, stem_of
@@ -32,7 +31,7 @@ from .files import listing
 from .options import QlikOptions
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 PARTITION = OWN + "partition"
 CSV_OPTIONS = {
@@ -67,7 +66,8 @@ def staged(
     from pyspark.sql import functions as F
 
     heads = {} if prefix is None else lay.headers_of(df.columns, prefix)
-    rows = as_text(df, heads, options) if kind != "parquet" else df
+    octets = {*df.columns} - {heads.get("change_mask")} if options.binary_text == "base64" else ()
+    rows = as_text(df, base64=octets) if kind != "parquet" else df
     schema, by = rows.schema, heads.get("partition_name")
     if by is not None:
         # The column stays in the files: masks count it.
@@ -131,26 +131,6 @@ def _folder(staged_in: str) -> str:
     if name in (staged_in, "__HIVE_DEFAULT_PARTITION__"):
         return ""
     return f"partition_name={name}" if is_hidden(name) else name
-
-
-def as_text(df: DataFrame, heads: Mapping[str, str], options: QlikOptions) -> DataFrame:
-    """Values that CSV and JSON cannot represent, as text: bytes, arrays, times, floating-point numbers."""
-    from pyspark.sql import functions as F
-
-    from ..openedge.arrays import join_array
-
-    made: list[Column] = []
-    for f in df.schema:
-        value, kind = F.col(quoted(f.name)), f.dataType.simpleString()
-        if kind == "binary":
-            mask = f.name == heads.get("change_mask")
-            value = bytes_as_text(value, base64=options.binary_text == "base64" and not mask)
-        elif kind.startswith("array"):
-            value = join_array(value)  # as `saving.as_text` has them: `as_type` reads them again
-        elif kind in ("date", "timestamp", "timestamp_ntz", "float", "double"):
-            value = value.cast("string")
-        made.append(value.alias(f.name))
-    return df.select(*made)
 
 
 def save(tables: Tables, path: str, kind: str, options: QlikOptions) -> None:

@@ -1,7 +1,7 @@
 """Lists the files of Qlik tables with their DFM files, and determines the layout of each (spec/qlik.md §6).
 
 Files are listed and their heads read here (DFM files, Parquet footers, the first line of text files), several
-at once; rows are Spark's business (`loading`).
+at once; rows are Spark's business (`file_reader`).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def columns_at(path: str, options: QlikOptions) -> dict[str, Sequence[str]]:
     """The columns of the tables under a path; of files with several layouts those of the newest.
 
     Raises:
-        ConfigError, FormatError: as `loading.load`.
+        ConfigError, FormatError: as `file_reader.load`.
     """
     listed = listing(path, options)
     refuse_nothing(listed, path)

@@ -17,7 +17,7 @@ from ...model.change import PREFIX
 from ...model.quoting import quoted
 from ..base import ASIDE, FILE, FINER, RAW, ROW, WHY
 from ..shape import reasons
-from ..typed import bytes_as_text, exactly
+from ..types import bytes_as_text, exactly
 from .options import HEADERS
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from ...model import mask, sequence
 from ...model.change import EXTRA_HEADERS, HEADERS, INSERT, OPERATIONS, TRUNCATE, ChangeTable
 from ...model.quoting import quoted
 from ..base import ASIDE, FILE, OWN, WHY, Read, Tables, VendorColumn, VendorTable
-from ..given import key_of, keys_of_none, refuse_columns
 from ..json_lines import is_of_lines
+from ..option_names import key_of, keys_of_none, refuse_columns
 from ..shape import also, canonical, conform, is_sequence
 from . import control
 from . import layout as lay

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ...model.change import NATIVE, ChangeTable
 from ...model.quoting import quoted
 from ...wire.soliddb_rows import row_layout
-from .. import saving
+from .. import file_writer
 from ..base import Format, Gap, Tables
 from ..shape import any_of
 from .log import KEPT, RECNAMES, SYS_LOG
@@ -41,16 +41,7 @@ def knows(columns: Sequence[str]) -> float:
 
 def save(tables: Tables, path: str, kind: str, options: SolidOptions) -> None:
     """Writes each table to a folder named after it, binary columns of text files as the option says."""
-    from pyspark.sql import functions as F
-
-    if kind in ("csv", "json") and options.binary == "base64":
-        tables = {
-            name: df.withColumns(
-                {f.name: F.base64(f.name) for f in df.schema if f.dataType.simpleString() == "binary"}
-            )
-            for name, df in tables.items()
-        }
-    saving.save(tables, path, kind, group_bytes=GROUP_BYTES)
+    file_writer.save(tables, path, kind, group_bytes=GROUP_BYTES, base64=options.binary == "base64")
 
 
 def _cleared(kind: str, why: str, header: str, kept: bool) -> Gap:

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from ...model.patterns import fits, fitting
 from ...wire.soliddb import Style
 from ..base import Options
-from ..given import columns_in, lists_in, names_in, no_table
+from ..option_names import columns_in, lists_in, names_in, no_table
 
 
 class SolidOptions(Options):

@@ -21,7 +21,7 @@ from ...errors import FormatError, UnsupportedError
 from ...model.change import ChangeTable
 from ...wire.soliddb import RowField
 from ..base import ASIDE, WHY, VendorColumn, VendorTable
-from ..given import refuse_columns
+from ..option_names import refuse_columns
 
 Row = Mapping[str, Any]
 SYSTEM = "_SYSTEM"

@@ -13,8 +13,8 @@ from ...errors import FormatError
 from ...model.nearest import meant
 from ...wire.keylog_values import KeyLogField, unescape_name
 from ..base import WHY, Tables
-from ..given import columns_in, keys_of_none, refuse_columns
-from ..given import key_of as given_key
+from ..option_names import columns_in, keys_of_none, refuse_columns
+from ..option_names import key_of as given_key
 from ..shape import conform
 from ..tailrace import types_of
 from . import text as sqdr_text

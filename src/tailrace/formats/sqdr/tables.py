@@ -6,7 +6,7 @@ from pydantic import Field, field_validator
 
 from ...wire.keylog_values import IGNORED
 from ..base import Options, VendorColumn, VendorTable
-from ..given import names_in
+from ..option_names import names_in
 
 KEYLOG, COLUMNS = "ir_keylog", "tailrace_columns"
 """The vendor's table, and tailrace's additional one: what the key log does not say about its columns."""

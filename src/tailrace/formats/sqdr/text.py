@@ -177,7 +177,7 @@ DETAIL_FIELDS = (
 
 
 def detail(text: Column) -> Column:
-    """The fields of a `<detail>` as a struct of strings (`DETAIL_FIELDS`); NULL for NULL and for missing fields.
+    """The fields of a `<detail>` as a struct of strings (`DETAIL_FIELDS`); NULL for what is missing.
     `sequence` keeps its zeros; line breaks between words are ignored."""
     from pyspark.sql import functions as F
 

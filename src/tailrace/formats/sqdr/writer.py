@@ -20,7 +20,7 @@ from ...model.change import BEFORE, DELETE, NATIVE, UPDATE, ChangeTable
 from ...model.quoting import quoted
 from ...wire.keylog_values import KeyLogField
 from ..base import WHY
-from ..given import columns_in
+from ..option_names import columns_in
 from ..shape import few_rows, is_sequence, neighbours
 from . import text as sqdr_text
 from .images import CARRIED, IMAGE, KEY, OLD_KEY, OPER, SEQ, ImageTexts

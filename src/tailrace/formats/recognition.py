@@ -1,4 +1,4 @@
-"""Which vendor's tables lie in a folder: each table by its columns, or as one of the formats finds it."""
+"""Recognises vendors' tables, without Spark: each table by its columns, or as one of the formats finds it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,54 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 from .. import formats
-from ..errors import TailraceError
-from . import files
+from ..errors import FormatError, TailraceError
+from . import file_reader, new_folder
 from .base import Format
+
+
+def recognise(path: str) -> tuple[Format, float]:
+    """The format that recognises the tables at a path best, and how sure it is; nothing starts Spark.
+
+    Raises:
+        ConfigError: there is nothing, or not all of it yet.
+        FormatError: no format recognises the tables; the columns of a file cannot be read.
+    """
+    new_folder.refuse_half(path)
+    try:
+        return known_by(file_reader.columns_at(path))
+    except TailraceError as error:
+        for form in map(formats.get, formats.names()):
+            if form.columns is None:
+                continue
+            try:
+                known, sure = known_by(form.columns(path, form.options()))
+            except TailraceError:
+                continue  # not this format; the error of the plain reading is raised in the end
+            if known is form:
+                return form, sure
+        raise error
+
+
+def known_by(columns: Mapping[str, Sequence[str]]) -> tuple[Format, float]:
+    """The format that recognises tables with these columns best.
+
+    Raises:
+        FormatError: none does.
+    """
+    best, figure = None, 0.0
+    for name in formats.names():
+        form = formats.get(name)
+        mine = max((form.knows(c) for c in columns.values()), default=0.0)
+        if mine > figure:
+            best, figure = form, mine
+    if best is None:
+        listed = "; ".join(f"{n}: {', '.join(c[:8])}" for n, c in columns.items())
+        raise FormatError(
+            "no format recognises these tables",
+            where=listed,
+            hint=f"name one with --from: {', '.join(formats.names())}",
+        )
+    return best, figure
 
 
 def by_columns(columns: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -30,7 +75,7 @@ def at(path: str, own: Collection[str], form: Format) -> dict[str, str]:
     and, if several vendors have tables there, of all others."""
     plain: dict[str, Sequence[str]] = {}
     with suppress(TailraceError):  # tables that only `form` finds
-        plain = files.columns_at(path)
+        plain = file_reader.columns_at(path)
     made = by_columns(plain)
     others = set(made.values()) - {"", form.name}
     for name in sorted({form.name, *others}):

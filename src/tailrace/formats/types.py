@@ -1,4 +1,10 @@
-"""Values in the types that a layout gives them: none becomes another one unseen."""
+"""Values in the types that a layout gives them (none becomes another one silently), and as text.
+
+Arrays are text as OpenEdge writes them: elements joined by `;`, escaped by `~`, the unknown value as `?`
+(spec/openedge.md §7). An escape is written before `;` and before `~`, and nowhere else; read, it takes the
+next character as it is. An element that is the text `?` is written `~?`; an array without elements, which
+OpenEdge does not have, is a `~` alone. `wire.array_text` is the same for Arrow.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +31,11 @@ _FORMS = {
 from a day what is behind it."""
 _MOST_POWER = 9999
 _DECIMAL = re.compile(r"decimal\(\d+,(\d+)\)")
+
+
+SEPARATOR, ESCAPE, UNKNOWN = ";", "~", "?"
+_ELEMENT = r"(?s);((?:[^;~]|~.|~\z)*)"
+"""How arrays are text: elements between `;`, escapes with `~`, the unknown value as `?`."""
 
 
 def as_type(value: Column, type: str, came: str = "string", *, base64: bool = False) -> Column:
@@ -113,9 +124,29 @@ def _as_array(text: Column, element: str) -> Column:
     """The array that a text stands for; NULL when an element is none of its type."""
     from pyspark.sql import functions as F
 
-    from .openedge.arrays import split_array
-
     texts = split_array(text)
     made = F.transform(texts, lambda e: as_type(e, element))
     none = [F.size(F.filter(one, lambda e: e.isNull())) for one in (made, texts)]
     return F.when(none[0] == none[1], made)
+
+
+def split_array(text: Column) -> Column:
+    """The elements of an array's text (array<string>; NULL: `?`); the empty text is one empty element."""
+    from pyspark.sql import functions as F
+
+    # A leading separator: after an empty match, Java's matcher would skip the next one.
+    parts = F.regexp_extract_all(F.concat(F.lit(SEPARATOR), text), F.lit(_ELEMENT), F.lit(1))
+    found = F.transform(parts, lambda p: F.when(p != UNKNOWN, F.regexp_replace(p, "(?s)~(.)", "$1")))
+    return F.when(text == ESCAPE, F.array().cast("array<string>")).otherwise(found)
+
+
+def join_array(elements: Column) -> Column:
+    """The text of an array; the other way round of `split_array`. NULL for NULL."""
+    from pyspark.sql import functions as F
+
+    def escaped(e: Column) -> Column:
+        safe = F.regexp_replace(e, "([;~])", "~$1")
+        return F.coalesce(F.when(e == UNKNOWN, F.lit(ESCAPE + UNKNOWN)).otherwise(safe), F.lit(UNKNOWN))
+
+    texts = F.transform(elements.cast("array<string>"), escaped)
+    return F.when(F.size(texts) == 0, ESCAPE).otherwise(F.array_join(texts, SEPARATOR))

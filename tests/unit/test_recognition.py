@@ -14,9 +14,9 @@ import pytest
 
 from tailrace import formats
 from tailrace.errors import ConfigError, FormatError
-from tailrace.formats import vendors
-from tailrace.formats.files import columns_at
-from tailrace.formats.inspect import recognise
+from tailrace.formats import recognition
+from tailrace.formats.file_reader import columns_at
+from tailrace.formats.recognition import recognise
 
 pytestmark = pytest.mark.unit
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -32,7 +32,7 @@ def together(folder: Path, *names: str) -> Path:
 def whose(path: Path, form: str) -> dict[str, str]:
     found = formats.get(form)
     mine = found.columns(str(path), found.options()) if found.columns else columns_at(str(path))
-    return vendors.at(str(path), mine, found)
+    return recognition.at(str(path), mine, found)
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
@@ -55,7 +55,7 @@ def test_tables_of_nobody_are_refused(tmp_path: Path) -> None:
 
 def test_recognising_loads_no_spark() -> None:
     path = str(EXAMPLES / "qlik" / "tables")
-    code = f"from tailrace.formats.inspect import recognise; import sys; recognise({path!r}); "
+    code = f"from tailrace.formats.recognition import recognise; import sys; recognise({path!r}); "
     subprocess.run([sys.executable, "-c", code + "sys.exit('py4j' in sys.modules)"], check=True)
 
 
@@ -66,8 +66,8 @@ def test_two_vendors_in_one_folder_are_told_apart(tmp_path: Path) -> None:
         "ir_keylog": "sqdr", "shop.item": "qlik", "shop.item__ct": "qlik", "tailrace_columns": "sqdr",
     }  # fmt: skip
     assert whose(root, "sqdr") == expected
-    assert vendors.at(str(root), ["shop.item", "shop.item__ct"], formats.get("qlik")) == expected
-    assert vendors.notes(expected, formats.get("sqdr")) == [
+    assert recognition.at(str(root), ["shop.item", "shop.item__ct"], formats.get("qlik")) == expected
+    assert recognition.notes(expected, formats.get("sqdr")) == [
         "the folder also has tables of qlik: inspect them with `--from qlik`"
     ]
 
