@@ -28,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from ..errors import FormatError
 from ..model.change import ChangeTable
+from .spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -258,16 +259,12 @@ def header_gap(name: str, why: str | None = None) -> Gap:
     """The gap of a header column that a format has no place for."""
 
     def erase(ct: ChangeTable) -> ChangeTable:
-        from pyspark.sql import functions as F
-
         full = ct.header(name)
         if full not in ct.df.columns:
             return ct
         return ct.with_df(ct.df.withColumn(full, F.lit(None).cast(ct.df.schema[full].dataType)))
 
     def lost(ct: ChangeTable) -> Column:
-        from pyspark.sql import functions as F
-
         full = ct.header(name)
         return F.col(full).isNotNull() if full in ct.df.columns else F.lit(False)
 
@@ -278,8 +275,6 @@ def operation_gap(oper: str, kind: str, why: str) -> Gap:
     """The gap of a whole kind of rows, e.g. truncates: they are not written."""
 
     def lost(ct: ChangeTable) -> Column:
-        from pyspark.sql import functions as F
-
         return F.col(ct.header("change_oper")) == oper
 
     return Gap(kind, why, lost, lambda ct: ct.with_df(ct.df.filter(~lost(ct))))

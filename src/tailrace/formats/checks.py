@@ -10,6 +10,7 @@ from ..model.change import BEFORE, UPDATE, ChangeTable
 from ..model.quoting import quoted
 from .base import AGAIN, ASIDE, FILE, OWN, WHY
 from .shape import also
+from .spark_functions import F, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -27,9 +28,6 @@ def together(changes: ChangeTable) -> ChangeTable:
     Of rows that repeat each other and are equal in every column, as those of a file that was delivered again,
     one stays good. Of others all are marked: which is right is not known. One shuffle by `change_seq`.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     seq, oper = F.col(changes.header("change_seq")), F.col(changes.header("change_oper"))
     df = _copies(_with_why(changes.df), seq, oper)
     good, repeated = F.col(WHY).isNull() & ~F.col(_COPY), F.col(_REPEATED)
@@ -51,9 +49,6 @@ def _copies(df: DataFrame, seq: Column, oper: Column) -> DataFrame:
     """The rows with `_REPEATED`: whether a good row is one of several that differ, of its change and
     operation, and `_COPY`: whether it is equal to those, and not the one that is read. Hashes tell: they are
     taken of rows that repeat only."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     good, same = F.col(WHY).isNull(), Window.partitionBy(seq, oper)
     named = [f for f in df.schema if f.name not in ASIDE]
     values = [F.col(quoted(f.name)) for f in named]
@@ -81,9 +76,6 @@ def in_order(changes: ChangeTable) -> ChangeTable:
     For change sequences of 35 digits; others are skipped. Numbers are looked at second by second, so
     what has to be sorted in one place is one row a second of the source's time.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     df = _with_why(changes.df)
     seq = F.col(changes.header("change_seq"))
     second, number = F.substring(seq, 1, _TO_SECOND), F.substring(seq, sequence.TIME_DIGITS + 1, 19)
@@ -104,20 +96,14 @@ def in_order(changes: ChangeTable) -> ChangeTable:
 
 
 def _with_why(df: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
     return df if WHY in df.columns else df.withColumn(WHY, F.lit(None).cast("string"))
 
 
 def is_bad() -> Column:
     """Whether a row has a reason to be set aside."""
-    from pyspark.sql import functions as F
-
     return F.col(WHY).isNotNull() & ~is_copy()
 
 
 def is_copy() -> Column:
     """Whether a row is a copy of one that is read."""
-    from pyspark.sql import functions as F
-
     return F.coalesce(F.col(WHY) == AGAIN, F.lit(False))

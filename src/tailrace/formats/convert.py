@@ -19,6 +19,7 @@ from ..model.change import ChangeTable
 from . import checks, file_reader, file_writer, folders, new_folder, recognition
 from .base import ASIDE, FILE, FINER, OWN, RAW, ROW, WHY, Format, Gap, Options, Read, refuse_own, shown
 from .report import ConversionReport, RowCount, TableReport, again, counted, nothing, unfit
+from .spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -202,8 +203,6 @@ def observed(
 ) -> tuple[DataFrame, RowCount]:
     """The good rows, counted on the way; `fail` and `strict` stop the job at the first row that they
     forbid."""
-    from pyspark.sql import functions as F
-
     # Columns first: some losses need a change's other row, which no metric can see.
     marks = {f"{OWN}lost{i}": F.coalesce(g.lost(ct), F.lit(False)) for i, g in enumerate(gaps)}
     df = ct.df.withColumns(marks) if marks else ct.df
@@ -238,15 +237,11 @@ def observed(
 
 def _stop(condition: Column, text: Column) -> Column:
     """True for every row, unless the condition is true: then the job ends with the text."""
-    from pyspark.sql import functions as F
-
     said = F.concat(F.lit("tailrace.errors.FormatError: "), text, F.lit("\n\n"))
     return F.when(condition, F.raise_error(said).isNull()).otherwise(F.lit(True))
 
 
 def _at(df: DataFrame) -> Column:
-    from pyspark.sql import functions as F
-
     return F.concat(F.lit(" ("), F.col(FILE), F.lit(")")) if FILE in df.columns else F.lit("")
 
 
@@ -263,8 +258,6 @@ def _strangers(found: Read, source: Side) -> list[str]:
 
 def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, report: ConversionReport) -> None:
     """Writes bad rows and waiting rows to separate tables; they are few, so they are read again."""
-    from pyspark.sql import functions as F
-
     came: dict[str, DataFrame] | None = None
     rejects = None
     for name, df in ({n: ct.df for n, ct in found.changes.items()} | found.control_tables).items():
@@ -303,8 +296,6 @@ def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, repor
 
 def waiting_rows(pending: Mapping[str, DataFrame]) -> list[str]:
     """What waiting rows are (`Read.pending`): one line per table and reason, with the number of rows."""
-    from pyspark.sql import functions as F
-
     said = []
     for name, df in pending.items():
         why = F.col(WHY) if WHY in df.columns else F.lit(None).cast("string")

@@ -25,6 +25,7 @@ from ..wire.delimited import Dialect
 from . import json_lines, parquet, text
 from .base import FILE, OWN, RAW, ROW, WHY, Options
 from .folders import below, data_files, firsts, is_empty, kind_of, not_read, places, unglobbed
+from .spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -174,8 +175,6 @@ def _names(file: Path, options: Options) -> Sequence[str]:
 
 def _numbered(spark: SparkSession, path: Path, kind: str | None, options: Options) -> DataFrame:
     """A table of JSON lines or Delta, whose rows have no numbers yet."""
-    from pyspark.sql import functions as F
-
     if kind == "json":
         df = _json(spark, path, options)
         names = _in_order([c for c in df.columns if c != FILE], path, options)
@@ -195,8 +194,6 @@ def _numbered(spark: SparkSession, path: Path, kind: str | None, options: Option
 def no_line(line: str, other: str, why: str) -> Column:
     """The reason if the column `line` has a line that could not be read. Spark refuses queries that need
     only that column of a file, so the reason also uses another one."""
-    from pyspark.sql import functions as F
-
     nothing = F.coalesce(F.substring(F.col(quoted(other)).cast("string"), 1, 0), F.lit(""))
     return F.when(F.col(quoted(line)).isNotNull(), F.concat(F.lit(why), nothing))
 
@@ -254,8 +251,6 @@ def count_rows(rows: DataFrame, table: DataFrame) -> DataFrame:
     Counted only for what is reported, by one pass over the table. Files that are read in several pieces give
     NULL: Spark does not say how many rows are before a piece.
     """
-    from pyspark.sql import functions as F
-
     at = -1 - F.col(ROW)
     pieces = F.countDistinct(F.shiftright(at, 33)).alias(_PIECES)  # 33: below them rows, above the task
     files = table.filter(F.col(ROW) < 0).groupBy(F.col(FILE).alias(_FROM))

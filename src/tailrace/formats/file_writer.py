@@ -18,6 +18,7 @@ from ..lake import delta as lake
 from ..model.quoting import quoted
 from ..wire.octets import hex_digits
 from .file_reader import CSV
+from .spark_functions import F
 from .types import bytes_as_text, join_array
 
 if TYPE_CHECKING:
@@ -107,8 +108,6 @@ def _save(df: DataFrame, place: str, kind: str, tag: str, group_bytes: int | Non
 def as_text(df: DataFrame, *, base64: Collection[str] = ()) -> DataFrame:
     """Values that CSV and JSON cannot represent, as text that `types.as_type` reads again: bytes as
     upper-case hex, or base64 in some columns, times with all their digits, arrays, floating-point numbers."""
-    from pyspark.sql import functions as F
-
     made = []
     for field in df.schema:
         value, kind = F.col(quoted(field.name)), field.dataType.simpleString()

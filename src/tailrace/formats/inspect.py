@@ -14,6 +14,7 @@ from ..model.change import ChangeTable
 from ..model.quoting import quoted
 from . import convert, file_reader, new_folder, recognition
 from .base import ASIDE, FINER, WHY, Read, shown
+from .spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -140,8 +141,6 @@ def _lenient(side: convert.Side, given: Mapping[str, str]) -> dict[str, str]:
 
 def _rows(df: DataFrame, rows: int) -> list[dict[str, Any]]:
     """The first rows as text, without columns that have no values."""
-    from pyspark.sql import functions as F
-
     names = [c for c in df.columns if c == WHY or c not in ASIDE]
     found = [
         r.asDict() for r in df.select(*[F.col(quoted(c)).cast("string") for c in names]).limit(rows).collect()
@@ -152,8 +151,6 @@ def _rows(df: DataFrame, rows: int) -> list[dict[str, Any]]:
 
 
 def _table(name: str, ct: ChangeTable, rows: int, *, checked: bool) -> Table:
-    from pyspark.sql import functions as F
-
     oper = F.col(ct.header("change_oper"))
     filled = [F.count(F.col(quoted(ct.header(h)))).alias(h) for h in ct.headers]
     finer = F.count_if(FINER) if FINER in ct.df.columns else F.lit(0)
@@ -177,8 +174,6 @@ def _table(name: str, ct: ChangeTable, rows: int, *, checked: bool) -> Table:
 
 def _first(ct: ChangeTable, rows: int) -> list[dict[str, Any]]:
     """The first changes, masks as names."""
-    from pyspark.sql import functions as F
-
     places = {ct.ordinal(c): c for c in ct.columns}
     shown = [F.col(ct.header(h)).cast("string").alias(h) for h in SHOWN]
     for header, name in (("change_mask", "changed"), ("column_mask", "carried")):

@@ -19,6 +19,7 @@ from ..model.quoting import quoted
 from .base import FILE, ROW
 from .folders import unglobbed
 from .shape import finer_too
+from .spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -147,8 +148,6 @@ def refuse(types: Iterable[tuple[str, str]], where: str) -> None:
 
 def taken(df: DataFrame, times: Mapping[str, str]) -> DataFrame:
     """The rows of Parquet files whose columns `times` are nanoseconds, with `FILE`, `ROW` and `FINER`."""
-    from pyspark.sql import functions as F
-
     columns, cut = [], []
     for field in df.schema:
         value = F.col(quoted(field.name))
@@ -163,8 +162,6 @@ def taken(df: DataFrame, times: Mapping[str, str]) -> DataFrame:
 
 
 def _micros(value: Column, kind: str, wanted: str) -> Column:
-    from pyspark.sql import functions as F
-
     if kind.startswith("array"):
         return F.transform(value, lambda one: _micros(one, "bigint", wanted))
     whole = F.call_function("div", value, F.lit(1000).cast("bigint"))  # towards 0
@@ -173,8 +170,6 @@ def _micros(value: Column, kind: str, wanted: str) -> Column:
 
 
 def _is_finer(value: Column, kind: str) -> Column:
-    from pyspark.sql import functions as F
-
     if kind.startswith("array"):
         return F.coalesce(F.exists(value, lambda one: _is_finer(one, "bigint")), F.lit(False))
     return F.coalesce(F.pmod(value, F.lit(1000)) != 0, F.lit(False))

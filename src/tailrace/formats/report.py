@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .spark_functions import F
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation
 
@@ -30,7 +32,6 @@ class RowCount:
 def counted(rows: DataFrame, name: str, what: Sequence[Column] = ()) -> tuple[DataFrame, RowCount]:
     """The same rows, counted in passing; by `what`, otherwise their number as `rows`."""
     from pyspark.sql import Observation
-    from pyspark.sql import functions as F
 
     asked = tuple(what) or (F.count(F.lit(1)).alias("rows"),)
     seen = Observation(name)

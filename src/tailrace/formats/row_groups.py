@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from ..errors import UnsupportedError
 from ..model.types import arrow_type, spark_type
 from .base import OWN
+from .spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -104,8 +105,6 @@ class GroupReader:
 
     def path(self, place: SparkColumn) -> SparkColumn:
         """The file that a row comes from, as Spark names it."""
-        from pyspark.sql import functions as F
-
         names = ["file:" + Path(f).as_uri().removeprefix("file://") for f in self.files]
         return F.get(F.array(*map(F.lit, names)), place)
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ..errors import FormatError
-from ..model.change import EXTRA_HEADERS, HEADERS, NATIVE, PREFIX, ChangeTable
+from ..model.change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, PREFIX, ChangeTable
 from ..model.mask import balanced
 from ..model.quoting import quoted
 from ..model.sequence import WIDTH
 from ..model.types import arrow_type
 from .base import ASIDE, FILE, FINER, RAW, ROW, WHY, VendorTable
+from .spark_functions import F, Window
 from .types import as_type
 
 if TYPE_CHECKING:
@@ -57,62 +59,75 @@ def conform(df: DataFrame, table: VendorTable, *, where: str, base64: bool = Fal
     Values that their type cannot hold become NULL with a reason in `WHY`. Text is read as what the type says;
     binary columns that come as text are hex, or base64.
     """
-    from pyspark.sql import functions as F
-
     have = [c for c in df.columns if c not in ASIDE]
     found = find_columns(have, table, where=where)
-    made: list[Column] = []
-    bad: list[tuple[Column, str | Column]] = []
-    cut: list[Column] = []
+    typed = TypedColumns()
     for column in table.columns:
-        if column.name not in found:
-            made.append(F.lit(None).cast(column.type).alias(column.name))
-            continue
-        raw = F.col(quoted(found[column.name]))
-        came = df.schema[found[column.name]].dataType.simpleString()
-        text, value = came == "string", as_type(raw, column.type, came, base64=base64)
-        made.append(value.alias(column.name))
-        if text and column.type.startswith("timestamp"):
-            cut.append(is_finer(raw))
-        if df.schema[found[column.name]].dataType.simpleString() != column.type:
-            bad.append((raw.isNotNull() & value.isNull(), f"{column.name} is not valid as {column.type}"))
+        name = found.get(column.name)
+        if name is None:
+            typed.values[column.name] = F.lit(None).cast(column.type)
+        else:
+            came = df.schema[name].dataType.simpleString()
+            typed.add(column.name, F.col(quoted(name)), column.type, came, base64=base64)
+    made = [value.alias(name) for name, value in typed.values.items()]
     rest = [F.col(quoted(c)) for c in have if c not in found.values()]
     behind = [F.col(c) for c in (FILE, ROW) if c in df.columns]
     before = [(F.col(WHY).isNotNull(), F.col(WHY))] if WHY in df.columns else []
     as_came = F.to_json(F.struct(*[F.col(quoted(c)) for c in have]))
     raw_row = F.coalesce(F.col(RAW), as_came) if RAW in df.columns else as_came
-    finer = finer_too(df, cut)
-    return df.select(*made, *rest, *behind, reasons([*before, *bad]).alias(WHY), raw_row.alias(RAW), *finer)
+    why = reasons([*before, *typed.bad]).alias(WHY)
+    return df.select(*made, *rest, *behind, why, raw_row.alias(RAW), *finer_too(df, typed.cut))
+
+
+@dataclass
+class TypedColumns:
+    """Columns in wanted types.
+
+    Attributes:
+        values: name -> value.
+        bad: conditions under which a value is not valid, with the reason.
+        cut: conditions under which the fraction of a time is cut.
+    """
+
+    values: dict[str, Column] = field(default_factory=dict)
+    bad: list[tuple[Column, str | Column]] = field(default_factory=list)
+    cut: list[Column] = field(default_factory=list)
+
+    def add(self, name: str, raw: Column, kind: str, came: str = "string", *, base64: bool = False) -> None:
+        """Adds a column that came as one Spark SQL type and is wanted as another (see `types.as_type`)."""
+        value = self.values[name] = as_type(raw, kind, came, base64=base64)
+        if kind != came:
+            self.bad.append((raw.isNotNull() & value.isNull(), f"{name} is not valid as {kind}"))
+        if came == "string" and "timestamp" in kind:
+            self.cut.append(is_finer(raw))
+
+    def marked(self, df: DataFrame) -> DataFrame:
+        """The rows with the reasons of invalid values in `WHY`, and with `FINER`."""
+        df = also(df, *self.bad)
+        finer = finer_too(df, self.cut)
+        return df.withColumn(FINER, finer[0]) if finer else df
 
 
 def is_finer(text: Column) -> Column:
     """Whether a time in text form has a fraction finer than microseconds."""
-    from pyspark.sql import functions as F
-
     long = F.length(text) > len("2026-01-01 12:00:00.123456")
     return F.coalesce(long & text.rlike(r"\.\d{6}\d*[1-9]"), F.lit(False))
 
 
 def finer_too(df: DataFrame, cut: Sequence[Column]) -> list[Column]:
     """The column `FINER` with these conditions added; unchanged if there are none."""
-    from pyspark.sql import functions as F
-
     there = [F.coalesce(F.col(FINER), F.lit(False))] if FINER in df.columns else []
     return [any_of([*there, *cut]).alias(FINER)] if there or cut else []
 
 
 def reasons(found: Iterable[tuple[Column, str | Column]]) -> Column:
     """The texts whose conditions hold, joined by `; `; NULL when none does. NULL conditions do not hold."""
-    from pyspark.sql import functions as F
-
     texts = [F.when(c, F.lit(t) if isinstance(t, str) else t) for c, t in found]
     return F.nullif(F.concat_ws("; ", *texts), F.lit("")) if texts else F.lit(None).cast("string")
 
 
 def also(df: DataFrame, *found: tuple[Column, str | Column]) -> DataFrame:
     """The rows with more reasons in `WHY`, after the existing ones."""
-    from pyspark.sql import functions as F
-
     return df.withColumn(WHY, reasons([(F.col(WHY).isNotNull(), F.col(WHY)), *found]))
 
 
@@ -125,18 +140,19 @@ def canonical(
     name: str,
 ) -> ChangeTable:
     """The canonical change table made from `df`: `headers` (names without prefix; missing `HEADERS` are
-    NULL) and data `columns`, in the contract's order, with `WHY`, `FILE`, `ROW`, `RAW` if present.
+    NULL, `operation` is that of `change_oper`) and data `columns`, in the contract's order, with `WHY`,
+    `FILE`, `ROW`, `RAW` if present.
 
     Raises:
         FormatError: a header nobody knows, or a data column that is named like a header.
     """
-    from pyspark.sql import functions as F
-
     known = {**HEADERS, **EXTRA_HEADERS}
     odd = [h for h in headers if h not in known and not h.startswith(NATIVE)]
     odd += [c for c in columns if c.lower().startswith(PREFIX)]
     if odd:
         raise FormatError(f"no such header: {', '.join(odd)}", where=name)
+    if "operation" not in headers:
+        headers = {**headers, "operation": looked_up(OPERATIONS, headers["change_oper"])}
     made = [_header(n, headers.get(n), kind) for n, kind in HEADERS.items()]
     made += [_header(n, headers[n], known.get(n)) for n in headers if n not in HEADERS]
     made += [value.alias(c) for c, value in columns.items()]
@@ -145,8 +161,6 @@ def canonical(
 
 
 def _header(name: str, value: Column | None, kind: str | None) -> Column:
-    from pyspark.sql import functions as F
-
     made = F.lit(None) if value is None else value
     return (made.cast(kind) if kind else made).alias(PREFIX + name)
 
@@ -154,9 +168,6 @@ def _header(name: str, value: Column | None, kind: str | None) -> Column:
 def neighbours(df: DataFrame, seq: str, oper: str) -> DataFrame:
     """The rows with those of one change sequence next to each other in one task, B before U, and their
     `_place` among them. A window, because it needs no shuffle where the checks before had one."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     return df.withColumn("_place", F.row_number().over(Window.partitionBy(seq).orderBy(oper)))
 
 
@@ -192,8 +203,11 @@ def arrow_rows(spark: SparkSession, rows: pa.Table) -> DataFrame:
     return spark.createDataFrame(rows, from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
 
 
+def looked_up(known: Mapping[Any, Any], key: Column) -> Column:
+    """The value that a constant mapping has for a key; NULL if it has none."""
+    return F.element_at(F.create_map(*[F.lit(x) for pair in known.items() for x in pair]), key)
+
+
 def any_of(conditions: Iterable[Column]) -> Column:
     """Whether one of the conditions holds; false if there are none."""
-    from pyspark.sql import functions as F
-
     return balanced([F.lit(False), *conditions], lambda a, b: a | b)

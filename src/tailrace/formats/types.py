@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ..model.types import element_type
+from .spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -41,8 +42,6 @@ _ELEMENT = r"(?s);((?:[^;~]|~.|~\z)*)"
 def as_type(value: Column, type: str, came: str = "string", *, base64: bool = False) -> Column:
     """A value that came as one Spark SQL type as another; NULL if it is none of it, or has more digits than
     it holds. Text of binary types is hex, two digits a byte, or base64."""
-    from pyspark.sql import functions as F
-
     text = came == "string"
     if text and (element := element_type(type)):
         return _as_array(value, element)
@@ -58,16 +57,12 @@ def as_type(value: Column, type: str, came: str = "string", *, base64: bool = Fa
 
 def bytes_as_text(value: Column, *, base64: bool = False) -> Column:
     """Bytes as text that `as_type` reads again: hex, or base64."""
-    from pyspark.sql import functions as F
-
     return F.base64(value) if base64 else F.hex(value)
 
 
 def exactly(value: Column, type: str, came: str) -> Column:
     """A value that came as one Spark SQL type as another; NULL if it would be another value there. Bytes as
     text are UTF-8."""
-    from pyspark.sql import functions as F
-
     if came == type:
         return value
     made = value.try_cast(type)
@@ -80,8 +75,6 @@ def exactly(value: Column, type: str, came: str) -> Column:
 def _changes(value: Column, made: Column, type: str, came: str) -> Column | None:
     """Whether a value becomes another number in a type, but for how floating-point numbers round, or is out
     of the lake's years; None: it never does, or is."""
-    from pyspark.sql import functions as F
-
     if type in _TIMES and came == "string":
         years = made.between(*[F.lit(text).cast(type) for text in YEARS])
         return ~(years & value.rlike(_FORMS[type]))
@@ -98,8 +91,6 @@ def _changes(value: Column, made: Column, type: str, came: str) -> Column | None
 def _finer(value: Column, scale: int) -> Column:
     """Whether a number's text has digits, other than zeros, beyond a scale, or an exponent with which Spark's
     cast takes minutes, or fails. Its value is not asked for: as a floating-point number it is another one."""
-    from pyspark.sql import functions as F
-
     small = F.lower(value)
     number, dot = F.substring_index(small, "e", 1), F.instr(value, ".")
     power = F.when(small.contains("e"), F.substring_index(small, "e", -1).try_cast("bigint")).otherwise(0)
@@ -111,8 +102,6 @@ def _finer(value: Column, scale: int) -> Column:
 
 def _beyond(value: Column, made: Column, came: str) -> Column:
     """Whether a number became infinite in a type of floating-point numbers, or nothing."""
-    from pyspark.sql import functions as F
-
     infinite, none = F.abs(made) == float("inf"), made == 0
     if came == "string":
         letter = value.rlike("[0-9.][fFdD]$")  # Java's own way to write a number
@@ -122,8 +111,6 @@ def _beyond(value: Column, made: Column, came: str) -> Column:
 
 def _as_array(text: Column, element: str) -> Column:
     """The array that a text stands for; NULL when an element is none of its type."""
-    from pyspark.sql import functions as F
-
     texts = split_array(text)
     made = F.transform(texts, lambda e: as_type(e, element))
     none = [F.size(F.filter(one, lambda e: e.isNull())) for one in (made, texts)]
@@ -132,8 +119,6 @@ def _as_array(text: Column, element: str) -> Column:
 
 def split_array(text: Column) -> Column:
     """The elements of an array's text (array<string>; NULL: `?`); the empty text is one empty element."""
-    from pyspark.sql import functions as F
-
     # A leading separator: after an empty match, Java's matcher would skip the next one.
     parts = F.regexp_extract_all(F.concat(F.lit(SEPARATOR), text), F.lit(_ELEMENT), F.lit(1))
     found = F.transform(parts, lambda p: F.when(p != UNKNOWN, F.regexp_replace(p, "(?s)~(.)", "$1")))
@@ -142,7 +127,6 @@ def split_array(text: Column) -> Column:
 
 def join_array(elements: Column) -> Column:
     """The text of an array; the other way round of `split_array`. NULL for NULL."""
-    from pyspark.sql import functions as F
 
     def escaped(e: Column) -> Column:
         safe = F.regexp_replace(e, "([;~])", "~$1")

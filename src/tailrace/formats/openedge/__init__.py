@@ -15,6 +15,7 @@ from ...model.change import NATIVE, ChangeTable
 from ...model.quoting import quoted
 from ..base import Format, Gap
 from ..shape import any_of
+from ..spark_functions import F
 from . import tables as tables_
 from .changes import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, OFFSETS, ZONE
 from .files import columns_at, load, refuse, save
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 def _implied(ct: ChangeTable) -> Column:
     """The change mask of rows whose mask OpenEdge does not keep: the one that their operation implies."""
-    from pyspark.sql import functions as F
-
     oper, carried = F.col(ct.header("change_oper")), F.lit(None).cast("binary")
     if ct.header("column_mask") in ct.df.columns:
         carried = F.col(ct.header("column_mask"))
@@ -43,8 +42,6 @@ def _implied(ct: ChangeTable) -> Column:
 
 
 def _mask_lost(ct: ChangeTable) -> Column:
-    from pyspark.sql import functions as F
-
     full = ct.header("change_mask")
     if full not in ct.df.columns:
         return F.lit(False)
@@ -53,8 +50,6 @@ def _mask_lost(ct: ChangeTable) -> Column:
 
 
 def _mask_erase(ct: ChangeTable) -> ChangeTable:
-    from pyspark.sql import functions as F
-
     full = ct.header("change_mask")
     if full not in ct.df.columns:
         return ct
@@ -63,8 +58,6 @@ def _mask_erase(ct: ChangeTable) -> ChangeTable:
 
 def _as_written(name: str, value: Column, ct: ChangeTable) -> Column:
     """A header as read back from OpenEdge's numbers."""
-    from pyspark.sql import functions as F
-
     made = transaction_number(value) if name == "transaction_id" else value.try_cast("bigint")
     return F.when(value.isNotNull(), made.cast("string"))
 
@@ -73,16 +66,12 @@ def _number_gap(name: str, kind: str, why: str) -> Gap:
     """The gap of a text header that is a number in OpenEdge."""
 
     def lost(ct: ChangeTable) -> Column:
-        from pyspark.sql import functions as F
-
         full = ct.header(name)
         if full not in ct.df.columns:
             return F.lit(False)
         return ~F.col(full).eqNullSafe(_as_written(name, F.col(full), ct))
 
     def erase(ct: ChangeTable) -> ChangeTable:
-        from pyspark.sql import functions as F
-
         full = ct.header(name)
         if full not in ct.df.columns:
             return ct
@@ -92,8 +81,6 @@ def _number_gap(name: str, kind: str, why: str) -> Gap:
 
 
 def _part_lost(ct: ChangeTable) -> Column:
-    from pyspark.sql import functions as F
-
     if KEPT in ct.df.schema[ct.header("change_seq")].metadata:
         return F.lit(False)
     there = [F.col(h) for n in ("partition_id", "tenant_id") if (h := ct.header(n)) in ct.df.columns]
@@ -102,8 +89,6 @@ def _part_lost(ct: ChangeTable) -> Column:
 
 
 def _part_erase(ct: ChangeTable) -> ChangeTable:
-    from pyspark.sql import functions as F
-
     lost = _part_lost(ct)
     there = [h for n in ("partition_id", "tenant_id") if (h := ct.header(n)) in ct.df.columns]
     return ct.with_df(
@@ -113,8 +98,6 @@ def _part_erase(ct: ChangeTable) -> ChangeTable:
 
 def _of_policy(ct: ChangeTable) -> dict[str, Column]:
     """Headers that mean nothing without `Kept` -> what is written instead."""
-    from pyspark.sql import functions as F
-
     if KEPT in ct.df.schema[ct.header("change_seq")].metadata:
         return {}
     made = {n: F.lit(None) for n in (*(NATIVE + name for name in OF_POLICY), CUT, OFFSETS)}
@@ -126,8 +109,6 @@ def _of_policy(ct: ChangeTable) -> dict[str, Column]:
 
 
 def _policy_lost(ct: ChangeTable) -> Column:
-    from pyspark.sql import functions as F
-
     return any_of(
         F.col(quoted(h)).isNotNull() & ~F.col(quoted(h)).eqNullSafe(v) for h, v in _of_policy(ct).items()
     )

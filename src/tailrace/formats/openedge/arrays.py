@@ -14,9 +14,10 @@ from ...errors import FormatError
 from ...model import mask
 from ...model.change import PREFIX, ChangeTable
 from ...model.quoting import quoted
-from ..base import ASIDE, FINER
-from ..shape import also, finer_too, is_finer
-from ..types import as_type, join_array, split_array
+from ..base import ASIDE
+from ..shape import TypedColumns
+from ..spark_functions import F
+from ..types import join_array, split_array
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -33,8 +34,6 @@ def spread(ct: ChangeTable, extents: Mapping[str, int], types: Mapping[str, str]
     Raises:
         FormatError: an element's column would have the name of another.
     """
-    from pyspark.sql import functions as F
-
     flat = {c: [f"{c}{n}" for n in range(1, extents[c] + 1)] for c in ct.columns if c in extents}
     if not flat:
         return ct
@@ -42,33 +41,21 @@ def spread(ct: ChangeTable, extents: Mapping[str, int], types: Mapping[str, str]
     times = Counter(n.lower() for n in names)
     if twice := sorted(n for n in names if times[n.lower()] > 1):
         raise FormatError(f"two columns {', '.join(twice)}", where=ct.name, hint="set arrays=text")
-    bad: list[tuple[Column, str | Column]] = []
-    values: dict[str, Column] = {}
-    cut: list[Column] = []
+    typed = TypedColumns()
     for column in ct.columns:
-        for n, name in enumerate(flat.get(column, [column])):
-            if column not in flat:
-                values[name] = F.col(quoted(name))
-                continue
-            element, kind = F.get(split_array(F.col(quoted(column))), F.lit(n)), types.get(column, "string")
-            values[name] = as_type(element, kind)
-            if kind != "string":
-                bad.append((element.isNotNull() & values[name].isNull(), f"{name} is not valid as {kind}"))
-            if kind.startswith("timestamp"):
-                cut.append(is_finer(element))
-        if column in flat:
-            more = F.size(split_array(F.col(quoted(column)))) > extents[column]
-            bad.append((F.coalesce(more, F.lit(False)), f"{column} has more than {extents[column]} elements"))
-    df = also(ct.df, *bad)
-    for finer in finer_too(df, cut):
-        df = df.withColumn(FINER, finer)
-    return _arranged(ct.with_df(df), names, values, flat, {FLAT: flat})
+        if column not in flat:
+            typed.values[column] = F.col(quoted(column))
+            continue
+        elements = split_array(F.col(quoted(column)))
+        for n, name in enumerate(flat[column]):
+            typed.add(name, F.get(elements, F.lit(n)), types.get(column, "string"))
+        more = F.coalesce(F.size(elements) > extents[column], F.lit(False))
+        typed.bad.append((more, f"{column} has more than {extents[column]} elements"))
+    return _arranged(ct.with_df(typed.marked(ct.df)), names, typed.values, flat, {FLAT: flat})
 
 
 def gathered(ct: ChangeTable) -> ChangeTable:
     """The change table with spread arrays as the vendor's text again; others unchanged."""
-    from pyspark.sql import functions as F
-
     flat = ct.df.schema[PREFIX + "change_seq"].metadata.get(FLAT)
     if not flat or not all(n in ct.columns for some in flat.values() for n in some):
         return ct
@@ -92,8 +79,6 @@ def _arranged(
     metadata: Mapping[str, Mapping[str, Sequence[str]]],
 ) -> ChangeTable:
     """The change table with these columns, its masks adapted; `became`: a column -> its new columns."""
-    from pyspark.sql import functions as F
-
     data = set(ct.columns)
     behind = [c for c in ASIDE if c in ct.df.columns]
     heads = [c for c in ct.df.columns if c not in data and c not in behind]

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...model import mask
-from ...model.change import NATIVE, OPERATIONS, PREFIX, ChangeTable
+from ...model.change import NATIVE, PREFIX, ChangeTable
 from ...model.quoting import quoted
 from ..base import FILE, FINER, OWN, RAW, ROW, WHY
-from ..shape import any_of, canonical, data_start, is_finer, reasons
-from ..types import as_type
+from ..shape import TypedColumns, any_of, canonical, data_start, looked_up, reasons
+from ..spark_functions import F
 from .metadata import KEPT, Kept
 from .options import OpenEdgeOptions
 from .policies import CapturedTable
@@ -48,15 +48,11 @@ class TrackedTable:
 
 def of_tracking(name: str) -> Column:
     """A column of the tracking row."""
-    from pyspark.sql import functions as F
-
     return F.col(quoted(f"_t:{name}"))
 
 
 def of_image(name: str) -> Column:
     """A column of the image."""
-    from pyspark.sql import functions as F
-
     return F.col(quoted(f"_c:{name}"))
 
 
@@ -65,8 +61,6 @@ def both_rows(of: TrackedTable) -> DataFrame:
 
     Not as structs: what nobody asks for (the rows as they came) is then not made and not shuffled.
     """
-    from pyspark.sql import functions as F
-
     if of.joined is not None:
         return of.joined
 
@@ -85,8 +79,6 @@ def both_rows(of: TrackedTable) -> DataFrame:
 
 def raw_rows() -> Column:
     """Both original rows, as a JSON array."""
-    from pyspark.sql import functions as F
-
     return F.concat(F.lit("["), F.concat_ws(",", of_tracking(RAW), of_image(RAW)), F.lit("]"))
 
 
@@ -96,25 +88,17 @@ ZONE_AT_END = r"([+-]\d\d:\d\d)\s*$"
 """The offset of a time in text form."""
 
 
-def values_of(
-    of: TrackedTable, options: OpenEdgeOptions
-) -> tuple[dict[str, Column], list[tuple[Column, str | Column]], list[Column]]:
-    """The data columns, text read as the type `_Field` says; what was wrong with it; which of it has a
-    fraction that is cut."""
-    values: dict[str, Column] = {}
-    bad: list[tuple[Column, str | Column]] = []
-    cut: list[Column] = []
+def values_of(of: TrackedTable, options: OpenEdgeOptions) -> TypedColumns:
+    """The data columns, text read as the type that `_Field` says."""
+    typed = TypedColumns()
     for column in of.source.columns:
-        known = values[column] = _known(of, column)
+        known = typed.values[column] = _known(of, column)
         kind = of.source.types.get(column)
         if column in of.source.extents:
             kind = f"array<{kind or 'string'}>" if options.arrays == "array" else None
         if _came_as_text(of, column) and kind not in (None, "string"):
-            values[column] = as_type(known, kind)
-            bad.append((known.isNotNull() & values[column].isNull(), f"{column} is not valid as {kind}"))
-            if "timestamp" in kind:
-                cut.append(is_finer(known))
-    return values, bad, cut
+            typed.add(column, known, kind)
+    return typed
 
 
 def _came_as_text(of: TrackedTable, column: str) -> bool:
@@ -124,8 +108,6 @@ def _came_as_text(of: TrackedTable, column: str) -> bool:
 def _known(of: TrackedTable, column: str) -> Column:
     """A value as it came, NULL if it is `?` in text of a column that is not text; an array that is `?` has
     one element, which is unknown."""
-    from pyspark.sql import functions as F
-
     value, kind = of_image(column), of.source.types.get(column, "string")
     if kind == "string" or column in of.source.extents or not _came_as_text(of, column):
         return value
@@ -135,8 +117,6 @@ def _known(of: TrackedTable, column: str) -> Column:
 def says_something(of: TrackedTable, column: str) -> Column:
     """Whether a value shows that its image carries the column; that of an array does by an element that is
     known."""
-    from pyspark.sql import functions as F
-
     there = _known(of, column).isNotNull()
     if column not in of.source.extents or not _came_as_text(of, column):
         return there
@@ -153,8 +133,6 @@ def zoned(of: TrackedTable) -> list[str]:
 
 def offsets(of: TrackedTable) -> Column:
     """The offsets of those times, in order of the columns: `+01:00;;-05:00`; NULL: no time has one."""
-    from pyspark.sql import functions as F
-
     texts = [F.regexp_extract(F.coalesce(of_image(c), F.lit("")), ZONE_AT_END, 1) for c in zoned(of)]
     if not texts:
         return F.lit(None).cast("string")
@@ -166,8 +144,6 @@ def bad_rows(
     of: TrackedTable, options: OpenEdgeOptions, code: Column, oper: Column
 ) -> list[tuple[Column, str | Column]]:
     """What is wrong with a change, judged from both of its rows."""
-    from pyspark.sql import functions as F
-
     tracked, imaged = of_tracking(THERE).isNotNull(), of_image(THERE).isNotNull()
     code_t, code_c = of_tracking("_Operation"), of_image("_Operation")
     number = F.coalesce(of_tracking("_Change-Sequence"), of_image("_Change-Sequence"))
@@ -193,7 +169,7 @@ def bad_rows(
         # tailrace.
         part = [F.coalesce(of_tracking(n), F.lit(0)) for n in ("_Partition-Id", "_Tenant-Id")]
         some = of_tracking("_Partition-Id").isNotNull() | of_tracking("_Tenant-Id").isNotNull()
-        words = F.create_map(*[F.lit(x) for pair in GONE.items() for x in pair])[code]
+        words = looked_up(GONE, code)
         gone = F.concat_ws("", words, F.lit(" of partition "), part[0], F.lit(", tenant "), part[1])
         said = F.concat(gone, F.lit(": rows not named; if it was the whole table, set partitions=truncate"))
         bad.append((some & (oper == "T"), said))
@@ -205,8 +181,6 @@ def bad_rows(
 def _orphans(
     of: TrackedTable, code: Column, tracked: Column, imaged: Column, text: Column
 ) -> list[tuple[Column, str | Column]]:
-    from pyspark.sql import functions as F
-
     valued = [p for p, level in of.source.levels.items() if level >= VALUED]
     name = of.source.change_table or "a change table"
     lone = ~imaged & code.isin(1, 2, AFTER_UPDATE) & of_tracking("_Policy-Id").isin(*valued)
@@ -218,8 +192,6 @@ def _orphans(
 
 def _field_map_bad(of: TrackedTable) -> list[tuple[Column, str | Column]]:
     """Bits that no column stands for, where columns are known."""
-    from pyspark.sql import functions as F
-
     if not of.source.columns:
         return []
     field_map = of_tracking("_Change-FieldMap")
@@ -263,13 +235,11 @@ TIME_ZONE = OWN + "zone"
 
 def canonical_of(of: TrackedTable, options: OpenEdgeOptions) -> ChangeTable:
     """The canonical change table."""
-    from pyspark.sql import functions as F
-
     source = of.source
     df = both_rows(of).filter(of_tenant(of_tracking("_Tenant-Id"), options.chosen))
     code = F.coalesce(of_image("_Operation"), of_tracking("_Operation"))
-    oper = F.create_map(*[F.lit(x) for pair in OPER.items() for x in pair])[code]
-    values, bad, cut = values_of(of, options)
+    oper = looked_up(OPER, code)
+    typed = values_of(of, options)
     where = {c: data_start(HEADERS) + i for i, c in enumerate(source.columns)}
     df, words = _words(of, df, where)
     df = df.withColumn(_CARRIED, _carried(of, code, words, where))
@@ -278,21 +248,25 @@ def canonical_of(of: TrackedTable, options: OpenEdgeOptions) -> ChangeTable:
         code.isin(AFTER_UPDATE, BEFORE_UPDATE) & of_tracking("_Change-FieldMap").isNotNull(), F.lit(True)
     )
     changed = F.when(is_update, mask.from_words(words))
-    bad = [*bad_rows(of, options, code, oper), *bad]
+    bad = [*bad_rows(of, options, code, oper), *typed.bad]
     df = df.withColumn(WHY, reasons(bad)).withColumn(RAW, raw_rows())
     for name in (FILE, ROW, FINER):
         there = [
             side(name) for side, df_ in ((of_image, of.images), (of_tracking, of.tracking)) if _has(df_, name)
         ]
         if name == FINER:  # of either row, or of a value
-            there = [any_of(F.coalesce(one, F.lit(False)) for one in (*there, *cut))] if there or cut else []
+            there = (
+                [any_of(F.coalesce(one, F.lit(False)) for one in (*there, *typed.cut))]
+                if there or typed.cut
+                else []
+            )
         if there:
             df = df.withColumn(name, F.coalesce(*there))
     headers = _headers(of, code, oper) | {
         "change_mask": _change_mask(source, oper, changed, carried, where),
         "column_mask": carried,
     }
-    made = canonical(df, headers, values, key=source.key, name=source.name)
+    made = canonical(df, headers, typed.values, key=source.key, name=source.name)
     kept = Kept(
         dict(of.given), source.change_table, dict(source.positions), dict(source.rows), of.added, zoned(of)
     )
@@ -304,16 +278,12 @@ def _has(df: DataFrame | None, name: str) -> bool:
 
 
 def _headers(of: TrackedTable, code: Column, oper: Column) -> dict[str, Column]:
-    from pyspark.sql import functions as F
-
     number = F.coalesce(of_tracking("_Change-Sequence"), of_image("_Change-Sequence"))
     seq = F.coalesce(of_tracking("change_seq"), F.lpad(number.cast("string"), 35, "0"))
     tran, time = (F.coalesce(of_tracking(n), of_image(n)) for n in ("_Tran-Id", "_Time-Stamp"))
-    operations = F.create_map(*[F.lit(x) for pair in OPERATIONS.items() for x in pair])
     found = {
         "change_seq": seq,
         "change_oper": oper,
-        "operation": operations[oper],
         "transaction_id": tran.cast("string"),
         "timestamp": time,
         "partition_id": of_tracking("_Partition-Id"),
@@ -335,8 +305,6 @@ def _headers(of: TrackedTable, code: Column, oper: Column) -> dict[str, Column]:
 def _words(of: TrackedTable, df: DataFrame, where: Mapping[str, int]) -> tuple[DataFrame, list[Column]]:
     """The rows with the words of their field maps, each bit moved to its column's position: computed once,
     because several expressions need them."""
-    from pyspark.sql import functions as F
-
     places = {p - 1: where[c] for c, p in of.source.positions.items()}
     old = mask.words(of_tracking("_Change-FieldMap"), max(places, default=-1) + 1, little=True)
     named = {f"_map{k}": word for k, word in enumerate(old)}
@@ -348,8 +316,6 @@ def _words(of: TrackedTable, df: DataFrame, where: Mapping[str, int]) -> tuple[D
 
 def _carried(of: TrackedTable, code: Column, changed: Sequence[Column], where: Mapping[str, int]) -> Column:
     """The column mask; NULL if the image has every column. `changed`: the words of the field map."""
-    from pyspark.sql import functions as F
-
     source = of.source
     every = mask.encode(where.values())
     if of.images is None or not where:
@@ -373,8 +339,6 @@ def _change_mask(
     source: CapturedTable, oper: Column, changed: Column, carried: Column, where: Mapping[str, int]
 ) -> Column:
     """For updates the field map; otherwise Qlik's rules (spec/qlik.md §2)."""
-    from pyspark.sql import functions as F
-
     every, key = (F.lit(bytearray(mask.encode(where[c] for c in some))) for some in (where, source.key))
     return (
         F.when(oper == "U", changed)

@@ -17,6 +17,7 @@ from ...model.change import PREFIX, ChangeTable
 from ...model.quoting import quoted
 from ..base import ASIDE
 from ..shape import find_columns
+from ..spark_functions import F
 from .metadata import KEPT, Kept
 from .tables import CHANGE, TRACKING
 
@@ -75,8 +76,6 @@ def cdc_is_column_changed(
 
 
 def _column(field_map: Column | str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.col(quoted(field_map)) if isinstance(field_map, str) else field_map
 
 

@@ -16,6 +16,7 @@ from ...errors import ConfigError, FormatError, PositionError
 from ...model.quoting import quoted
 from ..base import Tables, VendorTable
 from ..shape import find_columns
+from ..spark_functions import F
 from .options import OpenEdgeOptions
 from .reader import locate
 from .shares import share_of
@@ -120,8 +121,6 @@ def gone(
     options: OpenEdgeOptions | None = None,
 ) -> dict[str, Column]:
     """Table name -> which of its rows to remove, the change table first."""
-    from pyspark.sql import functions as F
-
     if low > high:
         raise PositionError(
             f"no change from {low} to {high}", where=source, hint="give the range that was read"

@@ -24,6 +24,7 @@ from ..base import ASIDE, FILE, RAW, ROW, WHY, Tables, VendorTable
 from ..parquet import LoadedTables
 from ..row_groups import NUMBER, PLACE, GroupReader, Range, RowGroup, fits, groups_of, places, ranges
 from ..shape import find_columns
+from ..spark_functions import F
 from .changes import THERE
 from .policies import CapturedTable
 from .shares import Share
@@ -170,8 +171,6 @@ def joined(tables: Tables, tracking: str | None, source: CapturedTable, *, alone
 
 
 def _rows(tasks: DataFrame, join: RangeJoin) -> DataFrame:
-    from pyspark.sql import functions as F
-
     columns = join.columns()
     plain = ", ".join(f"c{i} {kind}" for i, kind in enumerate(columns.values()))
     df = over_rows(tasks, join, plain).toDF(*columns)

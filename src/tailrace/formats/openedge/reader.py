@@ -19,6 +19,7 @@ from ..base import ASIDE, WHY, Read, Tables
 from ..json_lines import is_of_lines
 from ..option_names import lists_in
 from ..shape import any_of, conform, few_rows, find_columns, reasons
+from ..spark_functions import F
 from .arrays import spread
 from .changes import TIME_ZONE, ZONE_AT_END, TrackedTable, canonical_of
 from .options import OpenEdgeOptions, parse_numbers
@@ -209,8 +210,6 @@ def _rows(df: DataFrame, name: str) -> list[dict[str, Any]]:
     table = KNOWN[name]
     made = conform(_unknown_is_null(df, name), table, where=table.name)
     timestamps = {c.name for c in table.columns if c.type == "timestamp"}
-    from pyspark.sql import functions as F
-
     texts = [
         (
             F.col(quoted(c.name)).cast("string").alias(c.name)
@@ -228,8 +227,6 @@ def _rows(df: DataFrame, name: str) -> list[dict[str, Any]]:
 
 def _unknown_is_null(df: DataFrame, name: str) -> DataFrame:
     """`?`, the unknown value of text exports, as NULL where the declared type is not text."""
-    from pyspark.sql import functions as F
-
     table = KNOWN.get(name, CHANGE)
     kinds = {c.name: c.type for c in table.columns}
     there = find_columns([c for c in df.columns if c not in ASIDE], table, where=table.name)
@@ -258,8 +255,6 @@ def conform_tracking(df: DataFrame) -> DataFrame:
 
 def _with_zone(df: DataFrame) -> DataFrame:
     """The zone at the end of text times, as an additional column: instants do not keep it."""
-    from pyspark.sql import functions as F
-
     name = find_columns([c for c in df.columns if c not in ASIDE], TRACKING, where=TRACKING.name).get(
         "_Time-Stamp"
     )
@@ -271,8 +266,6 @@ def _with_zone(df: DataFrame) -> DataFrame:
 
 def _images(df: DataFrame, source: CapturedTable, options: OpenEdgeOptions, *, whole: bool) -> DataFrame:
     """The rows of a change table, split ones joined; `whole`: it is known that there are none."""
-    from pyspark.sql import functions as F
-
     df = conform(_unknown_is_null(df, "change"), CHANGE, where=source.change_table or source.name)
     if whole or options.split == "joined":
         return df.withColumn(SPLIT, F.lit(None).cast("string"))
@@ -281,23 +274,17 @@ def _images(df: DataFrame, source: CapturedTable, options: OpenEdgeOptions, *, w
 
 
 def _is_beside() -> Column:
-    from pyspark.sql import functions as F
-
     return F.coalesce(F.col("_Operation").isin(*OTHER_OPERATIONS), F.lit(False)) & F.col(WHY).isNull()
 
 
 def _unreadable() -> Column:
     """Whether a tracking row is a line that could not be read: its table is unknown."""
-    from pyspark.sql import functions as F
-
     owner = F.coalesce(F.col("_Source-Table-Number").cast("string"), F.col("_Policy-Id"))
     return F.col(WHY).isNotNull() & owner.isNull()
 
 
 def _control_table(tracking: DataFrame, shares: list[Column]) -> DataFrame:
     """Tracking rows that change no row, and those of unknown tables."""
-    from pyspark.sql import functions as F
-
     known = any_of(shares)
     said: list[tuple[Column, str | Column]] = [(F.col(WHY).isNotNull(), F.col(WHY))]
     said += [

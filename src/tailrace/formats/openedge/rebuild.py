@@ -14,6 +14,7 @@ from ...model import mask
 from ...model.change import ChangeTable
 from ...model.quoting import quoted
 from ..base import OWN, WHY
+from ..spark_functions import F, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -40,9 +41,6 @@ def rebuild(
     Raises:
         ConfigError: there is no such identity; `base` lacks a column, or has one of another type.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     by = by or ("recid" if changes.header("recid") in changes.df.columns else "key")
     identity = _identity(changes, by)
     if base is not None:
@@ -75,8 +73,6 @@ def rebuild(
 
 
 def _identity(changes: ChangeTable, by: str) -> list[Column]:
-    from pyspark.sql import functions as F
-
     if by == "key":
         if not changes.key:
             raise ConfigError("the change table has no key", where=changes.name, hint="rebuild by recid")
@@ -111,8 +107,6 @@ def _refuse(changes: ChangeTable, by: str, base: DataFrame) -> None:
 
 def _resets(changes: ChangeTable, by: str) -> Column:
     """Rows before which nothing about the identity is known: inserts, and updates that took over the key."""
-    from pyspark.sql import functions as F
-
     oper = F.col(changes.header("change_oper"))
     if by == "recid":
         return oper == "I"
@@ -125,8 +119,6 @@ def _resets(changes: ChangeTable, by: str) -> Column:
 
 def _prepared(changes: ChangeTable, by: str, base: DataFrame | None) -> DataFrame:
     """The changes after their base rows, with the values that each row needs."""
-    from pyspark.sql import functions as F
-
     df = changes.df.withColumn(_BASE, F.lit(False))
     seq, oper = F.col(changes.header("change_seq")), F.col(changes.header("change_oper"))
     good = F.col(WHY).isNull() if WHY in df.columns else F.lit(True)

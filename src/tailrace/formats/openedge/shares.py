@@ -22,6 +22,7 @@ from ...model.quoting import quoted
 from ..base import Tables
 from ..parquet import LoadedTables
 from ..shape import find_columns
+from ..spark_functions import F
 from .options import OpenEdgeOptions
 from .policies import POLICIES, CapturedTable
 from .tables import OPER, TRACKING
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 def shares(found: list[CapturedTable], options: OpenEdgeOptions) -> dict[str, Column]:
     """Which tracking rows belong to which source table."""
-    from pyspark.sql import functions as F
-
     mine = {}
     for source in found:
         share = share_of(source, [c.name for c in TRACKING.columns], len(found) == 1)
@@ -65,8 +64,6 @@ class Share:
 
     def column(self, number: Column, policy: Column) -> Column:
         """Whether a row is one of them."""
-        from pyspark.sql import functions as F
-
         by_policy = F.lit(self.alone and not self.policies)
         if self.policies:
             by_policy = F.coalesce(policy.isin(*self.policies), F.lit(False))
@@ -87,8 +84,6 @@ class Share:
 
 def share_of(source: CapturedTable, columns: Sequence[str], alone: bool) -> Column | None:
     """Which tracking rows (with these columns) belong to a source table; None if it is unknown."""
-    from pyspark.sql import functions as F
-
     share = Share.of(source, alone)
     if share is None:
         return None
@@ -118,8 +113,6 @@ def refuse_several(
         found: the source tables.
         shares: source table -> which tracking rows are its own.
     """
-    from pyspark.sql import functions as F
-
     keyed = [s for s in found if s.key]
     there = find_columns(tables[name].columns, TRACKING, where=TRACKING.name)
     files = tables.files_of(name) if isinstance(tables, LoadedTables) else None
@@ -161,6 +154,4 @@ def is_one(files: Sequence[Path], column: str) -> bool:
 
 def of_tenant(tenant: Column, chosen: int | None) -> Column:
     """Whether a tracking row is read: those of the chosen tenant, and those that are of none."""
-    from pyspark.sql import functions as F
-
     return F.lit(True) if chosen is None else F.coalesce(tenant == chosen, F.lit(True))

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from ...model.quoting import quoted
 from ..base import ASIDE, FILE, OWN, RAW, ROW, WHY
-from ..shape import any_of, reasons
+from ..shape import any_of, looked_up, reasons
+from ..spark_functions import F, Window
 from ..types import join_array, split_array
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ def join_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[st
         positions: user column -> physical position in the change table.
         extents: the user columns that are arrays.
     """
-    from pyspark.sql import functions as F
-
     half = F.coalesce(F.col(POSITION), F.lit(0)) != 0
     none = F.lit(None).cast("string")
     if df.select(POSITION).filter(half).isEmpty():  # one narrow column: less data than all of them again
@@ -67,24 +66,17 @@ def join_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[st
 
 def _copy_number(df: DataFrame) -> Column:
     """The number of a half among halves that are equal to it: those of a file that was delivered twice."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     equal = Window.partitionBy(*(F.col(quoted(c)) for c in df.columns if c not in ASIDE))
     return F.row_number().over(equal.orderBy(*(F.col(c) for c in (FILE, ROW) if c in df.columns), POSITION))
 
 
 def _columns(df: DataFrame) -> list[Column]:
-    from pyspark.sql import functions as F
-
     return [F.col(quoted(c)) for c in df.columns]
 
 
 def _joined(
     df: DataFrame, positions: Mapping[str, int], extents: Mapping[str, int], first: Column, second: Column
 ) -> list[Column]:
-    from pyspark.sql import functions as F
-
     size = F.size("h")
     place, element, cut, near = (F.col(c) for c in (_PLACE, _AT, _IS_CUT, _NEAR))
     kinds = {f.name: f.dataType.simpleString() for f in df.schema}
@@ -126,37 +118,27 @@ def _joined(
 
 def _next(place: Column, positions: Mapping[str, int]) -> Column:
     """The position of the first column after `place`; NULL if there is none."""
-    from pyspark.sql import functions as F
-
     every = F.array(*map(F.lit, sorted(positions.values()))).cast("array<int>")
     return F.array_min(F.filter(every, lambda p: p > place))
 
 
 def _text_at(near: Column, texts: Mapping[int, str]) -> Column:
     """The text of a position; NULL if it has none."""
-    from pyspark.sql import functions as F
-
     if not texts:
         return F.lit(None).cast("string")
-    return F.try_element_at(F.create_map(*[F.lit(x) for pair in texts.items() for x in pair]), near)
+    return looked_up(texts, near)
 
 
 def _numbers(*values: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return F.concat_ws(",", *(F.coalesce(v.cast("string"), F.lit("")) for v in values))
 
 
 def _length(one: Column, element: Column, array: bool) -> Column:
-    from pyspark.sql import functions as F
-
     return F.length(F.get(split_array(one), element)) if array else F.length(one)
 
 
 def _join_elements(one: Column, two: Column, element: Column, cut: Column) -> Column:
     """The array's text: `element` elements of the first half, perhaps one cut in two, the rest."""
-    from pyspark.sql import functions as F
-
     left, right = split_array(one), split_array(two)
     middle = F.array(F.concat(F.get(left, element), F.get(right, element)))
     skip = element + F.when(cut, 2).otherwise(1)
@@ -169,8 +151,6 @@ def _join_elements(one: Column, two: Column, element: Column, cut: Column) -> Co
 
 def cut_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[str, int]) -> DataFrame:
     """The rows split again as `SPLIT` says, without `SPLIT`; the inverse of `join_halves`."""
-    from pyspark.sql import functions as F
-
     split = F.col(SPLIT)
     halves = F.when(split.isNull(), F.array(F.lit(_WHOLE))).otherwise(F.array(F.lit(0), F.lit(1)))
     df = df.select("*", F.explode(halves).alias(_HALF))
@@ -197,8 +177,6 @@ def cut_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[str
 
 
 def _cut_value(value: Column, half: Column, element: Column, fragment: Column, length: Column) -> Column:
-    from pyspark.sql import functions as F
-
     rest = F.substring(value, length + 1, F.length(value))
     return F.when(half == 0, F.when(fragment == 1, F.substring(value, F.lit(1), length))).otherwise(
         F.when(fragment == 1, rest).otherwise(value)
@@ -207,7 +185,6 @@ def _cut_value(value: Column, half: Column, element: Column, fragment: Column, l
 
 def _cut_elements(value: Column, half: Column, element: Column, fragment: Column, length: Column) -> Column:
     """The array with the other half's elements unknown, the element at the cut in part."""
-    from pyspark.sql import functions as F
 
     def mine(e: Column, i: Column) -> Column:
         at = (i == element) & (fragment == 1)

@@ -19,7 +19,8 @@ from ...model.change import NATIVE, PREFIX, ChangeTable
 from ...model.quoting import quoted
 from ...model.sequence import NUMBER_DIGITS, TIME_DIGITS
 from ..base import OWN, VendorTable
-from ..shape import is_sequence
+from ..shape import is_sequence, looked_up
+from ..spark_functions import F, Window
 from ..types import join_array
 from .arrays import gathered
 from .changes import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, OFFSETS, ZONE
@@ -118,9 +119,6 @@ def plan_of(name: str, ct: ChangeTable) -> Plan:
 
 def numbered(ct: ChangeTable, options: OpenEdgeOptions) -> DataFrame:
     """The rows with `_Change-Sequence`."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     seq = F.col(ct.header("change_seq"))
     if options.sequence == "rank":
         return ct.df.withColumn(_NUMBER, F.dense_rank().over(Window.orderBy(seq)).cast("bigint"))
@@ -140,8 +138,6 @@ def numbered(ct: ChangeTable, options: OpenEdgeOptions) -> DataFrame:
 
 def _h(ct: ChangeTable, name: str, kind: str) -> Column:
     """A header as a type, NULL if the table does not have it."""
-    from pyspark.sql import functions as F
-
     full = ct.header(name)
     return F.col(full).try_cast(kind) if full in ct.df.columns else F.lit(None).cast(kind)
 
@@ -149,18 +145,14 @@ def _h(ct: ChangeTable, name: str, kind: str) -> Column:
 def transaction_number(text: Column) -> Column:
     """`_Tran-Id` of a transaction_id: decimal digits, or 32 hex digits; NULL if it is not a number of 31
     bits."""
-    from pyspark.sql import functions as F
-
     hex_ = F.when(text.rlike("^0{24}[0-7][0-9A-Fa-f]{7}$"), F.conv(text, 16, 10))
     return F.when(F.length(text) == 32, hex_).when(text.rlike("^-?[0-9]{1,10}$"), text).try_cast("int")
 
 
 def tracking_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> DataFrame:
     """The tracking rows of a table's changes: one for B and U together."""
-    from pyspark.sql import functions as F
-
     oper = F.col(ct.header("change_oper"))
-    code = F.create_map(*[F.lit(x) for pair in _CODE.items() for x in pair])[oper]
+    code = looked_up(_CODE, oper)
     native = {name: _h(ct, NATIVE + name, kind) for name, kind in NATIVES.items()}
     if plan.made:  # of policies, numbers and positions that are not in these tables
         native |= {n: F.lit(None).cast(NATIVES[n]) for n in OF_POLICY}
@@ -194,10 +186,8 @@ def tracking_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> Data
 
 def image_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> DataFrame:
     """The rows of a change table; changes without values have none if OpenEdge wrote none."""
-    from pyspark.sql import functions as F
-
     oper = F.col(ct.header("change_oper"))
-    code = F.create_map(*[F.lit(x) for pair in _CODE.items() for x in pair])[oper]
+    code = looked_up(_CODE, oper)
     carried = _h(ct, "column_mask", "binary")
     places = {ct.ordinal(c): _position(plan, ct, c) - 1 for c in ct.columns}
     every = bytearray(mask.encode_field_map(n + 1 for n in places.values()))
@@ -231,8 +221,6 @@ def image_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> DataFra
 
 def _timed(columns: dict[str, Column], ct: ChangeTable, options: OpenEdgeOptions) -> dict[str, Column]:
     """The columns with `_Time-Stamp` in the form that the option asks for."""
-    from pyspark.sql import functions as F
-
     if options.timestamps == "timestamp":
         return columns
     zone = F.coalesce(_h(ct, ZONE, "string"), F.lit("+00:00"))
@@ -243,8 +231,6 @@ def _timed(columns: dict[str, Column], ct: ChangeTable, options: OpenEdgeOptions
 
 def _user_column(ct: ChangeTable, name: str, plan: Plan) -> Column:
     """A column in OpenEdge's form: arrays as text, times with their original offsets."""
-    from pyspark.sql import functions as F
-
     value = F.col(quoted(name))
     kind = ct.df.schema[name].dataType.simpleString()
     if kind.startswith("array"):
@@ -274,8 +260,6 @@ def _kind(table: VendorTable, name: str) -> str:
 
 def metadata_tables(spark: SparkSession, plans: Sequence[Plan]) -> dict[str, DataFrame]:
     """Policies and schema tables, each row once."""
-    from pyspark.sql import functions as F
-
     out = {}
     for plain in METADATA:
         given = next((p.kept.tables[plain] for p in plans if plain in p.kept.tables), None)

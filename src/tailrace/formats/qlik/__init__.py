@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...model.change import PREFIX, ChangeTable
 from ..base import Format, Gap, VendorColumn, VendorTable
+from ..spark_functions import F
 from . import control as qlik_control
 from . import dfm as qlik_dfm
 from . import layout as lay
@@ -71,8 +72,6 @@ def knows(columns: Sequence[str]) -> float:
 
 
 def _other_code(ct: ChangeTable) -> Column:
-    from pyspark.sql import functions as F
-
     loaded = was_loaded(ct)
     if loaded is None:
         return F.lit(False)
@@ -80,8 +79,6 @@ def _other_code(ct: ChangeTable) -> Column:
 
 
 def _without_codes(ct: ChangeTable) -> ChangeTable:
-    from pyspark.sql import functions as F
-
     full = ct.header(lay.LOADED)
     if full not in ct.df.columns:
         return ct

@@ -12,8 +12,8 @@ from ...model.quoting import quoted
 from .. import json_lines, parquet, text
 from ..base import ASIDE, FILE, OWN, RAW, ROW, WHY
 from ..file_reader import no_line
-from ..shape import finer_too, is_finer, reasons
-from ..types import as_type
+from ..shape import TypedColumns, finer_too, looked_up, reasons
+from ..spark_functions import F
 from . import files as found
 from . import layout as lay
 from .data_file import DFM, DataFile
@@ -55,21 +55,15 @@ def load(spark: SparkSession, path: str, options: QlikOptions) -> dict[str, Data
 
 def file_path() -> Column:
     """The path of a row's file."""
-    from pyspark.sql import functions as F
-
     return F.col("_metadata.file_path")
 
 
 def null_of(kind: str) -> Column:
     """NULL of a type."""
-    from pyspark.sql import functions as F
-
     return F.lit(None).cast(kind)
 
 
 def _kept(df: DataFrame, name: str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.col(quoted(name)).alias(name, metadata=df.schema[name].metadata)
 
 
@@ -122,8 +116,6 @@ def _whole(
 
 def _one(spark: SparkSession, listed: Listing, files: Sequence[DataFile], options: QlikOptions) -> DataFrame:
     """Files of one layout."""
-    from pyspark.sql import functions as F
-
     first = files[0]
     df = _parquet(spark, listed, files) if first.kind == "parquet" else _text(spark, listed, files, options)
     prefix = lay.find_prefix(lay.columns_of(df), options.prefix)
@@ -144,20 +136,15 @@ def _one(spark: SparkSession, listed: Listing, files: Sequence[DataFile], option
 
 def _start(started: Mapping[str, str]) -> Column:
     """When the writing of a row's file started, from its name."""
-    from pyspark.sql import functions as F
-
     times = set(started.values())
     if len(times) == 1:
         return F.try_to_timestamp(F.lit(times.pop()))
     stem = F.regexp_extract(F.col(FILE), r"([^/.]*)[^/]*$", 1)
-    starts = F.create_map(*[F.lit(x) for pair in started.items() for x in pair])
-    return F.try_to_timestamp(F.element_at(starts, stem))
+    return F.try_to_timestamp(looked_up(started, stem))
 
 
 def _behind(df: DataFrame, name: str, value: Column, marks: Mapping[str, int] | None = None) -> DataFrame:
     """The rows with one more column at the end: no mask's bits move."""
-    from pyspark.sql import functions as F
-
     before = [_kept(df, c) for c in lay.columns_of(df)]
     return df.select(
         *before,
@@ -175,8 +162,6 @@ def _parquet(spark: SparkSession, listed: Listing, files: Sequence[DataFile]) ->
 
 def _text(spark: SparkSession, listed: Listing, files: Sequence[DataFile], options: QlikOptions) -> DataFrame:
     """CSV or JSON files of one layout, values as their DFM types, invalid lines with a reason."""
-    from pyspark.sql import functions as F
-
     first = files[0]
     types = _types(first, options)
     null = None
@@ -184,25 +169,19 @@ def _text(spark: SparkSession, listed: Listing, files: Sequence[DataFile], optio
         df, null = _csv(spark, listed, files, list(types), options)
     else:
         df, types = _json(spark, listed, files, types, options)
-    values: dict[str, Column] = {}
-    bad: list[tuple[Column, str | Column]] = [(F.col(WHY).isNotNull(), F.col(WHY))]
-    cut: list[Column] = []
+    typed = TypedColumns()
     for name, kind in types.items():
         raw = F.col(quoted(name))
         if null is not None:
             said = F.col(WHY).isNull() & ~raw.eqNullSafe(F.lit(null))
             raw = F.when(said, F.coalesce(raw, F.lit("")))
         came = df.schema[name].dataType.simpleString()
-        value = as_type(raw, kind, came, base64=options.binary_text == "base64")
-        values[name] = value
-        if kind != came:
-            bad.append((raw.isNotNull() & value.isNull(), f"{name} is not valid as {kind}"))
-        if came == "string" and kind.startswith("timestamp"):
-            cut.append(is_finer(raw))
+        typed.add(name, raw, kind, came, base64=options.binary_text == "base64")
     whole = F.coalesce(F.col(RAW), F.to_json(F.struct(*[F.col(quoted(c)) for c in types])))
     return df.select(
-        *[v.alias(n) for n, v in values.items()], FILE, ROW, reasons(bad).alias(WHY), whole.alias(RAW),
-        *finer_too(df, cut),
+        *[v.alias(n) for n, v in typed.values.items()], FILE, ROW,
+        reasons([(F.col(WHY).isNotNull(), F.col(WHY)), *typed.bad]).alias(WHY), whole.alias(RAW),
+        *finer_too(df, typed.cut),
     )  # fmt: skip
 
 
@@ -240,7 +219,6 @@ def _json(
     options: QlikOptions,
 ) -> tuple[DataFrame, dict[str, str]]:
     """JSON lines, every value as text, and the types that their columns shall have."""
-    from pyspark.sql import functions as F
     from pyspark.sql.types import StringType, StructField, StructType
 
     paths, where = [listed.spark_path(f.path) for f in files], listed.path(files[0].path)
@@ -271,8 +249,6 @@ def completeness(spark: SparkSession, path: str, options: QlikOptions) -> list[C
 
     Counts every file that has a DFM: one pass over the files, narrow for Parquet.
     """
-    from pyspark.sql import functions as F
-
     listed = found.listing(path, options)
     said = {f.path: f.meta.records for f in listed.files if f.meta and f.meta.records is not None}
     have = dict.fromkeys(said, 0)

@@ -24,6 +24,7 @@ from ...model.quoting import quoted
 from ..base import OWN, Tables
 from ..file_writer import as_text, laid_out, table_schema
 from ..folders import unglobbed
+from ..spark_functions import F
 from . import dfm
 from . import layout as lay
 from .data_file import DFM, is_hidden, stem_of
@@ -63,8 +64,6 @@ def staged(
     df: DataFrame, place: str, kind: str, prefix: str | None, options: QlikOptions
 ) -> list[StagedFile]:
     """Writes the rows as Spark's parts, by partition if there are any, and counts the rows of each."""
-    from pyspark.sql import functions as F
-
     heads = {} if prefix is None else lay.headers_of(df.columns, prefix)
     octets = {*df.columns} - {heads.get("change_mask")} if options.binary_text == "base64" else ()
     rows = as_text(df, base64=octets) if kind != "parquet" else df
@@ -173,8 +172,6 @@ def _delta(df: DataFrame, place: str, options: QlikOptions) -> None:
 
 def _plain(df: DataFrame) -> DataFrame:
     """Only the vendor's columns."""
-    from pyspark.sql import functions as F
-
     return df.select(*[F.col(quoted(c)) for c in lay.columns_of(df)])
 
 
@@ -222,8 +219,6 @@ def _as_it_was(df: DataFrame, folder: str, fs: pa.fs.FileSystem, options: QlikOp
 
 def _in_columns(df: DataFrame, want: lay.QlikLayout, options: QlikOptions) -> DataFrame:
     """The rows in these columns, removed ones as NULL; the key is the new one's."""
-    from pyspark.sql import functions as F
-
     have = {f.name: f.metadata for f in df.schema}
     prefix = lay.find_prefix(df.columns, options.prefix)
     df = lay.arrange(
@@ -234,8 +229,6 @@ def _in_columns(df: DataFrame, want: lay.QlikLayout, options: QlikOptions) -> Da
 
 def _without_headers(df: DataFrame, now: str) -> tuple[DataFrame, str]:
     """Full-load rows as in files, and when their load started: one value, from the rows."""
-    from pyspark.sql import functions as F
-
     heads = [f.name for f in df.schema if f.metadata.get(lay.HEADER)]
     at = next((c for c in heads if c.lower().endswith("timestamp")), None)
     if at is None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...model import mask
 from ...model.quoting import quoted
+from ..spark_functions import F
 from .layout import columns_of, headers_of
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ def is_little(df: DataFrame, prefix: str) -> bool | None:
 
     Runs a small Spark job, two when no INSERT decides.
     """
-    from pyspark.sql import functions as F
-
     names = columns_of(df)
     heads = headers_of(names, prefix)
     if "change_mask" not in heads:
@@ -83,8 +82,6 @@ def by_update(octets: bytes, changed: Sequence[int], data: Sequence[int]) -> boo
 
 def _pairs(df: DataFrame, heads: dict[str, str], data: Sequence[int]) -> list[tuple[bytes, list[int]]]:
     """Some UPDATEs' masks, and the indexes of the columns that differ from their before images."""
-    from pyspark.sql import functions as F
-
     names = columns_of(df)
     seq, oper, bits = (heads[h] for h in ("change_seq", "change_oper", "change_mask"))
     long = F.octet_length(F.col(quoted(bits))) > 1

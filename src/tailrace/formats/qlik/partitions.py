@@ -20,6 +20,7 @@ from ...errors import ConfigError, FormatError
 from ...lake.delta import filesystem
 from ...model.patterns import fits
 from ...model.sequence import WIDTH
+from ..spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -44,8 +45,6 @@ def of_folder(folder: str) -> str | None:
 
 def name_of(change_seq: Column, minutes: int) -> Column:
     """The partition of a change: slices of that many minutes of its commit time, counted from 1970 (UTC)."""
-    from pyspark.sql import functions as F
-
     at = F.unix_timestamp(F.try_to_timestamp(F.substring(change_seq, 1, 14), F.lit("yyyyMMddHHmmss")))
     start = F.floor(at / (60 * minutes)) * (60 * minutes)
     ends = [F.date_format(F.timestamp_seconds(s), _FORMAT) for s in (start, start + 60 * minutes)]
@@ -54,8 +53,6 @@ def name_of(change_seq: Column, minutes: int) -> Column:
 
 def times_of(name: Column) -> tuple[Column, Column]:
     """The start and end of a partition, from its name."""
-    from pyspark.sql import functions as F
-
     start, end = F.split_part(name, F.lit("_"), F.lit(1)), F.split_part(name, F.lit("_"), F.lit(2))
     return F.try_to_timestamp(start, F.lit(_FORMAT)), F.try_to_timestamp(end, F.lit(_FORMAT))
 
@@ -67,8 +64,6 @@ def closed(control: DataFrame | None, table: str, suffix: str) -> list[str]:
     Raises:
         ConfigError: the control table is not there.
     """
-    from pyspark.sql import functions as F
-
     if control is None:
         raise ConfigError(
             f"partitions=closed needs the table {TABLE}", where=table, hint="give it, or read partitions=all"
@@ -84,8 +79,6 @@ def closed(control: DataFrame | None, table: str, suffix: str) -> list[str]:
 def states(changes: DataFrame, name: str, closed: list[str]) -> DataFrame:
     """The partitions that a table's rows are in: `partition_name`, `started`, `ends` (from the name)
     and whether it is `closed`. `name` is the column of the partition's name; one shuffle of names."""
-    from pyspark.sql import functions as F
-
     started, ends = times_of(F.col("partition_name"))
     done = F.col("partition_name").isin(closed) if closed else F.lit(False)
     rows = changes.select(F.col(name).alias("partition_name")).distinct()

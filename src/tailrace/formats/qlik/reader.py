@@ -12,6 +12,7 @@ from ..base import ASIDE, FILE, OWN, WHY, Read, Tables, VendorColumn, VendorTabl
 from ..json_lines import is_of_lines
 from ..option_names import key_of, keys_of_none, refuse_columns
 from ..shape import also, canonical, conform, is_sequence
+from ..spark_functions import F
 from . import control
 from . import layout as lay
 from . import partitions as parts
@@ -110,8 +111,6 @@ def as_changes(loaded: DataFrame, prefix: str) -> DataFrame:
     A row that has a change_seq keeps it; else each gets one, unique in the table: a time before all times,
     and the change number 0, so that what was loaded never counts as progress past a change.
     """
-    from pyspark.sql import functions as F
-
     have = lay.columns_of(loaded)
     # Without a prefix, only columns marked by loading are headers: a table may well have a column
     # `timestamp`.
@@ -137,8 +136,6 @@ def as_changes(loaded: DataFrame, prefix: str) -> DataFrame:
 
 def _closed(df: DataFrame, prefix: str, names: list[str]) -> tuple[DataFrame, DataFrame]:
     """Rows of closed partitions (and of the full load), and rows that wait."""
-    from pyspark.sql import functions as F
-
     heads = lay.headers_of(lay.columns_of(df), prefix)
     if "partition_name" not in heads:
         raise FormatError("there is no partition_name", hint="read partitions=all")
@@ -159,8 +156,6 @@ def in_doubt(df: DataFrame, prefix: str) -> bool:
 
 def _canonical(df: DataFrame, prefix: str, name: str, options: QlikOptions) -> tuple[ChangeTable, list[str]]:
     """One vendor table with headers as a canonical change table, and what is odd about it."""
-    from pyspark.sql import functions as F
-
     names = lay.columns_of(df)
     heads, natives = lay.headers_of(names, prefix), lay.natives_of(names, prefix)
     key = key_of(options.key, name) or lay.key_of([lay.layout_of(df)])
@@ -201,8 +196,6 @@ def _words(
     df: DataFrame, masks: dict[str, Column], width: int, *, little: bool
 ) -> tuple[DataFrame, dict[str, list[Column]]]:
     """The rows with the words of their masks: computed once, because several expressions need them."""
-    from pyspark.sql import functions as F
-
     made: dict[str, list[Column]] = {}
     extra = []
     for header, bits in masks.items():
@@ -233,8 +226,6 @@ def _declared(heads: dict[str, str], prefix: str) -> VendorTable:
 
 def word_of(letter: Column, truncate: str = TRUNCATE) -> Column:
     """The operation for a letter, NULL for an unknown one; `truncate` is the letter of a TRUNCATE."""
-    from pyspark.sql import functions as F
-
     made = F.lit(None).cast("string")
     for code, word in OPERATIONS.items():
         made = F.when(letter == (truncate if code == TRUNCATE else code), F.lit(word)).otherwise(made)
@@ -243,8 +234,6 @@ def word_of(letter: Column, truncate: str = TRUNCATE) -> Column:
 
 def _reasons(held: dict[str, Column], word: Column) -> list[tuple[Column, str | Column]]:
     """What can be wrong with one row's headers; `word` is the operation of its change_oper."""
-    from pyspark.sql import functions as F
-
     seq, letter = held["change_seq"], held["change_oper"]
     short = F.concat(F.lit("change_seq is not 35 digits: "), seq)
     unknown = F.concat(F.lit("unknown operation "), letter)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...model import mask, sequence
 from ...model.change import BEFORE, DELETE, INSERT, NATIVE, TRUNCATE, ChangeTable
 from ...model.quoting import quoted
+from ..spark_functions import F
 from . import control
 from . import layout as lay
 from . import partitions as parts
@@ -44,8 +45,6 @@ def write(changes: Mapping[str, ChangeTable], options: QlikOptions) -> dict[str,
 
 def was_loaded(ct: ChangeTable) -> Column | None:
     """Whether rows came from full-load files; None if none can have."""
-    from pyspark.sql import functions as F
-
     if lay.LOADED not in ct.headers:
         return None
     seq = _header(ct, "change_seq")
@@ -55,15 +54,11 @@ def was_loaded(ct: ChangeTable) -> Column | None:
 
 
 def _header(ct: ChangeTable, name: str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.col(quoted(ct.header(name)))
 
 
 def _written(ct: ChangeTable, options: QlikOptions) -> DataFrame:
     """One change table in the vendor's columns."""
-    from pyspark.sql import functions as F
-
     prefix = options.written_prefix()
     partitioned = "partition_name" in ct.headers or options.partition_minutes > 0
     heads = options.written_headers(partitioned)
@@ -90,8 +85,6 @@ def _written(ct: ChangeTable, options: QlikOptions) -> DataFrame:
 
 
 def _partition(ct: ChangeTable, options: QlikOptions) -> Column:
-    from pyspark.sql import functions as F
-
     sliced = parts.name_of(_header(ct, "change_seq"), options.partition_minutes)
     return F.coalesce(_header(ct, "partition_name"), sliced) if "partition_name" in ct.headers else sliced
 
@@ -107,8 +100,6 @@ def _mask(
     ct: ChangeTable, start: int, natives: Mapping[str, str], before: int, options: QlikOptions
 ) -> Column:
     """The change mask in the written table's ordinals; a missing one as the operation implies."""
-    from pyspark.sql import functions as F
-
     ordinal = {n: i for i, n in enumerate(ct.df.columns)}
     data = {ordinal[c]: (0 if options.masks == "queue" else start) + i for i, c in enumerate(ct.columns)}
     more = {ordinal[ct.header(h)]: before + i for i, h in enumerate(natives)}
@@ -127,7 +118,6 @@ def _mask(
 def _implied(ct: ChangeTable, places: Mapping[int, int], *, little: bool) -> Column:
     """The mask by Qlik's rule (spec/qlik.md §2): inserts have every column they carry, deletes the key,
     before images none; NULL for updates, for which only the images would show it."""
-    from pyspark.sql import functions as F
 
     def made(names: Sequence[str]) -> Column:
         octets = mask.encode(places[ct.ordinal(n)] for n in names)
@@ -143,8 +133,6 @@ def _implied(ct: ChangeTable, places: Mapping[int, int], *, little: bool) -> Col
 
 def _data(ct: ChangeTable) -> list[Column]:
     """The data columns; those of the key are marked in their metadata, for the DFM."""
-    from pyspark.sql import functions as F
-
     place = {k: {lay.KEY_POS: i} for i, k in enumerate(ct.key, 1)}
     return [F.col(quoted(c)).alias(c, metadata=place.get(c, {})) for c in ct.columns]
 

@@ -18,6 +18,7 @@ from ...wire.soliddb_rows import row_layout
 from .. import file_writer
 from ..base import Format, Gap, Tables
 from ..shape import any_of
+from ..spark_functions import F
 from .log import KEPT, RECNAMES, SYS_LOG
 from .options import SolidOptions
 from .reader import kind_of, read
@@ -48,14 +49,10 @@ def _cleared(kind: str, why: str, header: str, kept: bool) -> Gap:
     """The gap of a header that is kept only in some rows: NULL in the others."""
 
     def lost(ct: ChangeTable) -> Column:
-        from pyspark.sql import functions as F
-
         stays = keeps_id(ct) if kept else is_own(ct)
         return F.col(ct.header(header)).isNotNull() & ~stays
 
     def erase(ct: ChangeTable) -> ChangeTable:
-        from pyspark.sql import functions as F
-
         name = ct.header(header)
         return ct.with_df(ct.df.withColumn(name, F.when(~lost(ct), F.col(name))))
 
@@ -71,15 +68,11 @@ def _empty(kind: str, type: str, why: str, under: Callable[[SolidOptions], bool]
         return [f.name for f in ct.df.schema if f.name in data and f.dataType.simpleString() == type]
 
     def gone(ct: ChangeTable, column: str) -> Column:
-        from pyspark.sql import functions as F
-
         bytes_ = ct.header(NATIVE + "DATA")
         kept = is_own(ct) & F.col(bytes_).isNotNull() if bytes_ in ct.df.columns else F.lit(False)
         return F.coalesce(F.octet_length(quoted(column)) == 0, F.lit(False)) & ~kept
 
     def erase(ct: ChangeTable) -> ChangeTable:
-        from pyspark.sql import functions as F
-
         made = {c: F.when(~gone(ct, c), F.col(quoted(c))) for c in named(ct)}
         return ct.with_df(ct.df.withColumns(made)) if made else ct
 
@@ -90,8 +83,6 @@ def _empty(kind: str, type: str, why: str, under: Callable[[SolidOptions], bool]
 
 
 def _no_columns(ct: ChangeTable) -> Column:
-    from pyspark.sql import functions as F
-
     return F.lit(not ct.columns)
 
 

@@ -19,6 +19,8 @@ from ...wire.soliddb_address import LENGTHS, MADE, OWN, RANKS, ddl_body, sequenc
 from ...wire.soliddb_address import TRUNCATE as TRUNCATE_TABLE
 from ...wire.soliddb_rows import Bytes, flat
 from ..base import WHY, VendorColumn, VendorTable
+from ..shape import looked_up
+from ..spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -191,8 +193,6 @@ def address_bytes(values: pa.Array) -> Bytes:
 
 def address_length(log: DataFrame) -> int:
     """The number of bytes of LOGADDR in this log: 20 if any record has that many (which ends the search)."""
-    from pyspark.sql import functions as F
-
     return LENGTHS[0] if log.filter(F.octet_length("LOGADDR") == LENGTHS[0]).take(1) else LENGTHS[1]
 
 
@@ -219,13 +219,10 @@ def truncate_body(table: str) -> bytes:
 def statements(records: ChangeTable) -> DataFrame:
     """The DDL and SQL records of `_SYSTEM.SYS_LOG` (spec/soliddb.md §5.2): place, `LOGRECID`, what it did
     (`operation`), the object's `name`, and the `sql` text of SQL records."""
-    from pyspark.sql import functions as F
-
     head, text = F.hex(F.substring("DATA", 1, 4)), F.expr("substring(DATA, 5)").cast("string")
     swapped = F.concat(*[F.substring(head, n, 2) for n in (7, 5, 3, 1)])
     first, last = (F.conv(x, 16, 10).cast("bigint") for x in (head, swapped))
     ddl = F.col("RECID") == DDL
-    known = F.create_map(*[F.lit(x) for pair in DDL_KINDS.items() for x in pair])
     kind = F.when(~first.isin(*DDL_KINDS) & last.isin(*DDL_KINDS), last).otherwise(first)
     plain = F.regexp_replace(F.when(ddl, text).otherwise(F.col("DATA").cast("string")), "\\x00+$", "")
     return (
@@ -233,7 +230,7 @@ def statements(records: ChangeTable) -> DataFrame:
         .withColumns({"LOGRECID": F.when(ddl, kind), "_text": F.replace(plain, F.lit("\0"), F.lit("."))})
         .select(
             "LOGADDR", "TRXID", "RELID", "RECID", "LOGRECID",
-            F.element_at(known, F.col("LOGRECID")).alias("operation"),
+            looked_up(DDL_KINDS, F.col("LOGRECID")).alias("operation"),
             F.when(ddl, F.col("_text")).alias("name"), F.when(~ddl, F.col("_text")).alias("sql"),
         )
     )  # fmt: skip

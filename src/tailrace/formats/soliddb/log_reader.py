@@ -21,6 +21,7 @@ from ..base import AGAIN, ASIDE, FILE, OWN, RAW, ROW, WHY, Tables
 from ..parquet import LoadedTables
 from ..row_groups import NUMBER, PLACE, GroupReader, Range, fits, groups_of, ranges
 from ..shape import find_columns
+from ..spark_functions import F
 from .log import DDL, ROWS, SYS_LOG
 from .others import WAITS, OtherRecords
 from .pairs import Pairs
@@ -66,8 +67,6 @@ class ShuffledLog:
 
     def changes(self, rule: OfTable, work: Pairs) -> DataFrame:
         """A table's changes."""
-        from pyspark.sql import functions as F
-
         # Rows of other tables stay where they are; `rule` decides on the rest.
         own = F.col("RELID").isin(*{x.relid for x in rule.mine}) | ~F.col("RECID").isin(*ROWS)
         rows = ordered(_judged(self.rows.filter(own).drop(RAW), rule))
@@ -75,8 +74,6 @@ class ShuffledLog:
 
     def others(self, rule: OfLog, work: OtherRecords) -> tuple[DataFrame, DataFrame]:
         """The records that are no changes, and those that wait."""
-        from pyspark.sql import functions as F
-
         log = _judged(self.rows, rule)
         log = log.withColumn(RAW, F.when(F.col(WHY).isNotNull(), F.col(RAW)))
         whole = (
@@ -89,8 +86,6 @@ class ShuffledLog:
 def _judged(log: DataFrame, rule: OfTable | OfLog) -> DataFrame:
     """The records that a rule takes, with the columns that it adds. It gets what it decides by, DATA of DDL
     alone; the rest of a record stays where it is."""
-    from pyspark.sql import functions as F
-
     data = F.when(F.col("RECID") == DDL, F.col("DATA")).when(F.col("DATA").isNotNull(), F.lit(b""))
     asked: dict[str, Column] = {c: F.col(c) for c in JUDGED_BY} | {"DATA": data}
     names, kinds = list(asked), rule.added()
@@ -119,8 +114,6 @@ def _others(log: DataFrame, work: OtherRecords) -> DataFrame:
 def _light(log: DataFrame, whole: DataFrame | None = None) -> DataFrame:
     """Records, changes only with what tells their position, except those of the transactions `whole`: they
     are only checked, and bringing them together is to be cheap."""
-    from pyspark.sql import functions as F
-
     light, names = F.col(CHANGE), log.columns
     if whole is not None:
         log = log.join(F.broadcast(whole.distinct()), F.col("TRXID").eqNullSafe(F.col(_OFF_TRXID)), "left")
@@ -132,8 +125,6 @@ def _light(log: DataFrame, whole: DataFrame | None = None) -> DataFrame:
 def _waiting(good: DataFrame, work: OtherRecords) -> DataFrame:
     """The good records whose transactions are not over. They are found by their positions; then those of
     their transactions, mostly none, are read whole."""
-    from pyspark.sql import functions as F
-
     found = _others(_light(good), work).filter(WAITS)
     mine = F.broadcast(found.select(F.col("TRXID").alias(_OPEN_TRXID)).distinct())
     some = good.join(mine, F.col("TRXID").eqNullSafe(F.col(_OPEN_TRXID)), "left_semi")
@@ -162,8 +153,6 @@ class RangedLog:
 
     def others(self, rule: OfLog, work: OtherRecords) -> tuple[DataFrame, DataFrame]:
         """The records that are no changes, and those that wait."""
-        from pyspark.sql import functions as F
-
         rows = self._rows(OthersByRange(self.log, self.ranges, rule, work))
         came = [F.col(name).alias(have) for name, have, _ in self.log.columns if have is not None]
         bad = F.col(WHY).isNotNull() & (F.col(WHY) != AGAIN)
@@ -171,8 +160,6 @@ class RangedLog:
         return rows.filter(~F.col(WAITS)), rows.filter(WAITS)
 
     def _rows(self, task: ChangesByRange | OthersByRange) -> DataFrame:
-        from pyspark.sql import functions as F
-
         kinds = {f.name: spark_type(f.type) for f in _records(task.log, task.rule, None)[0].schema}
         many = len(self.ranges)
         rows = over_rows(self.spark.range(0, many, 1, many), task, task.work.schema(kinds))

@@ -14,7 +14,6 @@ from ...model.change import (
     HEADERS,
     INSERT,
     NATIVE,
-    OPERATIONS,
     TRUNCATE,
     UPDATE,
     ChangeTable,
@@ -24,6 +23,7 @@ from ...model.sequence import WIDTH
 from ...wire.soliddb_address import RANKS
 from ..base import ASIDE, FILE, RAW, ROW, WHY, Read, Tables, VendorTable
 from ..shape import canonical, conform, data_start
+from ..spark_functions import F, Window
 from .codec import Decoding
 from .log import COLUMNS, KEPT, SEQ, SYS_LOG, address_length, truncate_body
 from .log_reader import LogReader, ShuffledLog, in_ranges
@@ -58,8 +58,6 @@ _RANK_OPERS = {RANKS[o]: o for o in (BEFORE, DELETE, INSERT, UPDATE, TRUNCATE)}
 def read(tables: Tables, options: SolidOptions) -> Read:
     """Canonical change tables of log extracts. SYS_TABLES and SYS_COLUMNS are collected (they are small),
     and one record's LOGADDR is read for its length unless the options give it."""
-    from pyspark.sql import functions as F
-
     sorted_out = {
         kind.name: [
             _conformed(df, kind, name, options) for name, df in tables.items() if kind_of(df.columns) == kind
@@ -106,8 +104,6 @@ def table_changes(
     log: LogReader, name: str, mine: Sequence[SolidLayout], all: Sequence[SolidLayout], options: SolidOptions
 ) -> ChangeTable:
     """The change table for the layouts `mine`, from a log; `all` are the layouts of every table."""
-    from pyspark.sql import functions as F
-
     columns = union(mine)
     decoding = Decoding(tuple(x.fields for x in mine), tuple(columns), options.style())
     key = tuple(i for i, (c, _) in enumerate(columns) if c in mine[-1].key)
@@ -121,8 +117,6 @@ def table_changes(
 def _headers(mine: Sequence[SolidLayout], columns: Sequence[str]) -> dict[str, Column]:
     """The canonical headers. What only solidDB has is kept in native headers, unless writing produces the
     same."""
-    from pyspark.sql import functions as F
-
     made, kept = F.col(MADE), F.col(SAME)
     start = data_start([*HEADERS, *NAMES])
     there = F.lit(None).cast("binary")
@@ -131,12 +125,10 @@ def _headers(mine: Sequence[SolidLayout], columns: Sequence[str]) -> dict[str, C
         if len(has) < len(columns):
             bits = mask.encode(start + i for i, c in enumerate(columns) if c in has)
             there = F.when(F.col(LAYOUT) == place, F.lit(bits)).otherwise(there)
-    opers = F.create_map(*[F.lit(x) for pair in OPERATIONS.items() for x in pair])
     headers = {
         "change_seq": F.col(SEQ),
         "change_oper": F.col(OPER),
         "stream_position": F.when(~kept, F.hex("LOGADDR")),
-        "operation": F.element_at(opers, F.col(OPER)),
         "transaction_id": F.when(~(made & (F.col("TRXID") < 0)), F.col("TRXID").cast("string")),
         "column_mask": there,
         "statement_id": F.col("STMTTRXID"),
@@ -204,9 +196,6 @@ def _vendor(df: DataFrame) -> list[str]:
 
 def _system(df: DataFrame, kind: VendorTable, name: str, seq: Column | None) -> ChangeTable:
     """A system table, or records, as a change table of inserts with the vendor's own columns."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     columns = [c.name for c in kind.columns]
     if seq is None:
         df = df.dropDuplicates([*columns, *(c for c in (WHY, RAW) if c in df.columns)])
@@ -216,5 +205,5 @@ def _system(df: DataFrame, kind: VendorTable, name: str, seq: Column | None) -> 
         seq = F.lpad(F.row_number().over(order).cast("string"), WIDTH, "0")
     raw = F.to_json(F.struct(*[c.name for c in kind.columns]))
     df = df.withColumn(RAW, F.coalesce(F.col(RAW), raw) if RAW in df.columns else raw)
-    headers = {"change_seq": seq, "change_oper": F.lit(INSERT), "operation": F.lit(OPERATIONS[INSERT])}
+    headers = {"change_seq": seq, "change_oper": F.lit(INSERT)}
     return canonical(df, headers, {c: F.col(quoted(c)) for c in columns}, key=[], name=name)

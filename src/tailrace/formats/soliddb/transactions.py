@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...wire.soliddb_rows import Bools, Ints
+from ..spark_functions import F
 from .log import CAPTURE_OFF, COLUMNS, COMMIT, START, address_bytes
 from .rules import MADE, MARK, MOVES
 
@@ -114,8 +115,6 @@ def ordered(log: DataFrame, *, statements: bool = True) -> DataFrame:
         log: the records.
         statements: whether statements are to be told apart.
     """
-    from pyspark.sql import functions as F
-
     mark, own = F.col(MARK), _OWN if statements else ()
     within = [~mark, *(F.when(~mark, F.col(name)) for name in own)]
     return log.repartition("TRXID").sortWithinPartitions("TRXID", *within, "LOGADDR", "RECID")

@@ -12,6 +12,7 @@ from ...model.quoting import quoted
 from ...wire.soliddb_address import LENGTHS
 from ..base import VendorTable
 from ..shape import few_rows, neighbours
+from ..spark_functions import F
 from .codec import Encoding
 from .log import COLUMNS, KEPT, SYS_LOG
 from .options import SolidOptions
@@ -41,8 +42,6 @@ def write(changes: Mapping[str, ChangeTable], options: SolidOptions) -> dict[str
     """The vendor's tables. System tables and records of other kinds that came from solidDB are written
     unchanged (the system tables are collected: they are small); rows are generated for tables that they do
     not name. Of tables without columns nothing is written."""
-    from pyspark.sql import functions as F
-
     mine = {n: ct for n, ct in changes.items() if n not in (RECORDS, TABLES, FIELDS)}
     carried = [
         rows_of(changes[n], t) if n in changes else []
@@ -82,16 +81,12 @@ def spec_of(name: str, ct: ChangeTable) -> Spec:
 
 def is_own(ct: ChangeTable) -> Column:
     """Whether a row came from solidDB: it has its own LOGADDR."""
-    from pyspark.sql import functions as F
-
     name = ct.header(NATIVE + "LOGADDR")
     return F.col(name).isNotNull() if name in ct.df.columns else F.lit(False)
 
 
 def keeps_id(ct: ChangeTable) -> Column:
     """Whether a row's transaction id fits into TRXID unchanged."""
-    from pyspark.sql import functions as F
-
     return is_own(ct) | F.coalesce(F.col(ct.header("transaction_id")).rlike(OWN_ID), F.lit(False))
 
 
@@ -114,8 +109,6 @@ def records_of(
 
 def _taken(ct: ChangeTable, own: bool) -> DataFrame:
     """The rows of a change table as `Records` takes them."""
-    from pyspark.sql import functions as F
-
     header = {h: F.col(quoted(ct.header(h))) for h in ct.headers}
     transaction = _or_null(header, "transaction_id", "string")
     made = _made_id(header["change_seq"], transaction)
@@ -130,8 +123,6 @@ def _taken(ct: ChangeTable, own: bool) -> DataFrame:
 
 
 def _or_null(header: Mapping[str, Column], name: str, kind: str) -> Column:
-    from pyspark.sql import functions as F
-
     return header.get(name, F.lit(None)).cast(kind)
 
 
@@ -142,8 +133,6 @@ def _type(column: str) -> str:
 def _made_id(seq: Column, transaction: Column) -> Column:
     """A TRXID for changes without a transaction id (each is one of its own), or with one that is not a
     number."""
-    from pyspark.sql import functions as F
-
     number = F.substring(seq, -9, 9).cast("bigint")
     hashed = F.pmod(F.xxhash64(transaction), F.lit(_BILLION)) + _BILLION
     return -1 - F.when(transaction.isNull(), number).otherwise(hashed)
@@ -151,8 +140,6 @@ def _made_id(seq: Column, transaction: Column) -> Column:
 
 def _marks(changes: DataFrame, length: int) -> DataFrame:
     """TRX_START and COMMIT around changes that came without them."""
-    from pyspark.sql import functions as F
-
     found = over_rows(changes, Ends(length), ENDS).groupBy("TRXID")
     whole = found.agg(F.min("_first").alias("_first"), F.max("_last").alias("_last"))
     return over_rows(whole, marks, SCHEMA)

@@ -12,6 +12,7 @@ from ...model import mask
 from ...model.change import BEFORE, NATIVE, ChangeTable
 from ...model.quoting import quoted
 from ..base import OWN, Format, Gap
+from ..spark_functions import F
 from . import control
 from .reader import is_keylog, read
 from .tables import (
@@ -38,8 +39,6 @@ def _keys_mask(ct: ChangeTable) -> bytes | None:
 
 
 def _before_lost(ct: ChangeTable) -> Column:
-    from pyspark.sql import functions as F
-
     keys = F.lit(_keys_mask(ct)).cast("binary")
     known = F.col(ct.header("column_mask")) if has(ct, "column_mask") else F.lit(None).cast("binary")
     before = (F.col(ct.header("change_oper")) == BEFORE) & ~came(ct)
@@ -48,8 +47,6 @@ def _before_lost(ct: ChangeTable) -> Column:
 
 def _before_erased(ct: ChangeTable) -> ChangeTable:
     """Before images reduced to their key; those of updates that did not change it are left out."""
-    from pyspark.sql import functions as F
-
     keys = key_places(ct)
     before = (F.col(ct.header("change_oper")) == BEFORE) & ~came(ct)
     names = ct.df.columns
@@ -65,15 +62,11 @@ def _before_erased(ct: ChangeTable) -> ChangeTable:
 
 
 def _transaction_lost(ct: ChangeTable) -> Column:
-    from pyspark.sql import functions as F
-
     there = F.col(ct.header("transaction_id")).isNotNull() if has(ct, "transaction_id") else F.lit(False)
     return there & ~came(ct)
 
 
 def _transaction_erased(ct: ChangeTable) -> ChangeTable:
-    from pyspark.sql import functions as F
-
     if not has(ct, "transaction_id"):
         return ct
     name = ct.header("transaction_id")

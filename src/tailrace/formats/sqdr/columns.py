@@ -16,6 +16,7 @@ from ..base import WHY, Tables
 from ..option_names import columns_in, keys_of_none, refuse_columns
 from ..option_names import key_of as given_key
 from ..shape import conform
+from ..spark_functions import F
 from ..tailrace import types_of
 from . import text as sqdr_text
 from .tables import COLUMNS, COLUMNS_TABLE, KEYLOG, SIGNALS, SqdrOptions
@@ -206,8 +207,6 @@ def layout_of(rows: list[dict[str, object]]) -> tuple[list[KeyLogField], list[st
 
 def _dests(log: DataFrame) -> dict[str | None, list[str]]:
     """The subscriptions, each with its destinations, the latest last."""
-    from pyspark.sql import functions as F
-
     change = F.coalesce(~F.col("change_row_type").isin(*SIGNALS), F.lit(True))
     dest = sqdr_text.dest_of(F.col("after_image"))
     rows = (
@@ -285,8 +284,6 @@ def _seen(
 
     One of all columns is none: it tells equal rows no better, and tables without key have it.
     """
-    from pyspark.sql import functions as F
-
     wanted = F.col("subscription_id").isin([s for s in subscriptions if s is not None])
     if None in subscriptions:
         wanted |= F.col("subscription_id").isNull()

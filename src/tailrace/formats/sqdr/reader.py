@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from ...errors import FormatError
 from ...model import mask
-from ...model.change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, ChangeTable
+from ...model.change import EXTRA_HEADERS, HEADERS, NATIVE, ChangeTable
 from ...model.sequence import TIME_DIGITS
 from ...wire.keylog_values import IGNORED
 from ..base import ASIDE, FINER, OWN, WHY, Read, Tables
-from ..shape import also, any_of, canonical, conform, data_start, finer_too
+from ..shape import also, any_of, canonical, conform, data_start, finer_too, looked_up
+from ..spark_functions import F, Window
 from . import text as sqdr_text
 from .columns import SqdrTable, sources_of
 from .tables import (
@@ -70,16 +71,12 @@ class ColumnPlaces:
 
 def _has(side: str, bit: int) -> Column:
     """Whether a text, if it is there, has a column."""
-    from pyspark.sql import functions as F
-
     return F.col(f"{side}.m").isNull() | mask.is_set(F.col(f"{side}.m"), bit)
 
 
 def filled(layout: ColumnPlaces, place: int) -> Column:
     """Whether a column of the key is not in the image, and has its value from `before_key`: it is the same
     after an update whose `after_key` does not name it. The key before an insert means nothing."""
-    from pyspark.sql import functions as F
-
     bit = layout.start + place
     same = F.col("after_key").isNull() | ~_has(NEW, bit)
     keyed = F.col("before_key").isNotNull() & _has(OLD, bit) & F.col("change_row_type").isin("U", "D", "B")
@@ -92,8 +89,6 @@ def any_filled(layout: ColumnPlaces) -> Column:
 
 def keyless(layout: ColumnPlaces) -> list[tuple[Column, str | Column]]:
     """Rows whose texts have no value of a column of the key."""
-    from pyspark.sql import functions as F
-
     image, kind = F.col("after_image"), F.col("change_row_type")
     there = image.isNotNull() & F.col(f"{IMAGE}.why").isNull() & F.col(f"{OLD}.why").isNull()
     there &= kind.isin("I", "U", "D", "B")
@@ -108,8 +103,6 @@ def keyless(layout: ColumnPlaces) -> list[tuple[Column, str | Column]]:
 
 def key_differs(layout: ColumnPlaces) -> Column:
     """Whether a key column differs between the two texts, among those that both have."""
-    from pyspark.sql import functions as F
-
     found = []
     for place in layout.keys:
         there = [_has(side, layout.start + place) for side in (IMAGE, OLD)]
@@ -125,8 +118,6 @@ _DML = ("I", "U", "M", "D")
 
 def unexpected() -> Column:
     """Whether a key log row's result is not the one a change must have (boolean, never NULL)."""
-    from pyspark.sql import functions as F
-
     wrong = (F.col("result_row_count") != 1) | F.col("result_error").isNotNull()
     return F.coalesce(F.col("action_taken").isin(*_DML) & wrong, F.lit(False))
 
@@ -138,9 +129,6 @@ def recount(log: DataFrame) -> DataFrame:
     The rows of a subscription are sorted by `keylog_sort`. A log that was pruned begins with the count its
     first row has; one shuffle.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     mine = Window.partitionBy("subscription_id").orderBy("keylog_sort")
     so_far = mine.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     action = F.col("action_taken")
@@ -172,8 +160,6 @@ def read(tables: Tables, options: SqdrOptions) -> Read:
     Names and types of columns are collected (few rows): from `tailrace_columns`, else from one look at the
     texts' names. Raises FormatError when there is no key log, or its columns cannot be told apart.
     """
-    from pyspark.sql import functions as F
-
     log = _log(tables, options)
     found = sources_of(log, tables, options)
     signal = F.coalesce(F.col("change_row_type").isin(*SIGNALS), F.lit(False))
@@ -184,8 +170,8 @@ def read(tables: Tables, options: SqdrOptions) -> Read:
         mine = changes.filter(F.col("subscription_id").eqNullSafe(F.lit(source.subscription)))
         made[source.table] = _changes(mine, source, options)
     rest = {n: df for n, df in tables.items() if n != COLUMNS and not is_keylog(df.columns)}
-    words = F.create_map(*[F.lit(x) for code, said in SIGNALS.items() for x in (code, f"{code}: {said}")])
-    said = F.coalesce(F.col(WHY), F.element_at(words, F.col("change_row_type")))
+    signals = {code: f"{code}: {said}" for code, said in SIGNALS.items()}
+    said = F.coalesce(F.col(WHY), looked_up(signals, F.col("change_row_type")))
     waits = log.filter(signal).select(*aside).withColumn(WHY, said)
     return Read(
         made, {KEYLOG: waits}, found.notes, rest, keyless=found.keyless, ids=found.ids,
@@ -203,8 +189,6 @@ def _log(tables: Tables, options: SqdrOptions) -> DataFrame:
     """The key log's rows (possibly from several files), typed, with the text `0x00` as the byte it means."""
     from functools import reduce
 
-    from pyspark.sql import functions as F
-
     parts = [conform(df, KEYLOG_TABLE, where=n) for n, df in tables.items() if is_keylog(df.columns)]
     if not parts:
         raise FormatError(f"there is no table {KEYLOG}", where=", ".join(tables) or "no tables")
@@ -220,8 +204,6 @@ def _log(tables: Tables, options: SqdrOptions) -> DataFrame:
 
 
 def _changes(rows: DataFrame, source: SqdrTable, options: SqdrOptions) -> ChangeTable:
-    from pyspark.sql import functions as F
-
     layout = ColumnPlaces(source, data_start([*HEADERS, *_EXTRA]))
     fields = list(source.fields)
     text = F.substring_index("after_image", sqdr_text.DEST_END, -1)
@@ -234,7 +216,7 @@ def _changes(rows: DataFrame, source: SqdrTable, options: SqdrOptions) -> Change
         }
     )
     kind = F.col("change_row_type")
-    oper = F.element_at(F.create_map(*[F.lit(x) for pair in CHANGES.items() for x in pair]), kind)
+    oper = looked_up(CHANGES, kind)
     df = also(df, *_faults(options), *keyless(layout))
     # A key change has a before image: the old key. `after_key` marks one even if both are the same; if there
     # is no key, that is the old row, and each update has one.
@@ -256,21 +238,15 @@ def _changes(rows: DataFrame, source: SqdrTable, options: SqdrOptions) -> Change
 
 def _by_key() -> Column:
     """Whether a row is read from its `before_key`: before images, and deletes without an image."""
-    from pyspark.sql import functions as F
-
     return (F.col(_OPER) == "B") | ((F.col(_OPER) == "D") & F.col("after_image").isNull())
 
 
 def _value(layout: ColumnPlaces, place: int) -> Column:
-    from pyspark.sql import functions as F
-
     old = _by_key() | filled(layout, place) if place in layout.key_places else _by_key()
     return F.when(old, F.col(f"{OLD}.v.c{place}")).otherwise(F.col(f"{IMAGE}.v.c{place}"))
 
 
 def _column_mask(layout: ColumnPlaces) -> Column:
-    from pyspark.sql import functions as F
-
     image = F.col(f"{IMAGE}.m")
     if layout.key_places:
         whole = mask.add(image, layout.ordinals(layout.key_places), layout.width)
@@ -284,8 +260,6 @@ def change_seq(counter_digits: int) -> Column:
     One that tailrace wrote has its two parts in `resync_state` and `change_row_counter`. Otherwise its number
     is `resync_state` and, in that many digits, `change_row_counter`; no time.
     """
-    from pyspark.sql import functions as F
-
     resync, counter = F.col("resync_state"), F.col("change_row_counter")
     number = F.concat(
         F.lpad(resync.cast("string"), 19 - counter_digits, "0"),
@@ -300,8 +274,6 @@ def change_seq(counter_digits: int) -> Column:
 
 
 def _headers(options: SqdrOptions) -> dict[str, Column]:
-    from pyspark.sql import functions as F
-
     resync, detail = F.col("resync_state"), F.col("change_row_log_detail")
     micros = F.unix_micros("change_row_timestamp") + F.coalesce(
         F.expr("change_row_nanosecond div 1000"), F.lit(0)
@@ -309,9 +281,6 @@ def _headers(options: SqdrOptions) -> dict[str, Column]:
     return {
         "change_seq": change_seq(options.counter_digits),
         "change_oper": F.col(_OPER),
-        "operation": F.element_at(
-            F.create_map(*[F.lit(x) for pair in OPERATIONS.items() for x in pair]), F.col(_OPER)
-        ),
         "transaction_id": F.when((resync > 0) & (resync < TIME_SHAPED), resync.cast("string")),
         "timestamp": F.timestamp_micros(micros),
         "user_name": part(detail, "user").cast(EXTRA_HEADERS["user_name"]),
@@ -323,8 +292,6 @@ def _headers(options: SqdrOptions) -> dict[str, Column]:
 
 def _faults(options: SqdrOptions) -> list[tuple[Column, str | Column]]:
     """What is wrong with rows, as text."""
-    from pyspark.sql import functions as F
-
     kind, action, image = F.col("change_row_type"), F.col("action_taken"), F.col("after_image")
     resync, counter, nanos = (
         F.col(c) for c in ("resync_state", "change_row_counter", "change_row_nanosecond")

@@ -19,6 +19,7 @@ from ...model.quoting import quoted
 from ...model.types import arrow_type
 from ...wire import keylog_text
 from ...wire.keylog_values import HEX, NAMED, KeyLogField, escape_name
+from ..spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -43,8 +44,6 @@ def parsed(
 
     `row`: the items stand in `<row>` and `</row>`; `values`: whether there is a `v`.
     """
-    from pyspark.sql import functions as F
-
     fields, ordinals = list(fields), list(ordinals)
 
     def read(texts: pa.Array) -> pa.Array:
@@ -138,8 +137,6 @@ def _identifier(name: str) -> str:
 
 def dest_of(image: Column) -> Column:
     """The `<Dest>` of an `after_image`; NULL when it has none."""
-    from pyspark.sql import functions as F
-
     begun = F.substring_index(image, DEST_END, 1)
     return F.when(image.startswith("<Dest>") & image.contains(DEST_END), F.concat(begun, F.lit(DEST_END)))
 
@@ -156,8 +153,6 @@ def field_of(name: str, kind: str, *, octet: bool = False) -> KeyLogField:
 
 def unescaped(value: Column) -> Column:
     """Text without the five escapes; others stay."""
-    from pyspark.sql import functions as F
-
     for text, character in reversed(NAMED.items()):  # the ampersand comes last
         value = F.replace(value, F.lit(text), F.lit(character))
     return value
@@ -179,8 +174,6 @@ DETAIL_FIELDS = (
 def detail(text: Column) -> Column:
     """The fields of a `<detail>` as a struct of strings (`DETAIL_FIELDS`); NULL for what is missing.
     `sequence` keeps its zeros; line breaks between words are ignored."""
-    from pyspark.sql import functions as F
-
     made = {}
     for element, names in _WORDS.items():
         words = F.split(F.trim(F.regexp_replace(part(text, element), r"\s+", " ")), " ", len(names))
@@ -193,8 +186,6 @@ def detail(text: Column) -> Column:
 
 def part(text: Column, element: str) -> Column:
     """The text of one element, without the five escapes; NULL if it is missing."""
-    from pyspark.sql import functions as F
-
     start, end = f"<{element}>", f"</{element}>"
     inside = F.substring_index(F.substring_index(text, end, 1), start, -1)
     return F.when(text.contains(start) & text.contains(end), unescaped(inside))
@@ -203,8 +194,6 @@ def part(text: Column, element: str) -> Column:
 def written(user: str | None, rrn: str | None) -> Column:
     """A `<detail>` with what other formats know: SQL of the user and of the row's number; NULL if there is
     neither."""
-    from pyspark.sql import functions as F
-
     parts = [("user", user), ("rrn", rrn)]
     made = [
         F.concat(F.lit(f"<{n}>"), F.expr(named_escapes(v)), F.lit(f"</{n}>"))

@@ -22,6 +22,7 @@ from ...wire.keylog_values import KeyLogField
 from ..base import WHY
 from ..option_names import columns_in
 from ..shape import few_rows, is_sequence, neighbours
+from ..spark_functions import F, Window
 from . import text as sqdr_text
 from .images import CARRIED, IMAGE, KEY, OLD_KEY, OPER, SEQ, ImageTexts
 from .reader import TIME_SHAPED
@@ -53,8 +54,6 @@ class Ranges:
     @classmethod
     def of(cls, numbers: Sequence[DataFrame]) -> Ranges:
         """Ranges of about equally many rows; tables with the two numbers of each row."""
-        from pyspark.sql import functions as F
-
         most = int(numbers[0].sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
         if most == 1:
             return cls(0, ())
@@ -77,8 +76,6 @@ class Ranges:
 
     def ordered(self, df: DataFrame, numbers: Sequence[Column], *by: str) -> DataFrame:
         """The rows with all those of a range in one task, ordered by columns, and the ranges in order."""
-        from pyspark.sql import functions as F
-
         place = numbers[self.place].cast("double")
         over = [F.when(place >= bound, 1).otherwise(0) for bound in self.bounds]
         ranged = df.withColumn(_RANGE, reduce(lambda a, b: a + b, over, F.lit(0)))
@@ -96,8 +93,6 @@ def write(changes: Mapping[str, ChangeTable], options: SqdrOptions) -> dict[str,
 
     Rows are numbered (`keylog_sort`) by their change sequence, over all tables, unless each has its number.
     """
-    from pyspark.sql import functions as F
-
     if not changes:
         return {}
     changes = {name: replace(ct, name=ct.name or name) for name, ct in changes.items()}
@@ -138,16 +133,12 @@ def has(ct: ChangeTable, header: str) -> bool:
 
 def came(ct: ChangeTable) -> Column:
     """Whether a row was read from a key log."""
-    from pyspark.sql import functions as F
-
     header = NATIVE + "change_row_type"
     return F.col(ct.header(header)).isNotNull() if has(ct, header) else F.lit(False)
 
 
 def fits(ct: ChangeTable) -> Column:
     """Whether a row's change sequence can be represented by `resync_state` and `change_row_counter`."""
-    from pyspark.sql import functions as F
-
     seq = F.col(ct.header("change_seq"))
     time, number = F.substring(seq, 1, 16), F.substring(seq, 17, 19)
     timed = (time >= str(TIME_SHAPED)) | (time == "0" * 16)
@@ -162,9 +153,6 @@ def key_places(ct: ChangeTable) -> list[int]:
 def stays(ct: ChangeTable) -> Column:
     """Whether a before image can be derived from an update's keys: the key changed, or is the whole row.
     Needs the change's other row (a window)."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     if not ct.key:
         return F.lit(True)
     key = F.struct(*[F.col(quoted(k)) for k in ct.key])
@@ -176,9 +164,6 @@ def stays(ct: ChangeTable) -> Column:
 def unnamed(ct: ChangeTable) -> Column:
     """Whether a row is an update that does not say which row it changes: its table has no key, and it has no
     before image. Needs the change's other row (a window)."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     if ct.key:
         return F.lit(False)
     oper = F.col(ct.header("change_oper"))
@@ -195,8 +180,6 @@ def _places(ct: ChangeTable) -> DataFrame:
 
 
 def _log(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | None) -> DataFrame:
-    from pyspark.sql import functions as F
-
     df = _with_texts(ct, fields, ranges)
     oper, key, old = F.col(OPER), F.col(KEY), F.col(OLD_KEY)
     # Without a key, an update's new values are not those of the row that it looked for.
@@ -226,8 +209,6 @@ def _log(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | None) -> D
 
 def _with_texts(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | None) -> DataFrame:
     """The changes that are written, with the texts of their keys and images instead of their values."""
-    from pyspark.sql import functions as F
-
     df, masked = ct.df.filter(fits(ct)), has(ct, "column_mask")
     heads = [ct.header(h) for h in ct.headers if h in _READ or h.startswith(NATIVE)]
     work = ImageTexts(
@@ -260,8 +241,6 @@ def _dest(ct: ChangeTable) -> str:
 
 def _native(ct: ChangeTable, name: str, other: Column) -> Column:
     """The value from the key log that a row came from; `other` for rows from elsewhere."""
-    from pyspark.sql import functions as F
-
     if not has(ct, NATIVE + name):
         return other
     return F.when(came(ct), F.col(ct.header(NATIVE + name))).otherwise(other)
@@ -269,16 +248,12 @@ def _native(ct: ChangeTable, name: str, other: Column) -> Column:
 
 def _numbers(seq: str) -> dict[str, Column]:
     """The two parts of a change sequence."""
-    from pyspark.sql import functions as F
-
     parts = F.substring(seq, 1, 16), F.substring(seq, 17, 19)
     return {n: part.try_cast("bigint") for n, part in zip(_ORDER, parts, strict=True)}
 
 
 def _change(ct: ChangeTable) -> dict[str, Column]:
     """Order and time of a change: the two parts of its sequence, whole seconds and the rest."""
-    from pyspark.sql import functions as F
-
     made = _numbers(SEQ)
     if has(ct, "timestamp"):
         at = F.col(ct.header("timestamp"))
