@@ -9,12 +9,12 @@ What `read` gives, for each source table, is a `ChangeTable` that keeps these ru
 - all of `HEADERS` in order (NULL where the vendor does not know), then headers of `EXTRA_HEADERS` and
   `header__native_*` as far as the vendor knows them, then the data columns, then `WHY`, `FILE`, `ROW`;
 - `change_seq` orders the table's changes as text; (`change_seq`, `change_oper`) is unique; B and U of one
-  update share it; U rows stand alone where the vendor keeps no before images;
+  update share it; a U row has no B row where the vendor keeps no before images;
 - bit n of `change_mask` and `column_mask` is the column with ordinal n in that very table; `change_mask` is
-  NULL where the vendor does not tell what changed; `column_mask` is NULL when the image has every column;
+  NULL where the vendor does not say what changed; `column_mask` is NULL when the image has every column;
 - timestamps are UTC; the order of rows means nothing.
 
-`write` takes change tables of any source and is told of nothing else: `read(write(x))` equals x after the
+`write` takes change tables of any source and gets nothing else: `read(write(x))` equals x after the
 `erase` of every gap in `cannot`, and `write(read(y))` equals y on all declared columns.
 """
 
@@ -150,10 +150,10 @@ class Read:
         notes: what is odd about the tables as a whole, for people.
         control_tables: tables that hold no changes, by name; with `WHY` when they are declared.
         apart: change tables that no target takes (a log's own records, changes without values), and why;
-            those that tell how others are to be read come last.
+            those that say how others are read are last.
         keyless: change tables whose key is not known, and why, if more is known than that.
-        made_again: change tables some of whose changes lack the key, as their table was made again with
-            another one, and which these are.
+        made_again: change tables some of whose changes do not have the key, because the table was dropped
+            and created with another one, and which these are.
         ids: the vendor's id of each change table that has its name from its rows, or from the tables next to
             it: others may give it another one (`Format.ids_option`).
         unnamed: those of `ids` whose rows give none, and why.
@@ -190,7 +190,7 @@ class Format:
         order: native columns that order changes, and within what.
         row_key: how a row's identity is known.
         images: which columns an image carries, before images included, in words.
-        masks: how changed columns are told, in words.
+        masks: how changed columns are marked, in words.
         types: vendor type -> Spark SQL type.
         files: kinds of file it is read from and written to (`parquet`, `csv`, `json`, `delta`).
         holds: canonical headers it keeps, beyond change_seq, change_oper and operation.
@@ -206,7 +206,7 @@ class Format:
             tables (None: it has no place there).
         by_number: whether its tables, written with these options, keep of a change sequence its number alone
             (None: they never do).
-        complete: looks whether files hold as many rows as their metadata says; what is wrong, a line a file.
+        complete: compares the number of rows in files with their metadata; differences, a line for each file.
         refuse: raises ConfigError or FormatError if there is nothing to read at a path, without Spark (None:
             `file_reader.refuse_nothing`).
         columns: the columns of the vendor's tables at a path, by table, without Spark (None:
@@ -281,7 +281,7 @@ def operation_gap(oper: str, kind: str, why: str) -> Gap:
 
 
 def refuse_own(tables: Mapping[str, DataFrame], where: str) -> None:
-    """Raises FormatError if one of the tables that were read has such a column of its own."""
+    """Raises FormatError if one of the tables that were read has such a column."""
     for name, df in tables.items():
         own = [c for c in df.columns if c.lower().startswith(OWN)]
         if odd := [c for c in own if c not in ASIDE or own.count(c) > 1]:

@@ -47,8 +47,8 @@ def together(changes: ChangeTable) -> ChangeTable:
 
 def _copies(df: DataFrame, seq: Column, oper: Column) -> DataFrame:
     """The rows with `_REPEATED`: whether a good row is one of several that differ, of its change and
-    operation, and `_COPY`: whether it is equal to those, and not the one that is read. Hashes tell: they are
-    taken of rows that repeat only."""
+    operation, and `_COPY`: whether it is equal to those, and not the one that is read. Hashes decide; only
+    rows that repeat are hashed."""
     good, same = F.col(WHY).isNull(), Window.partitionBy(seq, oper)
     named = [f for f in df.schema if f.name not in ASIDE]
     values = [F.col(quoted(f.name)) for f in named]
@@ -73,7 +73,7 @@ def in_order(changes: ChangeTable) -> ChangeTable:
     """Marks rows whose change number does not increase although their time does: if only the number is kept,
     the sequence runs backwards there.
 
-    For change sequences of 35 digits; others are skipped. Numbers are looked at second by second, so
+    For change sequences of 35 digits; others are skipped. Numbers are compared second by second, so
     what has to be sorted in one place is one row a second of the source's time.
     """
     df = _with_why(changes.df)

@@ -146,7 +146,7 @@ def _start(target: Side) -> new_folder.Start:
 def _convert(
     spark: SparkSession, source: Side, target: Side, *, fail: bool, strict: bool
 ) -> ConversionReport:
-    found = _read(spark, source)  # it may lie in the folder that is written, and was looked at before
+    found = _read(spark, source)  # it may be in the folder that is written, and was checked before
     if target.form.by_number is not None and target.form.by_number(target.options):
         found = replace(found, changes={n: checks.in_order(ct) for n, ct in found.changes.items()})
     odd = [*key_notes(found, source.form), *odd_files(spark, source), *_strangers(found, source)]

@@ -1,9 +1,9 @@
 """Tables in folders: Parquet, CSV, JSON lines and Delta, read and written through Spark.
 
-Which tables lie where, and in which files, `folders` says. CSV has a header line, quotes doubled, NULL as
+`folders` finds the tables and their files. CSV has a header line, quotes doubled, NULL as
 nothing and the empty string as `""`; binary is hex in CSV and JSON. Text kinds come in as text in every
 column: types are the format's business (`shape.conform`). Lines that are none come in with their reason in
-`WHY`; what is not read at all is told in `FILE`'s metadata.
+`WHY`; what is not read at all is noted in `FILE`'s metadata.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def load(
     *,
     hidden: Sequence[Path] = (),
 ) -> parquet.LoadedTables:
-    """The tables under a path by name, each with `FILE` and `ROW` behind its columns. Those that cannot be
-    read and that nobody wants (`knows`: how sure one is of columns) are told of. `hidden`: see `places`.
+    """The tables under a path by name, each with `FILE` and `ROW` behind its columns. Tables that cannot
+    be read and that `knows` does not recognise by their columns are noted. `hidden`: see `places`.
 
     Raises:
         ConfigError: see `places`.

@@ -51,8 +51,8 @@ def save(
     group_bytes: int | None = None,
     base64: bool = False,
 ) -> None:
-    """Writes each table into a folder named after it. If one fails, or Ctrl-C comes, the jobs of the others
-    end, too.
+    """Writes each table into a folder named after it. If one fails, or after Ctrl-C, the jobs of the others
+    are cancelled.
 
     Args:
         tables: tables by name.

@@ -1,7 +1,7 @@
-"""Which tables lie under a path, and which data files each has: for Spark and for the readers without it.
+"""The tables under a path, and the data files of each: for Spark and for reading without it.
 
 A path is one table (a file, a folder of files of one kind, a Delta table), named after itself, or a folder of
-tables. A table's files may lie in folders below its own; names with `.` or `_` in front are hidden, and a
+tables. A table's files may be in folders below its own; names with `.` or `_` in front are hidden, and a
 Delta table in another table's folder is no part of it.
 """
 

@@ -1,5 +1,5 @@
-"""Tables and columns that a format's options name. A column that its table lacks is an error; a table that is
-not there is a note: the same options serve deliveries in which a table has no rows yet."""
+"""Tables and columns that a format's options name. A column that its table does not have is an error; a
+missing table is a note: the same options serve deliveries in which a table has no rows yet."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _keys(text: str) -> Iterator[tuple[str | None, str]]:
 def refuse_columns(
     option: str, table: str, names: Iterable[str], there: Collection[str], *, hint: str | None = None
 ) -> None:
-    """Raises FormatError if an option names columns that a table lacks; `hint` if no name is near.
+    """Raises FormatError if an option names columns that a table does not have; `hint` if no name is near.
 
     >>> refuse_columns("key", "shop.item", ["id", "LNE"], ["id", "line"])
     Traceback (most recent call last):

@@ -40,8 +40,8 @@ _SAME = (
     (re.compile(r"\buint64\b"), "decimal128(20, 0)"),
     (re.compile(r"\bdecimal\d+\(\d+, (-?\d+)\)"), r"decimal(*, \1)"),
 )
-"""Types that Arrow tells apart and Spark does not, and as what they count; Spark takes decimals of one scale
-together exactly."""
+"""Types that Arrow distinguishes and Spark does not, and their common name; Spark combines decimals of one
+scale exactly."""
 
 
 class LoadedTables(dict[str, "DataFrame"]):
@@ -52,7 +52,7 @@ class LoadedTables(dict[str, "DataFrame"]):
         self._files: dict[str, tuple[DataFrame, list[Path]]] = {}
 
     def lies_in(self, name: str, files: list[Path]) -> None:
-        """Says in which Parquet files a table lies."""
+        """Notes the Parquet files of a table."""
         self._files[name] = (self[name], files)
 
     def files_of(self, name: str) -> list[Path] | None:

@@ -88,7 +88,7 @@ def at(path: str, own: Collection[str], form: Format) -> dict[str, str]:
 
 
 def _found(path: str, form: Format) -> Collection[str]:
-    """The tables that a format finds at a path by rules of its own."""
+    """The tables that a format finds at a path by its own rules."""
     try:
         return form.columns(path, form.options()) if form.columns else ()
     except TailraceError:  # it is said when they are read

@@ -66,7 +66,7 @@ class ConversionReport:
 
 
 def unfit(report: ConversionReport) -> list[str]:
-    """Notes of tables whose images can no longer be told from whole ones."""
+    """Notes about tables whose sparse images can no longer be distinguished from whole ones."""
     lost = {name: table.lost.get("header column_mask", 0) for name, table in sorted(report.tables.items())}
     said = "{}: what was written does not tell which columns {:,} image{} lack{}: apply the tables that were "
     said += "read, not these, where such columns are NULL"

@@ -1,6 +1,6 @@
-"""Row groups of Parquet files that lie in about the order of a number: each task reads those of one range.
+"""Row groups of Parquet files that are in about the order of a number: each task reads those of one range.
 
-Footers tell in which order they lie, and whether their columns are what is wanted; else Spark brings the rows
+Footers say in which order they are, and whether their columns are the wanted ones; else Spark brings the rows
 together.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
 
 PLACE, NUMBER = OWN + "place", OWN + "at"
-"""Columns that rows are read with: which of the files a row comes from, and its number there, from 1."""
+"""Columns that rows are read with: which of the files a row is from, and its number there, from 1."""
 MOST_BYTES = 512 << 20
 """A task reads at most so much, as it is encoded in the files."""
 LEAST_BYTES = 16 << 20
@@ -104,7 +104,7 @@ class GroupReader:
         return pa.schema([(name, arrow_type(kind)) for name, kind in self.kinds().items()])
 
     def path(self, place: SparkColumn) -> SparkColumn:
-        """The file that a row comes from, as Spark names it."""
+        """The file that a row is from, as Spark names it."""
         names = ["file:" + Path(f).as_uri().removeprefix("file://") for f in self.files]
         return F.get(F.array(*map(F.lit, names)), place)
 
@@ -151,7 +151,7 @@ def ranges(tables: Sequence[Sequence[RowGroup]], *, least: int | None = None) ->
     """Ranges of numbers, each for a task; None if tasks would read too much, or the same too often.
 
     Args:
-        tables: the row groups of each table; the first that has some tells where ranges begin.
+        tables: the row groups of each table; the first that has some determines where ranges begin.
         least: how much of it is worth a task (`LEAST_BYTES`).
 
     >>> one, two = RowGroup(0, 0, 1, 10, LEAST_BYTES), RowGroup(0, 1, 11, 20, LEAST_BYTES)
@@ -177,7 +177,7 @@ def ranges(tables: Sequence[Sequence[RowGroup]], *, least: int | None = None) ->
 
 def _cuts(groups: Sequence[RowGroup], least: int) -> list[int]:
     """Where ranges begin: behind `least` bytes, or up to `_PATIENCE` times that, until no more than half
-    of them would be read once more."""
+    of them would be read again."""
     ordered = sorted(groups, key=lambda g: g.low)
     highs = sorted((g.high, g.size) for g in groups)
     over = [0, *accumulate(size for _, size in highs)]

@@ -144,7 +144,7 @@ def canonical(
     `FILE`, `ROW`, `RAW` if present.
 
     Raises:
-        FormatError: a header nobody knows, or a data column that is named like a header.
+        FormatError: an unknown header, or a data column that is named like a header.
     """
     known = {**HEADERS, **EXTRA_HEADERS}
     odd = [h for h in headers if h not in known and not h.startswith(NATIVE)]
@@ -186,9 +186,9 @@ def data_start(headers: Iterable[str]) -> int:
 
 
 def few_rows(spark: SparkSession, kinds: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> DataFrame:
-    """A table of rows that are here: column -> Spark SQL type, and the rows, a column that one lacks is NULL.
+    """A table of a few rows: column -> Spark SQL type, and the rows; columns that are not in a row are NULL.
 
-    By Arrow: of lists Spark makes rows in a Python worker of their own, which takes a second to start.
+    By Arrow: from lists Spark makes rows in a separate Python worker, which takes a second to start.
     """
     schema = pa.schema([(name, arrow_type(kind)) for name, kind in kinds.items()])
     plain = [{k: bytes(v) if isinstance(v, bytearray) else v for k, v in row.items()} for row in rows]

@@ -63,7 +63,7 @@ def types_of(text: str) -> dict[str, str]:
 
 
 def _split(text: str) -> list[str]:
-    """Parts between commas that stand outside parentheses."""
+    """Parts between commas that are outside parentheses."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")
@@ -159,7 +159,7 @@ def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable
 
 
 def _header(column: str) -> str:
-    """A header column's canonical name: in lower case, but for the vendor's column that it is named after.
+    """A header column's canonical name: in lower case, except the vendor's column that it is named after.
 
     >>> _header("HEADER__USER_NAME"), _header("header__native__Policy-Id")
     ('user_name', 'native__Policy-Id')

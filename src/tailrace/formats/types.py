@@ -29,7 +29,7 @@ _FORMS = {
     "timestamp_ntz": rf"^{_DAY}([ T]{_CLOCK})?$",
 }
 """What text of these types looks like. Spark takes more: it gives a time of day the date of today, and cuts
-from a day what is behind it."""
+from a day what follows it."""
 _MOST_POWER = 9999
 _DECIMAL = re.compile(r"decimal\(\d+,(\d+)\)")
 
@@ -73,8 +73,8 @@ def exactly(value: Column, type: str, came: str) -> Column:
 
 
 def _changes(value: Column, made: Column, type: str, came: str) -> Column | None:
-    """Whether a value becomes another number in a type, but for how floating-point numbers round, or is out
-    of the lake's years; None: it never does, or is."""
+    """Whether a value becomes another number in a type, except for the rounding of floating-point numbers, or
+    is out of the lake's years; None: it never does, or is."""
     if type in _TIMES and came == "string":
         years = made.between(*[F.lit(text).cast(type) for text in YEARS])
         return ~(years & value.rlike(_FORMS[type]))
@@ -110,7 +110,7 @@ def _beyond(value: Column, made: Column, came: str) -> Column:
 
 
 def _as_array(text: Column, element: str) -> Column:
-    """The array that a text stands for; NULL when an element is none of its type."""
+    """The array that a text represents; NULL when an element is not of its type."""
     texts = split_array(text)
     made = F.transform(texts, lambda e: as_type(e, element))
     none = [F.size(F.filter(one, lambda e: e.isNull())) for one in (made, texts)]

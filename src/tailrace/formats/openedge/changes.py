@@ -59,7 +59,7 @@ def of_image(name: str) -> Column:
 def both_rows(of: TrackedTable) -> DataFrame:
     """Tracking row `_t:…` and image `_c:…` of each change joined, NULL if there is none.
 
-    Not as structs: what nobody asks for (the rows as they came) is then not made and not shuffled.
+    Not as structs: what is not used (the original rows) is then not made and not shuffled.
     """
     if of.joined is not None:
         return of.joined
@@ -191,7 +191,7 @@ def _orphans(
 
 
 def _field_map_bad(of: TrackedTable) -> list[tuple[Column, str | Column]]:
-    """Bits that no column stands for, where columns are known."""
+    """Bits without a column, where columns are known."""
     if not of.source.columns:
         return []
     field_map = of_tracking("_Change-FieldMap")

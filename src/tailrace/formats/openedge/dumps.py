@@ -46,7 +46,7 @@ def policies_of(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[TablePo
     """The policies to dump, from metadata rows, in order of their source tables: those that reading takes.
 
     Raises:
-        FormatError: a table or field that a policy is about is not named; it is not told which
+        FormatError: a table or field that a policy is about is not named; it is not known which
             row is the newest.
     """
     rows = {name: each_once(some) for name, some in rows.items()}

@@ -39,7 +39,7 @@ def newest(policies: Iterable[Row]) -> list[Row]:
     """The newest row of each policy.
 
     Raises:
-        FormatError: which is newer is not told, and it matters.
+        FormatError: which is newer is not known, and it matters.
     """
     found: dict[Any, list[Row]] = {}
     for row in policies:
@@ -79,7 +79,7 @@ def in_order(policies: Iterable[Row]) -> list[Row]:
     """Policies of one source table, the current one first, newer ones before older ones.
 
     Raises:
-        FormatError: several are the current one, and which is the newest is not told.
+        FormatError: several are the current one, and which is the newest is not known.
     """
     order: dict[Any, int] = {CURRENT: 0, PENDING: 1, PREVIOUS: 2}
     made = sorted(policies, key=lambda r: r["_Policy-Id"])
@@ -163,7 +163,7 @@ class CapturedTable:
         key: identifying fields, in their order.
         tracked: policy id -> the columns it captures; not there when it is not known: all.
         levels: policy id -> level.
-        number: `_Source-Table-Number`; None: the policy ids have to tell its tracking rows.
+        number: `_Source-Table-Number`; None: its tracking rows are found by the policy ids.
         rows: the metadata rows about it, by table.
     """
 
@@ -339,7 +339,7 @@ def _fields(source: CapturedTable, file: Row | None, ids: Sequence[str]) -> Capt
     spelled = {c.lower(): c for c in source.columns}
     tracked: dict[str, tuple[str, ...]] = {}
     key: tuple[str, ...] = ()
-    for policy in reversed(ids):  # the current policy comes last, and determines the key
+    for policy in reversed(ids):  # the current policy is the last one, and determines the key
         mine = [f for f in source.rows[FIELDS_OF] if f["_Policy-Id"] == policy]
         names = [by_recid.get(f.get("_Field-Recid")) or by_place.get(f.get("_Field-Position")) for f in mine]
         columns = [spelled.get((n or "").lower()) for n in names]

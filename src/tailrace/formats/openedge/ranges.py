@@ -1,7 +1,7 @@
 """Tracking rows and images of Parquet files joined by ranges of their change sequence, in Arrow.
 
-Extracts lie in files in about the order of their changes. Then each task reads the row groups of one range
-of numbers, of both tables, and joins them in memory: nothing is shuffled or sorted by Spark. Footers tell
+Extracts are in files in about the order of their changes. Then each task reads the row groups of one range
+of numbers, of both tables, and joins them in memory: nothing is shuffled or sorted by Spark. Footers say
 whether that holds; if not, or if values need more than to be read, Spark joins the tables (`changes`).
 """
 

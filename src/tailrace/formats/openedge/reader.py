@@ -138,7 +138,7 @@ def read(tables: Tables, options: OpenEdgeOptions) -> Read:
 
     Raises:
         FormatError: there is neither tracking nor a change table, a policy row is bad, which tracking rows
-            belong to which change table cannot be told, or a table's are of several tenants.
+            belong to which change table is not known, or a table's are of several tenants.
     """
     if alone := _policies_alone(tables):
         return Read({}, notes=("only policies and schema: no changes",), control_tables=alone)

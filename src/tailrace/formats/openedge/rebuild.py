@@ -39,7 +39,7 @@ def rebuild(
             and tenant) when they are known by it.
 
     Raises:
-        ConfigError: there is no such identity; `base` lacks a column, or has one of another type.
+        ConfigError: there is no such identity; `base` does not have a column, or has it with another type.
     """
     by = by or ("recid" if changes.header("recid") in changes.df.columns else "key")
     identity = _identity(changes, by)

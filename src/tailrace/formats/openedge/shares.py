@@ -109,7 +109,7 @@ def refuse_several(
     Args:
         tables: the vendor's tables.
         name: the name of the tracking table.
-        tracking: its rows, under declared names; looked at only if footers of its files do not tell.
+        tracking: its rows, under declared names; read only if footers of its files do not say it.
         found: the source tables.
         shares: source table -> which tracking rows are its own.
     """

@@ -1,7 +1,7 @@
 """Split records: two rows of a change table that are one image, joined again, and cut again.
 
-A row whose `_Continuation-Position` is not 0 is the first or the second half. The first half's fields tell
-the cut (spec/openedge.md §3.3):
+A row whose `_Continuation-Position` is not 0 is the first or the second half. The first half's fields say
+where the cut is (spec/openedge.md §3.3):
 
 | _Fragment | _ArrayIndex | the field after _Continuation-Position |
 |---|---|---|

@@ -58,7 +58,7 @@ def is_hidden(name: str) -> bool:
 
 
 def folders_of(names: Iterable[str]) -> tuple[str, ...]:
-    """The Delta tables' folders that these files lie in, hidden ones too; the root's is empty.
+    """The Delta tables' folders that these files are in, hidden ones too; the root's is empty.
 
     >>> folders_of(["a/_delta_log/0.json", "_delta_log/0.json", "my_delta_log/x.csv"])
     ('a', '')
@@ -103,8 +103,8 @@ class DataFile:
         partition: the partition that its folder names.
         meta: its DFM.
         names: its columns in order.
-        types: their types as the file itself tells them (Parquet), to tell layouts apart.
-        ends, delimiter: of its lines and values, when the file was looked at.
+        types: their types in the file itself (Parquet), to distinguish layouts.
+        ends, delimiter: of its lines and values, as found in its first line.
     """
 
     path: str

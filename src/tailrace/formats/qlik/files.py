@@ -198,7 +198,7 @@ def _file(path: str, root: str) -> DataFile:
 
 def _placed(file: DataFile, root: str, options: QlikOptions) -> DataFile:
     """The file in its change table's folder: the nearest above it, if its own folder is none of Qlik's. A
-    folder named as its DFM's table is that table's, unless it lies in that table's change table."""
+    folder named as its DFM's table is that table's, unless it is in that table's change table."""
     if options.source_of(file.folder) or control.is_control(file.folder):
         return file
     table = control.plain(file.meta.table) if file.meta else ""

@@ -182,7 +182,7 @@ def arrange(
     df: DataFrame, want: QlikLayout, prefix: str | None, *, little: bool = False, base64: bool = False
 ) -> DataFrame:
     """The rows in another layout: columns by name, masks adapted to it (their byte order unchanged), and
-    `column_mask`, if it has that column, for rows that lack some of its columns. Bytes become text as in text
+    `column_mask`, if it has that column, for rows without some of its columns. Bytes become text as in text
     files: hex, or base64. A mask that marks columns which its own layout does not have gets a reason, and so
     does a value that is invalid for the new type."""
     have = columns_of(df)

@@ -1,6 +1,6 @@
 """Determines the byte order of binary masks: the self-check of spec/qlik.md §2.
 
-The vendor's page says little-endian, all public masks are text and big-endian: so some rows are looked at. An
+The vendor's page says little-endian, all public masks are text and big-endian: so some rows are inspected. An
 INSERT marks all data columns and no header; an UPDATE marks the columns in which it differs from its before
 image. At most `SAMPLE` rows of each kind come to the driver.
 """

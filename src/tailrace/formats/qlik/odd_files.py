@@ -1,5 +1,5 @@
 """Files of Qlik tables that are noted, refused or not read: what is odd about them, which are not Qlik's, and
-files of full loads that were delivered twice, which nothing in their rows tells.
+files of full loads that were delivered twice, which their rows do not show.
 """
 
 from __future__ import annotations

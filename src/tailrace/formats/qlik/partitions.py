@@ -139,7 +139,7 @@ def drop_partitions(
 
     Raises:
         ConfigError: a consumer's `change_seq` is none.
-        FormatError: the name of a partition tells no times.
+        FormatError: the name of a partition has no times.
     """
     reached = {name: time_of(seq) for name, seq in consumers.items()}
     limit = min(before, datetime.now(timezone.utc))

@@ -1,6 +1,6 @@
 """How a log's records come to the tasks that work on them: each transaction whole in one, in order.
 
-Spark shuffles and sorts the records (`ShuffledLog`). A log in Parquet files whose row groups lie in about the
+Spark shuffles and sorts the records (`ShuffledLog`). A log in Parquet files whose row groups are in about the
 order of TRXID is read by ranges of it (`RangedLog`): nothing is shuffled or sorted by Spark.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 LEAST_BYTES = 64 << 20
-"""Marks of transactions may lie apart from their records: in smaller ranges they would be read too often."""
+"""Marks of transactions may be far from their records: with smaller ranges they would be read too often."""
 SLICE = 1 << 15
 _JUDGED, _OFF_TRXID, _OPEN_TRXID = OWN + "judged", OWN + "off", OWN + "open"
 _STAY = {"RECID", "TRXID", "STMTTRXID", "RELID", "FLAGS", "LOGADDR", CHANGE, OFF, MADE, MARK, MOVES, WHY}
@@ -112,7 +112,7 @@ def _others(log: DataFrame, work: OtherRecords) -> DataFrame:
 
 
 def _light(log: DataFrame, whole: DataFrame | None = None) -> DataFrame:
-    """Records, changes only with what tells their position, except those of the transactions `whole`: they
+    """Records, changes only with their position, except those of the transactions `whole`: they
     are only checked, and bringing them together is to be cheap."""
     light, names = F.col(CHANGE), log.columns
     if whole is not None:
@@ -133,7 +133,7 @@ def _waiting(good: DataFrame, work: OtherRecords) -> DataFrame:
 
 @dataclass(frozen=True)
 class RangedLog:
-    """A log whose row groups lie in about the order of TRXID.
+    """A log whose row groups are in about the order of TRXID.
 
     Attributes:
         spark: the session.
@@ -259,7 +259,7 @@ class OthersByRange:
                 yield made.filter(made[WAITS])
 
     def _light(self, parts: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """Records, changes only with what tells their position, except those of transactions with
+        """Records, changes only with their position, except those of transactions with
         CAPTURE_OFF."""
         off = pa.array([], pa.int64())
         if self.work.capture_off != "keep":

@@ -54,7 +54,7 @@ class SolidOptions(Options):
     names: dict[str, str] = Field(
         default={},
         description="Names of tables, by catalog, schema and table: `DBA.SHOP.ITEM=SHOP.ITEM`; "
-        "otherwise the catalog is left out where only one has such a table (`tailrace apply` goes on with "
+        "otherwise the catalog is left out where only one has such a table (`tailrace apply` keeps "
         "the names that it gave before).",
     )
     keep_records: bool = Field(

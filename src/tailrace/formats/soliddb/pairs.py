@@ -118,7 +118,7 @@ class Pairs:
         self, rows: pa.RecordBatch, marks: Marks, *, strict: bool, last: bool
     ) -> tuple[pa.RecordBatch, pa.RecordBatch, bool]:
         """The changes that are sure, the records that wait for the next batch, and whether inserts and
-        deletes of the statement that goes on have alternated (`strict`: in the batch before)."""
+        deletes of the statement that continues have alternated (`strict`: in the batch before)."""
         statement = statements(rows)
         ends, kept = len(statement), rows.slice(len(statement))
         if self.capture_off == "skip-deletes" and not last and ends:
@@ -136,7 +136,7 @@ class Pairs:
         begins = int(np.searchsorted(group, group[-1]))
         alternate = _alternate(recid, group, strict=strict)
         open_ = alternate[-1] and rows[MOVES][len(group) - 1].as_py()
-        # Where they have not alternated, what comes is looked at by its neighbour alone.
+        # Where they have not alternated, a record is paired by its neighbour alone.
         ends = begins if open_ else len(group) - 1
         made = self._changes(rows, of, recid, group, ends, strict=strict)
         return made, rows.slice(ends), bool(alternate[-1])

@@ -1,4 +1,4 @@
-"""solidDB's system tables as far as they tell how to read DATA: SYS_TABLES and SYS_COLUMNS, over time.
+"""solidDB's system tables as far as they say how DATA is read: SYS_TABLES and SYS_COLUMNS, over time.
 
 Source: spec/soliddb.md §6. Both are small and are worked on as rows on the driver.
 
@@ -167,7 +167,7 @@ def layouts(
     are skipped; how a table is called says `table_names`, which takes the `given` names.
 
     Raises:
-        FormatError: a table lacks a column that `keys` (the option) names; tables would have one name.
+        FormatError: a table has no column that `keys` (the option) names; tables would have one name.
     """
     newest: dict[int, Row] = {}
     for row in sorted(tables, key=_start):
@@ -207,7 +207,7 @@ def column_id(relid: int, number: int) -> int:
 def current_columns(layouts: Layouts) -> dict[tuple[int, bytes], set[str]]:
     """The columns of each layout that are the last ones of their names: not those that were dropped before
     another column got the name. Such a one has another id, or there is a layout in between without the name.
-    A table made again has other ids throughout; its columns are those of before.
+    A table that was dropped and created has other ids throughout; its columns stay the same.
     """
     numbered = _numbered(layouts)
     found: dict[tuple[int, bytes], set[str]] = {}
@@ -231,8 +231,8 @@ def current_columns(layouts: Layouts) -> dict[tuple[int, bytes], set[str]]:
 
 
 def _others(ids: Mapping[str, Any], later: Mapping[str, Any]) -> set[str]:
-    """The names whose column is another one in the next layout. If no column has its id there, ids tell
-    nothing: they number the rows."""
+    """The names whose column is another one in the next layout. If no column has its id there, ids
+    mean nothing: they number the rows."""
     both = {n for n in ids.keys() & later.keys() if None not in (ids[n], later[n])}
     other = {n for n in both if ids[n] != later[n]}
     return other if other != both else set()
@@ -276,7 +276,7 @@ def union(found: Sequence[SolidLayout]) -> list[tuple[str, str]]:
 
 
 def made_again(found: Sequence[SolidLayout]) -> str | None:
-    """Says which lives of a table (RELIDs) lack a column of its key; None if there are none."""
+    """Which RELIDs of a table that was dropped and created have no column of its key; None if all have."""
     relids, key = sorted({x.relid for x in found}), found[-1].key
     lacking = {x.relid: [c for c in key if c not in {f.name for f in x.fields}] for x in found}
     said = [

@@ -30,7 +30,7 @@ _ADDRESS = 28
 
 
 class Marks(NamedTuple):
-    """TRX_START and COMMIT records in order; `place` tells transaction, LOGADDR and RECID."""
+    """TRX_START and COMMIT records in order; `place` is transaction, LOGADDR and RECID."""
 
     transaction: npt.NDArray[np.bytes_]
     place: npt.NDArray[np.bytes_]
@@ -69,7 +69,7 @@ def marks_of(batch: pa.RecordBatch, before: Marks | None) -> Marks:
 
 
 def needed(marks: Marks, rest: pa.RecordBatch, batch: pa.RecordBatch) -> Marks:
-    """The marks of the transactions that wait, or that the next batch may go on with."""
+    """The marks of the transactions that wait, or that the next batch may continue."""
     oldest = rest if rest.num_rows else batch.slice(max(batch.num_rows - 1, 0))
     if not oldest.num_rows:
         return marks
@@ -113,7 +113,7 @@ def ordered(log: DataFrame, *, statements: bool = True) -> DataFrame:
 
     Args:
         log: the records.
-        statements: whether statements are to be told apart.
+        statements: whether the records of a statement stay together.
     """
     mark, own = F.col(MARK), _OWN if statements else ()
     within = [~mark, *(F.when(~mark, F.col(name)) for name in own)]
@@ -174,7 +174,7 @@ def _packed(keys: Sequence[_Numbers]) -> list[_Numbers]:
 
 
 _FIRST = ["LOGADDR", *(c for c in COLUMNS if c != "LOGADDR")]
-"""Places first: where no two are equal, nothing else is looked at."""
+"""Positions first: where no two are equal, nothing else is compared."""
 
 
 class Once:

@@ -59,7 +59,7 @@ def write(changes: Mapping[str, ChangeTable], options: SolidOptions) -> dict[str
         found = [x for x in (known if own else made_layouts) if x.table == name]
         taken, work = _taken(ct, own), records_of(ct, name, found, options, own=own)
         parts.append(over_rows(neighbours(taken, SEQ, OPER) if work.key else taken, work, SCHEMA))
-        # Not from the encoded rows: Spark would encode them once more for it.
+        # Not from the encoded rows: Spark would encode them again for it.
         if found:
             unmarked.append((taken.filter(~F.col(OWN)) if own else taken).select("TRXID", SEQ, OPER))
     if unmarked:
@@ -131,8 +131,8 @@ def _type(column: str) -> str:
 
 
 def _made_id(seq: Column, transaction: Column) -> Column:
-    """A TRXID for changes without a transaction id (each is one of its own), or with one that is not a
-    number."""
+    """A TRXID for changes without a transaction id (each becomes its own transaction), or with one that is
+    not a number."""
     number = F.substring(seq, -9, 9).cast("bigint")
     hashed = F.pmod(F.xxhash64(transaction), F.lit(_BILLION)) + _BILLION
     return -1 - F.when(transaction.isNull(), number).otherwise(hashed)

@@ -115,7 +115,7 @@ def _keys(sources: Sequence[SqdrTable], options: SqdrOptions, *, known: bool) ->
     declared was seen, and images have the key's columns.
 
     Raises:
-        FormatError: the one table, or one that is named with its key, lacks a column of it.
+        FormatError: the one table, or one that is named with its key, has no column of it.
     """
     for source in sources:
         given, names = given_key(options.key, source.table), [f.name for f in source.fields]
@@ -254,7 +254,7 @@ def latest(dests: Sequence[str]) -> str | None:
 
 
 def _refuse_one_name(names: Collection[tuple[str | None, str]]) -> None:
-    """Raises FormatError for subscriptions that would have one change table: each has an order of its own."""
+    """Raises FormatError for subscriptions that would have one change table: each has its own order."""
     for table, times in Counter(name for _, name in names).items():
         if times > 1:
             its = ", ".join(sorted(str(s) for s, name in names if name == table))
@@ -282,7 +282,7 @@ def _seen(
     """Columns and keys from the names in the texts: full rows give the order, `before_key` the key; and
     whether every subscription has a full row.
 
-    One of all columns is none: it tells equal rows no better, and tables without key have it.
+    A key of all columns is none: it does not distinguish equal rows, and tables without key have it.
     """
     wanted = F.col("subscription_id").isin([s for s in subscriptions if s is not None])
     if None in subscriptions:

@@ -157,8 +157,8 @@ _NO_DEST = "its rows have no `<Dest>`, which names its table"
 def read(tables: Tables, options: SqdrOptions) -> Read:
     """A change table for each subscription; rows that change no row are kept in `pending`.
 
-    Names and types of columns are collected (few rows): from `tailrace_columns`, else from one look at the
-    texts' names. Raises FormatError when there is no key log, or its columns cannot be told apart.
+    Names and types of columns are collected (few rows): from `tailrace_columns`, else from the names in
+    the texts. Raises FormatError when there is no key log, or its columns cannot be distinguished.
     """
     log = _log(tables, options)
     found = sources_of(log, tables, options)

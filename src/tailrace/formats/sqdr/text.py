@@ -42,7 +42,7 @@ def parsed(
     `m` which of them are there (a mask of `ordinals`; NULL: all of them), `why` what is wrong with it, and
     `f` whether a fraction of a time is cut.
 
-    `row`: the items stand in `<row>` and `</row>`; `values`: whether there is a `v`.
+    `row`: the items are in `<row>` and `</row>`; `values`: whether there is a `v`.
     """
     fields, ordinals = list(fields), list(ordinals)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _TASK_ROWS = 100_000
 """Rows that are worth a task."""
 _OF = 50
-"""Ranges are told by one of so many rows: by thousands wherever there are several tasks."""
+"""One row in this many is sampled to find ranges: thousands wherever there are several tasks."""
 _RANGE, _SEEN = "_range", "_seen"
 
 
