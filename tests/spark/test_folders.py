@@ -13,7 +13,7 @@ import pytest
 
 from tailrace.errors import FormatError
 from tailrace.formats import convert, file_reader
-from tailrace.formats.base import ASIDE, FILE, ROW
+from tailrace.formats.base import ADDED_COLUMNS, FILE, ROW
 from tailrace.formats.openedge import FORMAT as OPENEDGE
 from tailrace.testing.changes import literal
 
@@ -48,7 +48,7 @@ def test_all_files_of_a_table_are_read(spark: SparkSession, tmp_path: Path, kind
     put(tmp_path / "t" / f"a[1].{kind}", 1)
     put(tmp_path / "t" / inside / f"b.{kind}", 3)
     (df,) = file_reader.load(spark, str(tmp_path)).values()
-    assert [c for c in df.columns if c not in ASIDE] == ["id"]
+    assert [c for c in df.columns if c not in ADDED_COLUMNS] == ["id"]
     found = [
         (int(n), Path(unquote(f)).name, at)
         for n, f, at in file_reader.count_rows(df, df).select("id", FILE, ROW).collect()

@@ -46,7 +46,7 @@ AGAIN = "the same row again, read once"
 
 FINER = OWN + "finer"
 """Added to a row: whether one of its fractions was finer than microseconds, which is lost."""
-ASIDE = (FILE, ROW, WHY, RAW, FINER)
+ADDED_COLUMNS = (FILE, ROW, WHY, RAW, FINER)
 
 Tables = Mapping[str, "DataFrame"]
 """The vendor's tables by name, e.g. `dbo.item__ct` or `_Cdc-Change-Tracking`."""
@@ -284,7 +284,7 @@ def refuse_own(tables: Mapping[str, DataFrame], where: str) -> None:
     """Raises FormatError if one of the tables that were read has such a column."""
     for name, df in tables.items():
         own = [c for c in df.columns if c.lower().startswith(OWN)]
-        if odd := [c for c in own if c not in ASIDE or own.count(c) > 1]:
+        if odd := [c for c in own if c not in ADDED_COLUMNS or own.count(c) > 1]:
             raise FormatError(
                 f"{name} has a column {odd[0]}: names that begin with {OWN} are those that tailrace adds",
                 where=where,
@@ -299,5 +299,5 @@ def shown(columns: Sequence[str]) -> dict[str, str]:
     {'tailrace__why': '_why'}
     """
     theirs = {c.lower() for c in columns}
-    short = {c: "_" + c.removeprefix(OWN) for c in columns if c in ASIDE}
+    short = {c: "_" + c.removeprefix(OWN) for c in columns if c in ADDED_COLUMNS}
     return {c: name for c, name in short.items() if name not in theirs}

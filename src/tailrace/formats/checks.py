@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..model import sequence
 from ..model.change import BEFORE, UPDATE, ChangeTable
 from ..model.quoting import quoted
-from .base import AGAIN, ASIDE, FILE, OWN, WHY
+from .base import ADDED_COLUMNS, AGAIN, FILE, OWN, WHY
 from .shape import also
 from .spark_functions import F, Window
 
@@ -50,7 +50,7 @@ def _copies(df: DataFrame, seq: Column, oper: Column) -> DataFrame:
     operation, and `_COPY`: whether it is equal to those, and not the one that is read. Hashes decide; only
     rows that repeat are hashed."""
     good, same = F.col(WHY).isNull(), Window.partitionBy(seq, oper)
-    named = [f for f in df.schema if f.name not in ASIDE]
+    named = [f for f in df.schema if f.name not in ADDED_COLUMNS]
     values = [F.col(quoted(f.name)) for f in named]
     maps = ["map<" in f.dataType.simpleString() for f in named]  # Spark hashes none
     plain = [F.to_json(F.struct(v)) if m else v for v, m in zip(values, maps, strict=True)]

@@ -17,7 +17,21 @@ from .. import formats
 from ..errors import ConfigError, FormatError, TailraceError, from_spark
 from ..model.change import ChangeTable
 from . import checks, file_reader, file_writer, folders, new_folder, recognition
-from .base import ASIDE, FILE, FINER, OWN, RAW, ROW, WHY, Format, Gap, Options, Read, refuse_own, shown
+from .base import (
+    ADDED_COLUMNS,
+    FILE,
+    FINER,
+    OWN,
+    RAW,
+    ROW,
+    WHY,
+    Format,
+    Gap,
+    Options,
+    Read,
+    refuse_own,
+    shown,
+)
 from .report import ConversionReport, RowCount, TableReport, again, counted, nothing, unfit
 from .spark_functions import F
 
@@ -232,7 +246,7 @@ def observed(
         if strict:
             df = df.filter(_stop(finer, F.lit(f"{ct.name}: a {FRACTION}")))
     rows, seen = counted(df, f"changes {ct.name}", what)
-    return rows.filter(good).drop(*marks, *ASIDE), seen
+    return rows.filter(good).drop(*marks, *ADDED_COLUMNS), seen
 
 
 def _stop(condition: Column, text: Column) -> Column:

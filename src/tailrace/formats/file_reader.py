@@ -49,7 +49,7 @@ def load(
     *,
     hidden: Sequence[Path] = (),
 ) -> parquet.LoadedTables:
-    """The tables under a path by name, each with `FILE` and `ROW` behind its columns. Tables that cannot
+    """The tables under a path by name, each with `FILE` and `ROW` after its columns. Tables that cannot
     be read and that `knows` does not recognise by their columns are noted. `hidden`: see `places`.
 
     Raises:

@@ -13,7 +13,7 @@ from ..model import mask
 from ..model.change import ChangeTable
 from ..model.quoting import quoted
 from . import convert, file_reader, new_folder, recognition
-from .base import ASIDE, FINER, WHY, Read, shown
+from .base import ADDED_COLUMNS, FINER, WHY, Read, shown
 from .spark_functions import F
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def inspect(
 
 def columns_of(df: DataFrame) -> list[str]:
     """A table's columns, without those added by reading."""
-    return [c for c in df.columns if c not in ASIDE]
+    return [c for c in df.columns if c not in ADDED_COLUMNS]
 
 
 def _preview(
@@ -141,7 +141,7 @@ def _lenient(side: convert.Side, given: Mapping[str, str]) -> dict[str, str]:
 
 def _rows(df: DataFrame, rows: int) -> list[dict[str, Any]]:
     """The first rows as text, without columns that have no values."""
-    names = [c for c in df.columns if c == WHY or c not in ASIDE]
+    names = [c for c in df.columns if c == WHY or c not in ADDED_COLUMNS]
     found = [
         r.asDict() for r in df.select(*[F.col(quoted(c)).cast("string") for c in names]).limit(rows).collect()
     ]

@@ -176,7 +176,7 @@ def ranges(tables: Sequence[Sequence[RowGroup]], *, least: int | None = None) ->
 
 
 def _cuts(groups: Sequence[RowGroup], least: int) -> list[int]:
-    """Where ranges begin: behind `least` bytes, or up to `_PATIENCE` times that, until no more than half
+    """Where ranges begin: after `least` bytes, or up to `_PATIENCE` times that, until no more than half
     of them would be read again."""
     ordered = sorted(groups, key=lambda g: g.low)
     highs = sorted((g.high, g.size) for g in groups)

@@ -16,7 +16,7 @@ from ..model.mask import balanced
 from ..model.quoting import quoted
 from ..model.sequence import WIDTH
 from ..model.types import arrow_type
-from .base import ASIDE, FILE, FINER, RAW, ROW, WHY, VendorTable
+from .base import ADDED_COLUMNS, FILE, FINER, RAW, ROW, WHY, VendorTable
 from .spark_functions import F, Window
 from .types import as_type
 
@@ -59,7 +59,7 @@ def conform(df: DataFrame, table: VendorTable, *, where: str, base64: bool = Fal
     Values that their type cannot hold become NULL with a reason in `WHY`. Text is read as what the type says;
     binary columns that come as text are hex, or base64.
     """
-    have = [c for c in df.columns if c not in ASIDE]
+    have = [c for c in df.columns if c not in ADDED_COLUMNS]
     found = find_columns(have, table, where=where)
     typed = TypedColumns()
     for column in table.columns:
@@ -71,12 +71,12 @@ def conform(df: DataFrame, table: VendorTable, *, where: str, base64: bool = Fal
             typed.add(column.name, F.col(quoted(name)), column.type, came, base64=base64)
     made = [value.alias(name) for name, value in typed.values.items()]
     rest = [F.col(quoted(c)) for c in have if c not in found.values()]
-    behind = [F.col(c) for c in (FILE, ROW) if c in df.columns]
+    added = [F.col(c) for c in (FILE, ROW) if c in df.columns]
     before = [(F.col(WHY).isNotNull(), F.col(WHY))] if WHY in df.columns else []
     as_came = F.to_json(F.struct(*[F.col(quoted(c)) for c in have]))
     raw_row = F.coalesce(F.col(RAW), as_came) if RAW in df.columns else as_came
     why = reasons([*before, *typed.bad]).alias(WHY)
-    return df.select(*made, *rest, *behind, why, raw_row.alias(RAW), *finer_too(df, typed.cut))
+    return df.select(*made, *rest, *added, why, raw_row.alias(RAW), *finer_too(df, typed.cut))
 
 
 @dataclass
@@ -156,8 +156,8 @@ def canonical(
     made = [_header(n, headers.get(n), kind) for n, kind in HEADERS.items()]
     made += [_header(n, headers[n], known.get(n)) for n in headers if n not in HEADERS]
     made += [value.alias(c) for c, value in columns.items()]
-    behind = [F.col(c) for c in (WHY, FILE, ROW, RAW, FINER) if c in df.columns]
-    return ChangeTable(df.select(*made, *behind), list(key), list(columns), name=name)
+    added = [F.col(c) for c in (WHY, FILE, ROW, RAW, FINER) if c in df.columns]
+    return ChangeTable(df.select(*made, *added), list(key), list(columns), name=name)
 
 
 def _header(name: str, value: Column | None, kind: str | None) -> Column:

@@ -15,7 +15,7 @@ from ..errors import FormatError
 from ..model import mask
 from ..model.change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, PREFIX, ChangeTable
 from ..model.quoting import quoted
-from .base import ASIDE, WHY, Format, Options, Read, Tables, VendorColumn, VendorTable
+from .base import ADDED_COLUMNS, WHY, Format, Options, Read, Tables, VendorColumn, VendorTable
 from .json_lines import is_of_lines
 from .option_names import key_of, keys_of_none, refuse_columns
 from .shape import TypedColumns, canonical, conform, data_start, reasons
@@ -118,7 +118,7 @@ def _named(vendors: Iterable[str], options: TailraceOptions) -> dict[str, str]:
 
 
 def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable:
-    came = [c for c in df.columns if c not in ASIDE]
+    came = [c for c in df.columns if c not in ADDED_COLUMNS]
     data = [c for c in came if not c.lower().startswith(PREFIX)]
     extra = {h: c for c in came if c not in data and (h := _header(c)) not in HEADERS}
     came_as = df.schema
@@ -170,7 +170,7 @@ def _header(column: str) -> str:
 
 def write(changes: Mapping[str, ChangeTable], options: TailraceOptions) -> dict[str, DataFrame]:
     """The change tables unchanged, under their own names."""
-    return {name + options.suffix: ct.df.drop(*ASIDE) for name, ct in changes.items()}
+    return {name + options.suffix: ct.df.drop(*ADDED_COLUMNS) for name, ct in changes.items()}
 
 
 def knows(columns: Sequence[str]) -> float:

@@ -14,7 +14,7 @@ from ...errors import FormatError
 from ...model import mask
 from ...model.change import PREFIX, ChangeTable
 from ...model.quoting import quoted
-from ..base import ASIDE
+from ..base import ADDED_COLUMNS
 from ..shape import TypedColumns
 from ..spark_functions import F
 from ..types import join_array, split_array
@@ -80,8 +80,8 @@ def _arranged(
 ) -> ChangeTable:
     """The change table with these columns, its masks adapted; `became`: a column -> its new columns."""
     data = set(ct.columns)
-    behind = [c for c in ASIDE if c in ct.df.columns]
-    heads = [c for c in ct.df.columns if c not in data and c not in behind]
+    added = [c for c in ADDED_COLUMNS if c in ct.df.columns]
+    heads = [c for c in ct.df.columns if c not in data and c not in added]
     place = {n: len(heads) + i for i, n in enumerate(names)}
     old = {c: i for i, c in enumerate(ct.df.columns)}
     now = {c: [place[n] for n in became.get(c, [c])] for c in ct.columns}
@@ -103,4 +103,4 @@ def _arranged(
             kept = {k: v for k, v in kept.items() if k != FLAT} | dict(metadata)
         made.append(value.alias(head, metadata=kept))
     columns = [values[n].alias(n) for n in names]
-    return ChangeTable(ct.df.select(*made, *columns, *behind), ct.key, list(names), ct.prefix, ct.name)
+    return ChangeTable(ct.df.select(*made, *columns, *added), ct.key, list(names), ct.prefix, ct.name)

@@ -125,9 +125,9 @@ def gone(
         raise PositionError(
             f"no change from {low} to {high}", where=source, hint="give the range that was read"
         )
-    behind = {who: at for who, at in consumers.items() if at < high}
-    if behind or not consumers:
-        who, at = min(behind.items(), key=lambda b: b[1]) if behind else ("nobody", low - 1)
+    slower = {who: at for who, at in consumers.items() if at < high}
+    if slower or not consumers:
+        who, at = min(slower.items(), key=lambda b: b[1]) if slower else ("nobody", low - 1)
         raise PositionError(
             f"{who} has read changes up to {at}, not {high}",
             where=source,

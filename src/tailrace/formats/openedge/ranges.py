@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from ...execution import over_rows
 from ...model.quoting import quoted
-from ..base import ASIDE, FILE, RAW, ROW, WHY, Tables, VendorTable
+from ..base import ADDED_COLUMNS, FILE, RAW, ROW, WHY, Tables, VendorTable
 from ..parquet import LoadedTables
 from ..row_groups import NUMBER, PLACE, GroupReader, Range, RowGroup, fits, groups_of, places, ranges
 from ..shape import find_columns
@@ -92,8 +92,8 @@ def matched(left: Ints, right: Ints) -> tuple[Ints, Ints]:
     """
     order = np.argsort(left, kind="stable")
     ordered = left[order]
-    first, behind = np.searchsorted(ordered, right), np.searchsorted(ordered, right, "right")
-    many = behind - first
+    first, end = np.searchsorted(ordered, right), np.searchsorted(ordered, right, "right")
+    many = end - first
     times = np.maximum(many, 1)
     place = np.repeat(np.arange(len(right)), times)
     step = np.arange(len(place)) - np.repeat(np.cumsum(times) - times, times)
@@ -157,7 +157,7 @@ def joined(tables: Tables, tracking: str | None, source: CapturedTable, *, alone
     if share is None or files[0] is None or files[1] is None:
         return None
     kinds = [
-        {f.name: f.dataType.simpleString() for f in tables[n].schema if f.name not in ASIDE}
+        {f.name: f.dataType.simpleString() for f in tables[n].schema if f.name not in ADDED_COLUMNS}
         for n in (tracking, source.change_table)
     ]
     sides = side_of(files[0], TRACKING, kinds[0]), side_of(files[1], CHANGE, kinds[1], source.columns)

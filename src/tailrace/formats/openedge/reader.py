@@ -15,7 +15,7 @@ from ...model.change import ChangeTable
 from ...model.quoting import quoted
 from ...wire import cd_dump
 from ...wire.cd_dump import TablePolicy
-from ..base import ASIDE, WHY, Read, Tables
+from ..base import ADDED_COLUMNS, WHY, Read, Tables
 from ..json_lines import is_of_lines
 from ..option_names import lists_in
 from ..shape import any_of, conform, few_rows, find_columns, reasons
@@ -202,7 +202,7 @@ def _is_change_table(df: DataFrame) -> bool:
 def user_columns(columns: Sequence[str]) -> list[str]:
     """The columns after the metadata; metadata names are recognised in any spelling."""
     meta = set(find_columns(columns, CHANGE, where=CHANGE.name).values())
-    return [c for c in columns if c not in meta and c not in ASIDE]
+    return [c for c in columns if c not in meta and c not in ADDED_COLUMNS]
 
 
 def _rows(df: DataFrame, name: str) -> list[dict[str, Any]]:
@@ -229,7 +229,7 @@ def _unknown_is_null(df: DataFrame, name: str) -> DataFrame:
     """`?`, the unknown value of text exports, as NULL where the declared type is not text."""
     table = KNOWN.get(name, CHANGE)
     kinds = {c.name: c.type for c in table.columns}
-    there = find_columns([c for c in df.columns if c not in ASIDE], table, where=table.name)
+    there = find_columns([c for c in df.columns if c not in ADDED_COLUMNS], table, where=table.name)
     texts = {f.name for f in df.schema if f.dataType.simpleString() == "string"}
     made = {
         have: F.when(F.trim(F.col(quoted(have))) != "?", F.col(quoted(have)))
@@ -255,7 +255,7 @@ def conform_tracking(df: DataFrame) -> DataFrame:
 
 def _with_zone(df: DataFrame) -> DataFrame:
     """The zone at the end of text times, as an additional column: instants do not keep it."""
-    name = find_columns([c for c in df.columns if c not in ASIDE], TRACKING, where=TRACKING.name).get(
+    name = find_columns([c for c in df.columns if c not in ADDED_COLUMNS], TRACKING, where=TRACKING.name).get(
         "_Time-Stamp"
     )
     if name is None or df.schema[name].dataType.simpleString() != "string":

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ...model.quoting import quoted
-from ..base import ASIDE, FILE, OWN, RAW, ROW, WHY
+from ..base import ADDED_COLUMNS, FILE, OWN, RAW, ROW, WHY
 from ..shape import any_of, looked_up, reasons
 from ..spark_functions import F, Window
 from ..types import join_array, split_array
@@ -32,7 +32,7 @@ POSITION, ELEMENT, FRAGMENT = "_Continuation-Position", "_ArrayIndex", "_Fragmen
 _CUT = ("string", "binary")
 _HALF, _WHOLE, _COPY = OWN + "half", -1, OWN + "copy"
 _PLACE, _AT, _IS_CUT, _LENGTH, _NEAR = (f"{SPLIT}_{n}" for n in ("place", "element", "cut", "length", "near"))
-"""Columns of what the first half says, and of the position behind it: every other column asks for them."""
+"""Columns of what the first half says, and of the position after it: every other column asks for them."""
 
 
 def join_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[str, int]) -> DataFrame:
@@ -66,7 +66,7 @@ def join_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[st
 
 def _copy_number(df: DataFrame) -> Column:
     """The number of a half among halves that are equal to it: those of a file that was delivered twice."""
-    equal = Window.partitionBy(*(F.col(quoted(c)) for c in df.columns if c not in ASIDE))
+    equal = Window.partitionBy(*(F.col(quoted(c)) for c in df.columns if c not in ADDED_COLUMNS))
     return F.row_number().over(equal.orderBy(*(F.col(c) for c in (FILE, ROW) if c in df.columns), POSITION))
 
 

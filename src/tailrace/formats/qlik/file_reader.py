@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from ...model.quoting import quoted
 from .. import json_lines, parquet, text
-from ..base import ASIDE, FILE, OWN, RAW, ROW, WHY
+from ..base import ADDED_COLUMNS, FILE, OWN, RAW, ROW, WHY
 from ..file_reader import no_line
 from ..shape import TypedColumns, finer_too, looked_up, reasons
 from ..spark_functions import F
@@ -126,9 +126,9 @@ def _one(spark: SparkSession, listed: Listing, files: Sequence[DataFile], option
             from .partitions import NAME
 
             named = F.nullif(F.regexp_extract(F.col(FILE), f"({NAME})/[^/]*$", 1), F.lit(""))
-            df = _behind(df, prefix + "partition_name", named)
+            df = _appended(df, prefix + "partition_name", named)
     elif started := {f.stem: f.meta.start for f in files if f.meta and f.meta.start}:
-        df = _behind(df, options.written_prefix() + "timestamp", _start(started), {lay.HEADER: 1})
+        df = _appended(df, options.written_prefix() + "timestamp", _start(started), {lay.HEADER: 1})
     keys = {c.name: c.key for c in first.meta.columns if c.key} if first.meta else {}
     have = {c.lower(): c for c in df.columns}
     return lay.keyed(df, {have[n.lower()]: p for n, p in keys.items() if n.lower() in have})
@@ -143,13 +143,13 @@ def _start(started: Mapping[str, str]) -> Column:
     return F.try_to_timestamp(looked_up(started, stem))
 
 
-def _behind(df: DataFrame, name: str, value: Column, marks: Mapping[str, int] | None = None) -> DataFrame:
+def _appended(df: DataFrame, name: str, value: Column, marks: Mapping[str, int] | None = None) -> DataFrame:
     """The rows with one more column at the end: no mask's bits move."""
     before = [_kept(df, c) for c in lay.columns_of(df)]
     return df.select(
         *before,
         value.alias(name, metadata=dict(marks or {})),
-        *[F.col(c) for c in ASIDE if c in df.columns],
+        *[F.col(c) for c in ADDED_COLUMNS if c in df.columns],
     )
 
 

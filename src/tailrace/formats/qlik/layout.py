@@ -15,7 +15,7 @@ from ...errors import FormatError
 from ...model import mask
 from ...model.change import PREFIX
 from ...model.quoting import quoted
-from ..base import ASIDE, FILE, FINER, RAW, ROW, WHY
+from ..base import ADDED_COLUMNS, FILE, FINER, RAW, ROW, WHY
 from ..shape import reasons
 from ..spark_functions import F
 from ..types import bytes_as_text, exactly
@@ -93,7 +93,7 @@ def natives_of(names: Sequence[str], prefix: str) -> dict[str, str]:
 
 def columns_of(df: DataFrame) -> list[str]:
     """The vendor's columns in order: a column's index is its bit in masks."""
-    return [c for c in df.columns if c not in ASIDE]
+    return [c for c in df.columns if c not in ADDED_COLUMNS]
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class QlikLayout:
 
 def layout_of(df: DataFrame) -> QlikLayout:
     """The layout of a table in Spark."""
-    fields = {f.name: f for f in df.schema if f.name not in ASIDE}
+    fields = {f.name: f for f in df.schema if f.name not in ADDED_COLUMNS}
     keys = {n: int(f.metadata[KEY_POS]) for n, f in fields.items() if f.metadata.get(KEY_POS)}
     return QlikLayout({n: f.dataType.simpleString() for n, f in fields.items()}, keys)
 

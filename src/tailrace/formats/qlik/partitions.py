@@ -157,11 +157,11 @@ def drop_partitions(
             continue
         partition = of_folder(last) or ""
         end = _parsed(partition.partition("_")[2], path)
-        behind = min((n for n in reached if reached[n] < end), key=lambda n: reached[n], default=None)
+        waiting = min((n for n in reached if reached[n] < end), key=lambda n: reached[n], default=None)
         if end > limit:
             continue
-        if behind is not None:
-            one.held[partition] = behind
+        if waiting is not None:
+            one.held[partition] = waiting
             continue
         one.partitions.append(partition)
         if not dry_run:

@@ -8,7 +8,7 @@ from ...errors import FormatError
 from ...model import mask, sequence
 from ...model.change import EXTRA_HEADERS, HEADERS, INSERT, OPERATIONS, TRUNCATE, ChangeTable
 from ...model.quoting import quoted
-from ..base import ASIDE, FILE, OWN, WHY, Read, Tables, VendorColumn, VendorTable
+from ..base import ADDED_COLUMNS, FILE, OWN, WHY, Read, Tables, VendorColumn, VendorTable
 from ..json_lines import is_of_lines
 from ..option_names import key_of, keys_of_none, refuse_columns
 from ..shape import also, canonical, conform, is_sequence
@@ -130,7 +130,7 @@ def as_changes(loaded: DataFrame, prefix: str) -> DataFrame:
     made |= given
     order = [h for h in (*KNOWN, lay.LOADED) if h in made]
     data = [loaded[quoted(n)] for n in have if n not in heads.values()]
-    behind = [F.col(c) for c in ASIDE if c in loaded.columns]
+    behind = [F.col(c) for c in ADDED_COLUMNS if c in loaded.columns]
     return loaded.select(*[made[h].alias(prefix + h) for h in order], *data, *behind)
 
 

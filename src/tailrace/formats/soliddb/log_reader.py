@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from ...execution import over_rows
 from ...model.quoting import quoted
 from ...model.types import spark_type
-from ..base import AGAIN, ASIDE, FILE, OWN, RAW, ROW, WHY, Tables
+from ..base import ADDED_COLUMNS, AGAIN, FILE, OWN, RAW, ROW, WHY, Tables
 from ..parquet import LoadedTables
 from ..row_groups import NUMBER, PLACE, GroupReader, Range, fits, groups_of, ranges
 from ..shape import find_columns
@@ -178,7 +178,7 @@ def in_ranges(tables: Tables, logs: Sequence[str], length: int) -> RangedLog | N
     files = tables.files_of(logs[0]) if isinstance(tables, LoadedTables) and len(logs) == 1 else None
     if not files:
         return None
-    have = [c for c in tables[logs[0]].columns if c not in ASIDE]
+    have = [c for c in tables[logs[0]].columns if c not in ADDED_COLUMNS]
     found = find_columns(have, SYS_LOG, where=logs[0])
     columns = tuple((c.name, found.get(c.name), c.type) for c in SYS_LOG.columns)
     if "TRXID" not in found or len(found) < len(have):

@@ -18,7 +18,7 @@ from ...wire.soliddb_address import RANKS, sequences
 from ...wire.soliddb_rows import Bools
 from ..base import AGAIN, WHY
 from .log import COMMIT, DATA, DDL, RECNAMES, ROWS, SEQ, SQL, START, address_bytes, sequences_of
-from .pairs import one_behind_the_other, skipped, statements
+from .pairs import concatenated, skipped, statements
 from .rules import CHANGE, MADE, MARK, MOVES, OFF
 from .transactions import Marks, Of, Once, equal, marks_of, needed, transactions_of
 
@@ -32,7 +32,7 @@ _DROPPED = (MARK, MOVES, MADE, CHANGE, OFF)
 @dataclass
 class _Open:
     """The marks of transactions that are not over: their rows, and of each the first LOGADDR of the changes
-    behind it and the last of those before it (NULL: none)."""
+    after it and the last of those before it (NULL: none)."""
 
     marks: Marks
     rows: pa.RecordBatch
@@ -76,7 +76,7 @@ class OtherRecords:
                 continue
             now = _with(now, batch.filter(batch[MARK]))
             rows = batch.filter(pc.invert(batch[MARK]))
-            rows = rows if rest is None else one_behind_the_other(rest, rows)
+            rows = rows if rest is None else concatenated(rest, rows)
             ends = rows.num_rows
             if self.by_statement and ends:
                 statement = statements(rows)
@@ -119,9 +119,9 @@ class OtherRecords:
         if not many:
             return
         rows, marks = now.rows.slice(0, many), now.marks
-        behind = np.append(marks.transaction[1:] == marks.transaction[:-1], False)[:many]
+        following = np.append(marks.transaction[1:] == marks.transaction[:-1], False)[:many]
         start = marks.recid[:many] == START
-        waits = start & ~behind
+        waits = start & ~following
         made = np.zeros(many, np.bool_)
         for place, rank, which in ((now.first, "start", start), (now.last, "commit", ~start)):
             mine = pc.binary_replace_slice(place.slice(0, many), -1, 2**31 - 1, bytes([RANKS[rank]]))
@@ -145,14 +145,14 @@ def _with(now: _Open | None, more: pa.RecordBatch) -> _Open:
         return _Open(marks_of(more, None), more, none, none)
     return _Open(
         marks_of(more, now.marks),
-        one_behind_the_other(now.rows, more) if more.num_rows else now.rows,
+        concatenated(now.rows, more) if more.num_rows else now.rows,
         pa.concat_arrays([now.first, none]),
         pa.concat_arrays([now.last, none]),
     )
 
 
 def _note(rows: pa.RecordBatch, of: Of, now: _Open) -> None:
-    """Widens the places of marks by those of changes with a made LOGADDR behind and before them."""
+    """Widens the places of marks by those of changes with a made LOGADDR after and before them."""
     many = now.rows.num_rows
     made = pc.and_(rows[CHANGE], rows[MADE]).to_numpy(zero_copy_only=False)
     for order, before, known in (("ascending", 1, now.first), ("descending", 0, now.last)):

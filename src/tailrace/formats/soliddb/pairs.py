@@ -55,9 +55,9 @@ class Pairs:
     """Turns a table's records in order (`transactions.ordered`) into its changes, with `OPER`, `SEQ` (B takes
     that of its U), the columns of `decoding`, `EXACT` and `SAME`; reasons in `WHY`.
 
-    A transaction begins with TRX_START, or, where `starts` is `optional`, behind the COMMIT of the one
+    A transaction begins with TRX_START, or, where `starts` is `optional`, after the COMMIT of the one
     before. Neighbours among the records
-    of one statement: 5 with the 3 behind it is an update; inserts and deletes that strictly alternate, with
+    of one statement: 5 with the 3 after it is an update; inserts and deletes that strictly alternate, with
     different keys, are key changes (delete and insert in either order).
 
     Attributes:
@@ -91,7 +91,7 @@ class Pairs:
             batch, copies = once.split(each)
             marks = marks_of(batch.filter(batch[MARK]), marks)
             rows = batch.filter(pc.invert(batch[MARK]))
-            rows = rows if rest is None else one_behind_the_other(rest, rows)
+            rows = rows if rest is None else concatenated(rest, rows)
             made, rest, strict = self._step(rows, marks, strict=strict, last=False)
             yield from self._again(copies.filter(pc.invert(copies[MARK])), marks)
             marks = needed(marks, rest, batch)
@@ -149,15 +149,15 @@ class Pairs:
         n = len(recid)
         headless = ~of.begun & (self.starts == "required")
         made, moves = (rows[c].to_numpy(zero_copy_only=False) for c in (MADE, MOVES))
-        # np.append: behind the last record there is none.
+        # np.append: there is none after the last record.
         follows = np.append(group[1:] == group[:-1], False)
         wrong = bad.is_valid().to_numpy(zero_copy_only=False) | ~of.committed | headless
         key = numbered([values[i] for i in self.key], n)
-        behind = np.minimum(np.arange(n) + 1, n - 1)
-        update = (recid == REC_BEFORE) & follows & (recid[behind] == REC_UPDATE)
+        following = np.minimum(np.arange(n) + 1, n - 1)
+        update = (recid == REC_BEFORE) & follows & (recid[following] == REC_UPDATE)
         other_row = np.zeros(n, np.bool_)
         if self.key:  # updates never change it
-            same = (key[behind] == key) | made | wrong[behind]
+            same = (key[following] == key) | made | wrong[following]
             other_row = update & ~same & ~wrong
             update &= same
         moved, partner = _moved(rows, group, recid, moves & ~made, strict=strict)
@@ -169,7 +169,7 @@ class Pairs:
         ranks = rows[RANK].fill_null(-1).to_numpy(zero_copy_only=False)
         for rank, oper in self.opers.items():
             letter[made & (ranks == rank)] = _LETTERS.index(oper)
-        seq = _sequences(rows, update & ~made, moved & ~made, partner, behind)
+        seq = _sequences(rows, update & ~made, moved & ~made, partner, following)
         why = _why(bad, {NO_START: headless, NO_COMMIT: ~of.committed, OTHER_ROW: other_row})
         names = [c for c in rows.schema.names if c not in _DROPPED]
         arrays = [
@@ -206,7 +206,7 @@ def skipped(policy: str, of: Of, recid: Ints, statement: Ints) -> Bools:
     return found
 
 
-def one_behind_the_other(first: pa.RecordBatch, then: pa.RecordBatch) -> pa.RecordBatch:
+def concatenated(first: pa.RecordBatch, then: pa.RecordBatch) -> pa.RecordBatch:
     both = pa.Table.from_batches([first, then]).combine_chunks().to_batches()
     return both[0] if both else then
 
@@ -274,12 +274,12 @@ def numbered(columns: Sequence[pa.Array], n: int) -> Ints:
 
 
 def _sequences(
-    rows: pa.RecordBatch, update: Bools, moved: Bools, partner: Ints, behind: Ints
+    rows: pa.RecordBatch, update: Bools, moved: Bools, partner: Ints, following: Ints
 ) -> pa.StringArray:
-    """The change sequences, of pairs that of the one behind."""
+    """The change sequences, of pairs that of the one following."""
     seq = sequences(address_bytes(rows["LOGADDR"])) if rows.num_rows else pa.array([], pa.string())
     at = np.arange(len(seq))
-    at = np.where(update, behind, np.where(moved, np.maximum(partner, at), at))
+    at = np.where(update, following, np.where(moved, np.maximum(partner, at), at))
     return seq if (at == np.arange(len(seq))).all() else seq.take(pa.array(at))
 
 

@@ -21,7 +21,7 @@ from ...model.change import (
 from ...model.quoting import quoted
 from ...model.sequence import WIDTH
 from ...wire.soliddb_address import RANKS
-from ..base import ASIDE, FILE, RAW, ROW, WHY, Read, Tables, VendorTable
+from ..base import ADDED_COLUMNS, FILE, RAW, ROW, WHY, Read, Tables, VendorTable
 from ..shape import canonical, conform, data_start
 from ..spark_functions import F, Window
 from .codec import Decoding
@@ -155,7 +155,7 @@ def kind_of(columns: Iterable[str]) -> VendorTable | None:
 
 def _conformed(df: DataFrame, kind: VendorTable, name: str, options: SolidOptions) -> DataFrame:
     made = conform(df, kind, where=name, base64=options.binary == "base64")
-    return made.select(*[c.name for c in kind.columns], *[c for c in ASIDE if c in made.columns])
+    return made.select(*[c.name for c in kind.columns], *[c for c in ADDED_COLUMNS if c in made.columns])
 
 
 def _union(a: DataFrame, b: DataFrame) -> DataFrame:

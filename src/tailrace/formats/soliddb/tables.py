@@ -20,7 +20,7 @@ from typing import Any
 from ...errors import FormatError, UnsupportedError
 from ...model.change import ChangeTable
 from ...wire.soliddb import RowField
-from ..base import ASIDE, WHY, VendorColumn, VendorTable
+from ..base import ADDED_COLUMNS, WHY, VendorColumn, VendorTable
 from ..option_names import refuse_columns
 
 Row = Mapping[str, Any]
@@ -358,7 +358,7 @@ def same(a: Sequence[Row], b: Sequence[Row], table: VendorTable) -> bool:
 def rows_of(ct: ChangeTable, table: VendorTable) -> list[Row]:
     """The good rows of a system table that is carried as a change table."""
     df = ct.df.filter(f"{WHY} is null") if WHY in ct.df.columns else ct.df
-    return [r.asDict() for r in df.drop(*ASIDE).select(*[c.name for c in table.columns]).collect()]
+    return [r.asDict() for r in df.drop(*ADDED_COLUMNS).select(*[c.name for c in table.columns]).collect()]
 
 
 def _row(table: VendorTable, known: Row) -> Row:

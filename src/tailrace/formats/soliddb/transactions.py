@@ -99,13 +99,13 @@ def transactions_of(rows: pa.RecordBatch, marks: Marks) -> Of:
     if most < 0:
         no = np.zeros(len(part), np.bool_)
         return Of(part, no, no, ~no, no)
-    behind, before = np.minimum(part, most), np.maximum(part - 1, 0)
+    following, before = np.minimum(part, most), np.maximum(part - 1, 0)
     next_, last = (
-        (part <= most) & (marks.transaction[behind] == transaction),
+        (part <= most) & (marks.transaction[following] == transaction),
         (part > 0) & (marks.transaction[before] == transaction),
     )
     begun = last & (marks.recid[before] == START)
-    return Of(part, begun, next_ & (marks.recid[behind] == COMMIT), ~next_, last & marks.off[before])
+    return Of(part, begun, next_ & (marks.recid[following] == COMMIT), ~next_, last & marks.off[before])
 
 
 def ordered(log: DataFrame, *, statements: bool = True) -> DataFrame:
@@ -179,7 +179,7 @@ _FIRST = ["LOGADDR", *(c for c in COLUMNS if c != "LOGADDR")]
 
 class Once:
     """Tells the records of a task from their copies, batch by batch. They are ordered (`ordered`), so a
-    copy is directly behind the record that it is equal to in all columns of SYS_LOG."""
+    copy is directly after the record that it is equal to in all columns of SYS_LOG."""
 
     def __init__(self) -> None:
         self._last: pa.RecordBatch | None = None

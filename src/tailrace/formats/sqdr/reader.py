@@ -16,7 +16,7 @@ from ...model import mask
 from ...model.change import EXTRA_HEADERS, HEADERS, NATIVE, ChangeTable
 from ...model.sequence import TIME_DIGITS
 from ...wire.keylog_values import IGNORED
-from ..base import ASIDE, FINER, OWN, WHY, Read, Tables
+from ..base import ADDED_COLUMNS, FINER, OWN, WHY, Read, Tables
 from ..shape import also, any_of, canonical, conform, data_start, finer_too, looked_up
 from ..spark_functions import F, Window
 from . import text as sqdr_text
@@ -163,7 +163,7 @@ def read(tables: Tables, options: SqdrOptions) -> Read:
     log = _log(tables, options)
     found = sources_of(log, tables, options)
     signal = F.coalesce(F.col("change_row_type").isin(*SIGNALS), F.lit(False))
-    aside = [c for c in (*NAMES, *ASIDE) if c in log.columns]
+    aside = [c for c in (*NAMES, *ADDED_COLUMNS) if c in log.columns]
     changes = log.filter(~signal)
     made = {}
     for source in found.sources:
