@@ -22,7 +22,7 @@ from ..parquet import LoadedTables
 from ..row_groups import NUMBER, PLACE, GroupReader, Range, fits, groups_of, ranges
 from ..shape import find_columns
 from ..spark_functions import F
-from .log import DDL, ROWS, SYS_LOG
+from .log import DDL, ROWS, START, SYS_LOG
 from .others import WAITS, OtherRecords
 from .pairs import Pairs
 from .rules import CHANGE, JUDGED_BY, MADE, MARK, MOVES, OFF, OfLog, OfTable
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 LEAST_BYTES = 64 << 20
 """Marks of transactions may be far from their records: with smaller ranges they would be read too often."""
 SLICE = 1 << 15
-_JUDGED, _OFF_TRXID, _OPEN_TRXID = OWN + "judged", OWN + "off", OWN + "open"
+_JUDGED, _OFF_TRXID, _OPEN_TRXID, _WHOLE = (OWN + name for name in ("judged", "off", "open", "whole"))
 _STAY = {"RECID", "TRXID", "STMTTRXID", "RELID", "FLAGS", "LOGADDR", CHANGE, OFF, MADE, MARK, MOVES, WHY}
 """Columns that records keep of which only the position matters."""
 
@@ -76,16 +76,17 @@ class ShuffledLog:
         """The records that are no changes, and those that wait."""
         log = _judged(self.rows, rule)
         log = log.withColumn(RAW, F.when(F.col(WHY).isNotNull(), F.col(RAW)))
-        whole = (
-            None if work.capture_off == "keep" else log.filter(OFF).select(F.col("TRXID").alias(_OFF_TRXID))
-        )
+        whole = None
+        if work.capture_off != "keep":
+            starts = _judged(self.rows.filter(F.col("RECID") == START), rule)
+            whole = starts.filter(OFF).select(F.col("TRXID").alias(_OFF_TRXID)).distinct()
         records = _others(_light(log, whole), work)
         return records.filter(~F.col(WAITS)), _waiting(log.filter(F.col(WHY).isNull()), work)
 
 
 def _judged(log: DataFrame, rule: OfTable | OfLog) -> DataFrame:
-    """The records that a rule takes, with the columns that it adds. It gets what it decides by, DATA of DDL
-    alone; the rest of a record stays where it is."""
+    """The records that a rule takes, with the columns that it adds. Only the columns that it decides by go to
+    Python, of DATA that of DDL records."""
     data = F.when(F.col("RECID") == DDL, F.col("DATA")).when(F.col("DATA").isNotNull(), F.lit(b""))
     asked: dict[str, Column] = {c: F.col(c) for c in JUDGED_BY} | {"DATA": data}
     names, kinds = list(asked), rule.added()
@@ -112,12 +113,13 @@ def _others(log: DataFrame, work: OtherRecords) -> DataFrame:
 
 
 def _light(log: DataFrame, whole: DataFrame | None = None) -> DataFrame:
-    """Records, changes only with their position, except those of the transactions `whole`: they
-    are only checked, and bringing them together is to be cheap."""
+    """Records, changes only with their position, except those of the transactions `whole`: only positions
+    are compared, and bringing records together is to be cheap."""
     light, names = F.col(CHANGE), log.columns
     if whole is not None:
-        log = log.join(F.broadcast(whole.distinct()), F.col("TRXID").eqNullSafe(F.col(_OFF_TRXID)), "left")
-        light &= F.col(_OFF_TRXID).isNull()
+        whole = F.broadcast(whole.withColumn(_WHOLE, F.lit(True)))
+        log = log.join(whole, F.col("TRXID").eqNullSafe(F.col(_OFF_TRXID)), "left")
+        light &= F.col(_WHOLE).isNull()
     kept = {c: F.col(c) if c in _STAY else F.when(~light, F.col(quoted(c))).alias(c) for c in names}
     return log.select(*kept.values())
 
