@@ -177,6 +177,7 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Show which vendor's table a file is, what its masks mean, and with --check what looks wrong."""
+    from ..formats import convert
     from ..formats import inspect as work
     from ..formats.folders import there
     from ..formats.recognition import recognise
@@ -184,8 +185,8 @@ def inspect(
 
     given = dict(pair(o) for o in option or [])
     there(path)
-    if from_ is None:
-        recognise(path)  # says so before Spark starts, if no format knows the tables
+    # What is refused is refused before Spark starts.
+    convert.refuse_nothing(convert.side(from_ or recognise(path)[0].name, path, given))
     why = "it reads all rows" if check else "it reads the first rows"
     with started("tailrace inspect", why, "reading", quiet=as_json, reads=[path]) as spark:
         found = work.inspect(

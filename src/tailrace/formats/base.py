@@ -255,20 +255,28 @@ class Format:
         return [*mine, *(header_gap(h) for h in lost)]
 
 
-def header_gap(name: str, why: str | None = None) -> Gap:
-    """The gap of a header column that a format has no place for."""
-
-    def erase(ct: ChangeTable) -> ChangeTable:
-        full = ct.header(name)
-        if full not in ct.df.columns:
-            return ct
-        return ct.with_df(ct.df.withColumn(full, F.lit(None).cast(ct.df.schema[full].dataType)))
+def value_gap(kind: str, why: str, header: str, written: Callable[[ChangeTable, Column], Column]) -> Gap:
+    """The gap of a header some of whose values are written as others: `written` gives them for a change table
+    and the header's values."""
 
     def lost(ct: ChangeTable) -> Column:
-        full = ct.header(name)
-        return F.col(full).isNotNull() if full in ct.df.columns else F.lit(False)
+        full = ct.header(header)
+        if full not in ct.df.columns:
+            return F.lit(False)
+        return ~F.col(full).eqNullSafe(written(ct, F.col(full)))
 
-    return Gap(f"header {name}", why or f"there is no place for {name}", lost, erase)
+    def erase(ct: ChangeTable) -> ChangeTable:
+        full = ct.header(header)
+        if full not in ct.df.columns:
+            return ct
+        return ct.with_df(ct.df.withColumn(full, written(ct, F.col(full)).cast(ct.df.schema[full].dataType)))
+
+    return Gap(kind, why, lost, erase)
+
+
+def header_gap(name: str) -> Gap:
+    """The gap of a header column that a format has no place for."""
+    return value_gap(f"header {name}", f"there is no place for {name}", name, lambda ct, value: F.lit(None))
 
 
 def operation_gap(oper: str, kind: str, why: str) -> Gap:

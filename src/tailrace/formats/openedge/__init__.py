@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ...model import mask
 from ...model.change import NATIVE, ChangeTable
 from ...model.quoting import quoted
-from ..base import Format, Gap
+from ..base import Format, Gap, value_gap
 from ..shape import any_of
 from ..spark_functions import F
 from . import tables as tables_
@@ -41,43 +41,17 @@ def _implied(ct: ChangeTable) -> Column:
     return whole.otherwise(F.unhex(F.lit("")))
 
 
-def _mask_lost(ct: ChangeTable) -> Column:
-    full = ct.header("change_mask")
-    if full not in ct.df.columns:
-        return F.lit(False)
-    trimmed = F.unhex(F.regexp_replace(F.hex(F.col(full)), "^(00)+", ""))
-    return (F.col(ct.header("change_oper")) != "U") & ~trimmed.eqNullSafe(_implied(ct))
+def _kept_mask(ct: ChangeTable, value: Column) -> Column:
+    """The change mask of updates; of other rows the implied one, unless it is the same."""
+    trimmed = F.unhex(F.regexp_replace(F.hex(value), "^(00)+", ""))
+    other = (F.col(ct.header("change_oper")) != "U") & ~trimmed.eqNullSafe(_implied(ct))
+    return F.when(other, _implied(ct)).otherwise(value)
 
 
-def _mask_erase(ct: ChangeTable) -> ChangeTable:
-    full = ct.header("change_mask")
-    if full not in ct.df.columns:
-        return ct
-    return ct.with_df(ct.df.withColumn(full, F.when(_mask_lost(ct), _implied(ct)).otherwise(F.col(full))))
-
-
-def _as_written(name: str, value: Column, ct: ChangeTable) -> Column:
-    """A header as read back from OpenEdge's numbers."""
+def _as_number(name: str, value: Column) -> Column:
+    """A text header as read back from OpenEdge's numbers."""
     made = transaction_number(value) if name == "transaction_id" else value.try_cast("bigint")
     return F.when(value.isNotNull(), made.cast("string"))
-
-
-def _number_gap(name: str, kind: str, why: str) -> Gap:
-    """The gap of a text header that is a number in OpenEdge."""
-
-    def lost(ct: ChangeTable) -> Column:
-        full = ct.header(name)
-        if full not in ct.df.columns:
-            return F.lit(False)
-        return ~F.col(full).eqNullSafe(_as_written(name, F.col(full), ct))
-
-    def erase(ct: ChangeTable) -> ChangeTable:
-        full = ct.header(name)
-        if full not in ct.df.columns:
-            return ct
-        return ct.with_df(ct.df.withColumn(full, _as_written(name, F.col(full), ct)))
-
-    return Gap(kind, why, lost, erase)
 
 
 def _part_lost(ct: ChangeTable) -> Column:
@@ -120,19 +94,25 @@ def _policy_erase(ct: ChangeTable) -> ChangeTable:
 
 
 GAPS = (
-    Gap(
+    value_gap(
         "change_mask of inserts, deletes and before images",
         "OpenEdge has field maps for updates only; other rows are read back with the mask that their "
         "operation implies",
-        _mask_lost,
-        _mask_erase,
+        "change_mask",
+        _kept_mask,
     ),
-    _number_gap(
-        "transaction_id",
+    value_gap(
         "transaction_id as text",
         "`_Tran-Id` is a number of 32 bits; other ids are left out",
+        "transaction_id",
+        lambda ct, value: _as_number("transaction_id", value),
     ),
-    _number_gap("recid", "recid as text", "`_Recid` is a number; other row ids are left out"),
+    value_gap(
+        "recid as text",
+        "`_Recid` is a number; other row ids are left out",
+        "recid",
+        lambda ct, value: _as_number("recid", value),
+    ),
     Gap(
         "partition of a truncate",
         "a partition's truncate names no rows, so truncates of other sources are written for the whole table",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...model.change import PREFIX, ChangeTable
-from ..base import Format, Gap, VendorColumn, VendorTable
+from ..base import Format, VendorColumn, VendorTable, value_gap
 from ..spark_functions import F
 from . import control as qlik_control
 from . import dfm as qlik_dfm
@@ -71,23 +71,15 @@ def knows(columns: Sequence[str]) -> float:
     return 0.5 if (prefix + lay.COLUMN_MASK).lower() in names else 0.9
 
 
-def _other_code(ct: ChangeTable) -> Column:
+def _loads_alone(ct: ChangeTable, value: Column) -> Column:
+    """The codes of rows of full loads; NULL for other vendors' codes."""
     loaded = was_loaded(ct)
-    if loaded is None:
-        return F.lit(False)
-    return F.col(ct.header(lay.LOADED)).isNotNull() & ~loaded
+    return value if loaded is None else F.when(loaded, value)
 
 
-def _without_codes(ct: ChangeTable) -> ChangeTable:
-    full = ct.header(lay.LOADED)
-    if full not in ct.df.columns:
-        return ct
-    return ct.with_df(ct.df.withColumn(full, F.when(~_other_code(ct), F.col(full))))
-
-
-NATIVE_OPER = Gap(
-    "header native_oper", "there is no column for other vendors' codes; L is kept as full load", _other_code,
-    _without_codes,
+NATIVE_OPER = value_gap(
+    "header native_oper", "there is no column for other vendors' codes; L is kept as full load", lay.LOADED,
+    _loads_alone,
 )  # fmt: skip
 
 FORMAT = Format(

@@ -16,7 +16,7 @@ from ...model.change import NATIVE, ChangeTable
 from ...model.quoting import quoted
 from ...wire.soliddb_rows import row_layout
 from .. import file_writer
-from ..base import Format, Gap, Tables
+from ..base import Format, Gap, Tables, value_gap
 from ..shape import any_of
 from ..spark_functions import F
 from .log import KEPT, RECNAMES, SYS_LOG
@@ -45,18 +45,9 @@ def save(tables: Tables, path: str, kind: str, options: SolidOptions) -> None:
     file_writer.save(tables, path, kind, group_bytes=GROUP_BYTES, base64=options.binary == "base64")
 
 
-def _cleared(kind: str, why: str, header: str, kept: bool) -> Gap:
-    """The gap of a header that is kept only in some rows: NULL in the others."""
-
-    def lost(ct: ChangeTable) -> Column:
-        stays = keeps_id(ct) if kept else is_own(ct)
-        return F.col(ct.header(header)).isNotNull() & ~stays
-
-    def erase(ct: ChangeTable) -> ChangeTable:
-        name = ct.header(header)
-        return ct.with_df(ct.df.withColumn(name, F.when(~lost(ct), F.col(name))))
-
-    return Gap(kind, why, lost, erase)
+def _own(ct: ChangeTable, value: Column) -> Column:
+    """A header's values in rows that came from solidDB; NULL in others."""
+    return F.when(is_own(ct), value)
 
 
 def _empty(kind: str, type: str, why: str, under: Callable[[SolidOptions], bool]) -> Gap:
@@ -110,9 +101,14 @@ FORMAT = Format(
         | {"change_seq", "change_oper", "operation"}
     ),
     cannot=(
-        _cleared("absent_columns", "missing columns become NULL", "column_mask", False),
-        _cleared("transaction_id", "TRXID is a number: other ids are not kept", "transaction_id", True),
-        _cleared("stream_position", "a position is derived from change_seq", "stream_position", False),
+        value_gap("absent_columns", "missing columns become NULL", "column_mask", _own),
+        value_gap(
+            "transaction_id",
+            "TRXID is a number: other ids are not kept",
+            "transaction_id",
+            lambda ct, value: F.when(keeps_id(ct), value),
+        ),
+        value_gap("stream_position", "a position is derived from change_seq", "stream_position", _own),
         Gap(
             "no_columns",
             "there is no table without columns: its changes are left out",

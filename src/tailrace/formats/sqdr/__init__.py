@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...model import mask
 from ...model.change import BEFORE, NATIVE, ChangeTable
 from ...model.quoting import quoted
-from ..base import OWN, Format, Gap
+from ..base import OWN, Format, Gap, value_gap
 from ..spark_functions import F
 from . import control
 from .reader import is_keylog, read
@@ -61,18 +61,6 @@ def _before_erased(ct: ChangeTable) -> ChangeTable:
     return ct.with_df(df)
 
 
-def _transaction_lost(ct: ChangeTable) -> Column:
-    there = F.col(ct.header("transaction_id")).isNotNull() if has(ct, "transaction_id") else F.lit(False)
-    return there & ~came(ct)
-
-
-def _transaction_erased(ct: ChangeTable) -> ChangeTable:
-    if not has(ct, "transaction_id"):
-        return ct
-    name = ct.header("transaction_id")
-    return ct.with_df(ct.df.withColumn(name, F.when(came(ct), F.col(name))))
-
-
 GAPS = (
     Gap(
         "before_image",
@@ -88,12 +76,12 @@ GAPS = (
         unnamed,
         lambda ct: ct,
     ),
-    Gap(
+    value_gap(
         "transaction_id",
         "transactions are numbered in their order (`resync_state`); there is no column for a source's "
         "own number",
-        _transaction_lost,
-        _transaction_erased,
+        "transaction_id",
+        lambda ct, value: F.when(came(ct), value),
     ),
     Gap(
         "change_seq",
