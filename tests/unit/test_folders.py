@@ -32,12 +32,12 @@ def put(root: Path, *names: str, text: str = "id\n1\n") -> Path:
 
 def tables(root: Path) -> dict[str, list[str]]:
     """Table -> its files, below the root."""
-    found = folders.places(str(root))
+    found = folders.tables_at(str(root))
     return {n: [f.relative_to(root).as_posix() for f in folders.data_files(p)] for n, p in found.items()}
 
 
 def notes(root: Path) -> list[str]:
-    return folders.not_read(root, folders.places(str(root)).values())
+    return folders.not_read(root, folders.tables_at(str(root)).values())
 
 
 @pytest.mark.parametrize("inside", ["dt=2026-03-02", "month2", "2026/03"])
@@ -74,7 +74,7 @@ def test_a_table_that_has_only_folders(tmp_path: Path) -> None:
     files = ["ir_keylog/dt=1/a.parquet", "ir_keylog/dt=2/b.parquet"]
     put(tmp_path, *files)
     assert tables(tmp_path) == {"ir_keylog": files}
-    assert list(folders.places(str(tmp_path / "ir_keylog"))) == ["ir_keylog"]
+    assert list(folders.tables_at(str(tmp_path / "ir_keylog"))) == ["ir_keylog"]
     assert columns_at(str(tmp_path)) == {"ir_keylog": ["id"]}
 
 

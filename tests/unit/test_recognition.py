@@ -32,7 +32,7 @@ def together(folder: Path, *names: str) -> Path:
 def whose(path: Path, form: str) -> dict[str, str]:
     found = formats.get(form)
     mine = found.columns(str(path), found.options()) if found.columns else columns_at(str(path))
-    return recognition.at(str(path), mine, found)
+    return recognition.formats_at(str(path), mine, found)
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
@@ -66,7 +66,7 @@ def test_two_vendors_in_one_folder_are_told_apart(tmp_path: Path) -> None:
         "ir_keylog": "sqdr", "shop.item": "qlik", "shop.item__ct": "qlik", "tailrace_columns": "sqdr",
     }  # fmt: skip
     assert whose(root, "sqdr") == expected
-    assert recognition.at(str(root), ["shop.item", "shop.item__ct"], formats.get("qlik")) == expected
+    assert recognition.formats_at(str(root), ["shop.item", "shop.item__ct"], formats.get("qlik")) == expected
     assert recognition.notes(expected, formats.get("sqdr")) == [
         "the folder also has tables of qlik: inspect them with `--from qlik`"
     ]

@@ -179,12 +179,12 @@ def inspect(
     """Show which vendor's table a file is, what its masks mean, and with --check what looks wrong."""
     from ..formats import convert
     from ..formats import inspect as work
-    from ..formats.folders import there
+    from ..formats.folders import existing_path
     from ..formats.recognition import recognise
     from .screen_spark import started
 
     given = dict(pair(o) for o in option or [])
-    there(path)
+    existing_path(path)
     # What is refused is refused before Spark starts.
     convert.refuse_nothing(convert.side(from_ or recognise(path)[0].name, path, given))
     why = "it reads all rows" if check else "it reads the first rows"

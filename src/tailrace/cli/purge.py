@@ -128,12 +128,12 @@ def _folder(
     if len(tables) != 1:
         what = "no source table is named" if not tables else "only one source table can be named"
         raise typer.BadParameter(f"{what}; name it: --table PUB.Item")
-    from ..formats.folders import there
+    from ..formats.folders import existing_path
     from ..formats.openedge.purge import purge_folder
     from .screen_spark import started
 
     consumers = dict(_position(text) for text in consumer)
-    there(folder)
+    existing_path(folder)
     why = "it reads the change tables and deletes their rows"
     with started("tailrace purge", why, "purging", quiet=as_json) as spark:
         done = purge_folder(

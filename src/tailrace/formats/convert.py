@@ -142,7 +142,7 @@ def refuse_treatment(on_bad: str) -> None:
 
 def refuse_nothing(source: Side) -> None:
     """Raises ConfigError or FormatError when there is nothing to read."""
-    folders.there(source.path)
+    folders.existing_path(source.path)
     new_folder.refuse_half(source.path)
     if source.form.refuse is None:
         file_reader.refuse_nothing(source.path)

@@ -24,7 +24,7 @@ from ..model.quoting import quoted
 from ..wire.delimited import Dialect
 from . import json_lines, parquet, text
 from .base import FILE, OWN, RAW, ROW, WHY, Options
-from .folders import below, data_files, firsts, is_empty, kind_of, not_read, places, unglobbed
+from .folders import below, data_files, firsts, is_empty, kind_of, not_read, tables_at, unglobbed
 from .spark_functions import F
 
 if TYPE_CHECKING:
@@ -50,13 +50,13 @@ def load(
     hidden: Sequence[Path] = (),
 ) -> parquet.LoadedTables:
     """The tables under a path by name, each with `FILE` and `ROW` after its columns. Tables that cannot
-    be read and that `knows` does not recognise by their columns are noted. `hidden`: see `places`.
+    be read and that `knows` does not recognise by their columns are noted. `hidden`: see `tables_at`.
 
     Raises:
-        ConfigError: see `places`.
+        ConfigError: see `tables_at`.
         FormatError: every file is empty, or one cannot be read.
     """
-    found = places(path, hidden=hidden)
+    found = tables_at(path, hidden=hidden)
     notes = not_read(Path(path), found.values())
     tables = parquet.LoadedTables()
     for name, place in found.items():
@@ -83,7 +83,7 @@ def load(
 
 def refuse_nothing(path: str) -> None:
     """Raises ConfigError if there is no table at a path, FormatError if all are empty."""
-    found = places(path)
+    found = tables_at(path)
     if all(is_empty(place) for place in found.values()):
         raise FormatError(
             f"{path} is empty: it does not even have column names", hint="is the extract complete?"
@@ -95,11 +95,11 @@ def columns_at(path: str, options: Options | None = None) -> dict[str, Sequence[
     those of the first line that has some. Empty tables are left out.
 
     Raises:
-        ConfigError: see `places`.
+        ConfigError: see `tables_at`.
         FormatError: every file is empty, or one cannot be read.
     """
     refuse_nothing(path)
-    return {n: columns_of(p, options or Options()) for n, p in places(path).items() if not is_empty(p)}
+    return {n: columns_of(p, options or Options()) for n, p in tables_at(path).items() if not is_empty(p)}
 
 
 def columns_of(place: Path, options: Options) -> Sequence[str]:

@@ -32,7 +32,7 @@ def table_schema(rows: DataFrame) -> pa.Schema:
     return pa.schema([pa.field(f.name, to_arrow_type(f.dataType, timezone="UTC")) for f in rows.schema])
 
 
-def laid_out(rows: DataFrame, path: str) -> None:
+def prepare_delta_table(rows: DataFrame, path: str) -> None:
     """Makes a Delta table with at least the columns of these rows, whatever they are called.
 
     Delta's own writer makes no table with blanks or any of `,;{}()=` in its columns' names, nor gives one
@@ -97,7 +97,7 @@ def _save(df: DataFrame, place: str, kind: str, tag: str, group_bytes: int | Non
             writer.option("ignoreNullFields", "false").json(place)
         else:
             if kind == "delta":
-                laid_out(df, place)
+                prepare_delta_table(df, place)
             elif group_bytes:
                 writer = writer.option("parquet.block.size", group_bytes)
             writer.format(kind).save(place)

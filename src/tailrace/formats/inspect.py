@@ -92,7 +92,7 @@ def inspect(
         _read(spark, side, given or {}) if first is None else _preview(vendor, side, given or {}, first)
     )
     shown = [_table(name, ct, rows, checked=first is None) for name, ct in sorted(read.changes.items())]
-    whose = recognition.at(path, vendor, found)
+    whose = recognition.formats_at(path, vendor, found)
     strangers = {n for n, v in whose.items() if v != found.name}
     waiting = convert.waiting_rows(read.pending)
     notes += [*read.notes, *convert.key_notes(read, found), *waiting]

@@ -70,7 +70,7 @@ def by_columns(columns: Mapping[str, Sequence[str]]) -> dict[str, str]:
     return made
 
 
-def at(path: str, own: Collection[str], form: Format) -> dict[str, str]:
+def formats_at(path: str, own: Collection[str], form: Format) -> dict[str, str]:
     """The format of each table at a path, empty for none: of the tables that `form` has found there (`own`),
     and, if several vendors have tables there, of all others."""
     plain: dict[str, Sequence[str]] = {}

@@ -127,14 +127,14 @@ def _fits(kind: pa.DataType | None, wanted: str) -> bool:
     return have == wanted
 
 
-def places(footer: pq.FileMetaData) -> Mapping[str, int]:
+def column_indexes(footer: pq.FileMetaData) -> Mapping[str, int]:
     """The places of a file's columns in its footer."""
     return {footer.schema.column(i).path: i for i in range(footer.num_columns)}
 
 
 def groups_of(file: int, footer: pq.FileMetaData, column: str) -> list[RowGroup] | None:
     """The row groups of a file with the range of a column; None if a number is unknown."""
-    at = places(footer)[column]
+    at = column_indexes(footer)[column]
     made = []
     for n in range(footer.num_row_groups):
         group = footer.row_group(n)
@@ -193,6 +193,16 @@ def _cuts(groups: Sequence[RowGroup], least: int) -> list[int]:
 
 
 __all__ = [
-    "LEAST_BYTES", "MOST_AGAIN", "MOST_BYTES", "NUMBER", "PLACE", "GroupReader", "Range", "RowGroup",
-    "fits", "groups_of", "places", "ranges",
+    "LEAST_BYTES",
+    "MOST_AGAIN",
+    "MOST_BYTES",
+    "NUMBER",
+    "PLACE",
+    "GroupReader",
+    "Range",
+    "RowGroup",
+    "column_indexes",
+    "fits",
+    "groups_of",
+    "ranges",
 ]  # fmt: skip

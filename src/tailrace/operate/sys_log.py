@@ -26,7 +26,7 @@ from ..formats.report import counted
 from ..formats.shape import arrow_rows
 from ..formats.soliddb.options import SolidOptions
 from ..formats.soliddb.records import SCHEMA
-from ..formats.soliddb.tables import FROM, SYS_COLUMNS, SYS_TABLES, Row, column_id, layouts, made_up
+from ..formats.soliddb.tables import FROM, SYS_COLUMNS, SYS_TABLES, Row, column_id, generated_rows, layouts
 from ..lake import delta as lake
 from ..lake import log
 from ..model.types import arrow_type
@@ -158,7 +158,7 @@ def sys_log(log_path: str, relations_path: str, options: SolidOptions) -> SysLog
     for name, mine in history.items():
         for one, start in zip(mine, starts[name], strict=True):
             columns = tuple((c.name, c.type) for c in one.relation.columns)
-            made = made_up([(name, columns, tuple(one.relation.key))], one.relation.relid)
+            made = generated_rows([(name, columns, tuple(one.relation.key))], one.relation.relid)
             rows[0].extend([] if start else made[0])
             relid, made_columns = one.relation.relid, zip(made[1], one.relation.columns, strict=True)
             rows[1].extend(

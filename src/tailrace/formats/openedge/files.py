@@ -82,7 +82,7 @@ def columns_at(path: str, options: OpenEdgeOptions) -> dict[str, Sequence[str]]:
     root = Path(path)
     hidden = hidden_tables(root)
     plain = not root.is_dir() or any(map(folders.holds_files, root.glob("[!_.]*")))
-    found = {} if is_dump(root.name) or not plain else folders.places(path, hidden=hidden)
+    found = {} if is_dump(root.name) or not plain else folders.tables_at(path, hidden=hidden)
     found |= {p.name: p for p in hidden}
     return {n: file_reader.columns_of(p, options) for n, p in found.items()}
 

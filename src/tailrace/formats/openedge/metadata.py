@@ -95,7 +95,7 @@ def change_table(name: str) -> str:
     return f"{owner}.CDC_{table}" if dot else f"CDC_{name}"
 
 
-def made_metadata(name: str, ct: ChangeTable, level: int = 3) -> Kept:
+def generated_metadata(name: str, ct: ChangeTable, level: int = 3) -> Kept:
     """The metadata rows of a change table captured at a level; level 0, and tables without columns, have
     none.
 

@@ -49,7 +49,7 @@ def purge(
         PositionError: the range is empty, or some consumer is not that far.
         FormatError: there is no such source table.
     """
-    found = gone(tables, source, low=low, high=high, consumers=consumers, options=options)
+    found = removed_rows(tables, source, low=low, high=high, consumers=consumers, options=options)
     return {n: df.filter(~found[n]) if n in found else df for n, df in tables.items()}
 
 
@@ -68,7 +68,7 @@ def purge_delta(
 
     kept = {n: DeltaTable.forPath(spark, p) for n, p in paths.items()}
     tables = {n: t.toDF() for n, t in kept.items()}
-    found = gone(tables, source, low=low, high=high, consumers=consumers, options=options)
+    found = removed_rows(tables, source, low=low, high=high, consumers=consumers, options=options)
     for name, condition in found.items():
         kept[name].delete(condition)
 
@@ -104,14 +104,14 @@ def purge_folder(
         )
     high = min(consumers.values()) if high is None else high
     tables = {n: spark.read.format("delta").load(p) for n, p in paths.items()}
-    found = gone(tables, table, low=low, high=high, consumers=consumers)
+    found = removed_rows(tables, table, low=low, high=high, consumers=consumers)
     deleted = {n: tables[n].filter(condition).count() for n, condition in found.items()}
     if not dry_run:
         purge_delta(spark, paths, table, low=low, high=high, consumers=consumers)
     return {"table": table, "low": low, "high": high, "deleted": deleted}
 
 
-def gone(
+def removed_rows(
     tables: Tables,
     source: str,
     *,

@@ -22,7 +22,7 @@ from ...execution import over_rows
 from ...model.quoting import quoted
 from ..base import ADDED_COLUMNS, FILE, RAW, ROW, WHY, Tables, VendorTable
 from ..parquet import LoadedTables
-from ..row_groups import NUMBER, PLACE, GroupReader, Range, RowGroup, fits, groups_of, places, ranges
+from ..row_groups import NUMBER, PLACE, GroupReader, Range, RowGroup, column_indexes, fits, groups_of, ranges
 from ..shape import find_columns
 from ..spark_functions import F
 from .changes import THERE
@@ -136,7 +136,7 @@ def _no_halves(footer: pq.FileMetaData, position: str | None) -> bool:
     """Whether a file has no half of a record."""
     if position is None:
         return True
-    at = places(footer)[position]
+    at = column_indexes(footer)[position]
     spans = [footer.row_group(n).column(at).statistics for n in range(footer.num_row_groups)]
     return all(s is not None and (not s.has_min_max or (s.min, s.max) == (0, 0)) for s in spans)
 

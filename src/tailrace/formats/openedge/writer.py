@@ -24,7 +24,7 @@ from ..spark_functions import F, Window
 from ..types import join_array
 from .arrays import gathered
 from .changes import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, OFFSETS, ZONE
-from .metadata import KEPT, Kept, made_metadata
+from .metadata import KEPT, Kept, generated_metadata
 from .options import OpenEdgeOptions
 from .policies import FIELDS, FILES, METADATA, POLICIES
 from .split_records import SPLIT, cut_halves
@@ -114,7 +114,7 @@ def plan_of(name: str, ct: ChangeTable) -> Plan:
     if KEPT in metadata:
         kept = Kept.from_json(metadata[KEPT])
         return Plan(kept)
-    return Plan(made_metadata(name, ct), made=True)
+    return Plan(generated_metadata(name, ct), made=True)
 
 
 def numbered(ct: ChangeTable, options: OpenEdgeOptions) -> DataFrame:

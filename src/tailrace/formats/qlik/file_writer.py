@@ -22,7 +22,7 @@ from ...lake import delta as lake
 from ...lake.delta import filesystem
 from ...model.quoting import quoted
 from ..base import OWN, Tables
-from ..file_writer import as_text, laid_out, table_schema
+from ..file_writer import as_text, prepare_delta_table, table_schema
 from ..folders import unglobbed
 from ..spark_functions import F
 from . import dfm
@@ -166,7 +166,7 @@ def _delta(df: DataFrame, place: str, options: QlikOptions) -> None:
         lake.replace_all(place, [], schema=schema, progress={})
     if options.ddl == "ignore" and lake.exists(place):
         df = _in_columns(df, lay.layout_of(df.sparkSession.read.format("delta").load(place)), options)
-    laid_out(df, place)
+    prepare_delta_table(df, place)
     df.write.format("delta").mode("append" if options.start == "keep" else "overwrite").save(place)
 
 

@@ -86,7 +86,7 @@ def listing(path: str, options: QlikOptions) -> Listing:
     inside = tuple(f"{d}/" if d else "" for d in delta)
     names = [n for n in names if not (inside and n.startswith(inside))]
     made = Listing(fs, root, base, delta=tuple(d for d in delta if not is_hidden(d)))
-    names = reference.named(fs, options.reference, names) if options.reference else names
+    names = reference.referenced_files(fs, options.reference, names) if options.reference else names
     return _looked_at(made, names, options)
 
 

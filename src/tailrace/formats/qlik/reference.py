@@ -14,7 +14,7 @@ from ...lake.delta import filesystem
 from .data_file import DFM, stem_of
 
 
-def named(fs: pyarrow.fs.FileSystem, reference: str, names: Sequence[str]) -> list[str]:
+def referenced_files(fs: pyarrow.fs.FileSystem, reference: str, names: Sequence[str]) -> list[str]:
     """The files that a reference file names (`table,bucket/path/file`), with their DFM files.
 
     Raises:

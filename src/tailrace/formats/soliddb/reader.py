@@ -38,9 +38,9 @@ from .tables import (
     SYSTEM,
     Row,
     SolidLayout,
+    generated_rows,
     layouts,
     made_again,
-    made_up,
     same,
     union,
 )
@@ -173,7 +173,7 @@ def _collected(df: DataFrame | None, kind: VendorTable) -> list[Row]:
 def _implied(rows: Sequence[Sequence[Row]], by_table: dict[str, list[SolidLayout]]) -> bool:
     """Whether the system tables are those that writing these tables would generate."""
     specs = [(n, tuple(union(x)), x[-1].key) for n, x in by_table.items()]
-    made = made_up(specs)
+    made = generated_rows(specs)
     return same(rows[0], made[0], SYS_TABLES) and same(rows[1], made[1], SYS_COLUMNS)
 
 

@@ -310,7 +310,7 @@ Spec = tuple[str, tuple[tuple[str, str], ...], tuple[str, ...]]
 """A table to generate: its name, names and types of its columns, its key."""
 
 
-def made_up(specs: Iterable[Spec], first: int = FIRST_RELID) -> tuple[list[Row], list[Row]]:
+def generated_rows(specs: Iterable[Spec], first: int = FIRST_RELID) -> tuple[list[Row], list[Row]]:
     """SYS_TABLES and SYS_COLUMNS rows for tables that solidDB does not know.
 
     Raises:

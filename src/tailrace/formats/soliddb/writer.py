@@ -25,8 +25,8 @@ from .tables import (
     Row,
     SolidLayout,
     Spec,
+    generated_rows,
     layouts,
-    made_up,
     rows_of,
 )  # fmt: skip
 
@@ -50,7 +50,7 @@ def write(changes: Mapping[str, ChangeTable], options: SolidOptions) -> dict[str
     known = layouts(carried[0], carried[1], {})
     there = {x.table for x in known}
     first = max([FIRST_RELID - 1, *(r["ID"] for r in carried[0])]) + 1
-    made = made_up([spec_of(n, ct) for n, ct in mine.items() if ct.columns and n not in there], first)
+    made = generated_rows([spec_of(n, ct) for n, ct in mine.items() if ct.columns and n not in there], first)
     made_layouts = layouts(made[0], made[1], {})
     session = next((ct.df.sparkSession for ct in changes.values()), None)
     parts, unmarked = [], []
