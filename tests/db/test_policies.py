@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from tailrace.config.task import load
-from tailrace.formats.openedge.made import policy_id
+from tailrace.formats.openedge.metadata import policy_id
 from tailrace.lake import delta as lake
 from tailrace.state import orders
 

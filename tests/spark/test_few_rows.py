@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from tailrace.formats.shape import few_rows
-from tailrace.formats.sqdr.ranges import Ranges
+from tailrace.formats.sqdr.writer import Ranges
 from tailrace.runtime import first_worker
 
 if TYPE_CHECKING:

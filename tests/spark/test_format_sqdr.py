@@ -9,9 +9,9 @@ from pyspark.sql import functions as F
 
 from tailrace import formats
 from tailrace.formats.base import FINER, WHY
-from tailrace.formats.sqdr import detail as sqdr_detail
-from tailrace.formats.sqdr import flags as sqdr_flags
+from tailrace.formats.sqdr.reader import recount
 from tailrace.formats.sqdr.tables import COLUMNS_TABLE, KEYLOG_TABLE
+from tailrace.formats.sqdr.text import detail
 from tailrace.testing.changes import Image, change_table, literal, reasons
 from tailrace.testing.formats import FormatConformance, full
 from tests.spark.literal_tables import table
@@ -317,7 +317,7 @@ def test_an_updates_new_values_are_no_key_before_it(spark, key, before, keys, lo
 
 def test_the_vendors_detail_in_columns(spark):
     df = spark.createDataFrame([(DETAIL,), (None,), ("<detail></detail>",)], "d string")
-    found = [r[0] for r in df.select(sqdr_detail.detail(F.col("d"))).collect()]
+    found = [r[0] for r in df.select(detail(F.col("d"))).collect()]
     assert tuple(found[0]) == (
         "MYLIB", "QSQJRN0014", "SQDR91", "QZRCSRVS", "QUSER", "511037", "U", "70", "00000000000019012714", "0",
         "RJRNLAPI",
@@ -348,11 +348,11 @@ def test_flags_are_counted_again(spark):
         row(8, "C", flagged_count=0),
         row(9, "D", result_row_count=2, flagged_count=1),
     ]
-    found = sqdr_flags.recount(log(spark, *rows)).orderBy("keylog_sort")
+    found = recount(log(spark, *rows)).orderBy("keylog_sort")
     assert [r[0] for r in found.select("flagged_expected").collect()] == [8, 9, 9, 9, 9, 9, 9, 0, 1]
     assert [r[0] for r in found.filter("flagged_differs").select("keylog_sort").collect()] == [103]
     upsert = [row(1, "U", action_taken="U"), row(2, "D", result_row_count=0)]
-    assert sqdr_flags.recount(log(spark, *upsert)).filter("flagged_differs").count() == 0
+    assert recount(log(spark, *upsert)).filter("flagged_differs").count() == 0
     bad = good(spark)
     bad["ir_keylog"] = bad["ir_keylog"].withColumn("flagged_count", F.col("keylog_sort"))
     assert any("flagged_count is not" in w for w in reasons(read(bad, check_flags=True).changes["SHOP.ITEM"]))

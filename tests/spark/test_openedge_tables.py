@@ -12,7 +12,7 @@ import pytest
 
 from tailrace.apply.openedge_tables import TRACKING_TABLE, OpenEdgeTables
 from tailrace.config.task import Task, read
-from tailrace.formats import files
+from tailrace.formats import file_reader
 from tailrace.formats.openedge import FORMAT, OpenEdgeOptions
 from tailrace.lake import failpoints, log
 from tailrace.model.change import ChangeTable, Column
@@ -57,7 +57,7 @@ def test_they_are_read_as_what_was_stored(spark, tmp_path):
     found = FORMAT.read(FORMAT.load(spark, task.openedge_path, OpenEdgeOptions()), OpenEdgeOptions())
     (got,) = found.changes.values()
     assert (got.name, reasons(got)) == ("shop.item", [])
-    df = files.read(spark, Path(task.changes_path("shop.item")))
+    df = file_reader.read(spark, Path(task.changes_path("shop.item")))
     want = ChangeTable(df, ["id"], ["id", "n", "note"], name="shop.item")
     headers = ["change_seq", "operation", "timestamp"]
     assert (got.key, got.columns) == (want.key, want.columns)

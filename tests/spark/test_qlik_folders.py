@@ -16,7 +16,7 @@ from tailrace.errors import FormatError
 from tailrace.formats import checks
 from tailrace.formats.base import FILE, RAW, WHY
 from tailrace.formats.qlik.dfm import Dfm, DfmColumn, column
-from tailrace.formats.qlik.loading import Count, completeness
+from tailrace.formats.qlik.file_reader import Count, completeness
 from tailrace.formats.qlik.options import QlikOptions
 from tailrace.operate import vendor_apply
 from tailrace.testing.changes import literal, reasons

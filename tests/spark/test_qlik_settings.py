@@ -15,7 +15,7 @@ from tailrace.formats.base import WHY
 from tailrace.formats.qlik import control
 from tailrace.formats.qlik import partitions as parts
 from tailrace.formats.qlik.dfm import parse
-from tailrace.formats.qlik.loading import completeness
+from tailrace.formats.qlik.file_reader import completeness
 from tailrace.formats.qlik.options import QlikOptions
 from tailrace.model.change import ChangeTable
 from tailrace.testing.changes import COLUMNS, TABLE, Image, change_table, literal

@@ -10,7 +10,7 @@ import pytest
 
 from tailrace import formats
 from tailrace.errors import ConfigError, FormatError
-from tailrace.formats import convert, files
+from tailrace.formats import convert, file_reader
 from tailrace.formats.base import FILE, ROW, WHY
 from tailrace.operate import vendor_apply as incoming
 from tailrace.testing.changes import reasons
@@ -130,7 +130,7 @@ def test_encodings_and_packed_files(spark: SparkSession, tmp_path: Path) -> None
         ("latin", form.options(encoding="latin-1"), [("Müller", None)]),
         ("packed", form.options(), [("Müller", None)]),
     ):
-        (df,) = files.load(spark, str(tmp_path / folder), options).values()
+        (df,) = file_reader.load(spark, str(tmp_path / folder), options).values()
         assert [(r["name"], r[WHY]) for r in df.collect()] == want
         assert [(r[ROW], r[FILE].startswith("file:///")) for r in df.collect()] == [(1, True)]
 

@@ -12,7 +12,7 @@ from tailrace.apply.expect import added, expect
 from tailrace.engine.rules import Rules
 from tailrace.formats import convert
 from tailrace.formats.base import RAW, WHY
-from tailrace.formats.openedge.split import join_halves
+from tailrace.formats.openedge.split_records import join_halves
 from tailrace.model.change import ChangeTable
 from tailrace.testing.changes import Image, change_table, literal
 

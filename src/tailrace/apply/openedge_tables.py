@@ -12,11 +12,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from ..config.task import Task
-from ..formats.delta_tables import laid_out, table_schema
-from ..formats.openedge.made import change_table, made_metadata, policy_id, table_number
+from ..formats.file_writer import prepare_delta_table, table_schema
+from ..formats.openedge.metadata import change_table, generated_metadata, policy_id, table_number
 from ..formats.openedge.options import OpenEdgeOptions
 from ..formats.openedge.tables import TRACKING
-from ..formats.openedge.writing import Plan, image_rows, metadata_tables, numbered
+from ..formats.openedge.writer import Plan, image_rows, metadata_tables, numbered
 from ..lake import delta as lake
 from ..lake import guards, log
 from ..model.change import PREFIX, ChangeTable, Relation
@@ -86,7 +86,7 @@ class OpenEdgeTables:
 
     def _plan(self, name: str, relation: Relation) -> Plan:
         empty = self._changes(name, relation, 0, -1)
-        return Plan(made_metadata(name, empty, self._task.policy(name).level), made=True)
+        return Plan(generated_metadata(name, empty, self._task.policy(name).level), made=True)
 
     def _changes(self, name: str, relation: Relation, after: int, upto: int) -> ChangeTable:
         """Change rows with numbers in (after, upto]; all columns that the change table ever had."""
@@ -145,7 +145,7 @@ class OpenEdgeTables:
         if anew:
             lake.replace_all(path, files, schema=schema, progress={APP: upto})
             return
-        laid_out(rows, path)
+        prepare_delta_table(rows, path)
         lake.commit(path, files, progress={APP: upto})
 
 

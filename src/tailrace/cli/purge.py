@@ -117,7 +117,7 @@ def _folder(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    from ..formats.qlik.purge import has_partitions
+    from ..formats.qlik.partitions import has_partitions
 
     if has_partitions(folder):
         _partitions(folder, tables, told_once(consumer), ages, dry_run, as_json)
@@ -128,12 +128,12 @@ def _folder(
     if len(tables) != 1:
         what = "no source table is named" if not tables else "only one source table can be named"
         raise typer.BadParameter(f"{what}; name it: --table PUB.Item")
-    from ..formats.folders import there
+    from ..formats.folders import existing_path
     from ..formats.openedge.purge import purge_folder
     from .screen_spark import started
 
     consumers = dict(_position(text) for text in consumer)
-    there(folder)
+    existing_path(folder)
     why = "it reads the change tables and deletes their rows"
     with started("tailrace purge", why, "purging", quiet=as_json) as spark:
         done = purge_folder(
@@ -155,7 +155,7 @@ def _partitions(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    from ..formats.qlik.purge import drop_partitions, time_of
+    from ..formats.qlik.partitions import drop_partitions, time_of
 
     older_than, upto = ages
     if (older_than is None) == (upto is None):

@@ -227,6 +227,30 @@ def add(mask: Column, ordinals: Collection[int], width: int) -> Column:
     return F.when(mask.isNotNull(), from_words(both))
 
 
+def with_bits(words: Sequence[Column], bits: Mapping[int, Column]) -> Column:
+    """The mask of these words with more bits set if their conditions hold."""
+    return from_words(set_bits(words, bits))
+
+
+def set_bits(words: Sequence[Column], bits: Mapping[int, Column]) -> list[Column]:
+    """The words of a mask with more bits set if their conditions hold."""
+    from pyspark.sql import functions as F
+
+    parts = [[word] for word in words]
+    for at, condition in bits.items():
+        word, bit = divmod(at, WORD)
+        one = (1 << bit) - (1 << 64 if bit == WORD - 1 else 0)  # bigints are signed
+        parts[word].append(F.when(condition, F.lit(one)).otherwise(F.lit(0)).cast("bigint"))
+    return [balanced(some, lambda a, b: a.bitwiseOR(b)) for some in parts]
+
+
+def no_words(width: int) -> list[Column]:
+    """Words of a mask of `width` bits, none set."""
+    from pyspark.sql import functions as F
+
+    return [F.lit(0).cast("bigint") for _ in range(-(-width // WORD))]
+
+
 def moved(old: Sequence[Column], places: Mapping[int, int]) -> list[Column]:
     """Returns the words of a mask with each bit moved, from the words of the old one; see `move`."""
     from pyspark.sql import functions as F

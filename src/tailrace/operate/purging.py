@@ -26,7 +26,7 @@ from ..apply.openedge_tables import TRACKING_TABLE
 from ..config.quantities import FOREVER
 from ..config.task import Task
 from ..errors import ConfigError
-from ..formats.openedge.made import change_table
+from ..formats.openedge.metadata import change_table
 from ..lake import delta as lake
 from ..lake import log
 from ..model import sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ..engine.change_arrays import with_reasons
-from ..formats.base import ASIDE
+from ..formats.base import ADDED_COLUMNS
 from ..formats.base import WHY as BAD
 from ..model import sequence
 from ..model.change import PREFIX, ChangeTable
@@ -31,7 +31,7 @@ class SparkChanges:
     @property
     def schema(self) -> pa.Schema:
         """Headers, then data columns."""
-        fields = [f for f in self.changes.df.schema if f.name not in ASIDE]
+        fields = [f for f in self.changes.df.schema if f.name not in ADDED_COLUMNS]
         return pa.schema([(f.name, arrow_type(f.dataType.simpleString())) for f in fields])
 
     def rows(
@@ -74,7 +74,7 @@ class SparkChanges:
             return None
         # A rejected row without a sequence may be in the range.
         df = self._between(start, end, unplaced=True).where(F.col(BAD).isNotNull())
-        found = df.drop(*[c for c in ASIDE if c != BAD]).toArrow()
+        found = df.drop(*[c for c in ADDED_COLUMNS if c != BAD]).toArrow()
         return with_reasons(found.drop_columns([BAD]), found[BAD]) if found.num_rows else None
 
     def _good(self, start: PositionRange | None, end: PositionRange | None) -> DataFrame:

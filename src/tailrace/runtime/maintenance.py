@@ -21,7 +21,7 @@ from ..apply.targets.delta.target import DeltaTarget
 from ..config.settings import MaintenanceSettings
 from ..config.task import Task
 from ..errors import TargetLostError, from_spark, in_one_line, is_of_table
-from ..formats.openedge.made import change_table
+from ..formats.openedge.metadata import change_table
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention, thinning
 from ..lake.thinning import HOUR_S, Past

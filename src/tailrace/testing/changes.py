@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..formats.base import ASIDE, WHY
+from ..formats.base import ADDED_COLUMNS, WHY
 from ..formats.shape import arrow_rows
 from ..model import mask, sequence
 from ..model.change import HEADERS, OPERATIONS, PREFIX, ChangeTable
@@ -114,7 +114,7 @@ def looked_at(
     names = ct.df.columns
     places = dict(enumerate(names))
     wanted = [h for h in (ct.headers if headers is None else headers) if h not in _MASKED]
-    rows = _timestamps_as_text(ct.df.drop(*(c for c in ASIDE if c != WHY))).collect()
+    rows = _timestamps_as_text(ct.df.drop(*(c for c in ADDED_COLUMNS if c != WHY))).collect()
     why = sorted(r[WHY] for r in rows if r[WHY]) if WHY in names else []
     ranks = {s: i for i, s in enumerate(sorted({r[ct.header("change_seq")] for r in rows}))}
     made = []

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .. import formats
-from ..formats import checks, files, saving
-from ..formats.base import AGAIN, ASIDE, WHY, Format, Options, Read, Tables
+from ..formats import checks, file_reader, file_writer
+from ..formats.base import ADDED_COLUMNS, AGAIN, WHY, Format, Options, Read, Tables
 from ..model.change import ChangeTable
 from .changes import COLUMNS, TABLE, Image, change_table, literal, looked_at, reasons
 from .histories import EXTREMES, HISTORIES, full, one_after_the_other, random_history
@@ -99,7 +99,7 @@ class FormatConformance:
         for ct in self.read(self.vendor(spark), self.vendor_options()).changes.values():
             names = ct.df.columns
             assert names[: len(HEADERS)] == [PREFIX + h for h in HEADERS]
-            data = [c for c in names if not c.startswith(PREFIX) and c not in ASIDE]
+            data = [c for c in names if not c.startswith(PREFIX) and c not in ADDED_COLUMNS]
             assert data == ct.columns
             assert names.index(data[0]) == len(ct.headers)
             assert set(ct.key) <= set(data)
@@ -287,12 +287,12 @@ class FormatConformance:
 
 def load(form: Format, spark: SparkSession, path: str, options: Options) -> dict[str, DataFrame]:
     """The vendor's tables under a path, by the format's own loader if it has one."""
-    return form.load(spark, path, options) if form.load else files.load(spark, path)
+    return form.load(spark, path, options) if form.load else file_reader.load(spark, path)
 
 
 def save(form: Format, tables: Tables, path: str, kind: str, options: Options) -> None:
     """Writes the vendor's tables, by the format's own way if it has one."""
-    form.save(tables, path, kind, options) if form.save else saving.save(tables, path, kind)
+    form.save(tables, path, kind, options) if form.save else file_writer.save(tables, path, kind)
 
 
 def _compared(form: Format, ct: ChangeTable) -> list[tuple[Any, ...]]:
@@ -310,7 +310,7 @@ def _looked_at(
 
 
 def _rows(df: DataFrame) -> list[str]:
-    names = sorted(c for c in df.columns if c not in ASIDE)
+    names = sorted(c for c in df.columns if c not in ADDED_COLUMNS)
     return sorted(
         repr([bytes(r[n]) if isinstance(r[n], bytearray) else r[n] for n in names]) for r in df.collect()
     )

@@ -21,7 +21,7 @@ from psycopg.types.string import TextLoader
 
 from tailrace.apply.openedge_tables import TRACKING_TABLE
 from tailrace.config.task import Task
-from tailrace.formats.openedge.made import change_table
+from tailrace.formats.openedge.metadata import change_table
 from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.model.sequence import number_of
