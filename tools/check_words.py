@@ -62,7 +62,7 @@ IDIOMS = [(re.compile(k.replace(" ", r"\s+"), re.IGNORECASE), plain) for k, plai
 FIRST_WORDS = [(re.compile(pattern), plain) for pattern, plain in _FIRST_WORDS.items()]
 
 _MARKUP = re.compile(
-    r"^(```|~~~).*?^\1|<!-- generated -->.*?<!-- /generated -->|`[^`\n]*`|\]\([^)\n]*\)",
+    r"^(```|~~~).*?^\1|<a [^>]*>|<!-- generated -->.*?<!-- /generated -->|`[^`\n]*`|\]\([^)\n]*\)",
     re.MULTILINE | re.DOTALL,
 )
 _CODE = re.compile(r"`[^`]*`|^ *(?:>>>|\.\.\.) .*$", re.MULTILINE)
