@@ -14,7 +14,7 @@ from .test_renaming import states, task
 pytestmark = pytest.mark.unit
 
 PARTITION = (
-    "it was attached as a partition to s.p, and its changes come under that table's name: `tailrace remove TASK "
+    "it was attached as a partition to s.p, and its changes arrive under that table's name: `tailrace remove TASK "
     "s.a` ends its capture; or detach it, then `tailrace resync TASK s.a`"
 )
 
@@ -73,7 +73,7 @@ def test_a_table_that_was_a_partition_for_a_while_needs_a_baseline(tmp_path: Pat
         followed.look(server, server, server)  # type: ignore[arg-type]
     assert states(one)["s.a"].held == "suspended"
     assert [o.action for o in orders.read(one.orders_path)] == ["suspend", "resume", "suspend"]
-    assert "only a new baseline brings them" in states(one)["s.a"].why
+    assert "only a new baseline has them" in states(one)["s.a"].why
     orders.resync(one.orders_path, "s.a", "", who="me")
     for _ in range(3):
         followed.look(server, server, server)  # type: ignore[arg-type]

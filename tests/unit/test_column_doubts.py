@@ -48,7 +48,7 @@ def test_a_column_that_is_proved_later_is_said_until_a_baseline_reads_it(task: T
         assert found.unknown_columns == ([name] if number == 4 else [])
         assert found.proved_columns == ([] if number == 4 else [name])
     seen = "\n".join(screen.reasons(status(task)))
-    assert "s.t: the identity of columns remark was proved by a later change only" in seen
+    assert "s.t: the identity of columns remark was proved only by a later change" in seen
     assert "may have been replaced by NULL" in seen and "validate --repair" in seen and "resync" in seen
     shown = {t["table"]: t for t in json.loads(json.dumps(status(task).as_dict()))["tables"]}
     assert shown["s.t"]["proved_columns"] == ["remark"]

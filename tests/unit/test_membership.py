@@ -118,7 +118,7 @@ def test_a_table_that_the_task_file_selects_no_longer_leaves_until_it_does_again
     left = states(excluding)["s.b"]
     assert (left.member, left.why, left.who) == (
         "removed",
-        "the task file does not select it any more",
+        "the task file no longer selects it",
         "the task file",
     )
     assert "s.a" not in states(excluding)
@@ -147,7 +147,7 @@ def test_the_task_file_brings_back_neither_archives_nor_what_an_operator_removed
     warn_of_archives(one, known)
     assert caplog.messages == [
         "s.a: not captured, though the task file selects it again; `tailrace add TASK TABLE` captures it again, "
-        "and a new baseline replaces what the archive has"
+        "and a new baseline replaces the archive's rows"
     ]
 
 

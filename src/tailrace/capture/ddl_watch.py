@@ -1,9 +1,8 @@
-"""DDL that no log record tells: tables that were dropped, renamed or made again, seen in the catalog.
+"""Detects DDL without a log record: tables that were dropped, renamed or recreated, as the catalog shows.
 
-Capture looks every two seconds and at each start. What it finds is kept as an event in `ddl_events` once the
-stream has been read past the moment of the look and is in LOG, so all changes from before the DDL have
-smaller change sequences. Its policy is carried out once those are applied, and that is kept in
-`ddl_decisions`.
+Capture checks the catalog once a second and at each start. A finding is stored as an event in
+`ddl_events` once LOG has reached the position of the check. So all changes from before the DDL have smaller
+change sequences. Its policy is applied once those changes are applied, and that is stored in `ddl_decisions`.
 """
 
 from __future__ import annotations
@@ -44,17 +43,21 @@ class Watch:
         self._coming: dict[tuple[str, int, str], tuple[ddl.CatalogEvent, bytes]] = {}
 
     def follow(self, task: Task) -> None:
-        """Uses the task file as it is now."""
+        """Uses the current task file."""
         self._task = task
 
     def moved(self, source: LogSource) -> Moved:
-        """What happened to known tables; from now on the source uses their known names."""
+        """Returns which known tables were dropped or renamed; from then on the source uses their
+        known names."""
         self._refresh()
         return moved(source, self._history, self._baselines, lambda t: recreated(self._task, t) == IGNORE)
 
     def look(self, source: LogSource, state: log.LogState, *, waiting: bool = False) -> None:
-        """Detects what happened to known tables, and records events once the log has been read past them, and
-        is in LOG: `waiting` tells whether transactions that were read are not."""
+        """Detects DDL of known tables, and stores its events once LOG has reached them.
+
+        Args:
+            waiting: whether transactions that were read are not yet in LOG.
+        """
         self._refresh()
         new = self._news(source)
         if new is None:
@@ -75,7 +78,8 @@ class Watch:
         self.carry_out()
 
     def _news(self, source: LogSource) -> list[ddl.CatalogEvent] | None:
-        """What the catalog shows and is not recorded yet; None if it cannot tell."""
+        """Returns the events that the catalog shows and that are not stored yet; None if the source has no
+        catalog."""
         relids = newest(self._history, self._baselines)
         found = called_now(source, list(relids.values()))
         if found is None:
@@ -86,8 +90,8 @@ class Watch:
         return [one for one in events if one is not None]
 
     def made_again(self, source: LogSource) -> set[str]:
-        """The tables that were made again, if the policy for that is still to be carried out: the event is
-        recorded, or is about to be."""
+        """Returns the recreated tables whose policy is still to be applied; their event is stored, or about
+        to be."""
         self._refresh()
         relids = newest(self._history, self._baselines)
         events = [one for one in self._events if one not in self._done]
@@ -97,10 +101,10 @@ class Watch:
         }
 
     def carry_out(self) -> None:
-        """Carries out the policies of events that have not been handled yet.
+        """Applies the policies of events that have not been handled yet.
 
         Raises:
-            SourceError: one says `stop`.
+            SourceError: a policy is `stop`.
         """
         self._refresh()
         if all(one in self._done for one in self._events):
@@ -125,17 +129,18 @@ class Watch:
             if one.table not in removed:
                 self._order(one, policy)
             elif (state := states[one.table]).who == "ddl" and not (state.dropped or state.gone):
-                self._drop(one, policy)  # the process was killed between the two orders
+                self._drop(one, policy)  # the process was killed between the two commands
             ddl.decided(path, [(key, policy)])
 
     def _policy(self, one: ddl.CatalogEvent, removed: bool) -> str | None:
-        """The policy for an event, of a table that was removed or not; None if that is not clear yet.
+        """Returns the policy for an event of a table, which may have been removed; None if that is not known
+        yet.
 
         Raises:
             SourceError: it is `stop`.
         """
         policy = self._task.table(one.table).ddl.get(one.kind, DEFAULTS[one.kind])
-        if one.kind == "recreate_table":  # capture handles the new one
+        if one.kind == "recreate_table":  # capture handles the new table
             policy = recreated(self._task, one.table)
         if removed:
             return IGNORE if policy == STOP else policy
@@ -154,8 +159,10 @@ class Watch:
         return policy
 
     def _superseded(self, one: ddl.CatalogEvent) -> bool | None:
-        """Whether the name of a table that was dropped belongs to a later one, whose target it is now; None
-        if that is about to be recorded: a drop that comes later is only noticed if it is."""
+        """Returns whether a dropped table's name and target belong to a later table now.
+
+        None if that is about to be recorded; a drop that arrives later is noticed only then.
+        """
         if one.kind != "drop_table":
             return False
         taken = self._baselines.get(one.table)
@@ -166,7 +173,7 @@ class Watch:
         return None if (one.table, one.relid, "recreate_table") in self._coming else False
 
     def _known(self, table: str, relid: int) -> list[ddl.CatalogEvent]:
-        """What is recorded of a relation, in order."""
+        """Returns the stored events of a relation, in order."""
         return [one for one in self._events if one.table == table and one.relid == relid]
 
     def _order(self, one: ddl.CatalogEvent, policy: str) -> None:
@@ -180,7 +187,7 @@ class Watch:
             self._drop(one, policy)
 
     def _drop(self, one: ddl.CatalogEvent, policy: str) -> None:
-        """Orders that the target of a table that was dropped goes, too."""
+        """Gives the command to remove the target of a dropped table."""
         if policy == APPLY and one.kind == "drop_table":
             orders = self._task.control_path("orders")
             tables.give(orders, tables.DROP, [one.table], why=said(one), who="ddl")
@@ -188,10 +195,10 @@ class Watch:
     def _event(
         self, table: str, relid: int, name: str | None, taken: Collection[str]
     ) -> ddl.CatalogEvent | None:
-        """What happened to a table, if it is not recorded yet."""
+        """Returns the event of a table, if it is not stored yet."""
         known = self._known(table, relid)
         last = known[-1].kind if known else ""
-        if name != table and table in taken:  # another one has its name
+        if name != table and table in taken:  # another table has its name
             again = ddl.CatalogEvent(table, relid, "recreate_table", "", name)
             return None if last == "recreate_table" else again
         if name is None:
@@ -213,28 +220,28 @@ class Watch:
 
 
 def moved_of(task: Task, source: LogSource) -> Moved:
-    """What happened to a task's tables, for a process that does not capture."""
+    """Returns which tables of a task were dropped or renamed, for a process that does not capture."""
     history = log.history(task.relations_path)
     baselines = ledger.read_baselines(task.control_path("baselines"))
     return moved(source, history, baselines, lambda t: recreated(task, t) == IGNORE)
 
 
 def recreated(task: Task, table: str) -> str:
-    """The policy for a recreated table: the group's, if none is given: a new baseline if the group has
+    """Returns the policy for a recreated table; by default a new baseline if the group has
     `automatic_baseline`."""
     given = task.table(table).ddl.get("recreate_table")
     return given or (APPLY if task.automatic_baseline(table) else SUSPEND)
 
 
 def rewritten(task: Task, table: str) -> str:
-    """The policy for a table whose values changed without a record in the log: that of a type whose values
-    cannot be converted."""
+    """Returns the policy for a table whose values changed without a record in the log: that for a type whose
+    values cannot be converted."""
     given = task.table(table).ddl.get("retype", APPLY)
     return SUSPEND if given == APPLY and not task.automatic_baseline(table) else given
 
 
 def said(one: ddl.CatalogEvent) -> str:
-    """An event in words.
+    """Returns an event as text.
 
     >>> said(ddl.CatalogEvent("s.t", 7, "rename_table", "", "s.u"))
     'the table was renamed at the source, to s.u'

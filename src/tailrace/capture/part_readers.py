@@ -1,7 +1,7 @@
-"""Reads parts of tables into files or a landing, several at once.
+"""Reads parts of tables into files or a landing, in parallel.
 
-Spark's tasks read them if there is a session for that. Threads read the first few rows while it starts, as
-they start immediately, and small jobs; without a session processes read what is more than a few rows.
+Spark's tasks read them if there is a session. While it starts, threads read the first few rows, as threads
+start immediately; they also read small jobs. Without a session, processes read more than a few rows.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FEW_ROWS = 200_000
-"""Threads read this many rows, as the catalog counts them. A process takes a second to start."""
+"""The number of rows that threads read, by the catalog's count. A process takes a second to start."""
 PART_ROWS = 2_000
-"""A part costs at least as much as this many rows."""
+"""The minimum cost of a part, in rows."""
 LIGHT_ROWS = 20_000
-"""Parts of fewer rows, on average, share Spark's tasks."""
+"""Parts with fewer rows on average share Spark's tasks."""
 WAIT_S = 15.0
-"""Seconds that more than a few rows wait for a session that is starting."""
+"""Seconds for which more than a few rows wait for a session that is starting."""
 TOGETHER_S = 0.1
-"""Parts that come within this many seconds of each other are read by one job."""
+"""Parts that arrive within this many seconds of each other are read by one job."""
 
 PartReader: TypeAlias = Callable[[Snapshot, Relation, BaselinePart], Iterator[BaselineBatch]]
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """Result of one part: its file (None: no rows), the number of rows, and bad values as (column, source
-    text)."""
+    """The result of one part: its file (None: no rows), the number of rows, and rejected values as (column,
+    source text)."""
 
     added: lake.AddedFile | None
     rows: int
@@ -59,14 +59,17 @@ class Loaded:
 
 @dataclass(frozen=True)
 class PartLoad:
-    """Reads a part of a table, and writes it to the landing; called in a thread or another process.
+    """Reads parts of a table, and writes them to the landing, in a thread or another process.
 
-    Values no lake type can hold are NULL there; without `keep_bad` the first raises ValueRangeError, and one
-    of the row key in any case.
+    Values that no lake type can hold become NULL. Without `keep_bad`, or in the row key, the first one raises
+    ValueRangeError.
 
     Attributes:
-        reader, snapshot: how and as of when parts are read; relation: the table.
+        reader: reads a part.
+        snapshot: the snapshot that it reads.
+        relation: the table.
         to: the landing (a string: a Delta folder).
+        keep_bad: see above.
         hidden: columns that are NULL by their policy.
     """
 
@@ -95,14 +98,14 @@ class PartLoad:
 
 @dataclass(frozen=True)
 class Asked:
-    """A part to read, and how; picklable."""
+    """A part to read, with its table; picklable."""
 
     load: PartLoad
     part: BaselinePart
 
 
 def tried(asked: Asked) -> Loaded | TailraceError:
-    """What comes of a part: an error ends the reading of its table only."""
+    """Returns the result of a part, or its error: an error ends only the reading of its table."""
     try:
         return asked.load(asked.part)
     except TailraceError as error:
@@ -110,7 +113,7 @@ def tried(asked: Asked) -> Loaded | TailraceError:
 
 
 def job_of(kind: str, asked: Sequence[Asked]) -> Job:
-    """The job that reads parts.
+    """Returns the job that reads parts.
 
     >>> one = Relation(1, "shop", "a", "d")
     >>> parts = [Asked(PartLoad(None, None, one, "", False), BaselinePart("a", n, None, 600)) for n in (0, 9)]
@@ -124,31 +127,33 @@ def job_of(kind: str, asked: Sequence[Asked]) -> Job:
 
 
 def weights_of(asked: Sequence[Asked]) -> list[int] | None:
-    """The weights of parts that share tasks because they are small; None: a task each."""
+    """Returns the weights of small parts, which share tasks; None if each part gets a task."""
     sizes = [max(one.part.rows, PART_ROWS) for one in asked]
     return sizes if sum(sizes) < LIGHT_ROWS * len(sizes) else None
 
 
 class SparkReader(Protocol):
-    """Has parts read by Spark's tasks.
+    """Reads parts by Spark's tasks.
 
     Attributes:
-        limit: jobs of fewer rows are not worth it.
+        limit: the minimum number of rows of a job.
     """
 
     limit: int
 
     @property
     def state(self) -> str:
-        """The session's (`BackgroundSession.state`)."""
+        """The session's state (`BackgroundSession.state`)."""
 
     def read(self, asked: Sequence[Asked], done: Callable[[int, Loaded | TailraceError], None]) -> None:
-        """Reads parts; `done` is told of each. Those of which it was not told could not be read by Spark, and
-        nothing reads them any more."""
+        """Reads parts, and calls `done` with the result of each.
+
+        Parts without a result could not be read by Spark, and are no longer being read.
+        """
 
 
 class SessionReader:
-    """Spark's tasks of a session of this process."""
+    """Reads parts by Spark's tasks of a session of this process."""
 
     def __init__(self, session: SparkSession | BackgroundSession, workers: int, kind: str) -> None:
         self._late = background(session)
@@ -158,7 +163,7 @@ class SessionReader:
 
     @property
     def state(self) -> str:
-        """The session's."""
+        """The session's state."""
         return self._late.state if self._late else "ready"
 
     def read(self, asked: Sequence[Asked], done: Callable[[int, Loaded | TailraceError], None]) -> None:
@@ -179,7 +184,7 @@ class _Waiting:
     future: Future[Loaded] = field(default_factory=Future)
 
     def done(self, result: Loaded | BaseException) -> None:
-        """Hands the result over; of one that is taken already."""
+        """Sets the result of a future that is running."""
         if isinstance(result, BaseException):
             self.future.set_exception(result)
         else:
@@ -199,13 +204,13 @@ class _Waiting:
 
 
 class PartReaders:
-    """Reads up to `workers` parts at once, each with a connection of its own, until its block ends.
+    """Reads up to `workers` parts at once, each with its own connection, until its block ends.
 
     Args:
         workers: see above.
-        session: the session whose tasks read; None: there is none.
+        session: the session whose tasks read, if there is one.
         kind: the kind of its jobs.
-        spark: has Spark's tasks of another session read instead.
+        spark: reads by Spark's tasks of another session instead.
     """
 
     def __init__(
@@ -239,7 +244,7 @@ class PartReaders:
         self._open.close()
 
     def load(self, load: PartLoad, part: BaselinePart) -> Future[Loaded]:
-        """Has a part read."""
+        """Submits a part to a reader."""
         if self._dealer is None:
             return self._for(part).submit(load, part)
         one = _Waiting(Asked(load, part))
@@ -247,7 +252,7 @@ class PartReaders:
         return one.future
 
     def _deal(self, spark: SparkReader) -> None:
-        """Gives parts to who reads them, until there are no more."""
+        """Assigns parts to readers until there are no more."""
         while batch := self._next(spark):
             if self._few > 0 and sum(one.asked.part.rows for one in batch) < spark.limit:
                 self._read_here(batch)
@@ -257,13 +262,13 @@ class PartReaders:
                 self._read_here(batch[:few])
                 batch = batch[few:]
             if batch and self._is_ready(spark):
-                wait(self._here)  # so that there are never more connections than `workers`
+                wait(self._here)  # otherwise there would be more connections than `workers`
                 self._here.clear()
                 batch = self._read_in_spark(spark, batch)
             self._read_here(batch)
 
     def _next(self, spark: SparkReader) -> list[_Waiting]:
-        """The parts that wait, at least one; none at the end."""
+        """Returns the parts that wait, at least one; none at the end."""
         found, one = list[_Waiting](), self._queue.get()
         seconds = TOGETHER_S if spark.state in ("ready", "starting") else 0
         while one is not None:
@@ -277,13 +282,13 @@ class PartReaders:
         return found
 
     def _few_of(self, batch: Sequence[_Waiting]) -> int:
-        """The number of parts that threads read while a session starts."""
+        """Returns the number of parts that threads read while a session starts."""
         rows = accumulate(max(one.asked.part.rows, PART_ROWS) for one in batch)
         return sum(self._few >= upto for upto in rows)
 
     @staticmethod
     def _is_ready(spark: SparkReader) -> bool:
-        """Whether the session is, after a while."""
+        """Waits for the session for a while; returns whether it is ready."""
         until = time.monotonic() + WAIT_S
         while spark.state == "starting" and time.monotonic() < until:
             time.sleep(0.1)
@@ -309,12 +314,12 @@ class PartReaders:
             one.follow(made)
 
     def _for(self, part: BaselinePart) -> Executor:
-        """Who reads a part, if not Spark; processes do once the rows have been more than a few."""
+        """Returns the executor for a part outside Spark: threads for the first few rows, then processes."""
         self._few -= max(part.rows, PART_ROWS)
         if self._few >= 0:
             return self._threads
         if self._processes is None:
-            self._threads.shutdown()  # so that there are never more connections than `workers`
+            self._threads.shutdown()  # otherwise there would be more connections than `workers`
             # spawn: a forked child would share the parent's replication connection and Arrow threads
             context = multiprocessing.get_context("spawn")
             made = ProcessPoolExecutor(
@@ -325,7 +330,7 @@ class PartReaders:
 
 
 def _end_with(parent: int) -> None:
-    """Ends this worker process when its parent is gone, for whatever reason: nothing else would notify it."""
+    """Ends this worker process when its parent has ended, for any reason; nothing else would end it."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -336,12 +341,12 @@ def _end_with(parent: int) -> None:
 
 
 def why_unfit(relation: Relation, column: str, text: str) -> str:
-    """Why a lake type cannot hold a value, given as text."""
+    """Returns why a lake type cannot hold a value, which is given as text."""
     return f"{misfit(relation.table, column, text)} (lake type {relation.column(column).type})"
 
 
 def _without(batch: pa.RecordBatch, hidden: frozenset[str]) -> pa.RecordBatch:
-    """The batch with NULL in hidden columns."""
+    """Returns the batch with NULL in hidden columns."""
     if not hidden:
         return batch
     columns = [pa.nulls(batch.num_rows, f.type) if f.name in hidden else batch[f.name] for f in batch.schema]
