@@ -108,7 +108,7 @@ def warn_of_types(
         known[made.relid] = made
 
 
-def doubts_noted(task: Task, baselines: Mapping[str, Baseline]) -> dict[str, list[str]]:
+def noted_doubts(task: Task, baselines: Mapping[str, Baseline]) -> dict[str, list[str]]:
     """Returns for each table the changes of its columns without a record in the log since its
     baseline began."""
     found: dict[str, list[str]] = {}

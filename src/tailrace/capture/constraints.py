@@ -87,16 +87,16 @@ class ConstraintWatch:
             over.set()
             watch.join()
         if once:
-            self.look()
+            self.check()
 
     def _watch(self, stop: threading.Event, over: threading.Event) -> None:
         while not over.wait(EVERY_S) and not stop.is_set():
             try:
-                self.look()
+                self.check()
             except (TailraceError, psycopg.Error) as error:  # the source or target does not answer
                 logger.info("constraints of the source were not copied to the target: %s", error)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Alters every target that differs from its source's declarations.
 
         Raises:

@@ -35,7 +35,7 @@ _TYPES = {"drop_table": "DROP_TABLE", "rename_table": "ALTER_TABLE", "recreate_t
 _NUMBERS = re.compile(r"\((\d+)(?:,(-?\d+))?\)")
 
 
-def keep(
+def write_missing(
     path: str, task: str, history: Mapping[str, Sequence[log.Layout]], events: Sequence[CatalogEvent]
 ) -> int:
     """Writes the missing rows and returns their number."""
@@ -46,7 +46,7 @@ def keep(
     begins = f"{max(lake.progress(path, BEGINS), 0):0{sequence.TIME_DIGITS}d}"
     new = [
         r
-        for r in rows(task, history, events)
+        for r in ddl_rows(task, history, events)
         if tuple(r[n] for n in names) not in have
         and (r["CHANGE_SEQ"] >= begins or _time(r["CHANGE_SEQ"]) is None)
     ]
@@ -56,7 +56,7 @@ def keep(
     return len(new)
 
 
-def rows(
+def ddl_rows(
     task: str, history: Mapping[str, Sequence[log.Layout]], events: Sequence[CatalogEvent]
 ) -> Iterator[dict[str, Any]]:
     """Returns all rows, table by table, in order."""

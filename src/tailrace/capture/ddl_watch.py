@@ -20,17 +20,17 @@ from ..sources.base import LogSource
 from ..state import ddl, ledger
 from ..state import orders as tables
 from . import ddl_history
-from .table_selection import Moved, called_now, moved, newest
+from .table_selection import MovedTables, current_names, find_moved, newest_relations
 
 logger = logging.getLogger("tailrace.ddl")
-WORDS = {
+DESCRIPTIONS = {
     "drop_table": "the table was dropped at the source",
     "rename_table": "the table was renamed at the source, to {new_name}",
     "recreate_table": "the table was dropped and created again at the source",
 }
 
 
-class Watch:
+class DdlWatch:
     """Watches a task's tables in the catalog of its source."""
 
     def __init__(self, task: Task) -> None:
@@ -46,13 +46,15 @@ class Watch:
         """Uses the current task file."""
         self._task = task
 
-    def moved(self, source: LogSource) -> Moved:
+    def moved(self, source: LogSource) -> MovedTables:
         """Returns which known tables were dropped or renamed; from then on the source uses their
         known names."""
         self._refresh()
-        return moved(source, self._history, self._baselines, lambda t: recreated(self._task, t) == IGNORE)
+        return find_moved(
+            source, self._history, self._baselines, lambda t: recreate_policy(self._task, t) == IGNORE
+        )
 
-    def look(self, source: LogSource, state: log.LogState, *, waiting: bool = False) -> None:
+    def check(self, source: LogSource, state: log.LogState, *, waiting: bool = False) -> None:
         """Detects DDL of known tables, and stores its events once LOG has reached them.
 
         Args:
@@ -74,14 +76,14 @@ class Watch:
             ]
             ddl.happened(self._task.control_path("ddl_events"), new)
             for one in new:
-                logger.warning("%s: %s", one.table, said(one), extra={"table": one.table})
-        self.carry_out()
+                logger.warning("%s: %s", one.table, describe(one), extra={"table": one.table})
+        self.apply_policies()
 
     def _news(self, source: LogSource) -> list[ddl.CatalogEvent] | None:
         """Returns the events that the catalog shows and that are not stored yet; None if the source has no
         catalog."""
-        relids = newest(self._history, self._baselines)
-        found = called_now(source, list(relids.values()))
+        relids = newest_relations(self._history, self._baselines)
+        found = current_names(source, list(relids.values()))
         if found is None:
             return None
         now, there = found
@@ -89,18 +91,18 @@ class Watch:
         events = (self._event(table, relid, now.get(relid), taken) for table, relid in relids.items())
         return [one for one in events if one is not None]
 
-    def made_again(self, source: LogSource) -> set[str]:
+    def recreated_tables(self, source: LogSource) -> set[str]:
         """Returns the recreated tables whose policy is still to be applied; their event is stored, or about
         to be."""
         self._refresh()
-        relids = newest(self._history, self._baselines)
+        relids = newest_relations(self._history, self._baselines)
         events = [one for one in self._events if one not in self._done]
         events += [one for one, _ in self._coming.values()] + (self._news(source) or [])
         return {
             one.table for one in events if one.kind == "recreate_table" and relids.get(one.table) == one.relid
         }
 
-    def carry_out(self) -> None:
+    def apply_policies(self) -> None:
         """Applies the policies of events that have not been handled yet.
 
         Raises:
@@ -141,18 +143,18 @@ class Watch:
         """
         policy = self._task.table(one.table).ddl.get(one.kind, DEFAULTS[one.kind])
         if one.kind == "recreate_table":  # capture handles the new table
-            policy = recreated(self._task, one.table)
+            policy = recreate_policy(self._task, one.table)
         if removed:
             return IGNORE if policy == STOP else policy
         superseded = self._superseded(one)
         if superseded is None:
             return None
         if superseded:
-            logger.info("%s: %s, and another one has its name: ignored", one.table, said(one))
+            logger.info("%s: %s, and another one has its name: ignored", one.table, describe(one))
             return IGNORE
         if policy == STOP:
             raise SourceError(
-                f"{said(one)}, and its policy is `stop`",
+                f"{describe(one)}, and its policy is `stop`",
                 where=one.table,
                 hint=f"set another policy, `ddl: {{{one.kind}: ...}}`, or remove the table from the task",
             )
@@ -177,7 +179,7 @@ class Watch:
         return [one for one in self._events if one.table == table and one.relid == relid]
 
     def _order(self, one: ddl.CatalogEvent, policy: str) -> None:
-        orders, why = self._task.control_path("orders"), said(one)
+        orders, why = self._task.control_path("orders"), describe(one)
         if one.kind == "recreate_table":
             return
         if policy == SUSPEND:
@@ -190,7 +192,7 @@ class Watch:
         """Gives the command to remove the target of a dropped table."""
         if policy == APPLY and one.kind == "drop_table":
             orders = self._task.control_path("orders")
-            tables.give(orders, tables.DROP, [one.table], why=said(one), who="ddl")
+            tables.give(orders, tables.DROP, [one.table], why=describe(one), who="ddl")
 
     def _event(
         self, table: str, relid: int, name: str | None, taken: Collection[str]
@@ -215,35 +217,35 @@ class Watch:
             return
         self._history, self._events = log.history(task.relations_path), ddl.events(events)
         self._baselines = ledger.read_baselines(baselines)
-        ddl_history.keep(task.control_path("ddl_history"), task.name, self._history, self._events)
+        ddl_history.write_missing(task.control_path("ddl_history"), task.name, self._history, self._events)
         self._versions = versions
 
 
-def moved_of(task: Task, source: LogSource) -> Moved:
+def moved_tables(task: Task, source: LogSource) -> MovedTables:
     """Returns which tables of a task were dropped or renamed, for a process that does not capture."""
     history = log.history(task.relations_path)
     baselines = ledger.read_baselines(task.control_path("baselines"))
-    return moved(source, history, baselines, lambda t: recreated(task, t) == IGNORE)
+    return find_moved(source, history, baselines, lambda t: recreate_policy(task, t) == IGNORE)
 
 
-def recreated(task: Task, table: str) -> str:
+def recreate_policy(task: Task, table: str) -> str:
     """Returns the policy for a recreated table; by default a new baseline if the group has
     `automatic_baseline`."""
     given = task.table(table).ddl.get("recreate_table")
     return given or (APPLY if task.automatic_baseline(table) else SUSPEND)
 
 
-def rewritten(task: Task, table: str) -> str:
+def rewrite_policy(task: Task, table: str) -> str:
     """Returns the policy for a table whose values changed without a record in the log: that for a type whose
     values cannot be converted."""
     given = task.table(table).ddl.get("retype", APPLY)
     return SUSPEND if given == APPLY and not task.automatic_baseline(table) else given
 
 
-def said(one: ddl.CatalogEvent) -> str:
+def describe(one: ddl.CatalogEvent) -> str:
     """Returns an event as text.
 
-    >>> said(ddl.CatalogEvent("s.t", 7, "rename_table", "", "s.u"))
+    >>> describe(ddl.CatalogEvent("s.t", 7, "rename_table", "", "s.u"))
     'the table was renamed at the source, to s.u'
     """
-    return WORDS[one.kind].format(new_name=one.new_name)
+    return DESCRIPTIONS[one.kind].format(new_name=one.new_name)

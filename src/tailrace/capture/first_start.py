@@ -14,7 +14,7 @@ _CURE = "start the task again, or remove the slot: `tailrace drop TASK --yes`"
 
 
 @contextmanager
-def first_start(task: Task) -> Iterator[None]:
+def slot_hint(task: Task) -> Iterator[None]:
     """Adds a hint to an error that ends the block before the task has a baseline.
 
     The replication slot that was created in it remains, and keeps the source's log.

@@ -23,13 +23,13 @@ from ..state.open_warnings import CAPTURE, OpenWarnings
 from ..state.orders import TableControl
 from .added_tables import AddedTables, unfit
 from .attached_tables import AttachedTables
-from .ddl_watch import Watch, recreated, rewritten
+from .ddl_watch import DdlWatch, recreate_policy, rewrite_policy
 from .locked_tables import LockedTables
-from .replica_identities import ReplicaIdentities, said
+from .replica_identities import ReplicaIdentities, left_out_reasons
 from .stream import ALTERED, MISSING, RECREATED
-from .table_selection import TAKE_BACK, Known, Moved, drop_targets, members
-from .target_rename import Renaming
-from .unlisted_tables import come_back, leave, left_out, warn_of_archives
+from .table_selection import TAKE_BACK, KnownTables, MovedTables, drop_targets, wanted_tables
+from .target_rename import TargetRenames
+from .unlisted_tables import add_listed_again, find_unlisted, remove_unlisted, warn_of_archives
 
 logger = logging.getLogger("tailrace.capture")
 _TRACKED = "at its level it gets no baseline: what was changed meanwhile is not tracked"
@@ -60,7 +60,7 @@ class BaselineWork(Protocol):
     def busy(self) -> set[str]:
         """Tables that are being read, or whose window is open."""
 
-    def due(self, wanted: Sequence[str], task: Task, known: Known, busy: set[str]) -> list[str]:
+    def due(self, wanted: Sequence[str], task: Task, known: KnownTables, busy: set[str]) -> list[str]:
         """Returns the tables that need a baseline, and for which none was running before `known` was read."""
 
     def begin(self, tables: Sequence[str], task: Task) -> None:
@@ -94,13 +94,13 @@ class FollowedTables:
     def __init__(self, task: Task, findings: Findings, reload: Callable[[], Task] | None = None) -> None:
         self.task, self._findings, self._reload = task, findings, reload
         self.tables: list[str] = []
-        self.known = Known(task)
-        self.watch = Watch(task)
+        self.known = KnownTables(task)
+        self.watch = DdlWatch(task)
         self.message: str | None = None
-        self._moved = Moved()
+        self._moved = MovedTables()
         self._added, self._attached = AddedTables(), AttachedTables(task)
         self._identities, self._locked = ReplicaIdentities(), LockedTables()
-        self._renaming = Renaming(task)
+        self._renaming = TargetRenames(task)
         self._behind = False  # a finding or a command is not acted on yet
         self._began = False
         self._waits: dict[str, str] = {}
@@ -114,13 +114,13 @@ class FollowedTables:
         half-edited later on. A suspended table that cannot be captured waits: it may have lost its rights
         when it was created again.
         """
-        self._renaming.carry_on(self.task)
+        self._renaming.continue_all(self.task)
         self.drop_targets()
         wanted = self._wanted(source)
         first, self._began = not self._began, True
-        if first and (unlisted := left_out(self.task, self.known, wanted, self._moved.gone)):
-            leave(self.task, unlisted)
-            self.known.look()
+        if first and (unlisted := find_unlisted(self.task, self.known, wanted, self._moved.gone)):
+            remove_unlisted(self.task, unlisted)
+            self.known.refresh()
             wanted = self._wanted(source)  # other commands may have arrived with these
         # Tables that were added since the last session may have to wait, and suspended ones do not delay the
         # others.
@@ -149,7 +149,7 @@ class FollowedTables:
     @property
     def left_out(self) -> dict[str, str]:
         """Tables that the wildcards of the task file leave out, with the reason."""
-        return said(self.task, self._identities.left)
+        return left_out_reasons(self.task, self._identities.left)
 
     @property
     def suspended(self) -> set[str]:
@@ -176,8 +176,8 @@ class FollowedTables:
         late = self._withdraw(source, work)
         # Before commands and baselines are read: a table that is no longer being read is recorded there.
         busy = work.busy
-        late = self.known.look() or late
-        waiting = self._made_again(source, work, stream, busy) | self._unchecked().keys()
+        late = self.known.refresh() or late
+        waiting = self._handle_lost(source, work, stream, busy) | self._unchecked().keys()
         self._identities.give(source, self.task, self.tables)
         waiting |= self._identities.waits.keys() - streams.newest(self.task).published
         ready = [t for t in self.tables if t not in waiting]
@@ -186,7 +186,7 @@ class FollowedTables:
         ready = [t for t in ready if t not in source.unpublished]
         work.sent(ready)
         busy = work.busy
-        late = self.known.look() or late
+        late = self.known.refresh() or late
         # A baseline that is requested for a waiting table begins later.
         unchecked = self._unchecked()
         due = [t for t in work.due(ready, self.task, self.known, busy) if t not in unchecked]
@@ -195,14 +195,14 @@ class FollowedTables:
         self._behind = late or bool(self._identities.waits or source.unpublished)
         self._suspend_unidentified(stream)
 
-    def look(self, source: LogSource, work: BaselineWork, stream: Stream) -> None:
+    def check(self, source: LogSource, work: BaselineWork, stream: Stream) -> None:
         """Picks up commands, and tables added to the task file."""
         try:
             self.task = self._reload() if self._reload else self.task
             busy = work.busy
-            self._behind = self.known.look() or self._behind
+            self._behind = self.known.refresh() or self._behind
             self.watch.follow(self.task)
-            self._locked.look(source, self.tables)
+            self._locked.check(source, self.tables)
             wanted = self._wanted(source)
             asked = self._unchecked()
             wanted = self._ready(source, wanted, [t for t in self.tables if t not in asked])
@@ -224,7 +224,7 @@ class FollowedTables:
                 logger.info("%s; checking again", error.what)
                 return
         self._suspend_unidentified(stream)
-        self._renaming.carry_on(self.task, work.busy)
+        self._renaming.continue_all(self.task, work.busy)
         self.drop_targets(work.busy)
 
     def _suspend_unidentified(self, stream: Stream) -> None:
@@ -243,25 +243,25 @@ class FollowedTables:
         It is called at the start and the end of a session, too: with `--once` there may be no check in
         between.
         """
-        self._behind = self.known.look() or self._behind
+        self._behind = self.known.refresh() or self._behind
         drop_targets(self.task, self.known.states, busy, self._waits)
         self._open.hold("targets to remove", self._waits, TAKE_BACK)
 
     def _wanted(self, source: LogSource) -> list[str]:
         self._moved = self.watch.moved(source)
-        if come_back(self.task, self.known):
-            self._behind = self.known.look() or self._behind
+        if add_listed_again(self.task, self.known):
+            self._behind = self.known.refresh() or self._behind
         warn_of_archives(self.task, self.known)
         published = () if self._began else streams.newest(self.task).published
         while True:
             left = self._identities.left = source.left_out()
             states, moved = self.known.states, self._moved
-            wanted = members(source, self.task, states, moved, left)
+            wanted = wanted_tables(source, self.task, states, moved, left)
             had = {*self.tables, *self.known.baselines, *published}
             wanted = self._attached.without(source, self.task, states, had, wanted)
             wanted = self._identities.without(self.task, states, moved, had, wanted)
             self._behind = self._behind or self._identities.due(self.task, wanted)
-            if not self.known.look():
+            if not self.known.refresh():
                 self._identities.say(self.task)
                 return wanted
             # Partitions were suspended, or other commands arrived: they may change the wanted tables.
@@ -282,14 +282,14 @@ class FollowedTables:
         """
         removed, lost = self._removed(), self._identities.lost
         work.unsent({*removed, *lost})
-        late = self.known.look()  # a baseline may have answered an earlier `add`
+        late = self.known.refresh()  # a baseline may have answered an earlier `add`
         still = set(self._removed())
         for gone in ([t for t in removed if t in still], [one.known for one in self._moved.old], lost):
             if gone:
                 late = not source.withdraw(list(gone)) or late
         return late
 
-    def _made_again(self, source: LogSource, work: BaselineWork, stream: Stream, busy: set[str]) -> set[str]:
+    def _handle_lost(self, source: LogSource, work: BaselineWork, stream: Stream, busy: set[str]) -> set[str]:
         """Handles tables that have lost changes, because they were created again, published otherwise, or got
         partitions with rows.
 
@@ -340,8 +340,8 @@ class FollowedTables:
             SourceError: its values changed without a record in the log, and the policy for that is `stop`.
         """
         if not why.startswith(UNLOGGED_VALUES):
-            return recreated(self.task, table)
-        policy = rewritten(self.task, table)
+            return recreate_policy(self.task, table)
+        policy = rewrite_policy(self.task, table)
         if policy == STOP and not asked:
             hint = "`tailrace resync` takes a new baseline; or set another policy (`ddl: {retype: ...}`)"
             raise SourceError(f"{why}, and its policy is `stop`", where=table, hint=hint)
@@ -361,7 +361,7 @@ class FollowedTables:
     def _stops(self, source: LogSource, table: str, why: str, policy: str) -> bool:
         """Returns whether the task is about to end because a table was recreated; not for one that was
         removed from the publication."""
-        return policy == STOP and why in (MISSING, RECREATED) and table in self.watch.made_again(source)
+        return policy == STOP and why in (MISSING, RECREATED) and table in self.watch.recreated_tables(source)
 
     def _begins(self, table: str, state: TableControl) -> bool:
         """Returns whether a baseline that is due in any case has all that a table lost, or it was never in

@@ -81,7 +81,7 @@ class WindowToken:
 
 
 @dataclass(frozen=True)
-class Seen:
+class LoggedToken:
     """A token of this task and its position in LOG."""
 
     table: str
@@ -116,7 +116,7 @@ class Windows:
     def resume(self) -> None:
         """Continues the windows of the previous process."""
         for one in list(self._open.values()):
-            closing = [s for s in seen(self._tokens) if not s.stale]
+            closing = [s for s in read_tokens(self._tokens) if not s.stale]
             mine = [s for s in closing if (s.table, s.baseline) == (one.table, one.number)]
             if mine:
                 self._close(one, mine[0].number)
@@ -144,7 +144,7 @@ class Windows:
 
     def logged(self, messages: Sequence[log.Message]) -> None:
         """Handles the messages of a commit of LOG: this task's tokens close their windows, or are stale."""
-        found: list[Seen] = []
+        found: list[LoggedToken] = []
         for record in messages:
             message = pgmessages.message(record.data)
             token = WindowToken.of(message.content) if message.prefix == PREFIX else None
@@ -154,7 +154,7 @@ class Windows:
             done = any((f.table, f.baseline) == (token.table, token.baseline) for f in found)
             stale = mine is None or mine.number != token.baseline or done
             place = (record.number, record.change_seq, record.position.hex().upper())
-            found.append(Seen(token.table, token.baseline, *place, stale))
+            found.append(LoggedToken(token.table, token.baseline, *place, stale))
         if not found:
             return
         reach("windows.token")
@@ -187,15 +187,15 @@ class Windows:
             del self._open[one.table]
 
 
-def seen(path: str) -> list[Seen]:
+def read_tokens(path: str) -> list[LoggedToken]:
     """Returns the tokens of a task in its log, in order; a key log records each (`C`, stale: `#`)."""
     if not lake.exists(path):
         return []
     rows = sorted(lake.read(path).to_pylist(), key=lambda r: r["number"])
-    return [Seen(**{k: r[k] for k in Seen.__dataclass_fields__}) for r in rows]
+    return [LoggedToken(**{k: r[k] for k in LoggedToken.__dataclass_fields__}) for r in rows]
 
 
-def _write(path: str, found: Sequence[Seen]) -> None:
+def _write(path: str, found: Sequence[LoggedToken]) -> None:
     now = dt.datetime.now(dt.timezone.utc)
     rows = pa.Table.from_pylist([vars(one) | {"seen_at": now} for one in found], TOKENS_SCHEMA)
     lake.append(path, rows, progress={APP: max(one.number for one in found)})

@@ -26,7 +26,7 @@ class LockedTables:
         self._locked: Mapping[str, str] = {}
         self._due = 0.0
 
-    def look(self, source: LogSource, tables: Sequence[str]) -> None:
+    def check(self, source: LogSource, tables: Sequence[str]) -> None:
         """Checks the locks if that is due, and warns of new ones."""
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + EVERY_S

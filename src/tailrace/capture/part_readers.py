@@ -97,14 +97,14 @@ class PartLoad:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedPart:
     """A part to read, with its table; picklable."""
 
     load: PartLoad
     part: BaselinePart
 
 
-def tried(asked: Asked) -> Loaded | TailraceError:
+def try_read(asked: RequestedPart) -> Loaded | TailraceError:
     """Returns the result of a part, or its error: an error ends only the reading of its table."""
     try:
         return asked.load(asked.part)
@@ -112,12 +112,13 @@ def tried(asked: Asked) -> Loaded | TailraceError:
         return error
 
 
-def job_of(kind: str, asked: Sequence[Asked]) -> Job:
+def reading_job(kind: str, asked: Sequence[RequestedPart]) -> Job:
     """Returns the job that reads parts.
 
     >>> one = Relation(1, "shop", "a", "d")
-    >>> parts = [Asked(PartLoad(None, None, one, "", False), BaselinePart("a", n, None, 600)) for n in (0, 9)]
-    >>> job_of("baseline", parts).text
+    >>> load = PartLoad(None, None, one, "", False)
+    >>> parts = [RequestedPart(load, BaselinePart("a", n, None, 600)) for n in (0, 9)]
+    >>> reading_job("baseline", parts).text
     'baseline shop.a: 1,200 rows, 2 parts'
     """
     tables, rows = {one.load.relation.table for one in asked}, sum(one.part.rows for one in asked)
@@ -126,7 +127,7 @@ def job_of(kind: str, asked: Sequence[Asked]) -> Job:
     return Job(kind, f"{what}: {rows:,} rows, {parts}", rows)
 
 
-def weights_of(asked: Sequence[Asked]) -> list[int] | None:
+def part_weights(asked: Sequence[RequestedPart]) -> list[int] | None:
     """Returns the weights of small parts, which share tasks; None if each part gets a task."""
     sizes = [max(one.part.rows, PART_ROWS) for one in asked]
     return sizes if sum(sizes) < LIGHT_ROWS * len(sizes) else None
@@ -145,7 +146,9 @@ class SparkReader(Protocol):
     def state(self) -> str:
         """The session's state (`BackgroundSession.state`)."""
 
-    def read(self, asked: Sequence[Asked], done: Callable[[int, Loaded | TailraceError], None]) -> None:
+    def read(
+        self, asked: Sequence[RequestedPart], done: Callable[[int, Loaded | TailraceError], None]
+    ) -> None:
         """Reads parts, and calls `done` with the result of each.
 
         Parts without a result could not be read by Spark, and are no longer being read.
@@ -166,21 +169,23 @@ class SessionReader:
         """The session's state."""
         return self._late.state if self._late else "ready"
 
-    def read(self, asked: Sequence[Asked], done: Callable[[int, Loaded | TailraceError], None]) -> None:
+    def read(
+        self, asked: Sequence[RequestedPart], done: Callable[[int, Loaded | TailraceError], None]
+    ) -> None:
         """Reads parts in one job."""
-        job, weights = job_of(self._kind, asked), weights_of(asked)
+        job, weights = reading_job(self._kind, asked), part_weights(asked)
         found = map_tasks(
-            tried, asked, session=self._session, job=job, weights=weights, at_once=self._workers
+            try_read, asked, session=self._session, job=job, weights=weights, at_once=self._workers
         )
         for at, one in enumerate(found):
             done(at, one)
 
 
 @dataclass(eq=False)
-class _Waiting:
+class _PendingPart:
     """A part that waits for its reader."""
 
-    asked: Asked
+    asked: RequestedPart
     future: Future[Loaded] = field(default_factory=Future)
 
     def done(self, result: Loaded | BaseException) -> None:
@@ -226,7 +231,7 @@ class PartReaders:
         self._processes: Executor | None = None
         self._open = ExitStack()
         self._spark = spark or (None if session is None else SessionReader(session, workers, kind))
-        self._queue = queue.SimpleQueue[_Waiting | None]()
+        self._queue = queue.SimpleQueue[_PendingPart | None]()
         self._dealer: threading.Thread | None = None
         self._here: set[Future[Loaded]] = set()
 
@@ -247,7 +252,7 @@ class PartReaders:
         """Submits a part to a reader."""
         if self._dealer is None:
             return self._for(part).submit(load, part)
-        one = _Waiting(Asked(load, part))
+        one = _PendingPart(RequestedPart(load, part))
         self._queue.put(one)
         return one.future
 
@@ -267,9 +272,9 @@ class PartReaders:
                 batch = self._read_in_spark(spark, batch)
             self._read_here(batch)
 
-    def _next(self, spark: SparkReader) -> list[_Waiting]:
+    def _next(self, spark: SparkReader) -> list[_PendingPart]:
         """Returns the parts that wait, at least one; none at the end."""
-        found, one = list[_Waiting](), self._queue.get()
+        found, one = list[_PendingPart](), self._queue.get()
         seconds = TOGETHER_S if spark.state in ("ready", "starting") else 0
         while one is not None:
             found.append(one)
@@ -281,7 +286,7 @@ class PartReaders:
             self._queue.put(None)
         return found
 
-    def _few_of(self, batch: Sequence[_Waiting]) -> int:
+    def _few_of(self, batch: Sequence[_PendingPart]) -> int:
         """Returns the number of parts that threads read while a session starts."""
         rows = accumulate(max(one.asked.part.rows, PART_ROWS) for one in batch)
         return sum(self._few >= upto for upto in rows)
@@ -295,7 +300,7 @@ class PartReaders:
         return spark.state == "ready"
 
     @staticmethod
-    def _read_in_spark(spark: SparkReader, batch: list[_Waiting]) -> list[_Waiting]:
+    def _read_in_spark(spark: SparkReader, batch: list[_PendingPart]) -> list[_PendingPart]:
         """Reads parts in Spark's tasks; returns those that could not be read there."""
         taken = [one for one in batch if one.future.set_running_or_notify_cancel()]
         left = dict(enumerate(taken))
@@ -307,7 +312,7 @@ class PartReaders:
             return []
         return list(left.values())
 
-    def _read_here(self, batch: Sequence[_Waiting]) -> None:
+    def _read_here(self, batch: Sequence[_PendingPart]) -> None:
         for one in batch:
             made = self._for(one.asked.part).submit(one.asked.load, one.asked.part)
             self._here.add(made)
@@ -323,13 +328,13 @@ class PartReaders:
             # spawn: a forked child would share the parent's replication connection and Arrow threads
             context = multiprocessing.get_context("spawn")
             made = ProcessPoolExecutor(
-                self._workers, mp_context=context, initializer=_end_with, initargs=(os.getpid(),)
+                self._workers, mp_context=context, initializer=_exit_with_parent, initargs=(os.getpid(),)
             )
             self._processes = self._open.enter_context(made)
         return self._processes
 
 
-def _end_with(parent: int) -> None:
+def _exit_with_parent(parent: int) -> None:
     """Ends this worker process when its parent has ended, for any reason; nothing else would end it."""
 
     def watch() -> None:
@@ -340,7 +345,7 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def why_unfit(relation: Relation, column: str, text: str) -> str:
+def misfit_reason(relation: Relation, column: str, text: str) -> str:
     """Returns why a lake type cannot hold a value, which is given as text."""
     return f"{misfit(relation.table, column, text)} (lake type {relation.column(column).type})"
 
@@ -356,7 +361,7 @@ def _without(batch: pa.RecordBatch, hidden: frozenset[str]) -> pa.RecordBatch:
 def _refused(relation: Relation, column: str, text: str) -> ValueRangeError:
     else_null = ", or set `on_bad_value: quarantine` to load NULL instead"
     return ValueRangeError(
-        f"value {why_unfit(relation, column, text)}",
+        f"value {misfit_reason(relation, column, text)}",
         where=f"baseline of {relation.table}",
         hint=f'keep the column as text with `types: {{"{relation.table}.{column}": string}}`'
         + ("; a row key cannot be NULL" if column in relation.key else else_null),

@@ -39,8 +39,8 @@ from ..sources import open_source
 from ..sources.base import BaselinePart, Snapshot
 from ..state import live
 from ..state.lease_files import age, newest
-from .part_readers import Asked, Loaded, PartLoad, PartReader, job_of, tried, weights_of
-from .snapshot_sink import Landing, parts_to
+from .part_readers import Loaded, PartLoad, PartReader, RequestedPart, part_weights, reading_job, try_read
+from .snapshot_sink import Landing, landing_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +81,9 @@ class Requests:
             return ""
         return str(said["state"])
 
-    def read(self, asked: Sequence[Asked], done: Callable[[int, Loaded | TailraceError], None]) -> None:
+    def read(
+        self, asked: Sequence[RequestedPart], done: Callable[[int, Loaded | TailraceError], None]
+    ) -> None:
         """Reads parts.
 
         Raises:
@@ -114,12 +116,12 @@ class Requests:
                 return
             time.sleep(LOOK_S if left else 0)
 
-    def _words(self, asked: Sequence[Asked]) -> dict[str, Any]:
+    def _words(self, asked: Sequence[RequestedPart]) -> dict[str, Any]:
         loads = list({id(one.load): one.load for one in asked}.values())
         places = {id(load): at for at, load in enumerate(loads)}
         parts = [{"load": places[id(one.load)], **asdict(one.part)} for one in asked]
         holder = {"holder": self._holder, "workers": self._workers}
-        return {**holder, "loads": [_load_words(one) for one in loads], "parts": parts}
+        return {**holder, "loads": [_load_json(one) for one in loads], "parts": parts}
 
 
 @contextmanager
@@ -214,43 +216,43 @@ class _Reader:
     def _read_all(self, said: Mapping[str, Mapping[str, Any]]) -> None:
         with closing(open_source(self._task)) as source:
             reader = source.part_reader()
-        parts = list[_RequestedPart]()
+        parts = list[_PartTask]()
         for request, words in said.items():
-            loads = [_load(load, reader, lambda at: parts_to(self._task, at)) for load in words["loads"]]
+            loads = [_load(load, reader, lambda at: landing_at(self._task, at)) for load in words["loads"]]
             for number, part in enumerate(words["parts"]):
-                one = Asked(loads[part.pop("load")], BaselinePart(**part))
-                parts.append(_RequestedPart(str(self._folder), request, number, one))
+                one = RequestedPart(loads[part.pop("load")], BaselinePart(**part))
+                parts.append(_PartTask(str(self._folder), request, number, one))
         asked = [one.asked for one in parts]
         map_tasks(
             _read_requested,
             parts,
             session=self._session,
-            job=job_of("baseline", asked),
-            weights=weights_of(asked),
+            job=reading_job("baseline", asked),
+            weights=part_weights(asked),
             at_once=min(words["workers"] for words in said.values()),
         )
 
 
 @dataclass(frozen=True)
-class _RequestedPart:
+class _PartTask:
     folder: str
     request: str
     number: int
-    asked: Asked
+    asked: RequestedPart
 
 
-def _read_requested(one: _RequestedPart) -> int:
+def _read_requested(one: _PartTask) -> int:
     """Reads a part, unless its request was given up, or an earlier attempt has read it; returns the number of
     rows. Runs in tasks."""
     folder, name = Path(one.folder), f"{one.request}.{one.number}"
     if (folder / f"{name}.json").exists() or not (folder / f"{one.request}.json").exists():
         return 0
-    result = tried(one.asked)
-    json_files.write(folder, name, _result_words(result))
+    result = try_read(one.asked)
+    json_files.write(folder, name, _result_json(result))
     return result.rows if isinstance(result, Loaded) else 0
 
 
-def _load_words(load: PartLoad) -> dict[str, Any]:
+def _load_json(load: PartLoad) -> dict[str, Any]:
     assert not isinstance(load.to, str)  # noqa: S101 - a task's
     return {
         "snapshot": load.snapshot.name,
@@ -270,11 +272,11 @@ def _load(
     return PartLoad(reader, snapshot, relation, to, words["keep_bad"], frozenset(words["hidden"]))
 
 
-def _result_words(result: Loaded | TailraceError) -> dict[str, Any]:
+def _result_json(result: Loaded | TailraceError) -> dict[str, Any]:
     """Returns a result as JSON.
 
     >>> one = Loaded(None, 7, [("n", "NaN")])
-    >>> _result(_result_words(one)) == one
+    >>> _result(_result_json(one)) == one
     True
     """
     if isinstance(result, TailraceError):

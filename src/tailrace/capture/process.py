@@ -29,13 +29,13 @@ from ..state import live, orders
 from ..state.capture_state import RUNNING, STATE_EVERY_S, STOPPED, CaptureState, pause_s
 from ..state.intervals import interval_in_force
 from ..state.open_warnings import CAPTURE, OpenWarnings
-from . import same_history
+from . import stream_identity
+from .baselines import Baselines, Stopped
 from .column_notes import warn_of_types
 from .constraints import ConstraintWatch
-from .first_start import first_start
+from .first_start import slot_hint
 from .followed_tables import FollowedTables
 from .incremental_snapshot import Windows
-from .initial_load import Baselines, Stopped
 from .replica_identities import identity_errors
 from .stream import Streams
 
@@ -93,7 +93,7 @@ class Capture:
         attempt = 0
         held = live.lock(self._task.run_path, "capture")
         watched = self._constraints.watched(self.stop, once=self._once)
-        with held, live.ending(self._ended), first_start(self._task), watched:
+        with held, live.ending(self._ended), slot_hint(self._task), watched:
             state_version.begin(self._task.home)
             # The state of an earlier process is outdated, except for its tables.
             self._state.tables = (json_files.read(self._task.run_path, "capture") or {}).get("tables") or []
@@ -142,7 +142,7 @@ class Capture:
             windows = Windows(task, source)
             work = Baselines(task, source, windows, over, writer)
             self._state.baselines = work.progress
-            followed.watch.look(source, writer.state)
+            followed.watch.check(source, writer.state)
             followed.begin(source)
             self._reached = True
             self._give_up(source)
@@ -176,7 +176,7 @@ class Capture:
             if one.level == "warning":
                 logger.warning("%s (%s); fix: %s", one.what, one.where, one.cure)
         report(findings, waits=self._streams.made)
-        same_history.check(source, self._task.log_path, writer.state.position, self.stop.is_set)
+        stream_identity.check_stream(source, self._task.log_path, writer.state.position, self.stop.is_set)
 
     def _mistakes(self, source: LogSource, names: Sequence[str]) -> list[Finding]:
         looks = (plain_findings, column_findings, keyless_findings, identity_errors)
@@ -204,7 +204,7 @@ class Capture:
             while not orders.heard(self._task.run_path, number):
                 if self.stop.wait(0.1):
                     raise Stopped
-            self._followed.known.look()
+            self._followed.known.refresh()
         self._streams.clear(source)
 
     def _loop(self, source: LogSource, writer: log.LogWriter, work: Baselines, windows: Windows) -> None:
@@ -241,12 +241,12 @@ class Capture:
             if now - looked >= LOOK_EVERY_S:
                 looked, every = now, interval_in_force(self._task)
                 self._look(source, work)
-                self._followed.watch.look(source, writer.state, waiting=writer.ready)
+                self._followed.watch.check(source, writer.state, waiting=writer.ready)
             if drained:
                 break
         if writer.ready:
             self._commit(source, writer, windows)
-        self._followed.watch.look(source, writer.state)
+        self._followed.watch.check(source, writer.state)
         self._tell_lag(source)
 
     def _drained(self, source: LogSource, target: bytes, work: Baselines) -> bool:
@@ -276,7 +276,7 @@ class Capture:
 
     def _look(self, source: LogSource, work: Baselines) -> None:
         """Picks up commands and tables added to the task file while it runs."""
-        self._followed.look(source, work, self._streams)
+        self._followed.check(source, work, self._streams)
         said = [one for one in (self._followed.message, self._followed.locked) if one]
         self._state.message = "; ".join(said) or None
 

@@ -15,7 +15,7 @@ from ..config.task import Task
 from ..sources.base import Finding, LeftOut, LogSource
 from ..state import orders
 from ..state.orders import TableControl
-from .table_selection import Moved, chosen, completed
+from .table_selection import MovedTables, gets_identity, is_selected
 
 logger = logging.getLogger("tailrace.capture")
 LOST = "it cannot stay in the publication: "
@@ -42,7 +42,7 @@ class ReplicaIdentities:
         self,
         task: Task,
         states: Mapping[str, TableControl],
-        moved: Moved,
+        moved: MovedTables,
         had: Collection[str],
         wanted: Sequence[str],
     ) -> list[str]:
@@ -61,7 +61,7 @@ class ReplicaIdentities:
                 continue
             if table not in now and table in moved.left:  # another table has this name
                 continue
-            if (completed(task, table, one) and not one.by_owner) or not chosen(task, states, table):
+            if (gets_identity(task, table, one) and not one.by_owner) or not is_selected(task, states, table):
                 continue
             self.lost.add(table)
             why = f"{LOST}{one.why}; {one.cure}; {_AGAIN.format(table)}"
@@ -75,7 +75,7 @@ class ReplicaIdentities:
 
     def due(self, task: Task, wanted: Sequence[str]) -> bool:
         """Returns whether a table has to leave the stream, or a wanted one has to get its identity."""
-        return self._due or any(t in self.left and completed(task, t, self.left[t]) for t in wanted)
+        return self._due or any(t in self.left and gets_identity(task, t, self.left[t]) for t in wanted)
 
     def give(self, source: LogSource, task: Task, tables: Sequence[str]) -> None:
         """Sets REPLICA IDENTITY FULL on the tables with that setting."""
@@ -91,36 +91,40 @@ class ReplicaIdentities:
 
     def say(self, task: Task) -> None:
         """Logs which tables wildcards leave out, if there are new ones."""
-        before, self._said = self._said, said(task, self.left)
+        before, self._said = self._said, left_out_reasons(task, self.left)
         new = {t: self.left[t] for t in self._said if t not in before}
-        for one in findings(new):
+        for one in left_out_notes(new):
             if one.level == "warning":
                 logger.warning("%s; fix: %s", one.what, one.cure)
             else:
                 logs.event("%s", one.what)
 
 
-def said(task: Task, left: Mapping[str, LeftOut]) -> dict[str, str]:
+def left_out_reasons(task: Task, left: Mapping[str, LeftOut]) -> dict[str, str]:
     """Returns the tables that the wildcards of a task leave out, with the reason."""
     return {name: left[name].why for name in _of_wildcards(task, left)}
 
 
 def _of_wildcards(task: Task, left: Mapping[str, LeftOut]) -> Iterable[str]:
     for name, one in sorted(left.items()):
-        if name not in task.source.tables and task.source.selects(name) and not completed(task, name, one):
+        if (
+            name not in task.source.tables
+            and task.source.selects(name)
+            and not gets_identity(task, name, one)
+        ):
             yield name
 
 
 def left_out_findings(task: Task, left: Mapping[str, LeftOut]) -> list[Finding]:
     """Returns a finding for each reason for which the wildcards of a task leave out tables."""
-    return findings({name: left[name] for name in _of_wildcards(task, left)})
+    return left_out_notes({name: left[name] for name in _of_wildcards(task, left)})
 
 
-def findings(left: Mapping[str, LeftOut]) -> list[Finding]:
+def left_out_notes(left: Mapping[str, LeftOut]) -> list[Finding]:
     """Returns tables that wildcards leave out as findings: a warning for those that a setting would include.
 
     >>> views = {"s.v": LeftOut("a view", "list its tables"), "s.w": LeftOut("a view", "list its tables")}
-    >>> [(one.level, one.what) for one in findings(views)]
+    >>> [(one.level, one.what) for one in left_out_notes(views)]
     [('note', 'wildcards leave out s.v, s.w: a view')]
     """
     by_why: dict[tuple[str, bool], list[str]] = {}
@@ -148,7 +152,7 @@ def identity_errors(task: Task, source: LogSource, tables: Sequence[str]) -> lis
         one = left.get(table)
         if one is None or not one.identity:
             continue
-        if not completed(task, table, one):
+        if not gets_identity(task, table, one):
             found.append(Finding("error", one.why, table, one.cure))
         elif one.by_owner:
             what = f"{one.why}; only its owner can set it, so `identity: full` does not"

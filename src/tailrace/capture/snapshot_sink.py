@@ -64,7 +64,7 @@ class Landing(Protocol):
 
     @property
     def address(self) -> Mapping[str, str]:
-        """The landing without secrets, as input of `parts_to`."""
+        """The landing without secrets, as input of `landing_at`."""
 
     def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: int) -> int:
         """Replaces the table by the rows of all parts, at once; returns the target's version.
@@ -198,7 +198,7 @@ def landings(task: Task) -> Callable[[str], Landing]:
     return landing
 
 
-def parts_to(task: Task, address: Mapping[str, str]) -> Landing:
+def landing_at(task: Task, address: Mapping[str, str]) -> Landing:
     """Returns the landing that parts of a task's baseline are written to, from its `address`."""
     if path := address.get("path"):
         return DeltaLanding(path)

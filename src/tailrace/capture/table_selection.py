@@ -25,7 +25,7 @@ History: TypeAlias = Mapping[str, Sequence[log.Layout]]
 """The relation history by table."""
 
 
-class Known:
+class KnownTables:
     """The state of a task's tables by commands and baselines; it is read again only if it has changed."""
 
     def __init__(self, task: Task) -> None:
@@ -34,7 +34,7 @@ class Known:
         self.baselines: dict[str, Baseline] = {}
         self.states: dict[str, TableControl] = {}
 
-    def look(self) -> bool:
+    def refresh(self) -> bool:
         """Reads the state if it has changed; returns whether it has."""
         versions = tuple(map(lake.version, self._paths))
         if versions == self._versions:
@@ -47,7 +47,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Moved:
+class MovedTables:
     """Known tables that were dropped or renamed.
 
     Attributes:
@@ -64,7 +64,7 @@ class Moved:
     old: tuple[Renamed, ...] = ()
 
 
-def called_now(source: LogSource, relids: Sequence[int]) -> tuple[dict[int, str], set[str]] | None:
+def current_names(source: LogSource, relids: Sequence[int]) -> tuple[dict[int, str], set[str]] | None:
     """Returns the current names of relations, and all names in use, as of one moment; None if unknown."""
     now = source.names(relids) if relids else None
     while now is not None:
@@ -75,26 +75,26 @@ def called_now(source: LogSource, relids: Sequence[int]) -> tuple[dict[int, str]
     return None
 
 
-def newest(history: History, baselines: Mapping[str, Baseline]) -> dict[str, int]:
+def newest_relations(history: History, baselines: Mapping[str, Baseline]) -> dict[str, int]:
     """Returns the newest relation of each known table: its baseline's, if it has one."""
     found = {table: layouts[-1].relation.relid for table, layouts in history.items()}
     return found | {t: one.relation.relid for t, one in baselines.items() if t in found}
 
 
-def moved(
+def find_moved(
     source: LogSource, history: History, baselines: Mapping[str, Baseline], ignored: Callable[[str], bool]
-) -> Moved:
+) -> MovedTables:
     """Returns which known tables were dropped or renamed; from then on the source uses their known names.
 
     Args:
         ignored: returns whether a recreated table is to be left out.
     """
-    last = newest(history, baselines)
+    last = newest_relations(history, baselines)
     relids = {one.relation.relid: t for t, layouts in history.items() for one in layouts}
     relids |= {relid: t for t, relid in last.items()}
-    found = called_now(source, list(relids))
+    found = current_names(source, list(relids))
     if found is None:
-        return Moved()
+        return MovedTables()
     now, there = found
     for (
         table,
@@ -117,14 +117,14 @@ def moved(
     seen = {one.relation.relid for layouts in history.values() for one in layouts}
     unseen = [Renamed(r, t, t) for t, r in last.items() if r not in seen and now.get(r) == t]
     source.called([*renamed, *old, *unseen])
-    return Moved(frozenset(away - there), frozenset(left), tuple(renamed), tuple(old))
+    return MovedTables(frozenset(away - there), frozenset(left), tuple(renamed), tuple(old))
 
 
-def members(
+def wanted_tables(
     source: LogSource,
     task: Task,
     states: Mapping[str, TableControl],
-    moved: Moved = Moved(),
+    moved: MovedTables = MovedTables(),
     left: Mapping[str, LeftOut] | None = None,
 ) -> list[str]:
     """Returns the tables that exist and should be captured, sorted.
@@ -139,18 +139,20 @@ def members(
     """
     # A table that was removed, or dropped, may still be in the task file.
     patterns = [p for p in task.source.tables if not _removed(states.get(p)) and p not in moved.gone]
-    named = [t for t in selected(source, task, patterns, task.source.exclude, left) if t not in moved.left]
+    named = [
+        t for t in select_tables(source, task, patterns, task.source.exclude, left) if t not in moved.left
+    ]
     # Selected by the name under which they are known, or by their current name.
     named += [
-        one.known for one in moved.renamed if any(chosen(task, states, t) for t in (one.known, one.now))
+        one.known for one in moved.renamed if any(is_selected(task, states, t) for t in (one.known, one.now))
     ]
     out = {*named, *moved.left}  # each relation is selected under one name only
     added = [t for t, one in states.items() if one.member == "added" and t not in out]
-    found = source.tables([_if_there(t) for t in added]) if added else []
+    found = source.tables([_exact_pattern(t) for t in added]) if added else []
     return sorted(t for t in {*named, *found} if not _removed(states.get(t)))
 
 
-def selected(
+def select_tables(
     source: LogSource,
     task: Task,
     patterns: Sequence[str],
@@ -166,16 +168,16 @@ def selected(
     if set(found) <= set(patterns):
         return found
     left = source.left_out() if left is None else left
-    return [t for t in found if t in patterns or t not in left or completed(task, t, left[t])]
+    return [t for t in found if t in patterns or t not in left or gets_identity(task, t, left[t])]
 
 
-def completed(task: Task, table: str, one: LeftOut) -> bool:
+def gets_identity(task: Task, table: str, one: LeftOut) -> bool:
     """Returns whether a table that no wildcard selects is selected, because it is to get a
     replica identity."""
     return one.identity and task.table(table).identity == "full"
 
 
-def chosen(task: Task, states: Mapping[str, TableControl], table: str) -> bool:
+def is_selected(task: Task, states: Mapping[str, TableControl], table: str) -> bool:
     """Returns whether a command adds a table, or the task file selects it by the name under which it is
     known."""
     if table in states and states[table].member == "added":
@@ -187,7 +189,7 @@ def _removed(state: TableControl | None) -> bool:
     return state is not None and state.member == "removed"
 
 
-def _if_there(table: str) -> str:
+def _exact_pattern(table: str) -> str:
     """Returns a pattern for exactly this name: unlike a name, a pattern need not match anything."""
     return "".join(f"[{c}]" if c in "*?[." else c for c in table)  # its dot alone makes it one
 

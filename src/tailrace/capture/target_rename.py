@@ -31,7 +31,7 @@ KIND = "rename_table"
 
 
 @dataclass(frozen=True)
-class Places:
+class TargetNames:
     """Names of targets.
 
     Attributes:
@@ -58,7 +58,7 @@ class Places:
         return False
 
 
-class Renaming:
+class TargetRenames:
     """Renames the targets of a task in the capture process."""
 
     def __init__(self, task: Task) -> None:
@@ -66,7 +66,7 @@ class Renaming:
         self._versions: tuple[int, ...] = ()
         self._failed: dict[str, str] = {}  # what was already logged
 
-    def carry_on(self, task: Task, busy: Collection[str] = ()) -> None:
+    def continue_all(self, task: Task, busy: Collection[str] = ()) -> None:
         """Renames the targets that should and can be renamed, one after the other.
 
         If a target does not answer, it is tried again at the next call.
@@ -86,7 +86,7 @@ class Renaming:
                 self._versions = () if places.wanted else versions
                 return
 
-    def _read(self) -> tuple[dict[str, TableControl], Places]:
+    def _read(self) -> tuple[dict[str, TableControl], TargetNames]:
         task = self._task
         states = orders.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
         made = ddl.decisions(task.control_path("ddl_decisions"))
@@ -96,17 +96,17 @@ class Renaming:
         wanted = {t: name for t, name in names.items() if name != now.get(t, name) and self._follows(t, now)}
         # A rename that has begun is finished first: the target may have its new name already.
         wanted |= {t: one.moving for t, one in states.items() if one.moving}
-        return states, Places(now, wanted)
+        return states, TargetNames(now, wanted)
 
     def _follows(self, table: str, now: Mapping[str, str]) -> bool:
         """Returns whether the target follows its table's name: no mapping names it, and no other table feeds
         it."""
         said = self._task.table(table)
-        alone = Places(now, {}).holder(table, now[table]) is None
+        alone = TargetNames(now, {}).holder(table, now[table]) is None
         return alone and not said.target and said.ddl.get(KIND) != IGNORE
 
     def _try(
-        self, table: str, states: Mapping[str, TableControl], places: Places, busy: Collection[str]
+        self, table: str, states: Mapping[str, TableControl], places: TargetNames, busy: Collection[str]
     ) -> bool:
         try:
             return self._one(table, states, places, busy)
@@ -119,7 +119,7 @@ class Renaming:
             return False
 
     def _one(
-        self, table: str, states: Mapping[str, TableControl], places: Places, busy: Collection[str]
+        self, table: str, states: Mapping[str, TableControl], places: TargetNames, busy: Collection[str]
     ) -> bool:
         """Takes the next step for a table; returns whether there was one."""
         state, to, task = states.get(table, TableControl(table)), places.wanted[table], self._task
@@ -155,7 +155,7 @@ class Renaming:
         return True
 
     def _wait(
-        self, table: str, to: str, other: str, states: Mapping[str, TableControl], places: Places
+        self, table: str, to: str, other: str, states: Mapping[str, TableControl], places: TargetNames
     ) -> bool:
         """Suspends the table, unless the name is about to become free."""
         holder = states.get(other, TableControl(other))

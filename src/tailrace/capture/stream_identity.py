@@ -26,7 +26,7 @@ from ..sources.base import NEW_TASK, SET_BACK, LogSource
 from ..store.kept import kept
 from ..store.log_files import LogFiles
 from ..wire.records import RECORDS, TRX_START
-from .initial_load import Stopped
+from .baselines import Stopped
 
 logger = logging.getLogger("tailrace.capture")
 _TRANSACTION = ["LOGADDR", "TRXID", "COMMIT_TIME"]
@@ -34,7 +34,7 @@ _SCHEMA = pa.schema([RECORDS.field(name) for name in _TRANSACTION])
 _BATCH_ROWS = 64 * 1024
 
 
-def check(source: LogSource, log: str, upto: bytes | None, stopped: Callable[[], bool]) -> None:
+def check_stream(source: LogSource, log: str, upto: bytes | None, stopped: Callable[[], bool]) -> None:
     """Compares the transactions that the source sends again, up to LOG's position, with LOG.
 
     Raises:
@@ -48,7 +48,7 @@ def check(source: LogSource, log: str, upto: bytes | None, stopped: Callable[[],
             return
         upto = again.end
         logger.info("comparing what the source sends again with LOG")
-        logged, sent = Logged(log, again.begin), _SCHEMA.empty_table()
+        logged, sent = LoggedTransactions(log, again.begin), _SCHEMA.empty_table()
         for chunk in again.chunks:
             sent = pa.concat_tables([sent, _begun(chunk.records)])
             if chunk.position is not None:
@@ -58,7 +58,7 @@ def check(source: LogSource, log: str, upto: bytes | None, stopped: Callable[[],
         _compared(logged, sent, upto, again.where)
 
 
-class Logged:
+class LoggedTransactions:
     """LOG's transactions from a position on, in order.
 
     Attributes:
@@ -114,7 +114,7 @@ def _split(rows: pa.Table, position: bytes) -> tuple[pa.Table, pa.Table]:
     return rows.slice(0, count), rows.slice(count)
 
 
-def _compared(logged: Logged, sent: pa.Table, upto: bytes, where: str) -> pa.Table:
+def _compared(logged: LoggedTransactions, sent: pa.Table, upto: bytes, where: str) -> pa.Table:
     """Returns the sent transactions from a position on; raises PositionError if the earlier ones differ from
     LOG."""
     due, rest = _split(sent, upto)

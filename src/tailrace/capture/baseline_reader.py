@@ -27,12 +27,12 @@ from ..model.change import Relation
 from ..sources.base import LogSource, Snapshot
 from ..state.ledger import Baseline
 from ..store.task import QUARANTINE_SCHEMA, set_aside
-from .part_readers import Loaded, PartLoad, PartReaders, why_unfit
+from .part_readers import Loaded, PartLoad, PartReaders, misfit_reason
 from .snapshot_sink import Landing
 
-WHOLE = 1 << 62
+ONE_PART = 1 << 62
 """The number of rows per part with which each physical table is one part."""
-AHEAD = 64
+PARTS_AHEAD = 64
 """The number of parts of the next tables that are submitted while one table is committed."""
 RECORD_EVERY_S = 1.0
 """Baselines that are committed within this time are recorded together."""
@@ -49,7 +49,7 @@ class BaselineProgress:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class BaselineAttempt:
     """A baseline before it is read.
 
     Attributes:
@@ -64,7 +64,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Reading:
+class BaselineOptions:
     """Settings and callbacks of baselines, the same for all tables.
 
     Attributes:
@@ -88,17 +88,17 @@ class Reading:
     keep_bad: bool = False
     hidden: Callable[[Relation], frozenset[str]] = lambda _: frozenset()
     progress: Callable[[BaselineProgress], None] = lambda _: None
-    landing: Callable[[Relation, Attempt], bool] = lambda _, __: True
+    landing: Callable[[Relation, BaselineAttempt], bool] = lambda _, __: True
     stopped: Callable[[], bool] = lambda: False
     failed: Callable[[str, TailraceError], None] | None = None
     based: Callable[[Relation, bytes], bool] = lambda _, __: True
 
 
-def take(
+def take_baselines(
     source: LogSource,
     snapshot: Snapshot,
-    attempts: Mapping[str, Attempt],
-    reading: Reading,
+    attempts: Mapping[str, BaselineAttempt],
+    reading: BaselineOptions,
     record: Callable[[Sequence[Baseline]], None],
     readers: PartReaders,
 ) -> dict[str, TableMovedError]:
@@ -112,14 +112,14 @@ def take(
         The tables that were truncated or altered while they were read, and have to be read again.
     """
     moved: dict[str, TableMovedError] = {}
-    left, ahead = deque(attempts.items()), deque[_Coming]()
+    left, ahead = deque(attempts.items()), deque[_TableReading]()
     landed, recorded = list[Baseline](), time.monotonic()
     try:
         while not reading.stopped() and (left or ahead):
-            while left and sum(len(one.waiting) for one in ahead) < AHEAD:
+            while left and sum(len(one.waiting) for one in ahead) < PARTS_AHEAD:
                 table, attempt = left.popleft()
                 try:
-                    ahead.append(_begun(source, snapshot, table, attempt, readers, reading))
+                    ahead.append(_begin(source, snapshot, table, attempt, readers, reading))
                 except TableMovedError as error:
                     moved[table] = error
                 except TailraceError as error:
@@ -128,7 +128,7 @@ def take(
                 break
             one = ahead.popleft()
             try:
-                if (done := _ended(one, snapshot, reading)) is not None:
+                if (done := _finish(one, snapshot, reading)) is not None:
                     landed.append(done)
             except TableMovedError as error:
                 moved[one.table] = error
@@ -146,19 +146,19 @@ def take(
     return moved
 
 
-def _failed(reading: Reading, table: str, error: TailraceError) -> None:
+def _failed(reading: BaselineOptions, table: str, error: TailraceError) -> None:
     if reading.failed is None or not is_of_table(error):
         raise error
     reading.failed(table, error)
 
 
 @dataclass
-class _Coming:
+class _TableReading:
     """A table that is being read."""
 
     table: str
     relation: Relation
-    attempt: Attempt
+    attempt: BaselineAttempt
     landing: Landing
     parts: int
     waiting: set[Future[Loaded]]
@@ -176,30 +176,30 @@ class _Coming:
         wait(self.waiting)
 
 
-def _begun(
+def _begin(
     source: LogSource,
     snapshot: Snapshot,
     table: str,
-    attempt: Attempt,
+    attempt: BaselineAttempt,
     readers: PartReaders,
-    reading: Reading,
-) -> _Coming:
+    reading: BaselineOptions,
+) -> _TableReading:
     """Submits a table's parts to the readers."""
     began = time.monotonic()
     relation = source.relation(table)
     if not reading.based(relation, snapshot.position):
         raise TableMovedError(f"{table} was altered when its baseline began", hint="it is read again")
     # Without a snapshot, only the rows of one statement are consistent: a row that moves could be read twice.
-    parts = source.parts(relation, reading.rows_per_part if snapshot.name else WHOLE)
+    parts = source.parts(relation, reading.rows_per_part if snapshot.name else ONE_PART)
     landing = reading.target(table).begin(relation, attempt.number)
     hidden = reading.hidden(relation)
     load = PartLoad(source.part_reader(), snapshot, relation, landing, reading.keep_bad, hidden)
     waiting = {readers.load(load, part) for part in parts}
     reading.progress(BaselineProgress(table, 0, len(parts), 0))
-    return _Coming(table, relation, attempt, landing, len(parts), waiting, began)
+    return _TableReading(table, relation, attempt, landing, len(parts), waiting, began)
 
 
-def _ended(one: _Coming, snapshot: Snapshot, reading: Reading) -> Baseline | None:
+def _finish(one: _TableReading, snapshot: Snapshot, reading: BaselineOptions) -> Baseline | None:
     """Commits a table's rows once all parts are read; returns None if they may not be committed."""
     table, relation, attempt = one.table, one.relation, one.attempt
     files: list[lake.AddedFile] = []
@@ -218,7 +218,7 @@ def _ended(one: _Coming, snapshot: Snapshot, reading: Reading) -> Baseline | Non
     except BaseException:
         one.give_up()
         raise
-    _set_aside(reading.quarantine, relation, bad)
+    _quarantine(reading.quarantine, relation, bad)
     if not reading.landing(relation, attempt):
         return None
     reach("baseline.land")
@@ -245,7 +245,7 @@ def _result(one: Future[Loaded], table: str) -> Loaded:
         raise died from error
 
 
-def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) -> None:
+def _quarantine(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) -> None:
     """Quarantines rejected values; they replace those of the table's previous baseline, or of a failed
     attempt."""
     before = (pc.field("table") == relation.table) & pc.field("change_seq").is_null()
@@ -258,7 +258,7 @@ def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) 
                 "table": relation.table,
                 "column": column,
                 "value": text,
-                "reason": why_unfit(relation, column, text),
+                "reason": misfit_reason(relation, column, text),
             }
             for column, text in bad
         ]

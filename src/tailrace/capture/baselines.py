@@ -30,13 +30,13 @@ from ..state import orders as tables
 from ..state.capture_state import AWAY, GONE, pause_s
 from ..state.layouts import policy
 from ..state.orders import TableControl
-from . import baseline
-from .baseline import Attempt, BaselineProgress
+from . import baseline_reader
+from .baseline_reader import BaselineAttempt, BaselineProgress
 from .incremental_snapshot import Windows
 from .part_readers import PartReaders
 from .part_requests import Requests
 from .snapshot_sink import landings
-from .table_selection import Known
+from .table_selection import KnownTables
 
 logger = logging.getLogger("tailrace.capture")
 PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 30.0)
@@ -109,7 +109,7 @@ class Baselines:
         """Records that the stream has all changes of these tables from now on."""
         self._unsent = self._unsent.difference(these)
 
-    def due(self, wanted: Sequence[str], task: Task, known: Known, busy: set[str]) -> list[str]:
+    def due(self, wanted: Sequence[str], task: Task, known: KnownTables, busy: set[str]) -> list[str]:
         """Returns the tables that need a baseline, and for which none was running (`busy`) before `known` was
         read.
 
@@ -295,14 +295,14 @@ class Baselines:
             raise Stopped
         self._note_layouts([table])
 
-        def land(relation: Relation, one: Attempt) -> bool:
+        def land(relation: Relation, one: BaselineAttempt) -> bool:
             if not relation == before == self._source.relation(table):
                 raise TableMovedError(f"{table} was altered while it was read", hint="it is read again")
             return self._land(relation, one)
 
         return self._take(window, attempts, land, self._windows.opened, readers)
 
-    def _attempts(self, due: Sequence[str]) -> Mapping[str, Attempt]:
+    def _attempts(self, due: Sequence[str]) -> Mapping[str, BaselineAttempt]:
         """Returns the baselines to read, each with the command that it answers.
 
         The commands are read before the snapshot, so that no later one is missed. If the stream misses
@@ -313,7 +313,7 @@ class Baselines:
         # Read after the commands: a table that is sent by now was so before the snapshot.
         orders |= dict.fromkeys(self._unsent, 0)
         after = self._writer.state.number
-        return {t: Attempt(numbers.get(t, 0) + 1, orders.get(t, 0), after) for t in due}
+        return {t: BaselineAttempt(numbers.get(t, 0) + 1, orders.get(t, 0), after) for t in due}
 
     def _note_layouts(self, due: Sequence[str]) -> None:
         """Records the first layouts of tables; a table that does not exist is noticed when it is read."""
@@ -334,7 +334,7 @@ class Baselines:
             ],
         )
 
-    def _land(self, relation: Relation, one: Attempt) -> bool:
+    def _land(self, relation: Relation, one: BaselineAttempt) -> bool:
         """Stops apply from writing to the target until the baseline is recorded; returns False if the table
         was removed meanwhile."""
         table = relation.table
@@ -362,14 +362,14 @@ class Baselines:
     def _take(
         self,
         snapshot: Snapshot,
-        attempts: Mapping[str, Attempt],
-        land: Callable[[Relation, Attempt], bool],
+        attempts: Mapping[str, BaselineAttempt],
+        land: Callable[[Relation, BaselineAttempt], bool],
         record: Callable[[Sequence[ledger.Baseline]], None],
         readers: PartReaders,
     ) -> dict[str, TableMovedError]:
         task = self._task
         logs.event("baseline begins: %s", ", ".join(attempts))
-        reading = baseline.Reading(
+        reading = baseline_reader.BaselineOptions(
             landings(task),
             task.control_path("quarantine"),
             task.baseline.rows_per_part,
@@ -381,4 +381,4 @@ class Baselines:
             stopped=self._stop.is_set,
             failed=lambda table, error: self._give_up(table, f"no baseline: {in_one_line(error)}"),
         )
-        return baseline.take(self._source, snapshot, attempts, reading, record, readers)
+        return baseline_reader.take_baselines(self._source, snapshot, attempts, reading, record, readers)

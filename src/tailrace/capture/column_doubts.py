@@ -20,7 +20,7 @@ from ..model.change import Relation
 from ..sources.base import Finding
 from ..sources.postgresql.layout import UNKNOWN_VALUE
 from ..state.ledger import Baseline
-from .column_notes import doubts_noted
+from .column_notes import noted_doubts
 
 _UNKNOWN = '"attnum": -'
 """Text that the JSON of a layout with an unproved column contains (`Relation.to_json`)."""
@@ -31,7 +31,7 @@ REPAIRS = (
 
 
 @dataclass(frozen=True)
-class Doubts:
+class ColumnDoubts:
     """Columns of a table whose values in older rows are in doubt.
 
     Attributes:
@@ -60,25 +60,25 @@ class Doubts:
         return found
 
 
-def doubts_of(task: Task, baselines: Mapping[str, Baseline]) -> dict[str, Doubts]:
+def find_doubts(task: Task, baselines: Mapping[str, Baseline]) -> dict[str, ColumnDoubts]:
     """Returns the columns in doubt by table; layouts are parsed only if one has a column of
     unknown identity."""
     path = task.relations_path
     texts = lake.read(path, ["LAYOUT"])["LAYOUT"] if lake.exists(path) else []
-    found: dict[str, Doubts] = {}
+    found: dict[str, ColumnDoubts] = {}
     if len(texts) and pc.any(pc.match_substring(texts, _UNKNOWN)).as_py():
         found = {t: _doubts(layouts, baselines.get(t)) for t, layouts in log.history(path).items()}
-    for table, said in doubts_noted(task, baselines).items():
-        found[table] = replace(found.get(table, Doubts()), changed=said)
+    for table, said in noted_doubts(task, baselines).items():
+        found[table] = replace(found.get(table, ColumnDoubts()), changed=said)
     return {t: one for t, one in found.items() if one.said}
 
 
-def _doubts(layouts: Sequence[log.Layout], taken: Baseline | None) -> Doubts:
+def _doubts(layouts: Sequence[log.Layout], taken: Baseline | None) -> ColumnDoubts:
     """Returns the columns in doubt of the target's layout. A baseline that was read after a layout settles
     it."""
     later = [one.relation for one in layouts if taken is None or log.number(one) > taken.after]
     steps = [*([taken.relation] if taken else []), *later]
-    return Doubts(_unknown(steps[-1]), _proved(steps))
+    return ColumnDoubts(_unknown(steps[-1]), _proved(steps))
 
 
 def _unknown(relation: Relation) -> list[str]:
@@ -99,5 +99,5 @@ def _proved(steps: Sequence[Relation]) -> list[str]:
 
 def identity_findings(task: Task, tables: Iterable[str], baselines: Mapping[str, Baseline]) -> list[Finding]:
     """Returns a warning for each doubt about columns of the tables."""
-    doubts = doubts_of(task, baselines)
+    doubts = find_doubts(task, baselines)
     return [Finding("warning", said, t, REPAIRS) for t in tables if t in doubts for said in doubts[t].said]
