@@ -1,4 +1,4 @@
-"""A table of a task: its changes, and its rows as they stood at any place that the target and they reach."""
+"""A table of a task: its changes, and its rows as of a position."""
 
 from __future__ import annotations
 
@@ -44,13 +44,15 @@ if TYPE_CHECKING:
     from ..validate.target_versions import TargetVersion, TargetVersions
 
 _END = "G" * 40
-"""Behind every stream position."""
+"""A text after every stream position."""
 
 
 @dataclass(frozen=True, repr=False)
 class TaskTable(TableChanges):
-    """The same questions as to any change table, and `as_of`, `current` and `diff`, which the target serves.
-    Columns that the task's policies keep out of its images (below level 2) are in no answer."""
+    """Queries of a change table, and `as_of`, `current` and `diff`, which also read the target.
+
+    Columns that the task's policies keep out of its images (below level 2) are in no result.
+    """
 
     files: ChangeFiles
     task: Task | None = None
@@ -58,7 +60,7 @@ class TaskTable(TableChanges):
 
     @staticmethod
     def of(task: Task, name: str) -> TaskTable:
-        """A table of a task."""
+        """Returns a table of a task."""
         levels = policy(task, name)
         layouts, without = [], set[str]()
         for one in log.history(task.relations_path).get(name) or _of_baseline(task, name):
@@ -70,53 +72,57 @@ class TaskTable(TableChanges):
         empty = pa.schema([*header_schema(), *schema_of(columns)])
         files = ChangeFiles.at(task.changes_path(name), empty)
         while len(layouts) > 1 and {c.name for c in layouts[-1].relation.columns} - {*files.schema.names}:
-            layouts.pop()  # captured, and no change of it is stored yet
-        # Read after the changes: what they lack was recorded before they were captured.
+            layouts.pop()  # captured, but no change of it is stored yet
+        # Read after the changes: a gap in them was recorded before they were captured.
         files = replace(files, gaps=of_table(task, name))
         key = tuple(layouts[-1].relation.key) if layouts else ()
         return TaskTable(name, files, key, layouts, task, frozenset(without))
 
     @property
     def only_tracked(self) -> bool:
-        """Whether its changes are in `tracking` alone: its policy is below level 2, and always was."""
+        """Whether its changes are only in `tracking`: its policy is below level 2, and always was."""
         return self.files.delta is None and self._task.policy(self.name).level < MEDIUM
 
     @property
     def until_removed(self) -> TaskTable:
-        """The same table, whose ranges may end after its removal: they have what there is of it."""
+        """The same table, with ranges that may end after its removal; they have the changes up to it."""
         gaps = tuple(gap for gap in self.files.gaps if gap.ends)
         return replace(self, files=replace(self.files, gaps=gaps))
 
     def refuse(self) -> None:
-        """Raises UnsupportedError for a table that is only tracked: an answer without rows would say that
-        nothing happened."""
+        """Raises UnsupportedError for a table that is only tracked, as an empty result would be
+        misleading."""
         if self.only_tracked:
             raise UnsupportedError(
                 f"{self.name} has no change table: it is only tracked (its policy is below level 2)",
                 where=self._task.name,
-                hint="ask for the table `tracking` (`tailrace sql`)",
+                hint="query the table `tracking` (`tailrace sql`)",
             )
 
     def current(self) -> Result:
-        """The table as of the last change that is stored: the target, and what is not applied to it yet."""
+        """Returns the rows as of the last stored change: the target, and the changes that are not applied to
+        it yet."""
         return self.as_of(None)
 
     def as_of(self, at: Position | None, *, base: pa.Table | None = None) -> Result:
-        """The table's rows once all changes up to a place (included) were done.
+        """Returns the table's rows after all changes up to a position (included).
 
-        The target's newest version of before is read, and the changes since are laid over it. With a `base`
-        (the rows before the oldest change that is kept) the target is not asked.
+        The target's newest earlier version is read, and the later changes are applied to it. With a `base`
+        (the rows before the oldest stored change) the target is not read.
 
         Raises:
-            PositionError: the place is before the table's baseline, or what it needs is not kept any more.
-            UnsupportedError: the target is no copy of the table, or cannot be read here.
-            ConfigError: there is no target (any more).
+            PositionError: the position is before the table's baseline, or the necessary changes have been
+                removed.
+            UnsupportedError: the target is not a copy of the table, or cannot be read by this process.
+            ConfigError: the target does not exist (any more).
         """
         return super().as_of(at, base=base) if base is not None else self._rows_at(at).answer
 
     def _earlier_sources(self, found: ChangeArrays, span: LayoutRange | None) -> Iterator[EarlierRows]:
-        """What knows rows of before changes: the target's versions, then earlier changes. Where the changes
-        begin before the baseline, its rows are those of before the ones that follow it."""
+        """Returns the sources of rows before changes: the target's versions, then earlier changes.
+
+        If the changes begin before the baseline, its rows are those before the changes that follow it.
+        """
         begin = self._begin()
         if begin is not None:
             first = found.seq[0].as_py()
@@ -127,13 +133,14 @@ class TaskTable(TableChanges):
         yield from super()._earlier_sources(found, span)
 
     def _begin(self) -> str | None:
-        """The change sequence of the first change after the oldest baseline; None: there is none."""
+        """Returns the change sequence of the first change after the oldest baseline; None if
+        there is none."""
         taken = _baselines(self._task, self.name)
         first = self.files.first(pc.field(POSITION) >= taken[-1].position) if taken else None
         return None if first is None else first[0]
 
     def _target_before(self, found: ChangeArrays, span: LayoutRange | None, images: Ints) -> pa.Table:
-        """The target's rows with the keys of some images, as of just before the first of them."""
+        """Returns the target's rows with the keys of some images, as of just before the first of them."""
         place = previous_seq(found.seq[int(images.min())].as_py()) if len(images) else None
         if place is None or span is None:
             return found.rows.slice(0, 0)
@@ -142,8 +149,10 @@ class TaskTable(TableChanges):
         return self._align_base(rows.table(), found, span)
 
     def _rows_at(self, at: Position | None, keys: RowKeys | None = None) -> _Rows:
-        """The rows as of a place, or those with some keys, and others that changed on the way. What was
-        applied and stored since this table was opened counts."""
+        """Returns the rows as of a position, or those with some keys and others that changed since.
+
+        Changes that were stored and applied since this table was opened are included.
+        """
         from ..validate.target_versions import TargetVersions, missing_target
 
         task = self._copied()
@@ -151,9 +160,9 @@ class TaskTable(TableChanges):
             raise BaselineNeededError(
                 f"{self.name} has no baseline yet",
                 where=task.name,
-                hint="`tailrace status` shows when it has",
+                hint="`tailrace status` shows when it has one",
             )
-        # The target and the record first, then the changes: all that those have is among them.
+        # The target and the record are read before the changes, which then include all of theirs.
         newest = TargetVersions.of(task, baselines[0])
         if newest.newest < 0:
             raise missing_target(self.name, newest.path)
@@ -174,7 +183,7 @@ class TaskTable(TableChanges):
         raise refused
 
     def _refuse_before(self, at: Position | None, taken: Baseline, stored: Stored | None) -> None:
-        """Raises PositionError when a place is not known to be after a baseline."""
+        """Raises PositionError if a position is not known to be after a baseline."""
         if at is not None:
             point = PositionRange.of(at)
             refuse_older(self.files, point, taken, stored, log.state(self._task.log_path))
@@ -201,16 +210,16 @@ class TaskTable(TableChanges):
         version = versions.before(later[1] if later else _END)
         if version.number < taken.closes:
             raise UnsupportedError(
-                f"the baseline of {self.name} was read while it was written to; its rows are exact after "
-                f"change number {taken.closes}",
+                f"the baseline of {self.name} was read while the table was written to; its rows are exact "
+                f"after change number {taken.closes}",
                 where=self.task.name if self.task else self.name,
-                hint="ask for a later place",
+                hint="use a later position",
             )
         since = (pc.field(POSITION) >= taken.position) & after(version.number)
         lacks = PositionRange.of(version.number + 1)
         needs = (
             f"rows as of {point.text if point else 'now'} need the changes from number {lacks.text} on, "
-            f"which the target's version {version.version} lacks"
+            f"which the target's version {version.version} does not have"
         )
         self.files.refuse_removed(lacks, None, needs)
         rows = self.files.rows_where(and_filter(since, upto), self._wanted(STATE_HEADERS))
@@ -221,8 +230,9 @@ class TaskTable(TableChanges):
         return pa.schema([f for f in self.files.schema if f.name in wanted]).empty_table()
 
     def diff(self, start: Position, end: Position | None = None) -> Result:
-        """The rows that differ between two places: those of `as_of(start)` and those of `as_of(end)` (None:
-        `current()`), in the words of `net`: insert, delete, update_preimage and update_postimage.
+        """Returns the rows that differ between `as_of(start)` and `as_of(end)`, or `current()` without `end`.
+
+        The operations are those of `net`: insert, delete, update_preimage and update_postimage.
 
         Raises:
             ConfigError: `end` is known to be before `start`.
@@ -247,19 +257,19 @@ class TaskTable(TableChanges):
         return Result.of(diff_rows(changes, base), changes.aside)
 
     def _refuse_reversed(self, first: PositionRange, last: PositionRange, known: _Rows) -> None:
-        """Raises an error when it is known that the rows as of `last` are older than those as of `first`."""
+        """Raises an error if the rows as of `last` are known to be older than those as of `first`."""
         refuse_reversed(self.files, first, last)
         if self.files.first(first.upto() & ~last.upto()):
             raise reversed_range(first, last)
         refuse_older(self.files, last, known.taken, known.stored, log.state(self._task.log_path))
 
     def _wanted(self, headers: tuple[str, ...]) -> list[str]:
-        """The data columns of the change table, and some of its headers."""
+        """Returns the data columns of the change table, and some of its headers."""
         names = self.files.schema.names
         return [n for n in names if not n.startswith(PREFIX) or n.removeprefix(PREFIX) in headers]
 
     def _copied(self) -> Task:
-        """The task, when the target is a copy of the table that this process reads."""
+        """Returns the task, if the target is a copy of the table that this process can read."""
         task = self._task
         why, ask = None, "its history, its net changes or its pairs"
         if task.policy(self.name).level < MEDIUM:
@@ -275,9 +285,9 @@ class TaskTable(TableChanges):
             why = "its target is an archive"
         if why is not None:
             raise UnsupportedError(
-                f"{self.name} cannot be shown as of a place: {why}",
+                f"the rows of {self.name} are not known as of a position: {why}",
                 where=task.name,
-                hint=f"ask for {ask}",
+                hint=f"query {ask}",
             )
         return task
 
@@ -315,8 +325,8 @@ class TaskTable(TableChanges):
     def _range(
         self, rows: pa.Table, have: pa.Schema, layouts: list[Layout], where: str
     ) -> tuple[ChangeArrays, pa.Schema]:
-        """The changes to be laid over rows with the columns `have` in the first of these layouts, and the
-        columns of what comes out."""
+        """Returns the changes to apply to rows with the columns `have` in the first of these layouts, and the
+        columns of the result."""
         names = self.files.schema.names
         if not rows.num_rows:
             key = [k for k in layouts[0].relation.key if k in have.names]
@@ -327,9 +337,9 @@ class TaskTable(TableChanges):
         relation = layout.relation
         if relation.relid != layouts[0].relation.relid:
             raise UnsupportedError(
-                f"{self.name} was dropped and created again on the way to this place",
+                f"{self.name} was dropped and created again before this position",
                 where=where,
-                hint="ask for a place before that, or after its new baseline",
+                hint="use a position before that, or after its new baseline",
             )
         older = {c.attnum for c in layouts[0].relation.columns}
         for c in relation.columns:
@@ -341,7 +351,7 @@ class TaskTable(TableChanges):
 
 
 def _baselines(task: Task, name: str) -> list[Baseline]:
-    """The baselines of a table on top of which changes may be applied, the newest first."""
+    """Returns the baselines of a table to which changes can be applied, the newest first."""
     found = {
         b.number: b
         for b in ledger.all_baselines(task.control_path("baselines"))
@@ -351,15 +361,23 @@ def _baselines(task: Task, name: str) -> list[Baseline]:
 
 
 def _of_baseline(task: Task, name: str) -> list[Layout]:
-    """The layout of a table that no change has told one of: that of its newest baseline, if there is any."""
+    """Returns the layout of the newest baseline, if there is one, for a table without a layout
+    from a change."""
     taken = ledger.read_baselines(task.control_path("baselines")).get(name)
     return [] if taken is None else [begun_by(taken)]
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows as of a place: the table when they were read, the layout that they have, with later ones, and the
-    baseline that they begin with, the record of what was stored before they were read."""
+    """Rows as of a position.
+
+    Attributes:
+        table: the table when they were read.
+        answer: the rows.
+        layouts: their layout, and later ones.
+        taken: the baseline that they are based on.
+        stored: the record of the changes stored before they were read.
+    """
 
     table: TaskTable
     answer: Result
