@@ -9,7 +9,7 @@ import pytest
 
 import tailrace
 from tailrace.errors import ConfigError
-from tailrace.library.task_sql import words
+from tailrace.library.task_sql import completions
 from tailrace.model.change import Column
 from tailrace.query.table_functions import FUNCTIONS, find_calls, replace_calls
 
@@ -176,7 +176,7 @@ def test_what_only_looks_like_a_question_stays(statement: str) -> None:
 
 
 def test_what_a_prompt_completes(task: tailrace.OpenTask) -> None:
-    found = words(task)
+    found = completions(task)
     assert {ITEM, f"{ITEM}__ct", "name", "as_of(", "net("} <= set(found)
 
 

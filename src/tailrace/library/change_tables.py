@@ -44,15 +44,15 @@ def read(
             tables and `name` is missing.
     """
     if format != "tailrace":
-        found = _of_vendor(path, format, name, options or {}, session)
-        return _keyed(TableChanges(found.changes.name, found, tuple(key or found.changes.key)))
+        found = _read_vendor(path, format, name, options or {}, session)
+        return _check_key(TableChanges(found.changes.name, found, tuple(key or found.changes.key)))
     files = ChangeFiles.at(path)
-    return _keyed(
+    return _check_key(
         TableChanges(name or path.rstrip("/").rpartition("/")[2].removesuffix("__ct"), files, tuple(key))
     )
 
 
-def _keyed(table: TableChanges) -> TableChanges:
+def _check_key(table: TableChanges) -> TableChanges:
     if missing := [k for k in table.key if k not in table.files.schema.names]:
         raise ConfigError(f"the change table has no column {', '.join(missing)}", where=table.files.path)
     if headers := [k for k in table.key if k.startswith(PREFIX)]:
@@ -64,7 +64,7 @@ def _keyed(table: TableChanges) -> TableChanges:
     return table
 
 
-def _of_vendor(
+def _read_vendor(
     path: str, format: str, name: str, options: Mapping[str, str], session: SparkSession | None
 ) -> SparkChanges:
     from ..formats import convert as work

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def refuse_other(spark: SparkSession, name: str) -> None:
     """Raises ConfigError if the catalog has a table of that name that is not a pipeline's target."""
-    found = _there(spark, name)
+    found = _entry(spark, name)
     if found is not None and not _is_target(found):
         raise ConfigError(
             f"the catalog has another table {name}, which no pipeline created",
@@ -27,12 +27,12 @@ def refuse_other(spark: SparkSession, name: str) -> None:
         )
 
 
-def show(spark: SparkSession, name: str, path: str) -> None:
+def register(spark: SparkSession, name: str, path: str) -> None:
     """Registers the history at a path in the catalog.
 
     An entry for another path is replaced; its data stays, as the table is external.
     """
-    found = _there(spark, name)
+    found = _entry(spark, name)
     if found is not None and _location(found) == path:
         return
     if found is not None:
@@ -41,7 +41,7 @@ def show(spark: SparkSession, name: str, path: str) -> None:
     spark.sql(f"CREATE TABLE {_quoted(name)} USING DELTA LOCATION '{_escaped(path)}'")
 
 
-def _there(spark: SparkSession, name: str) -> dict[str, str] | None:
+def _entry(spark: SparkSession, name: str) -> dict[str, str] | None:
     """Returns the catalog's entry of a table without opening its files, which may be missing; None if there
     is no entry."""
     schema, _, table = name.rpartition(".")

@@ -28,7 +28,7 @@ class RowKeys:
         """The names of the key's columns."""
         return list(self.table.column_names)
 
-    def more(self, rows: pa.Table, names: Sequence[str]) -> RowKeys:
+    def with_keys_of(self, rows: pa.Table, names: Sequence[str]) -> RowKeys:
         """Returns these keys and those of other rows, in the same types.
 
         Args:
@@ -37,7 +37,7 @@ class RowKeys:
         columns = [rows[n].cast(f.type) for n, f in zip(names, self.table.schema, strict=True)]
         return RowKeys(pa.concat_tables([self.table, pa.table(columns, names=self.names)]))
 
-    def range(self, schema: pa.Schema) -> ds.Expression | None:
+    def range_filter(self, schema: pa.Schema) -> ds.Expression | None:
         """Returns a filter that all of these rows satisfy, to skip files; None if none exists."""
         name = self.names[0]
         column = self.table[name]
@@ -46,7 +46,7 @@ class RowKeys:
         ends = pc.min_max(column)
         return (pc.field(name) >= ends["min"]) & (pc.field(name) <= ends["max"])
 
-    def among(self, rows: pa.Table) -> pa.Array:
+    def contained(self, rows: pa.Table) -> pa.Array:
         """Returns for each row whether it has one of the keys."""
         columns = [one(rows[f.name]).cast(f.type) for f in self.table.schema]
         return pa.array(self._keys.find(columns) >= 0)

@@ -22,23 +22,23 @@ SHOW_FUNCTIONS = ("show functions",)
 _UNKNOWN = re.compile(r"(Table|Table Function|Scalar Function) with name (.+?) does not exist!")
 
 
-def tables(found: Sequence[View]) -> Result:
+def list_tables(found: Sequence[View]) -> Result:
     """Returns the tables with their descriptions."""
     return Result.of(pa.table({"name": [v.name for v in found], "is": [v.means for v in found]}))
 
 
-def questions(asked: Callable[[str], Callable[..., Any]]) -> Result:
+def list_functions(asked: Callable[[str], Callable[..., Any]]) -> Result:
     """Returns the table functions with their arguments and results.
 
     Args:
         asked: returns the method of a function.
     """
     names = list(FUNCTIONS)
-    takes = [", ".join(_takes(name, asked(name))) for name in names]
+    takes = [", ".join(_arguments(name, asked(name))) for name in names]
     return Result.of(pa.table({"question": names, "takes": takes, "gives": [FUNCTIONS[n] for n in names]}))
 
 
-def _takes(name: str, method: Callable[..., Any]) -> list[str]:
+def _arguments(name: str, method: Callable[..., Any]) -> list[str]:
     rest = [n for n in parameters(method) if n not in ("self", "tables")]
     return ["tables" if name == "transactions" else "table", *rest]
 
@@ -50,7 +50,9 @@ def parameters(question: Callable[..., Any]) -> dict[str, str]:
     return {n: str(p.annotation) for n, p in taken.items() if "pa.Table" not in str(p.annotation)}
 
 
-def unknown(error: Exception, statement: str, there: Callable[[], Collection[str]]) -> ConfigError | None:
+def unknown_name_error(
+    error: Exception, statement: str, there: Callable[[], Collection[str]]
+) -> ConfigError | None:
     """Returns an error for DuckDB's error about an unknown name, with similar names of the task.
 
     None if the error is about something else.
@@ -61,7 +63,7 @@ def unknown(error: Exception, statement: str, there: Callable[[], Collection[str
     found = _UNKNOWN.search(str(error))
     if found is None or (found[1] == "Scalar Function" and found[2] not in FUNCTIONS):
         return None
-    hint = _table_hint(found[2], there()) if found[1] == "Table" else _question_hint(found[2])
+    hint = _table_hint(found[2], there()) if found[1] == "Table" else _function_hint(found[2])
     said = f"the statement cannot be run: there is no {found[1].lower()} {found[2]}"
     return ConfigError(said, where=statement, hint=hint)
 
@@ -72,7 +74,7 @@ def _table_hint(name: str, there: Collection[str]) -> str:
     return f"{did}SHOW TABLES lists the task's tables"
 
 
-def _question_hint(name: str) -> str:
+def _function_hint(name: str) -> str:
     if name in FUNCTIONS:
         return f"use it as a table, without a schema: FROM {name}('schema.table')"
     if name == "cut":

@@ -36,7 +36,7 @@ def layouts_from(
     Args:
         hidden: columns that are in no result.
     """
-    begun = begun_by(taken)
+    begun = baseline_layout(taken)
     kept = [c for c in taken.relation.columns if c.name not in hidden]
     begun = replace(begun, relation=taken.relation.with_columns(kept))
     later = [
@@ -46,19 +46,19 @@ def layouts_from(
     return [begun, *later][passed:]
 
 
-def begun_by(taken: Baseline) -> Layout:
+def baseline_layout(taken: Baseline) -> Layout:
     """Returns the layout of a baseline's rows, from the position at which they are valid."""
     return Layout(taken.relation, bytes.fromhex(taken.position), sequence.make(0, max(taken.after, 0)))
 
 
-def in_order(fields: Iterable[pa.Field], relation: Relation) -> list[pa.Field]:
+def order_columns(fields: Iterable[pa.Field], relation: Relation) -> list[pa.Field]:
     """Returns a target's columns in the order of a layout, followed by others.
 
     A target that is created again with the same column names keeps its earlier order.
 
     >>> columns = (Column("id", 1, "int", "int4", "int"), Column("a", 2, "text", "text", "string"))
     >>> fields = [pa.field(n, pa.string()) for n in ("a", "kept", "id")]
-    >>> [f.name for f in in_order(fields, Relation(1, "shop", "item", "d", columns))]
+    >>> [f.name for f in order_columns(fields, Relation(1, "shop", "item", "d", columns))]
     ['id', 'a', 'kept']
     """
     places = {c.name: k for k, c in enumerate(relation.columns)}
@@ -75,7 +75,7 @@ def refuse_features(delta: DeltaTable, where: str, what: str = "the target") -> 
         )
 
 
-def refuse_broken(layouts: Sequence[Layout], last: str, where: str) -> None:
+def refuse_incompatible(layouts: Sequence[Layout], last: str, where: str) -> None:
     """Raises UnsupportedError if changes up to a change sequence cannot be applied to rows in the first of
     these layouts."""
     if (why := incompatibility(layouts, "", last)) is not None:
@@ -83,7 +83,7 @@ def refuse_broken(layouts: Sequence[Layout], last: str, where: str) -> None:
         raise UnsupportedError(what, where=where, hint=f"use {_REACHED}, or an earlier one")
 
 
-def refuse_other(column: Column, have: pa.Schema, older: bool, where: str) -> None:
+def refuse_differing_column(column: Column, have: pa.Schema, older: bool, where: str) -> None:
     """Raises UnsupportedError if a target's rows do not have the column that the changes have.
 
     Args:
@@ -102,13 +102,13 @@ def refuse_other(column: Column, have: pa.Schema, older: bool, where: str) -> No
         )  # fmt: skip
 
 
-def read(
+def read_rows(
     data: ds.Dataset, schema: pa.Schema, which: ds.Expression | None, where: str, keys: RowKeys | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Returns the rows of a version, or those with some keys; missing columns are NULL."""
     names = [n for n in schema.names if n in data.schema.names]
     if keys is not None:
-        which = and_filter(which, keys.range(data.schema))
+        which = and_filter(which, keys.range_filter(data.schema))
     with files_there(where, LATER):
         for fragment in with_progress("the target", list(data.get_fragments(filter=which))):
             if keys is None:
@@ -123,7 +123,7 @@ def _with_keys(
     fragment: ds.Fragment, schema: pa.Schema, names: list[str], which: ds.Expression | None, keys: RowKeys
 ) -> Iterable[pa.RecordBatch]:
     """Returns the rows of a file with some keys; other columns are read only if there are any."""
-    found = keys.among(fragment.to_table(schema=schema, columns=keys.names, filter=which))
+    found = keys.contained(fragment.to_table(schema=schema, columns=keys.names, filter=which))
     if not pc.any(found).as_py():
         return []
     rows = fragment.to_table(schema=schema, columns=names, filter=which)

@@ -14,9 +14,16 @@ from ..query.result import Result
 from ..query.spark_rows import statement_error, stream_rows
 from ..query.sql import run_query
 from ..query.table_functions import FUNCTIONS, FunctionCall, normalized, replace_calls
-from .sql_names import SHOW_FUNCTIONS, SHOW_TABLES, parameters, questions, tables, unknown
+from .sql_names import (
+    SHOW_FUNCTIONS,
+    SHOW_TABLES,
+    list_functions,
+    list_tables,
+    parameters,
+    unknown_name_error,
+)
 from .task_table import TaskTable
-from .task_views import LeftOut, TaskViews, View, folded, told_apart, views
+from .task_views import LeftOut, TaskViews, View, fold_case, unique_views, views
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -28,7 +35,7 @@ _KINDS = {"Sequence": list, "Mapping": dict, "bool": bool}
 """The Python type of a parameter's literal, by a word in its type."""
 
 
-class AskedTask(Protocol):
+class QueriedTask(Protocol):
     """The parts of a task that statements use."""
 
     @property
@@ -47,35 +54,37 @@ class AskedTask(Protocol):
         """A table function over all tables."""
 
 
-def in_duckdb(task: AskedTask, statement: str) -> Result:
+def in_duckdb(task: QueriedTask, statement: str) -> Result:
     """Returns the rows of a DuckDB statement; see `OpenTask.sql`."""
     if (listed := _listed(task, normalized(statement))) is not None:
         return listed
-    given, plain = _questions(task, statement)
+    given, plain = _replace_functions(task, statement)
     shown = TaskViews(task.task, task.tables)
 
     def why(error: Exception) -> TailraceError | None:
-        return shown.why(error) or unknown(error, statement, lambda: [v.name for v in _views(task)])
+        return shown.why(error) or unknown_name_error(
+            error, statement, lambda: [v.name for v in _views(task)]
+        )
 
     return run_query(shown.connection, plain, given, why)
 
 
-def _listed(task: AskedTask, said: str) -> Result | None:
+def _listed(task: QueriedTask, said: str) -> Result | None:
     """Returns the list of tables or functions that a statement asks for; None for other statements."""
     if said in SHOW_TABLES:
-        return tables(_views(task))
+        return list_tables(_views(task))
     if said in SHOW_FUNCTIONS:
-        return questions(
+        return list_functions(
             lambda name: task.transactions if name == "transactions" else getattr(TaskTable, name)
         )
     return None
 
 
-def _views(task: AskedTask) -> list[View]:
+def _views(task: QueriedTask) -> list[View]:
     return views(task.task, task.tables)
 
 
-def in_spark(task: AskedTask, statement: str, spark: SparkSession) -> Result:
+def in_spark(task: QueriedTask, statement: str, spark: SparkSession) -> Result:
     """Returns the rows of a Spark statement as a stream; those of table functions are kept in memory.
 
     Raises:
@@ -89,11 +98,11 @@ def in_spark(task: AskedTask, statement: str, spark: SparkSession) -> Result:
             "the Spark session has a catalog that is shared with other sessions",
             hint="read the tables by path (docs/readers.md)",
         )
-    given, plain = _questions(task, statement)
-    shown, left_out = told_apart(task.task, _views(task), _DEFAULT)
+    given, plain = _replace_functions(task, statement)
+    shown, left_out = unique_views(task.task, _views(task), _DEFAULT)
     for one in shown:
-        if (why := _unnamed(one)) is None:
-            _made(spark, one)
+        if (why := _name_error(one)) is None:
+            _create_table(spark, one)
         else:
             left_out.append(LeftOut(one, why))
     for name, result in given.items():
@@ -104,7 +113,7 @@ def in_spark(task: AskedTask, statement: str, spark: SparkSession) -> Result:
         raise _left_out(error, left_out) or statement_error(error, statement) from None
 
 
-def _unnamed(one: View) -> UnsupportedError | None:
+def _name_error(one: View) -> UnsupportedError | None:
     """Returns why Spark's catalog cannot have a view's name; None if it can."""
     if all(re.fullmatch(r"\w*", part, re.ASCII) for part in one.place):
         return None
@@ -121,11 +130,11 @@ def _left_out(error: PySparkException, views: Sequence[LeftOut]) -> TailraceErro
         return None
     said = (error.getMessageParameters() or {}).get("relationName", "")
     *_, schema, table = [_DEFAULT, *(p.replace("``", "`") for p in re.findall(r"`((?:[^`]|``)*)`", said))]
-    named = (folded(schema), folded(table))
+    named = (fold_case(schema), fold_case(table))
     return next((left.why for left in views if left.view.folded(_DEFAULT) == named), None)
 
 
-def _made(spark: SparkSession, one: View) -> None:
+def _create_table(spark: SparkSession, one: View) -> None:
     """Creates a Delta table in the session's catalog.
 
     Raises:
@@ -146,19 +155,19 @@ def _made(spark: SparkSession, one: View) -> None:
     spark.sql(f"CREATE TABLE {place} USING delta LOCATION '{location}'")
 
 
-def _questions(task: AskedTask, statement: str) -> tuple[dict[str, Result], str]:
+def _replace_functions(task: QueriedTask, statement: str) -> tuple[dict[str, Result], str]:
     """Returns the results of a statement's table functions by name, and the statement with these names."""
     found: dict[str, Result] = {}
 
     def named(call: FunctionCall) -> str:
-        found[name := f"tailrace_answer_{len(found) + 1}"] = _answer(task, call)
+        found[name := f"tailrace_answer_{len(found) + 1}"] = _call(task, call)
         return name
 
     plain = replace_calls(statement, named)
     return found, plain
 
 
-def _answer(task: AskedTask, call: FunctionCall) -> Result:
+def _call(task: QueriedTask, call: FunctionCall) -> Result:
     """Returns the result of a table function.
 
     Raises:
@@ -211,7 +220,7 @@ def _refused(call: FunctionCall, why: str) -> ConfigError:
     )
 
 
-def words(task: AskedTask) -> list[str]:
+def completions(task: QueriedTask) -> list[str]:
     """Returns the completions of a prompt: tables, their columns, and table functions."""
     found: Mapping[str, None] = dict.fromkeys(v.name for v in _views(task))
     columns = {c for t in task.tables for c in task.table(t).columns}

@@ -36,9 +36,17 @@ from ..state.capture_gaps import of_table
 from ..state.layouts import policy
 from ..state.ledger import Baseline, Stored
 from ..state.totals import last_stored
-from .place_checks import after, refuse_later, refuse_older
+from .position_checks import after, refuse_later, refuse_older
 from .row_keys import RowKeys
-from .target_rows import begun_by, in_order, layouts_from, read, refuse_broken, refuse_features, refuse_other
+from .target_rows import (
+    baseline_layout,
+    layouts_from,
+    order_columns,
+    read_rows,
+    refuse_differing_column,
+    refuse_features,
+    refuse_incompatible,
+)
 
 if TYPE_CHECKING:
     from ..validate.target_versions import TargetVersion, TargetVersions
@@ -63,7 +71,7 @@ class TaskTable(TableChanges):
         """Returns a table of a task."""
         levels = policy(task, name)
         layouts, without = [], set[str]()
-        for one in log.history(task.relations_path).get(name) or _of_baseline(task, name):
+        for one in log.history(task.relations_path).get(name) or _baseline_layouts(task, name):
             hidden = levels.hidden(one.relation)
             without |= hidden
             kept = [c for c in one.relation.columns if c.name not in hidden]
@@ -123,7 +131,7 @@ class TaskTable(TableChanges):
 
         If the changes begin before the baseline, its rows are those before the changes that follow it.
         """
-        begin = self._begin()
+        begin = self._first_after_baseline()
         if begin is not None:
             first = found.seq[0].as_py()
             yield lambda images: self._target_before(found, span, images)
@@ -132,7 +140,7 @@ class TaskTable(TableChanges):
                 yield lambda images: self._target_before(found, span, images[later[images]])
         yield from super()._earlier_sources(found, span)
 
-    def _begin(self) -> str | None:
+    def _first_after_baseline(self) -> str | None:
         """Returns the change sequence of the first change after the oldest baseline; None if
         there is none."""
         taken = _baselines(self._task, self.name)
@@ -148,14 +156,14 @@ class TaskTable(TableChanges):
         rows = self._rows_at(place, RowKeys(keys.cast(tag_columns(keys.schema, span.layout)))).answer
         return self._align_base(rows.table(), found, span)
 
-    def _rows_at(self, at: Position | None, keys: RowKeys | None = None) -> _Rows:
+    def _rows_at(self, at: Position | None, keys: RowKeys | None = None) -> _RowsAt:
         """Returns the rows as of a position, or those with some keys and others that changed since.
 
         Changes that were stored and applied since this table was opened are included.
         """
         from ..validate.target_versions import TargetVersions, missing_target
 
-        task = self._copied()
+        task = self._readable_copy()
         if not (baselines := _baselines(task, self.name)):
             raise BaselineNeededError(
                 f"{self.name} has no baseline yet",
@@ -178,7 +186,7 @@ class TaskTable(TableChanges):
             except PositionError as error:
                 refused = error
             else:
-                return table._upto(at, versions, taken, stored, keys)
+                return table._rows_up_to(at, versions, taken, stored, keys)
         assert refused is not None  # noqa: S101 - there is a baseline
         raise refused
 
@@ -188,21 +196,21 @@ class TaskTable(TableChanges):
             point = PositionRange.of(at)
             refuse_older(self.files, point, taken, stored, log.state(self._task.log_path))
 
-    def _upto(
+    def _rows_up_to(
         self,
         at: Position | None,
         versions: TargetVersions,
         taken: Baseline,
         stored: Stored | None,
         keys: RowKeys | None,
-    ) -> _Rows:
+    ) -> _RowsAt:
         point = None if at is None else PositionRange.of(at)
         upto = None if point is None else point.upto()
         if point is not None:
             if self.files.were_removed:
                 exact = versions.exactly(self._task.control_path("applied"), self.name, point)
                 if exact is not None:
-                    return replace(self._laid_over(exact, taken, self._no_changes(), keys), stored=stored)
+                    return replace(self._overlay(exact, taken, self._no_changes(), keys), stored=stored)
             self.files.refuse_removed(None, point)
             refuse_later(point, taken, stored, self._task.name)
         self.files.refuse_gaps(PositionRange.of(taken.position), point)
@@ -222,11 +230,11 @@ class TaskTable(TableChanges):
             f"which the target's version {version.version} does not have"
         )
         self.files.refuse_removed(lacks, None, needs)
-        rows = self.files.rows_where(and_filter(since, upto), self._wanted(STATE_HEADERS))
-        return replace(self._laid_over(version, taken, rows, keys), stored=stored)
+        rows = self.files.rows_where(and_filter(since, upto), self._columns_with(STATE_HEADERS))
+        return replace(self._overlay(version, taken, rows, keys), stored=stored)
 
     def _no_changes(self) -> pa.Table:
-        wanted = set(self._wanted(STATE_HEADERS))
+        wanted = set(self._columns_with(STATE_HEADERS))
         return pa.schema([f for f in self.files.schema if f.name in wanted]).empty_table()
 
     def diff(self, start: Position, end: Position | None = None) -> Result:
@@ -248,7 +256,7 @@ class TaskTable(TableChanges):
             refuse_later(last, known.taken, known.stored, now._task.name)
         now.files.refuse_gaps(PositionRange.of(known.taken.position), last)
         rows = now.files.rows_where(
-            and_filter(~first.upto(), last and last.upto()), now._wanted(QUERY_HEADERS)
+            and_filter(~first.upto(), last and last.upto()), now._columns_with(QUERY_HEADERS)
         )
         if last is not None and not rows.num_rows:
             now._refuse_reversed(first, last, known)
@@ -256,19 +264,19 @@ class TaskTable(TableChanges):
         base = Result(schema, lambda: (fitted(batch, schema) for batch in before.batches()))
         return Result.of(diff_rows(changes, base), changes.aside)
 
-    def _refuse_reversed(self, first: PositionRange, last: PositionRange, known: _Rows) -> None:
+    def _refuse_reversed(self, first: PositionRange, last: PositionRange, known: _RowsAt) -> None:
         """Raises an error if the rows as of `last` are known to be older than those as of `first`."""
         refuse_reversed(self.files, first, last)
         if self.files.first(first.upto() & ~last.upto()):
             raise reversed_range(first, last)
         refuse_older(self.files, last, known.taken, known.stored, log.state(self._task.log_path))
 
-    def _wanted(self, headers: tuple[str, ...]) -> list[str]:
+    def _columns_with(self, headers: tuple[str, ...]) -> list[str]:
         """Returns the data columns of the change table, and some of its headers."""
         names = self.files.schema.names
         return [n for n in names if not n.startswith(PREFIX) or n.removeprefix(PREFIX) in headers]
 
-    def _copied(self) -> Task:
+    def _readable_copy(self) -> Task:
         """Returns the task, if the target is a copy of the table that this process can read."""
         task = self._task
         why, ask = None, "its history, its net changes or its pairs"
@@ -296,9 +304,9 @@ class TaskTable(TableChanges):
         assert self.task is not None  # noqa: S101 - `of` gives it
         return self.task
 
-    def _laid_over(
+    def _overlay(
         self, version: TargetVersion, taken: Baseline, rows: pa.Table, keys: RowKeys | None
-    ) -> _Rows:
+    ) -> _RowsAt:
         from ..validate.target_versions import deletion_mark
 
         where = f"{version.path}, version {version.version}"
@@ -308,19 +316,21 @@ class TaskTable(TableChanges):
         mark = deletion_mark(self.task, self.name) if self.task else None
         layouts = layouts_from(self.layouts, taken, self.hidden, version.number)
         own = [f for f in data.schema if f.name not in {mark, *self.hidden}]
-        have = plain_schema(pa.schema(in_order(own, layouts[0].relation)))
+        have = plain_schema(pa.schema(order_columns(own, layouts[0].relation)))
         if rows.num_rows:
-            refuse_broken(layouts, pc.max(rows[SEQ]).as_py(), where)
+            refuse_incompatible(layouts, pc.max(rows[SEQ]).as_py(), where)
         changes, schema = self._range(rows, have, layouts, where)
         if keys is not None:
             mine = rename_base(keys.table, layouts[0].relation.key, self.layouts, layouts[0])
-            keys = RowKeys(mine).more(changes.rows.filter(pa.array(changes.oper != T)), changes.key)
+            keys = RowKeys(mine).with_keys_of(changes.rows.filter(pa.array(changes.oper != T)), changes.key)
         living = pc.field(mark).is_null() if mark is not None and mark in data.schema.names else None
         reached = sequence.number_of(pc.max(rows[SEQ]).as_py()) if rows.num_rows else -1
         layouts = layouts_from(self.layouts, taken, self.hidden, max(version.number, reached))
         schema = tag_columns(schema, layouts[0])
-        made = OverlaidRows(lambda: read(data, schema, living, where, keys), schema, changes, where).result()
-        return _Rows(self, made, layouts, taken)
+        made = OverlaidRows(
+            lambda: read_rows(data, schema, living, where, keys), schema, changes, where
+        ).result()
+        return _RowsAt(self, made, layouts, taken)
 
     def _range(
         self, rows: pa.Table, have: pa.Schema, layouts: list[Layout], where: str
@@ -343,7 +353,7 @@ class TaskTable(TableChanges):
             )
         older = {c.attnum for c in layouts[0].relation.columns}
         for c in relation.columns:
-            refuse_other(c, have, c.attnum in older, where)
+            refuse_differing_column(c, have, c.attnum in older, where)
         schema = schema_of(relation.columns)
         chosen = [c.name for c in relation.columns]
         rows, bits = rename_to_layout(rows, names, chosen, layout)
@@ -360,15 +370,15 @@ def _baselines(task: Task, name: str) -> list[Baseline]:
     return list(reversed(found.values()))
 
 
-def _of_baseline(task: Task, name: str) -> list[Layout]:
+def _baseline_layouts(task: Task, name: str) -> list[Layout]:
     """Returns the layout of the newest baseline, if there is one, for a table without a layout
     from a change."""
     taken = ledger.read_baselines(task.control_path("baselines")).get(name)
-    return [] if taken is None else [begun_by(taken)]
+    return [] if taken is None else [baseline_layout(taken)]
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _RowsAt:
     """Rows as of a position.
 
     Attributes:

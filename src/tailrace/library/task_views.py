@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CHANGES = "__ct"
 """The suffix of a change table's view."""
-_STANDS_IN = "tailrace_left_out_"
+_PLACEHOLDER = "tailrace_left_out_"
 _FOLDED = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
@@ -61,7 +61,7 @@ class View:
         (('shop', 'item'), ('main', 'keylog'))
         """
         schema, table = self.place
-        return folded(schema or default), folded(table)
+        return fold_case(schema or default), fold_case(table)
 
 
 @dataclass(frozen=True)
@@ -72,17 +72,17 @@ class LeftOut:
     why: TailraceError
 
 
-def folded(name: str) -> str:
+def fold_case(name: str) -> str:
     """Returns a name with its ASCII letters in lower case; DuckDB's names ignore only their case."""
     return name.translate(_FOLDED)
 
 
 def views(task: Task, tables: Sequence[str]) -> list[View]:
     """Returns the tables that exist."""
-    return [one for one in _named(task, tables) if lake.exists(one.path)]
+    return [one for one in _all_views(task, tables) if lake.exists(one.path)]
 
 
-def told_apart(task: Task, found: Iterable[View], default: str) -> tuple[list[View], list[LeftOut]]:
+def unique_views(task: Task, found: Iterable[View], default: str) -> tuple[list[View], list[LeftOut]]:
     """Returns the views with unique names, and the others.
 
     Args:
@@ -92,12 +92,10 @@ def told_apart(task: Task, found: Iterable[View], default: str) -> tuple[list[Vi
     for one in found:
         of.setdefault(one.folded(default), []).append(one)
     alone = [same[0] for same in of.values() if len(same) == 1]
-    return alone, [
-        LeftOut(one, _many_meanings(task, same)) for same in of.values() if same[1:] for one in same
-    ]
+    return alone, [LeftOut(one, _ambiguous(task, same)) for same in of.values() if same[1:] for one in same]
 
 
-def _many_meanings(task: Task, same: Sequence[View]) -> ConfigError:
+def _ambiguous(task: Task, same: Sequence[View]) -> ConfigError:
     meanings = ", and ".join(sorted(one.means for one in same))
     return ConfigError(
         f"{same[0].name} has {len(same)} meanings in SQL, which ignores letter case: {meanings}",
@@ -122,7 +120,7 @@ class TaskViews:
     def __init__(self, task: Task, tables: Sequence[str]) -> None:
         self.connection: duckdb.DuckDBPyConnection = opened()
         found = views(task, tables)
-        there, self._left_out = told_apart(task, found, "main")
+        there, self._left_out = unique_views(task, found, "main")
         for number, one in enumerate(there):
             try:
                 self._show(one, f"tailrace_{number}")
@@ -138,7 +136,7 @@ class TaskViews:
 
     def why(self, error: Exception) -> TailraceError | None:
         """Returns why a statement fails that names a view which is left out; None if it names none."""
-        found = re.search(rf"\b{_STANDS_IN}(\d+)\b", str(error))
+        found = re.search(rf"\b{_PLACEHOLDER}(\d+)\b", str(error))
         return self._left_out[int(found[1])].why if found else None
 
     def _show(self, one: View, rows: str) -> None:
@@ -152,7 +150,7 @@ class TaskViews:
         """Creates views of missing tables in place of those left out; DuckDB's error has the missing table's
         name."""
         for number, left in enumerate(self._left_out):
-            rows = f"{_STANDS_IN}{number}"
+            rows = f"{_PLACEHOLDER}{number}"
             self.connection.register(rows, pa.table({"left_out": pa.nulls(0)}))
             self._view(left.view, rows)
             self.connection.unregister(rows)
@@ -166,7 +164,7 @@ class TaskViews:
         )
 
 
-def _named(task: Task, tables: Sequence[str]) -> Iterator[View]:
+def _all_views(task: Task, tables: Sequence[str]) -> Iterator[View]:
     renamed = target_names(of_task(task.orders_path, {}))
     targets = {renamed.get(t, task_map(task, t).target) for t in tables}
     if task.target.type == "delta":
