@@ -1,12 +1,12 @@
-"""The conformance suite for vendor formats: subclass it, name your format, give a few of the vendor's rows.
+"""The conformance suite for vendor formats: subclass it with your format and a few of the vendor's rows.
 
     class TestMine(FormatConformance):
         format = tailrace.formats.get("mine")
         def vendor(self, spark): return {"MY_LOG": spark.createDataFrame([...])}
         def hostile(self, spark): yield "unknown code", {"MY_LOG": ...}, "unknown operation"
 
-`spark` is a fixture of yours. What a format cannot hold is taken from its declaration: a loss that is
-declared must occur as declared and be counted, one that is not must not occur.
+`spark` is your fixture. A format declares the information that it cannot hold: a declared loss must occur as
+declared and be counted, and no other loss may occur.
 """
 
 # ruff: noqa: S101 - a test suite
@@ -36,42 +36,41 @@ ADDED = (
     "partition tailrace_operation flagged epoch base truncates reset usable split half there carried zone "
     "stays"
 )
-"""Names of columns that are added to a vendor's, without their prefix."""
+"""Names of columns that are added to a vendor's columns, without their prefix."""
 
 
 class FormatConformance:
-    """What every format must do. Subclasses set `format` and give `vendor`."""
+    """The tests that every format must pass. Subclasses set `format` and define `vendor`."""
 
     format: Format
     extremes: Sequence[str] = tuple(EXTREMES)
-    """Types whose extreme values the format keeps; those of `EXTREMES` not named here must be in
-    `cannot_types`."""
+    """Types whose extreme values the format keeps; other types of `EXTREMES` must be in `cannot_types`."""
     cannot_types: Mapping[str, str] = {}
-    """Type name -> why the format does not keep all its values."""
+    """Why the format does not keep all values of a type, by type name."""
 
     def vendor(self, spark: SparkSession) -> dict[str, DataFrame]:
-        """Some of the vendor's rows, every column filled at least once."""
+        """Returns some of the vendor's rows, with every column filled at least once."""
         raise NotImplementedError
 
     def hostile(self, spark: SparkSession) -> Iterator[tuple[str, Tables, str | Sequence[str]]]:
-        """Bad input: a description, the vendor's tables with it, and text that its reason must contain (or
-        several, one for each of its reasons)."""
+        """Returns invalid input: a description, the vendor's tables with it, and text that its reason must
+        contain (or several texts, one for each reason)."""
         yield from ()
 
     def vendor_options(self) -> Options:
-        """Options to read `vendor` with, and to write it again."""
+        """Returns options to read `vendor`, and to write it again."""
         return self.format.options()
 
     def options(self, changes: Mapping[str, ChangeTable]) -> Options:
-        """Options to write these change tables with, and to read them again (key, types where the vendor's
-        tables do not say)."""
+        """Returns options to write these change tables, and to read them again (key and types, if the
+        vendor's tables do not have them)."""
         return self.format.options()
 
     def rows_again(self, tables: Tables) -> list[str]:
-        """Those of the vendor's tables whose rows may come again."""
+        """Returns those of the vendor's tables whose rows may be repeated."""
         return list(tables)
 
-    # -- the vendor's rows there and back
+    # -- the vendor's rows, read and written again
 
     def test_vendor_round_trip(self, spark: SparkSession) -> None:
         tables = self.vendor(spark)
@@ -104,19 +103,19 @@ class FormatConformance:
             assert names.index(data[0]) == len(ct.headers)
             assert set(ct.key) <= set(data)
 
-    # -- canonical rows there and back
+    # -- canonical rows, written and read again
 
     @pytest.mark.parametrize("histories", [["nothing"], list(HISTORIES)], ids=["nothing", "everything"])
     def test_canonical_round_trip(self, spark: SparkSession, histories: list[str]) -> None:
         self.there_and_back(change_table(spark, one_after_the_other(histories)))
 
     def test_tables_without_a_key(self, spark: SparkSession) -> None:
-        """A row is known by all of its values, and an update by its old row; where there is none, nothing
-        is made up for it."""
+        """All values identify a row, and the before image identifies an updated row; without it, no image is
+        invented."""
         self.there_and_back(change_table(spark, one_after_the_other(list(HISTORIES)), key=[]))
 
     def test_gaps_count_what_they_take(self, spark: SparkSession) -> None:
-        """In each history; those in which the same gaps lose rows are looked at together."""
+        """Checks each history; histories in which the same gaps lose rows are checked together."""
         from pyspark.sql import functions as F
 
         ct = change_table(spark, one_after_the_other(list(HISTORIES)))
@@ -170,11 +169,11 @@ class FormatConformance:
         self.compare(tables)
 
     def there_and_back(self, ct: ChangeTable, hint: str = "") -> None:
-        """Asserts that writing and reading loses what is declared, no more and no less."""
+        """Asserts that writing and reading loses exactly the declared information."""
         self.compare({TABLE: ct}, hint)
 
     def compare(self, tables: dict[str, ChangeTable], hint: str = "") -> None:
-        """`there_and_back` for several tables at once."""
+        """Applies `there_and_back` to several tables at once."""
         options = self.options(tables)
         written = self.format.write(tables, options)
         back = self.read(written, options).changes
@@ -188,7 +187,8 @@ class FormatConformance:
             assert (why, odd, missing, len(found)) == ([], [], [], len(expected)), hint
 
     def left(self, ct: ChangeTable, options: Options | None = None) -> list[tuple[Any, ...]]:
-        """What remains of a change table after writing. Gaps that say they lose no row must change none."""
+        """Returns the rows of a change table that remain after writing. Gaps that count no lost row must
+        change none."""
         from pyspark.sql import functions as F
 
         gaps = self.format.gaps(ct, options)
@@ -201,7 +201,7 @@ class FormatConformance:
         assert _compared(self.format, losing) == left, "a gap changes rows but does not count them as lost"
         return left
 
-    # -- what is not as promised
+    # -- input that breaks the vendor's rules
 
     def test_bad_rows_get_their_reason(self, spark: SparkSession) -> None:
         for what, tables, words in self.hostile(spark):
@@ -212,7 +212,7 @@ class FormatConformance:
                 assert any(one in why for why in found), (what, one, found)
 
     def test_rows_that_come_again_are_read_once(self, spark: SparkSession) -> None:
-        """As those of files that were delivered twice."""
+        """Rows are repeated when files are delivered twice."""
         tables = self.vendor(spark)
         again = {n: df.union(df) if n in self.rows_again(tables) else df for n, df in tables.items()}
         once, twice = (self.read(t, self.vendor_options()).changes for t in (tables, again))
@@ -232,8 +232,8 @@ class FormatConformance:
         self.in_files(change_table(spark, HISTORIES["pairs"] + HISTORIES["hostile text"][5:]), tmp_path)
 
     def test_names_like_those_that_are_added(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Columns that are called as those that tailrace adds while it reads, checks and writes, without
-        their prefix. Files have them where the vendor's tables do."""
+        """Columns have the names that tailrace adds while it reads, checks and writes, without their prefix.
+        Files have them if the vendor's tables do."""
         columns = {"id": "int", **dict.fromkeys((f"_{name}" for name in ADDED.split()), "string")}
         old: dict[str, Any] = {"id": 1, **{name: f"old {name}" for name in columns if name != "id"}}
         new = old | {name: f"new {name}" for name in columns if name != "id"}
@@ -286,12 +286,12 @@ class FormatConformance:
 
 
 def load(form: Format, spark: SparkSession, path: str, options: Options) -> dict[str, DataFrame]:
-    """The vendor's tables under a path, by the format's own loader if it has one."""
+    """Returns the vendor's tables under a path, by the format's own loader if it has one."""
     return form.load(spark, path, options) if form.load else files.load(spark, path)
 
 
 def save(form: Format, tables: Tables, path: str, kind: str, options: Options) -> None:
-    """Writes the vendor's tables, by the format's own way if it has one."""
+    """Writes the vendor's tables, by the format's own function if it has one."""
     form.save(tables, path, kind, options) if form.save else saving.save(tables, path, kind)
 
 
@@ -302,8 +302,11 @@ def _compared(form: Format, ct: ChangeTable) -> list[tuple[Any, ...]]:
 def _looked_at(
     form: Format, ct: ChangeTable, *, like: ChangeTable | None = None
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Reasons of bad rows, and a change table's rows, with the headers that the format holds (and `like`
-    has: a format may add more than it was given); order always counts."""
+    """Returns the reasons of rejected rows, and a change table's rows with the headers that the format holds
+    and `like` has.
+
+    A format may add more headers than it was given. The order always counts.
+    """
     known = (like or ct).headers
     wanted = {"operation", *(h for h in known if h in form.holds)} - {"change_mask", "column_mask"}
     return looked_at(ct, headers=sorted(wanted))
