@@ -102,19 +102,19 @@ def changed(one: Image, all: Sequence[Image], columns: Sequence[str], key: Seque
     return [c for c, v in one.values.items() if c not in before or before[c] != v]
 
 
-def literal(ct: ChangeTable, *, headers: Sequence[str] | None = None) -> list[tuple[Any, ...]]:
+def comparable_rows(ct: ChangeTable, *, headers: Sequence[str] | None = None) -> list[tuple[Any, ...]]:
     """Returns the rows of a (small) change table as comparable values, ordered.
 
     Each has the rank of the change, the operation, the names in the change mask (None if unknown), the names
     of present columns (None if all), the given headers, and the values.
     """
-    return looked_at(ct, headers=headers)[1]
+    return reasons_and_rows(ct, headers=headers)[1]
 
 
-def looked_at(
+def reasons_and_rows(
     ct: ChangeTable, *, headers: Sequence[str] | None = None
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Returns `reasons` and `literal` of a change table that is read once."""
+    """Returns `reasons` and `comparable_rows` of a change table that is read once."""
     names = ct.df.columns
     places = dict(enumerate(names))
     wanted = [h for h in (ct.headers if headers is None else headers) if h not in _MASKED]

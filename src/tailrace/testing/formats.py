@@ -25,7 +25,7 @@ from .. import formats
 from ..formats import checks, files, saving
 from ..formats.base import AGAIN, ASIDE, WHY, Format, Options, Read, Tables
 from ..model.change import ChangeTable
-from .changes import COLUMNS, TABLE, Image, change_table, literal, looked_at, reasons
+from .changes import COLUMNS, TABLE, Image, change_table, comparable_rows, reasons, reasons_and_rows
 from .histories import EXTREMES, HISTORIES, full, one_after_the_other, random_history
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class FormatConformance:
         plain, other = (self.read(t, self.vendor_options()) for t in (tables, mixed))
         assert sorted(plain.changes) == sorted(other.changes)
         for name, ct in plain.changes.items():
-            assert literal(other.changes[name]) == literal(ct)
+            assert comparable_rows(other.changes[name]) == comparable_rows(ct)
 
     def test_reads_what_the_contract_says(self, spark: SparkSession) -> None:
         from ..model.change import HEADERS, PREFIX
@@ -182,7 +182,7 @@ class FormatConformance:
             if not expected and name not in back:
                 continue
             assert back[name].columns == ct.columns, hint
-            why, found = _looked_at(self.format, back[name], like=ct)
+            why, found = _reasons_and_rows(self.format, back[name], like=ct)
             missing, odd = [r for r in expected if r not in found], [r for r in found if r not in expected]
             assert (why, odd, missing, len(found)) == ([], [], [], len(expected)), hint
 
@@ -197,8 +197,8 @@ class FormatConformance:
         for place, gap in enumerate(gaps, 1):
             every = gap.erase(every)
             losing = gap.erase(losing) if any(row[place] for row in counted) else losing
-        left = _compared(self.format, every)
-        assert _compared(self.format, losing) == left, "a gap changes rows but does not count them as lost"
+        left = _comparable(self.format, every)
+        assert _comparable(self.format, losing) == left, "a gap changes rows but does not count them as lost"
         return left
 
     # -- input that breaks the vendor's rules
@@ -223,7 +223,7 @@ class FormatConformance:
             assert set(said) <= {AGAIN}, (name, said)
             every += said
             good = read.with_df(read.df.filter(f"{WHY} is null"))
-            assert _compared(self.format, good) == _compared(self.format, ct), name
+            assert _comparable(self.format, good) == _comparable(self.format, ct), name
         assert every
 
     # -- files
@@ -244,7 +244,7 @@ class FormatConformance:
         written = self.format.write({TABLE: ct}, options)
         back = self.read(written, options).changes[TABLE]
         checked = checks.in_order(checks.together(back))
-        assert _looked_at(self.format, checked) == ([], _compared(self.format, back))
+        assert _reasons_and_rows(self.format, checked) == ([], _comparable(self.format, back))
         if any(set(columns) <= set(df.columns) for df in written.values()):
             self.in_files(ct, tmp_path)
 
@@ -254,14 +254,16 @@ class FormatConformance:
         options, spark = self.options(tables), ct.df.sparkSession
         # Created once: every kind of file gets the same rows.
         written = {n: df.localCheckpoint() for n, df in self.format.write(tables, options).items()}
-        want = {name: _compared(self.format, ct) for name, ct in self.read(written, options).changes.items()}
+        want = {
+            name: _comparable(self.format, ct) for name, ct in self.read(written, options).changes.items()
+        }
         for kind in self.format.files:
             place = str(tmp_path / kind)
             save(self.format, written, place, kind, options)
             back = self.read(load(self.format, spark, place, options), options).changes
             assert sorted(back) == sorted(want)
             for name, rows in want.items():
-                assert _looked_at(self.format, back[name]) == ([], rows), kind
+                assert _reasons_and_rows(self.format, back[name]) == ([], rows), kind
 
     # -- the declaration
 
@@ -295,11 +297,11 @@ def save(form: Format, tables: Tables, path: str, kind: str, options: Options) -
     form.save(tables, path, kind, options) if form.save else saving.save(tables, path, kind)
 
 
-def _compared(form: Format, ct: ChangeTable) -> list[tuple[Any, ...]]:
-    return _looked_at(form, ct)[1]
+def _comparable(form: Format, ct: ChangeTable) -> list[tuple[Any, ...]]:
+    return _reasons_and_rows(form, ct)[1]
 
 
-def _looked_at(
+def _reasons_and_rows(
     form: Format, ct: ChangeTable, *, like: ChangeTable | None = None
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Returns the reasons of rejected rows, and a change table's rows with the headers that the format holds
@@ -309,7 +311,7 @@ def _looked_at(
     """
     known = (like or ct).headers
     wanted = {"operation", *(h for h in known if h in form.holds)} - {"change_mask", "column_mask"}
-    return looked_at(ct, headers=sorted(wanted))
+    return reasons_and_rows(ct, headers=sorted(wanted))
 
 
 def _rows(df: DataFrame) -> list[str]:

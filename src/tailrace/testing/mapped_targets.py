@@ -29,8 +29,8 @@ from ..errors import ApplyError, BaselineNeededError
 from ..formats.shape import few_rows
 from ..model.change import Column, Relation
 from ..model.types import schema_of
+from .concurrent_step import Wait
 from .images import ID, RELATION, Image, V, batch_of
-from .meanwhile import Wait
 from .target_case import TargetHooks
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ MARK = Column("gone", 99, "string", "string", "string")
 
 
 def places(table: str) -> TargetPlace:
-    """Returns a table's target: `all.item` for `eu.item` and `us.item`, and a target of its own name for
+    """Returns a table's target: `all.item` for `eu.item` and `us.item`, and a separate target for
     other tables.
 
     >>> places("us.item"), places("shop.item").target

@@ -17,8 +17,8 @@ import pytest
 from ..apply.targets.base import Target
 from ..apply.targets.outcome import ApplyOutcome
 from ..model.change import Relation
+from .concurrent_step import Wait
 from .images import RELATION, batch_of, image
-from .meanwhile import Wait
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

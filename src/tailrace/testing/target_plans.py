@@ -160,7 +160,7 @@ class PlanConformance(TargetCase):
         assert filled.progress(of.table) == 6
 
 
-class BagConformance(TargetCase):
+class KeylessConformance(TargetCase):
     """The results of a batch of a keyless table, by any plan."""
 
     def test_what_somebody_else_adds_to_a_bag_meanwhile_stays(

@@ -27,13 +27,13 @@ from ..lake.thinning import Past
 from ..model.change import Column
 from .images import ID, KEYLESS, V, W, batch_of, change_table, count, image
 from .target_capabilities import TargetCapabilities
-from .target_plans import BagConformance, PlanConformance
+from .target_plans import KeylessConformance, PlanConformance
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class TargetConformance(PlanConformance, BagConformance, TargetCapabilities):
+class TargetConformance(PlanConformance, KeylessConformance, TargetCapabilities):
     """The tests that every target must pass. Subclasses define the fixture `target` and the methods `rows`
     and `sql`."""
 
