@@ -162,7 +162,7 @@ class CdcPipeline:
             run(flow, spark, self.views, path, checkpoint)
             made[flow.target] = HistoryTable.open(path)
             made[flow.target].maintain()
-            pipeline_catalog.show(spark, flow.target, path)
+            pipeline_catalog.register(spark, flow.target, path)
         return made
 
     def clear(self) -> None:

@@ -172,7 +172,7 @@ def test_capture_does_not_wait_for_a_process_that_is_gone(
     json_files.write(Path(task.run_path) / "parts", "reader", {"state": "ready"})
     Capture(task, once=True).run()
     assert complete(task, db) and left(task) == ["reader.json"]
-    assert any("its process is gone" in one for one in caplog.messages)
+    assert any("its process has ended" in one for one in caplog.messages)
 
 
 def test_tasks_take_the_rows_of_a_mapped_table_to_its_target(

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.capture.process import Capture
-from tailrace.capture.target_rename import Renaming
+from tailrace.capture.target_rename import TargetRenames
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.lake import delta as lake
@@ -293,7 +293,7 @@ def test_a_postgresql_target_is_replaced_renamed_and_dropped(
     db.execute("alter table s.a rename to other; insert into s.other values (4, 'renamed')")
     drain(task, spark)
     with monkeypatch.context() as patch:
-        patch.setattr(Renaming, "_order", _die_after_the_move)
+        patch.setattr(TargetRenames, "_order", _die_after_the_move)
         with pytest.raises(ZeroDivisionError):
             drain(task, spark)
     db.execute("update s.other set v = 'Z' where id = 3")
@@ -306,10 +306,10 @@ def test_a_postgresql_target_is_replaced_renamed_and_dropped(
     assert db.execute("select to_regclass('copy.a'), to_regclass('copy.other')").fetchall() == [(None, None)]
 
 
-_order = Renaming._order
+_order = TargetRenames._order
 
 
-def _die_after_the_move(self: Renaming, action: str, table: str, to: str) -> None:
+def _die_after_the_move(self: TargetRenames, action: str, table: str, to: str) -> None:
     if action == orders.RENAMED:
         raise ZeroDivisionError
     _order(self, action, table, to)

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tailrace.capture.initial_load import Baselines
+from tailrace.capture.baselines import Baselines
 from tailrace.capture.process import Capture
 from tailrace.sources.postgresql import slot
 from tailrace.sources.postgresql.slot import published

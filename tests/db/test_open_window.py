@@ -15,8 +15,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from tailrace.capture import baselines as taking
 from tailrace.capture import incremental_snapshot
-from tailrace.capture import initial_load as taking
 from tailrace.capture.process import Capture
 from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.config.task import Task, load
@@ -47,7 +47,7 @@ def dies(monkeypatch: pytest.MonkeyPatch, phase: str, writes: Callable[[], None]
     """Makes capture end at a phase of the next baseline; the table is written to before and after its rows
     are read."""
     real: dict[str, Any] = {
-        "take": taking.baseline.take, "commit": DeltaLanding.commit, "mark": incremental_snapshot.Windows._mark,
+        "take": taking.baseline_reader.take_baselines, "commit": DeltaLanding.commit, "mark": incremental_snapshot.Windows._mark,
         "logged": incremental_snapshot.Windows.logged, "close": incremental_snapshot.Windows._close,
     }  # fmt: skip
 
@@ -81,7 +81,7 @@ def dies(monkeypatch: pytest.MonkeyPatch, phase: str, writes: Callable[[], None]
         real["close"](self, one, number)
         end("closed")
 
-    monkeypatch.setattr(taking.baseline, "take", take)
+    monkeypatch.setattr(taking.baseline_reader, "take_baselines", take)
     monkeypatch.setattr(DeltaLanding, "commit", commit)
     monkeypatch.setattr(incremental_snapshot.Windows, "_mark", mark)
     monkeypatch.setattr(incremental_snapshot.Windows, "logged", logged)
@@ -132,7 +132,7 @@ def test_capture_that_dies_in_any_phase_of_an_open_window_goes_on_and_ends_right
     assert [r for r in logged if r["flagged_count"]] == []
     tokens = Counter(r["action_taken"] for r in logged if r["change_row_type"] == "C")
     assert tokens == {"C": len(PHASES), "#": 1}
-    seen = incremental_snapshot.seen(task.control_path("tokens"))
+    seen = incremental_snapshot.read_tokens(task.control_path("tokens"))
     closing = [s.table for s in seen if not s.stale]
     assert closing == [f"s.t{n}" for n in range(len(PHASES))]
     # A token of a baseline that is not at work closes nothing; another task's is not even noted.

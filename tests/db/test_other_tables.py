@@ -268,7 +268,7 @@ def test_a_task_leaves_another_table_alone(task: Task, db: psycopg.Connection) -
         assert held is not None and list(held.tables) == ["s.b"]
         with pytest.raises(OtherTableError):
             held.table("s.a")
-    ConstraintWatch(task).look()
+    ConstraintWatch(task).check()
     with pytest.raises(OtherTableError):
         ordering.order(task, orders.REMOVE, ["s.a"], drop_target=True)
     for words in ([], ["--yes"]):

@@ -31,7 +31,7 @@ MADE = (
     "(publish_via_partition_root = true, publish_generated_columns = stored)"
 )
 ONLY = f"alter {NAME} set table only s.a, only s.b"
-ALTERED = "somebody altered the publication, and changes may be missing: a new baseline has them"
+ALTERED = "the publication was altered, and changes may be missing: a new baseline has them"
 
 
 def shop_of(folder: Path, url: str, db: psycopg.Connection, more: str = "") -> Shop:
@@ -205,7 +205,7 @@ def test_a_table_that_the_task_file_leaves_out_leaves_it_and_comes_back_with_a_n
     db.execute("insert into s.b values (3, 3, 3)")
     drain(shop.task, None)
     assert published(db, "tailrace_shop") == {"s.a"}
-    assert shop.state("s.b") == ("removed", "the task file does not select it any more")
+    assert shop.state("s.b") == ("removed", "the task file no longer selects it")
     assert [r["id"] for r in target_rows(shop.task, "s.b")] == [1, 2]
     db.execute("update s.b set v = 9 where id = 1; insert into s.a values (3, 3, 3)")
     shop.path.write_text(whole)

@@ -11,10 +11,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from tailrace.capture import baseline
-from tailrace.capture import initial_load as taking
-from tailrace.capture.baseline import Attempt
-from tailrace.capture.initial_load import Baselines
+from tailrace.capture import baseline_reader
+from tailrace.capture import baselines as taking
+from tailrace.capture.baseline_reader import BaselineAttempt
+from tailrace.capture.baselines import Baselines
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.errors import ConnectionLostError
@@ -96,7 +96,7 @@ def test_a_connection_lost_while_a_baseline_is_read(
 ) -> None:
     """Whoever notices first: capture tries again, as it does when its own connection is lost."""
     monkeypatch.setattr(capture_state, "RETRY_S", (0.05,))
-    real, calls = baseline.take, []
+    real, calls = baseline_reader.take_baselines, []
 
     def lost(*args: Any) -> Any:
         calls.append(1)
@@ -104,7 +104,7 @@ def test_a_connection_lost_while_a_baseline_is_read(
             raise ConnectionLostError("the server closed the connection", where="here")
         return real(*args)
 
-    monkeypatch.setattr(baseline, "take", lost)
+    monkeypatch.setattr(baseline_reader, "take_baselines", lost)
     Capture(shop, once=True).run()
     assert taken(shop) == ["s.a", "s.b", "s.c"] and len(calls) == 2
 
@@ -158,7 +158,7 @@ def test_a_table_that_goes_before_its_turn_leaves_the_others_their_baselines(
     file.write_text(file.read_text().replace("workers: 1", f"workers: 1, window: {window}"))
     attempts = Baselines._attempts
 
-    def late(self: Baselines, due: Sequence[str]) -> Mapping[str, Attempt]:
+    def late(self: Baselines, due: Sequence[str]) -> Mapping[str, BaselineAttempt]:
         db.execute("drop table if exists s.b; alter table if exists s.c rename to d")
         return attempts(self, due)
 

@@ -44,7 +44,7 @@ def test_a_target_that_others_use_is_removed_when_they_are_done(
 
     first = captured()
     (said,) = [r.getMessage() for r in caplog.records if "not removed yet" in r.getMessage()]
-    assert "s.a" in said and "`tailrace add TASK s.a` takes the order back" in said
+    assert "s.a" in said and "`tailrace add TASK s.a` cancels the removal" in said
     db.execute("drop view copies.v")
     with psycopg.connect(database) as reader:
         reader.execute("select * from copies.a")  # its transaction is open

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tailrace.apply.keylog.exceptions import EXCEPTIONS
-from tailrace.capture import initial_load as taking
+from tailrace.capture import baselines as taking
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.lake import delta as lake
@@ -40,7 +40,7 @@ def taken(
 ) -> Callable[[str], Task]:
     """Gives a task with its baseline: its rows were read after the changes, which are in its window."""
     db.execute(CREATE)
-    take = taking.baseline.take
+    take = taking.baseline_reader.take_baselines
     waiting = list(PASSED_ON)
 
     def later(*given: Any) -> Any:
@@ -48,7 +48,7 @@ def taken(
             db.execute(waiting.pop(0))  # type: ignore[arg-type]
         return take(*given)
 
-    monkeypatch.setattr(taking.baseline, "take", later)
+    monkeypatch.setattr(taking.baseline_reader, "take_baselines", later)
 
     def made(more: str) -> Task:
         task = again(tmp_path, database, "baseline: {workers: 1, window: open}\n" + more)

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 import tailrace
-from tailrace.capture import initial_load
+from tailrace.capture import baselines
 from tailrace.capture.process import Capture
 from tailrace.config.task import load
 from tailrace.execution import BackgroundSession
@@ -158,7 +158,7 @@ def test_changes_of_an_open_window_start_no_jvm(
         f"name: shop\nsource: {{url: '{database}', tables: [s.t, s.other]}}\n{more}"
         "baseline: {window: open, workers: 1}\n"
     )
-    task, take = load(file), initial_load.baseline.take
+    task, take = load(file), baselines.baseline_reader.take_baselines
 
     def read_meanwhile(*args: Any) -> Any:
         db.execute("update s.t set v = 'early' where id % 5 = 0; delete from s.t where id % 13 = 0")
@@ -170,7 +170,7 @@ def test_changes_of_an_open_window_start_no_jvm(
         db.execute("insert into s.t values (13, 'again', 2); delete from s.other")
         return made
 
-    monkeypatch.setattr(initial_load.baseline, "take", read_meanwhile)
+    monkeypatch.setattr(baselines.baseline_reader, "take_baselines", read_meanwhile)
     Capture(task, once=True).run()
     monkeypatch.undo()
     db.execute("update s.t set n = 0 where id < 100")

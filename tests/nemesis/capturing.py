@@ -1,5 +1,5 @@
 """The capture process in steps: LOG's writer, windows, the following of orders and the choice of baselines are
-tailrace's own; reading the source and landing rows are done here, as `process.py` and `baseline.py` do them.
+tailrace's own; reading the source and landing rows are done here, as `process.py` and `baseline_reader.py` do them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from fnmatch import fnmatchcase
 from types import SimpleNamespace
 from typing import Any
 
-from tailrace.capture.baseline import Attempt
+from tailrace.capture.baseline_reader import BaselineAttempt
+from tailrace.capture.baselines import Baselines
 from tailrace.capture.followed_tables import FollowedTables
 from tailrace.capture.incremental_snapshot import Windows
-from tailrace.capture.initial_load import Baselines
 from tailrace.capture.process import Capture
 from tailrace.lake import log
 from tailrace.model.change import Relation
@@ -36,7 +36,7 @@ class Reading:
     """A baseline on its way."""
 
     table: str
-    attempt: Attempt
+    attempt: BaselineAttempt
     position: bytes
     early: Table
     rows: dict[int, Row]
@@ -159,7 +159,7 @@ class Capturing:
     def look(self, window: int) -> int:
         """Picks up orders; gives how many baselines began."""
         self._windows_to_open, before = window, self._work.begun
-        self._followed.look(self._source, self._work, self._source)
+        self._followed.check(self._source, self._work, self._source)
         return self._work.begun - before
 
     def _begin(self, due: Sequence[str]) -> None:

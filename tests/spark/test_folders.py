@@ -15,7 +15,7 @@ from tailrace.errors import FormatError
 from tailrace.formats import convert, file_reader
 from tailrace.formats.base import ADDED_COLUMNS, FILE, ROW
 from tailrace.formats.openedge import FORMAT as OPENEDGE
-from tailrace.testing.changes import literal
+from tailrace.testing.changes import comparable_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +69,7 @@ def test_files_of_several_tables_are_not_mixed(spark: SparkSession, tmp_path: Pa
 
 def keylog(spark: SparkSession, path: Path) -> list[str]:
     (ct,) = convert.read(spark, convert.side("sqdr", str(path), {})).changes.values()
-    return [str(row) for row in literal(ct)]
+    return [str(row) for row in comparable_rows(ct)]
 
 
 @pytest.mark.slow

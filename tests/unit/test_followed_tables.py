@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from tailrace.capture.baselines import Baselines
 from tailrace.capture.followed_tables import FollowedTables
 from tailrace.capture.incremental_snapshot import Windows
-from tailrace.capture.initial_load import Baselines
 from tailrace.capture.stream import ALTERED, MISSING, RECREATED
-from tailrace.capture.table_selection import moved
+from tailrace.capture.table_selection import find_moved
 from tailrace.config.task import Task
 from tailrace.errors import SourceError
 from tailrace.lake.log import Layout, LogState, LogWriter, record_layouts
@@ -154,10 +154,10 @@ def test_and_one_that_was_made_again_ends_the_task_if_nothing_has_been_decided(t
     assert (server.prepared, states(one)) == (["s.b"], {})
     server.end_position, server.reached = lambda: b"5", lambda: b"9"
     with pytest.raises(SourceError, match="its policy is `stop`"):
-        followed.watch.look(server, LogState(b"8", 0, 0))
+        followed.watch.check(server, LogState(b"8", 0, 0))
     (event,) = ddl.events(one.control_path("ddl_events"))
     ddl.decided(one.control_path("ddl_decisions"), [(("s.a", event.change_seq, event.kind, 0), "suspend")])
-    followed.watch.carry_out()  # under an earlier policy, and somebody has resumed it since
+    followed.watch.apply_policies()  # under an earlier policy, and somebody has resumed it since
     followed.follow(server, server, server)
     assert (states(one)["s.a"].held, states(one)["s.a"].why) == ("suspended", MISSING)
 
@@ -165,7 +165,7 @@ def test_and_one_that_was_made_again_ends_the_task_if_nothing_has_been_decided(t
 def _known(one: Task, tables: dict[str, int]) -> Any:
     """Gives the relations by which tables are known."""
     layouts = {t: [Layout(Relation(r, *t.split("."), "d", ()), b"", "")] for t, r in tables.items()}
-    return lambda source: moved(source, layouts, {}, lambda _: False)
+    return lambda source: find_moved(source, layouts, {}, lambda _: False)
 
 
 def test_a_followed_table_that_has_a_removed_ones_name_now_stays_in_the_stream(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_nor_does_one_of_a_removed_table_that_is_added_again(tmp_path: Path) -> 
     server.happens = added
     followed = follow(one, server)
     assert (server.withdrawn, answered, server.answers("s.a")) == (["s.a"], [0], 0)
-    followed.look(server, server, server)  # type: ignore[arg-type]
+    followed.check(server, server, server)  # type: ignore[arg-type]
     assert (server.prepared, server.answers("s.a")) == (["s.a", "s.b"], 2)
 
 
@@ -261,7 +261,7 @@ def test_a_removed_table_that_is_added_again_just_before_it_is_withdrawn_stays(t
     orders.give(one.orders_path, orders.ADD, ["s.a"], why="", who="me")
     followed.follow(server, server, server)  # type: ignore[arg-type]
     assert server.withdrawn == []
-    followed.look(server, server, server)  # type: ignore[arg-type]
+    followed.check(server, server, server)  # type: ignore[arg-type]
     assert server.prepared == ["s.a", "s.b"]
 
 
@@ -273,7 +273,7 @@ def test_a_baseline_that_is_ordered_of_a_table_that_waits_begins_once_it_is_publ
     followed = follow(one, server)
     assert (server.prepared, server.asked) == (["s.b"], ["s.b"])
     server.happens = lambda _: None
-    followed.look(server, server, server)  # type: ignore[arg-type]
+    followed.check(server, server, server)  # type: ignore[arg-type]
     assert (server.prepared, server.asked) == (["s.a", "s.b"], ["s.a", "s.b"])
 
 

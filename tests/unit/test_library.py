@@ -67,7 +67,7 @@ def test_the_difference_of_two_places_is_that_of_their_rows(home: TaskHome) -> N
         table.diff(13, 12)
     with pytest.raises(PositionError, match="before the baseline"):
         table.diff(3)
-    with pytest.raises(PositionError, match="22 is not stored yet; changes are up to"):
+    with pytest.raises(PositionError, match="22 is not stored yet; changes are stored up to"):
         table.diff(13, 22)
 
 
@@ -182,7 +182,7 @@ def test_targets_that_are_no_copies_are_refused(tmp_path: Path) -> None:
 def test_a_table_that_is_only_tracked_has_no_rows(tmp_path: Path) -> None:
     made = TaskHome(tmp_path, "policies: {shop.item: 1}")
     made.store((1, "I", item(1)))
-    with pytest.raises(UnsupportedError, match="cannot be shown as of a place: it is only tracked"):
+    with pytest.raises(UnsupportedError, match="are not known as of a position: it is only tracked"):
         tailrace.open(made.file).table(ITEM).current()
 
 
@@ -313,7 +313,7 @@ def test_a_task_is_opened_by_its_file_or_its_folder(home: TaskHome) -> None:
         task.table("shop.nope")
     with pytest.raises(ConfigError, match=r"'shop\.\*' is a pattern") as error:
         task.table("shop.*")
-    assert error.value.hint == "name one: shop.item"
+    assert error.value.hint == "name one table: shop.item"
     with pytest.raises(ConfigError, match="there is no key log"):
         _ = task.keylog
     home.file.write_text(home.file.read_text() + "keylog: {mode: all}\n")

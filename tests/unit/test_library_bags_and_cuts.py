@@ -141,7 +141,8 @@ def test_a_place_that_is_not_stored_yet_is_refused(bag: TaskHome) -> None:
     table = tailrace.open(bag.file).table(ITEM)
     for place in (14, seq(14), position(14)):
         with pytest.raises(
-            PositionError, match=r"not stored yet; changes are up to .*committed at 2026-11-22T10:00:13Z"
+            PositionError,
+            match=r"not stored yet; changes are stored up to .*committed at 2026-11-22T10:00:13Z",
         ):
             table.as_of(place)
     assert len(rows(table.as_of(at(99)))) == 3

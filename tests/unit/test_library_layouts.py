@@ -97,8 +97,8 @@ def test_a_place_behind_a_rename_that_the_target_passed_in_one_batch(home: TaskH
                 UnsupportedError, match=f"name was renamed to title at .*{seq(17)}, and"
             ) as no:
                 ask()
-            assert "no version between that and this place" in str(no.value)
-            assert "ask for a place that the target has reached" in str(no.value)
+            assert "no version between that and this position" in str(no.value)
+            assert "use a position that the target has reached" in str(no.value)
             assert no.value.where is not None and "version" in no.value.where
 
     refused(table.current, lambda: table.as_of(18))

@@ -33,7 +33,9 @@ def test_places_after_the_baseline_are_refused_as_long_as_no_change_is_stored(tm
     made.baseline([item(1, "a")], after=10)
     table = tailrace.open(made.file).table(ITEM)
     for place in (11, 20261122, seq(30), position(12), "F" * 40):
-        with pytest.raises(PositionError, match="is not stored yet; no change is; the baseline is up to"):
+        with pytest.raises(
+            PositionError, match="is not stored yet; no change is stored; the baseline is up to"
+        ):
             table.as_of(place)
         with pytest.raises(PositionError, match="is not stored yet"):
             table.diff(10, place)

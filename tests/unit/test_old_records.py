@@ -84,10 +84,12 @@ def test_ddl_that_is_forgotten_is_not_written_again(tmp_path: Path) -> None:
         CatalogEvent("s.t", 7, "rename_table", seq(days, n), f"s.t{n}")
         for n, days in enumerate((12, 11, 9), 1)
     ]
-    assert ddl_history.keep(path, one.name, history, events) == 4
+    assert ddl_history.write_missing(path, one.name, history, events) == 4
     forget_old(one, NOW)
     assert (
-        ddl_history.keep(path, one.name, history, [*events, CatalogEvent("s.t", 7, "drop_table", seq(1, 4))])
+        ddl_history.write_missing(
+            path, one.name, history, [*events, CatalogEvent("s.t", 7, "drop_table", seq(1, 4))]
+        )
         == 1
     )
     left = lake.read(path).to_pylist()

@@ -17,12 +17,12 @@ import pytest
 from deltalake import DeltaTable
 
 from tailrace.apply.keylog.exceptions import EXCEPTIONS
-from tailrace.capture import baseline, table_selection
-from tailrace.capture.ddl_watch import Watch
+from tailrace.capture import baseline_reader, table_selection
+from tailrace.capture.ddl_watch import DdlWatch
 from tailrace.capture.part_readers import PartReaders
 from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.capture.stream import Streams
-from tailrace.capture.target_rename import Renaming
+from tailrace.capture.target_rename import TargetRenames
 from tailrace.lake import delta as lake
 from tailrace.lake import log, log_retention
 from tailrace.model.types import schema_of
@@ -96,8 +96,8 @@ def catalog(at: Path) -> tuple[Life, State]:
     source.end_position = source.reached = lambda: b"1"
 
     def life() -> None:
-        Watch(one).look(source, log.state(one.log_path))
-        Watch(one).look(source, log.state(one.log_path))
+        DdlWatch(one).check(source, log.state(one.log_path))
+        DdlWatch(one).check(source, log.state(one.log_path))
 
     def state() -> object:
         path = one.control_path("ddl_events")
@@ -115,7 +115,7 @@ def renaming(at: Path) -> tuple[Life, State]:
     def state() -> object:
         return there(one), orders.target_names(orders.of_task(one.orders_path, {}))
 
-    return lambda: Renaming(one).carry_on(one), state
+    return lambda: TargetRenames(one).continue_all(one), state
 
 
 def removal(at: Path) -> tuple[Life, State]:
@@ -297,12 +297,14 @@ def landing(at: Path) -> tuple[Life, State]:
     """A new baseline of a table that has a target."""
     path, quarantine = str(at / "target"), str(at / "quarantine")
     lake.append(path, pa.Table.from_pylist([{"id": 9, "n": None}], schema_of(ITEM.columns)))
-    reading = baseline.Reading(lambda _: DeltaLanding(path, "t"), quarantine, 10, keep_bad=True)
-    attempt, record = {"shop.item": baseline.Attempt(1, 0, 5)}, str(at / "baselines")
+    reading = baseline_reader.BaselineOptions(
+        lambda _: DeltaLanding(path, "t"), quarantine, 10, keep_bad=True
+    )
+    attempt, record = {"shop.item": baseline_reader.BaselineAttempt(1, 0, 5)}, str(at / "baselines")
 
     def life() -> None:
         with PartReaders(1) as readers:
-            baseline.take(
+            baseline_reader.take_baselines(
                 OneTable(), Snapshot("s", b"1"), attempt, reading,  # type: ignore[arg-type]
                 lambda done: ledger.write_baseline(record, *done), readers,  # type: ignore[arg-type]
             )  # fmt: skip

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tailrace.capture.identities import identity_findings
+from tailrace.capture.column_doubts import identity_findings
 from tailrace.cli import screen
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load

@@ -9,7 +9,7 @@ import pytest
 
 import tailrace
 from tailrace.errors import ConfigError
-from tailrace.library.task_sql import words
+from tailrace.library.task_sql import completions
 from tailrace.model.change import Column
 from tailrace.query.table_functions import FUNCTIONS, find_calls, replace_calls
 
@@ -92,7 +92,7 @@ def test_an_answer_is_read_as_often_as_a_statement_scans_it(
         ("SELECT * FROM net()", "its first argument is the table"),
         (
             "SELECT * FROM net('shop.item', since => 3)",
-            r"unexpected keyword argument 'since'; it takes start, end",
+            r"unexpected keyword argument 'since'; its arguments are start, end",
         ),
         ("SELECT * FROM net('shop.item', start)", "'start' is not a literal"),
         ("SELECT * FROM net('shop.item', start => 3, 4)", "a positional argument follows a named one"),
@@ -101,7 +101,10 @@ def test_an_answer_is_read_as_often_as_a_statement_scans_it(
         ("SELECT * FROM net('shop.item'", "the closing bracket is missing"),
         ("SELECT * FROM net('shop.item' 3)", "',' is missing before '3'"),
         ("SELECT * FROM net('shop.itme')", "did you mean shop.item"),
-        ("SELECT * FROM net('shop.item', base => 'x')", "base is for Python alone; it takes start, end"),
+        (
+            "SELECT * FROM net('shop.item', base => 'x')",
+            "base can be given only in Python; its arguments are start, end",
+        ),
         ("SELECT * FROM chain('shop.item', 7)", "key is 7"),
         ("SELECT * FROM net('shop.item', computeUpdates => 'no')", "computeUpdates is 'no'"),
         ("SELECT * FROM transactions(tables => ['nope.*'])", r"no table of the task matches 'nope\.\*'"),
@@ -135,11 +138,11 @@ def test_the_questions_are_shown_with_what_they_take(task: tailrace.OpenTask) ->
 @pytest.mark.parametrize(
     ("statement", "hint"),
     [
-        ("FROM cut(5)", "ask as_of of each table, at one place"),
+        ("FROM cut(5)", "use as_of for each table, at one position"),
         ("FROM nett('shop.item')", "did you mean net"),
-        ("FROM report('shop.item')", "the questions are as_of, current, diff"),
+        ("FROM report('shop.item')", "the functions are as_of, current, diff"),
         ("FROM shop.net('shop.item')", r"without a schema: FROM net\('schema.table'\)"),
-        ("SELECT net('shop.item')", r"where a table stands"),
+        ("SELECT net('shop.item')", r"use it as a table"),
         ("FROM itm", r"did you mean shop.item\? SHOW TABLES"),
         ("FROM ITEM", "did you mean shop.item or shop.item__ct"),
         ("FROM nothing", "SHOW TABLES lists the task's tables"),
@@ -173,7 +176,7 @@ def test_what_only_looks_like_a_question_stays(statement: str) -> None:
 
 
 def test_what_a_prompt_completes(task: tailrace.OpenTask) -> None:
-    found = words(task)
+    found = completions(task)
     assert {ITEM, f"{ITEM}__ct", "name", "as_of(", "net("} <= set(found)
 
 

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.capture.incremental_snapshot import TOKENS_SCHEMA, seen
+from tailrace.capture.incremental_snapshot import TOKENS_SCHEMA, read_tokens
 from tailrace.config.task import Task, load
 from tailrace.lake import delta as lake
 from tailrace.lake import log, log_retention
@@ -193,7 +193,7 @@ def test_old_tokens_go_when_the_key_log_has_them_and_their_window_is_closed(
     ]  # fmt: skip
     lake.append(path, pa.Table.from_pylist(rows, TOKENS_SCHEMA))
     in_force(task, logged=logged)
-    found = [(one.number, one.table) if logged is None else one.number for one in seen(path)]
+    found = [(one.number, one.table) if logged is None else one.number for one in read_tokens(path)]
     assert found == left
 
 

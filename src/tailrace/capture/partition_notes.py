@@ -1,9 +1,8 @@
-"""What capture knows of the partitions of its tables: `<home>/control/partitions.json`.
+"""The partitions of captured tables that capture has stored: `<home>/control/partitions.json`.
 
-Per table the partitions that there are (`there`), and the names of those that were attached with rows since
-its newest baseline was asked for (`filled`), or of which nobody may look whether they were (`unsure`, with
-the time). A table that is not in the file, because it is new or an earlier release has captured it, has its
-partitions noted as they are.
+Each table has its existing partitions (`there`), and the names of partitions that were attached with rows
+since its newest baseline was requested (`filled`). Attached partitions that the role may not read are in
+`unsure`, with the time. The partitions of a table without an entry are stored as they are.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ LEFT = "partitions were detached or dropped ({}), and their rows stay in the tar
 CURE = "`tailrace resync TASK {}` takes a new baseline of it"
 _NAME = "partitions"
 _NAMED = 3
-"""How many partitions a message names."""
+"""The maximum number of partitions that a message names."""
 
 
 class PartitionNotes:
-    """The partitions of a task's tables, as they were noted last."""
+    """The stored partitions of a task's tables."""
 
     def __init__(self, task: Task) -> None:
         self._folder = f"{task.home}/control"
@@ -43,12 +42,12 @@ class PartitionNotes:
 
     @property
     def unidentified(self) -> Mapping[str, str]:
-        """Why changes of tables do not say which row they change, as of the last look."""
+        """Tables whose changes do not identify the changed row, with the reason, as of the last check."""
         return self._unidentified
 
     def filled(self, source: LogSource, tables: Sequence[str], *, notes: bool = True) -> dict[str, str]:
-        """The tables that got partitions with rows, and what that means. What the look has found is kept, but
-        without `notes`."""
+        """Returns the tables that got partitions with rows, with a message. The result is stored only with
+        `notes`."""
         now = source.partitions(tables, {t: one["there"] for t, one in self._tables.items()})
         new = {t: _after(self._tables.get(t), one) for t, one in now.items()}
         others = {t: why for t, why in self._unidentified.items() if t not in tables}
@@ -62,11 +61,12 @@ class PartitionNotes:
         return {t: ATTACHED.format(_names(one["filled"])) for t, one in new.items() if one["filled"]}
 
     def settled(self, tables: Collection[str]) -> None:
-        """A new baseline of these tables was asked for, or is about to be read."""
+        """Marks the rows of new partitions as read: a new baseline is requested, or about to be read."""
         self._note({t: one | {"filled": []} for t, one in self._tables.items() if t in tables})
 
     def unsure(self) -> dict[str, tuple[str, dt.datetime]]:
-        """The tables of which rows may be missing, why, and since when."""
+        """Returns the tables of which rows may be missing, with the reason and the time of the newest
+        partition."""
         return {
             t: (UNSURE.format(_names(one["unsure"])), dt.datetime.fromisoformat(max(one["unsure"].values())))
             for t, one in self._tables.items()
@@ -104,7 +104,7 @@ def _after(before: Mapping[str, Any] | None, now: base.Partitions) -> dict[str, 
 
 
 def _names(names: Iterable[str]) -> str:
-    """The first names, and how many more there are.
+    """Returns the first names, and the number of the others.
 
     >>> _names(["s.a"]), _names(["s.a", "s.b", "s.c", "s.d"])
     ('s.a', 's.a, s.b, s.c and 1 more')

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from ..capture.identities import REPAIRS, Doubts
+from ..capture.column_doubts import REPAIRS, ColumnDoubts
 from ..config.quantities import about, span
 from ..errors import TailraceError
 from ..execution import JobCount, summary
@@ -74,7 +74,7 @@ def reasons(found: Status) -> list[str]:
     lines += [f"{t.table}: {t.errors} errors in a row, retrying: {t.error}" for t in found.tables if t.errors]
     lines += [f"{t.table}: its target is called {t.target}" for t in found.tables if t.target]
     for t in found.tables:
-        doubts = Doubts(t.unknown_columns, t.proved_columns, t.changed_values)
+        doubts = ColumnDoubts(t.unknown_columns, t.proved_columns, t.changed_values)
         lines += [f"{t.table}: {said} ({REPAIRS})" for said in doubts.said]
         lines += [f"{t.table}: {said}" for said in t.warnings]
     lines += found.warnings

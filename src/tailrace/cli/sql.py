@@ -56,7 +56,7 @@ def sql(
     SHOW TABLES lists the tables, SHOW FUNCTIONS the questions, DESCRIBE schema.table a table's columns.
     """
     from ..library.open_task import OpenTask
-    from ..library.task_sql import words
+    from ..library.task_sql import completions
 
     opened = OpenTask(task, connects=False)
     with _session(opened, wanted=spark) as session:
@@ -68,7 +68,7 @@ def sql(
             if session is None:  # Spark's own handler cancels its jobs
                 signal.signal(signal.SIGINT, signal.default_int_handler)
             out.print("help says what can be asked; exit, or Ctrl-D, ends the prompt")
-            for asked in _typed(lambda: words(opened)):
+            for asked in _typed(lambda: completions(opened)):
                 try:
                     answer(asked)
                 except TailraceError as error:

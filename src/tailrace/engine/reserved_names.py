@@ -30,11 +30,10 @@ def refuse_reserved(question: str, columns: Iterable[str], own: Iterable[str], t
     >>> refuse_reserved("net", ["id", "price"], ["_change_type"], "shop.item")
     >>> refuse_reserved("net", ["id", "_Change_Type"], ["_change_type"], "shop.item")
     Traceback (most recent call last):
-        ...
     tailrace.errors.ConfigError: `net` adds columns with names that the table has already: _Change_Type
-    where: shop.item
-    hint: choose columns without them: columns=[...]; in SQL columns => [...]; or use `pairs`, which nests \
-    the table's columns
+      where: shop.item
+      hint: choose columns without them: columns=[...]; in SQL columns => [...]; or use `pairs`, which nests \
+the table's columns
     """
     mine = {n.casefold() for n in own}
     if taken := [n for n in columns if n.casefold() in mine]:

@@ -21,13 +21,13 @@ from ..apply.needs import Needs
 from ..apply.target_checks import target_findings
 from ..apply.target_owner import owner_findings, owner_of
 from ..capture.attached_tables import attached_as
-from ..capture.ddl_watch import moved_of
-from ..capture.identities import identity_findings
+from ..capture.column_doubts import identity_findings
+from ..capture.ddl_watch import moved_tables
 from ..capture.partition_notes import CURE
 from ..capture.process import report
 from ..capture.replica_identities import identity_errors, left_out_findings
 from ..capture.stream import MISSING, Streams
-from ..capture.table_selection import members
+from ..capture.table_selection import wanted_tables
 from ..config.task import Task
 from ..errors import ApplyError, ConfigError, ConnectionLostError, SourceError
 from ..lake.log import state
@@ -79,7 +79,7 @@ def _of_source(
     baselines = ledger.read_baselines(task.control_path("baselines"))
     states = of_task(task.orders_path, baselines)
     try:
-        tables = members(source, task, states, moved_of(task, source))
+        tables = wanted_tables(source, task, states, moved_tables(task, source))
     except ConfigError as error:  # a name in the task file that the source does not have
         named = name_findings(task, source, _there(task, source), known(task, states))
         wrong = [one for one in named if one.level == "error"]

@@ -17,8 +17,8 @@ from ..apply.applied_places import applied_places
 from ..apply.needs import Needs
 from ..apply.target_checks import refuse_to_drop
 from ..apply.target_owner import own, owner_of
-from ..capture.ddl_watch import moved_of
-from ..capture.table_selection import completed, drop_targets, members, selected
+from ..capture.ddl_watch import moved_tables
+from ..capture.table_selection import drop_targets, gets_identity, select_tables, wanted_tables
 from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..errors import ConfigError
@@ -241,11 +241,11 @@ def _joining(
 ) -> tuple[list[str], dict[str, str]]:
     source = open_source(task)
     try:
-        moved = moved_of(task, source)
+        moved = moved_tables(task, source)
         known = {one.now: one.known for one in moved.renamed}
         left = source.left_out()
-        wanted = sorted({known.get(t, t) for t in selected(source, task, patterns, (), left)})
-        there = set(members(source, task, states, moved, left))
+        wanted = sorted({known.get(t, t) for t in select_tables(source, task, patterns, (), left)})
+        there = set(wanted_tables(source, task, states, moved, left))
     finally:
         source.close()
     if not wanted:
@@ -262,7 +262,7 @@ def _joining(
 
 def _refuse_left_out(task: Task, left: Mapping[str, LeftOut], tables: Sequence[str]) -> None:
     """Raises ConfigError for tables that can never be captured, or not as they are."""
-    bad = {t: left[t] for t in tables if t in left and not completed(task, t, left[t])}
+    bad = {t: left[t] for t in tables if t in left and not gets_identity(task, t, left[t])}
     if bad:
         raise ConfigError(
             "; ".join(f"{t} cannot be captured: {one.why}" for t, one in bad.items()),

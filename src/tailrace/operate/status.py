@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from ..apply.mapped_snapshots import loaded
 from ..apply.mapping.table_map import place_of, task_map
-from ..capture.identities import doubts_of
+from ..capture.column_doubts import find_doubts
 from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..formats.sqdr.control import IR_SUBSCRIPTION
@@ -221,7 +221,7 @@ def _noted(task: Task, tables: dict[str, TableStatus], baselines: Baselines) -> 
     for row in control_tables.rows(task.keylog_path, IR_SUBSCRIPTION):
         if row["group_id"] == task.name and row["subscription_id"] in tables:
             tables[row["subscription_id"]].flagged = row["flagged_count"] or 0
-    for name, doubts in doubts_of(task, baselines).items():
+    for name, doubts in find_doubts(task, baselines).items():
         if name in tables and tables[name].state != "removed":
             mine = tables[name]
             mine.unknown_columns, mine.proved_columns = doubts.unknown, doubts.proved

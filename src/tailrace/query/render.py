@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import pyarrow as pa
-from html_table import escape
 
 ABSENT = "_absent"
 """Column of a result that lists the columns with unknown values; `before.name` is a field of a struct."""

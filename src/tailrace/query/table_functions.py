@@ -97,7 +97,7 @@ def find_calls(statement: str) -> list[FunctionCall]:
         ConfigError: an argument is not a literal.
 
     >>> find_calls("SELECT * FROM net('shop.item', start => 7) n, chain('shop.item', {'id': 1})")[1]
-    Call(question='chain', begin=46, end=75, given=('shop.item', {'id': 1}), named={})
+    FunctionCall(question='chain', begin=46, end=75, given=('shop.item', {'id': 1}), named={})
     >>> find_calls("SELECT net(1), 'FROM net(' FROM shop.net -- FROM net('x')")
     []
     """

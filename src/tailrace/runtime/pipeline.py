@@ -362,7 +362,7 @@ def task_rules(task: Task, target: Target, runs: TaskRuns) -> TaskRules:
         keylog=keylog,
         suspensions=Orders(task.orders_path),
         runs=runs.begin,
-        tokens=lambda: incremental_snapshot.seen(task.control_path("tokens")),
+        tokens=lambda: incremental_snapshot.read_tokens(task.control_path("tokens")),
         warned=OpenWarnings(task, PIPELINE).happened,
     )
 

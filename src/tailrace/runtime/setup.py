@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from ..apply.target_owner import owner_findings, owner_of
 from ..capture.replica_identities import identity_errors, left_out_findings
-from ..capture.table_selection import selected
+from ..capture.table_selection import select_tables
 from ..config import addresses, secrets, task_schema
 from ..config.base import plain
 from ..config.task import Task
@@ -91,7 +91,7 @@ def draft(
     task = _task(name, url, patterns or ["*.*"], path)
     source = open_source(task)
     try:
-        tables, left = selected(source, task, task.source.tables), source.left_out()
+        tables, left = select_tables(source, task, task.source.tables), source.left_out()
         if not tables:
             near = meant_tables(task.source.tables[0], source.tables(["*.*"]))
             near = "; ".join(one.what for one in left_out_findings(task, left)) or near

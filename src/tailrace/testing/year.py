@@ -1,8 +1,9 @@
-"""A task's state as after a long run, created directly in its tables: no source, no Spark, half a minute.
+"""Creates a task's state after a long run directly in its tables, without a source or Spark, in half a
+minute.
 
-`settled` makes what is there after so many batches with maintenance at work: totals of all of them, single
-batches of the last week, more of a table that has been paused, and a tail that nobody has added up yet. The
-tables' versions stand where so many commits bring them. `raw` makes the same of a release without totals.
+`settled` creates the state after these batches with maintenance: totals of all batches, single batches of
+the last week, more batches of a paused table, and the last batches without totals. The tables have as many
+versions as after a commit per batch. `raw` creates the state of a release without totals.
 """
 
 from __future__ import annotations
@@ -35,8 +36,17 @@ _CHUNK, _FILE = 20_000, 200_000
 
 @dataclass(frozen=True)
 class Year:
-    """The amounts: store batches in that many days, tables, tables with changes per batch, days for which
-    single batches are kept (also for the paused table), batches of the tail, and commits in Delta's logs."""
+    """The amounts of a long run.
+
+    Attributes:
+        batches: store batches in `days` days.
+        tables: tables.
+        in_a_batch: tables with changes per batch.
+        kept_days: days for which single batches are kept.
+        paused_days: the same for the paused table.
+        tail: batches without totals.
+        commits: commits in Delta's logs.
+    """
 
     batches: int = 2_000_000
     days: int = 365
@@ -48,21 +58,21 @@ class Year:
     commits: int = 300
 
     def name(self, k: int) -> str:
-        """The name of a table."""
+        """Returns the name of a table."""
         return f"shop.table_{k:03}"
 
     @property
     def names(self) -> list[str]:
-        """All of them; the first one is paused."""
+        """All table names; the first table is paused."""
         return [self.name(k) for k in range(self.tables)]
 
     def back(self, days: float) -> int:
-        """Number of batches in that many days."""
+        """Returns the number of batches in that many days."""
         return int(self.batches * days / self.days)
 
 
 def settled(task: Task, year: Year) -> None:
-    """The state of a task that was maintained all the time."""
+    """Creates the state of a task that was maintained all the time."""
     _around(task, year)
     newest = year.batches - year.tail
     old, week = newest - year.back(year.paused_days), newest - year.back(year.kept_days)
@@ -70,7 +80,7 @@ def settled(task: Task, year: Year) -> None:
         path = task.control_path(name)
         lake.create(path, book.schema, lake.PROPERTIES)
         files = [_total(path, book, year, newest)]
-        if book is STORED:  # more of the paused table is needed
+        if book is STORED:  # the paused table needs more
             files += _past(path, book, year, old, week, [0])
         files += _past(path, book, year, week, newest, range(year.tables))
         app = ledger.STORE_APP if book is STORED else APPLIED_APP
@@ -80,7 +90,7 @@ def settled(task: Task, year: Year) -> None:
 
 
 def raw(task: Task, year: Year) -> None:
-    """The same without totals: every batch is kept, in few files."""
+    """Creates the state without totals: every batch is kept, in few files."""
     _around(task, year)
     for name, book in (("stored", STORED), ("applied", APPLIED)):
         new = ("kind", "gone", "stored_at", "committed_at", "number")
@@ -93,7 +103,7 @@ def raw(task: Task, year: Year) -> None:
 
 
 def _around(task: Task, year: Year) -> None:
-    """LOG, TRACKING, layouts, baselines and orders."""
+    """Writes LOG, TRACKING, layouts, baselines and commands."""
     now = dt.datetime.now(dt.timezone.utc)
     upto = year.batches * NUMBERS_A_BATCH
     relations = [_relation(year.name(k), k) for k in range(year.tables)]
@@ -135,7 +145,7 @@ def _past(
     among: Iterable[int],
     schema: pa.Schema | None = None,
 ) -> list[lake.AddedFile]:
-    """Rows of the batches (first, last], for some tables, as they are kept."""
+    """Writes rows of the batches (first, last], for some tables, as they are kept."""
     schema = schema or book.schema
     name = rolling.PAST if "kind" in schema.names else "part"
     found = []
@@ -174,7 +184,7 @@ def _total(path: str, book: rolling.Book, year: Year, newest: int) -> lake.Added
 
 
 def _columns(book: rolling.Book, year: Year, number: npt.NDArray[np.int64], table: pa.Array) -> pa.Table:
-    """A ledger's columns for rows of batches."""
+    """Returns a ledger's columns for rows of batches."""
     n, upto = len(number), number * NUMBERS_A_BATCH
     begin = dt.datetime.now(dt.timezone.utc) - dt.timedelta(days=year.days)
     micros = int(begin.timestamp() * 1e6) + number * (year.days * 86_400_000_000 // year.batches)
@@ -194,7 +204,7 @@ def _columns(book: rolling.Book, year: Year, number: npt.NDArray[np.int64], tabl
 
 
 def _tail(task: Task, year: Year) -> None:
-    """Batches that have not been added up yet: one small commit each."""
+    """Writes batches without totals, one small commit each."""
     for batch in range(year.batches - year.tail + 1, year.batches + 1):
         upto, now = batch * NUMBERS_A_BATCH, dt.datetime.now(dt.timezone.utc)
         names = [year.name((batch * 7 + k) % year.tables) for k in range(year.in_a_batch)]
@@ -206,7 +216,7 @@ def _tail(task: Task, year: Year) -> None:
 
 
 def _at_version(path: str, version: int, commits: int) -> None:
-    """Raises a table's version to that one, with that many older commits still there."""
+    """Sets a table's version, with a number of older commits still present."""
     delta = DeltaTable(path)
     there = delta.version()
     delta.create_checkpoint()

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ..capture.ddl_watch import moved_of
+from ..capture.ddl_watch import moved_tables
 from ..capture.part_readers import Loaded, PartLoad, PartReaders
 from ..config.task import Task
 from ..errors import ConfigError, PositionError, TableMovedError, TailraceError
@@ -147,7 +147,7 @@ def validate(
     if catch_up is not None:
         catch_up()
     wait_for_renames(task, wanted, min(timeout_s, RENAME_TIMEOUT_S) if catch_up is None else 0)
-    moved_of(task, source)  # renamed tables are found under their known names
+    moved_tables(task, source)  # renamed tables are found under their known names
     for attempt in range(MAX_ATTEMPTS):
         try:
             # Changes that are applied on top of an older version must not be removed in the meantime.

@@ -1,13 +1,13 @@
-"""Is the source's log still the one that LOG was read from?
+"""Checks whether the source's log is still the one that LOG was read from.
 
-A server that is restored from a copy of its disk gives the same positions to other changes. To go on there
-would leave changes in the targets that it never had, and miss some that it has. But the restored server knows
-as little of what was acknowledged since as of what was changed: it sends those transactions again, as it does
-after a crash, and they are other ones. So whatever a source sends again is compared with LOG: position,
-number and commit time (to the microsecond) of each transaction.
+A server that is restored from a copy of its disk assigns the same positions to other changes. If capture
+continued, targets would have changes that the server never had, and miss others. But the restored server has
+neither the later changes nor the later acknowledgements. So it sends the transactions from that point on
+again, as after a crash, and they differ. Therefore all transactions that a source sends again are compared
+with LOG: position, number and commit time (to the microsecond).
 
-LOG's newest file is never removed (`operate.purging`). Either it has a transaction that the source would have
-to send again, and that another server cannot have; or LOG has none of those that are sent.
+LOG's newest file is never removed (`operate.purging`). So LOG either has a transaction that the source has to
+send again, and that another server cannot have, or it has none of those that are sent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..sources.base import NEW_TASK, SET_BACK, LogSource
 from ..store.kept import kept
 from ..store.log_files import LogFiles
 from ..wire.records import RECORDS, TRX_START
-from .initial_load import Stopped
+from .baselines import Stopped
 
 logger = logging.getLogger("tailrace.capture")
 _TRANSACTION = ["LOGADDR", "TRXID", "COMMIT_TIME"]
@@ -34,11 +34,11 @@ _SCHEMA = pa.schema([RECORDS.field(name) for name in _TRANSACTION])
 _BATCH_ROWS = 64 * 1024
 
 
-def check(source: LogSource, log: str, upto: bytes | None, stopped: Callable[[], bool]) -> None:
-    """Compares what the source sends again, up to the position that LOG has reached, with LOG.
+def check_stream(source: LogSource, log: str, upto: bytes | None, stopped: Callable[[], bool]) -> None:
+    """Compares the transactions that the source sends again, up to LOG's position, with LOG.
 
     Raises:
-        PositionError: they are not the same transactions.
+        PositionError: they differ.
         Stopped: `stopped` returned True first.
     """
     if upto is None:
@@ -48,7 +48,7 @@ def check(source: LogSource, log: str, upto: bytes | None, stopped: Callable[[],
             return
         upto = again.end
         logger.info("comparing what the source sends again with LOG")
-        logged, sent = Logged(log, again.begin), _SCHEMA.empty_table()
+        logged, sent = LoggedTransactions(log, again.begin), _SCHEMA.empty_table()
         for chunk in again.chunks:
             sent = pa.concat_tables([sent, _begun(chunk.records)])
             if chunk.position is not None:
@@ -58,17 +58,18 @@ def check(source: LogSource, log: str, upto: bytes | None, stopped: Callable[[],
         _compared(logged, sent, upto, again.where)
 
 
-class Logged:
+class LoggedTransactions:
     """LOG's transactions from a position on, in order.
 
-    `complete`: the position from which on LOG has all; older ones may have been removed.
+    Attributes:
+        complete: the position from which on LOG has all transactions; older ones may have been removed.
     """
 
     def __init__(self, log: str, begin: bytes) -> None:
         self._fs, self._folder = lake.filesystem(log)
         paths = [file.path for file in LogFiles(log, -1).batch(-1, sys.maxsize)]
         self.complete = b""
-        if kept(log) >= 0:  # asked after the files: what is removed in between counts as removed
+        if kept(log) >= 0:  # read after the list of files, so that files removed in between count as removed
             self.complete = self._first(paths[0]) if paths else b"\xff"
         start = max(len(paths) - 1, 0)
         while start and self._first(paths[start]) >= begin:
@@ -77,7 +78,7 @@ class Logged:
         self._held = _SCHEMA.empty_table()
 
     def before(self, position: bytes) -> pa.Table:
-        """The next ones, as far as they are before a position."""
+        """Returns the next transactions before a position."""
         while not self._held.num_rows or self._held["LOGADDR"][-1].as_py() < position:
             if (more := next(self._batches, None)) is None:
                 break
@@ -92,7 +93,7 @@ class Logged:
                     yield _split(_begun(batch), self._begin)[1]
 
     def _first(self, path: str) -> bytes:
-        """The position of a file's first record."""
+        """Returns the position of a file's first record."""
         with self._open(path) as file:
             first: bytes = next(file.iter_batches(1, columns=["LOGADDR"]))["LOGADDR"][0].as_py()
         return first
@@ -102,19 +103,20 @@ class Logged:
 
 
 def _begun(records: pa.RecordBatch) -> pa.Table:
-    """The transactions that begin among records."""
+    """Returns the transactions that begin among records."""
     rows = pa.Table.from_batches([records.filter(pc.equal(records["RECID"], TRX_START))])
     return rows.select(_TRANSACTION).cast(_SCHEMA)
 
 
 def _split(rows: pa.Table, position: bytes) -> tuple[pa.Table, pa.Table]:
-    """Those before a position, and the others."""
+    """Returns the transactions before a position, and the others."""
     count = pc.sum(pc.less(rows["LOGADDR"], pa.scalar(position, pa.binary()))).as_py() or 0
     return rows.slice(0, count), rows.slice(count)
 
 
-def _compared(logged: Logged, sent: pa.Table, upto: bytes, where: str) -> pa.Table:
-    """What was sent from a position on; PositionError if what was sent before it is not what LOG has."""
+def _compared(logged: LoggedTransactions, sent: pa.Table, upto: bytes, where: str) -> pa.Table:
+    """Returns the sent transactions from a position on; raises PositionError if the earlier ones differ from
+    LOG."""
     due, rest = _split(sent, upto)
     ours, theirs = logged.before(upto), _split(due, logged.complete)[1]
     if not ours.equals(theirs):
@@ -123,7 +125,7 @@ def _compared(logged: Logged, sent: pa.Table, upto: bytes, where: str) -> pa.Tab
 
 
 def _difference(ours: pa.Table, theirs: pa.Table) -> str:
-    """The first transaction that only one of both has."""
+    """Returns a message about the first transaction that only one of both has."""
     most = min(ours.num_rows, theirs.num_rows)
     same = [pc.equal(ours[name].slice(0, most), theirs[name].slice(0, most)) for name in _TRANSACTION]
     first = pc.index(pc.and_(pc.and_(*same[:2]), same[2]), False).as_py() if most else -1

@@ -1,4 +1,5 @@
-"""Places at which a table's rows can be told: not before its baseline, and not later than what is stored."""
+"""Checks that a table's rows are known as of a position: not before its baseline, and not after the stored
+changes."""
 
 from __future__ import annotations
 
@@ -16,17 +17,20 @@ from ..state.ledger import Baseline, Stored
 def refuse_older(
     files: ChangeFiles, point: PositionRange, taken: Baseline, stored: Stored | None, captured: LogState
 ) -> None:
-    """Raises PositionError when a place is not known to be after a baseline; `captured`: the end of LOG.
+    """Raises PositionError if a position is not known to be after a baseline.
 
-    A baseline may be ahead of what LOG had when it began, and of this host's clock when it was finished:
-    the changes before its position are in its rows, whatever their numbers and times.
+    A baseline may be ahead of LOG's end when it began, and of this host's clock when it was finished. Changes
+    before its position are in its rows, whatever their numbers and times.
+
+    Args:
+        captured: the end of LOG.
     """
     if point.column == "stream_position" and point.high >= taken.position:
         return
     last = files.last(pc.field(POSITION) < taken.position)
     has = max(taken.after, -1 if last is None else sequence.number_of(last[0]))
     if stored is not None and not _all_stored(stored, captured, taken.position):
-        has = max(has, stored.upto + 1)  # what it has after that is not known yet
+        has = max(has, stored.upto + 1)  # its later changes are not known yet
     finished = sequence.make(sequence.time_part(taken.finished_at), 0)
     known = f"change number {has}, finished at {taken.finished_at:%Y-%m-%dT%H:%M:%SZ}"
     if last is not None and last[0] > finished:
@@ -41,12 +45,12 @@ def refuse_older(
         raise PositionError(
             f"{point.text} is before the baseline of {taken.table} ({known})",
             where=files.path,
-            hint="ask for a later place",
+            hint="use a later position",
         )
 
 
 def _all_stored(stored: Stored, captured: LogState, position: str) -> bool:
-    """Whether all changes before a stream position are stored."""
+    """Returns whether all changes before a stream position are stored."""
     if stored.position >= position:
         return True
     end = (captured.position or b"").hex().upper()
@@ -54,9 +58,11 @@ def _all_stored(stored: Stored, captured: LogState, position: str) -> bool:
 
 
 def refuse_later(point: PositionRange, taken: Baseline, stored: Stored | None, task: str) -> None:
-    """Raises PositionError for a position or change number that is not stored yet; without any stored change
-    that is one after the baseline. A time may be later than all that is stored: nothing tells yet whether
-    there will be changes up to it."""
+    """Raises PositionError for a position or change number that is not stored yet.
+
+    Without any stored change, that is one after the baseline. A time may be later than all stored changes,
+    because changes up to it may still arrive.
+    """
     if point.column == "change_seq" and point.low != point.high:
         return
     if stored is None:
@@ -68,18 +74,18 @@ def refuse_later(point: PositionRange, taken: Baseline, stored: Stored | None, t
     end = reached.get(point.column, f"{number:0{sequence.NUMBER_DIGITS}d}")
     if point.low > end:
         last = (
-            "no change is; the baseline is up to {}, finished at"
+            "no change is stored; the baseline is up to {}, finished at"
             if stored is None
-            else "changes are up to {}, committed at"
+            else "changes are stored up to {}, committed at"
         )
         raise PositionError(
             f"{point.text} is not stored yet; {last.format(end)} {at:%Y-%m-%dT%H:%M:%SZ}",
             where=task,
-            hint="ask for an earlier place, or again later",
+            hint="use an earlier position, or try again later",
         )
 
 
 def after(number: int) -> ds.Expression:
-    """Changes behind a change number."""
+    """Returns a filter for changes after a change number."""
     mine = pc.utf8_slice_codeunits(pc.field(SEQ), sequence.TIME_DIGITS, sequence.WIDTH)
     return mine > f"{max(number, 0):0{sequence.NUMBER_DIGITS}d}"

@@ -1,10 +1,10 @@
-"""A baseline: a table's rows, read in parallel and committed to its target at once.
+"""Takes a baseline: a table's rows, read in parallel and committed to its target at once.
 
-Parts are read side by side (`part_readers.py`), by Spark's tasks or here, each with its own connection, all
-in the same snapshot or, in an open window, as the rows are meanwhile. They go to the target's landing
-(`snapshot_sink.py`). One commit makes the whole table appear, then the `baselines` record says from which
-position on its changes count. A crash leaves parts that nobody sees; the table is simply read again, at a
-later position.
+Parts are read in parallel (`part_readers`), by Spark's tasks or in this process, each with its own
+connection. All parts are read in one snapshot or, in an open window, while the rows change. They are written
+to the target's landing (`snapshot_sink`). One commit makes the whole table visible. Then the `baselines`
+record has the position from which its changes count. After a crash the remaining parts are invisible, and the
+table is read again, at a later position.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from ..model.change import Relation
 from ..sources.base import LogSource, Snapshot
 from ..state.ledger import Baseline
 from ..store.task import QUARANTINE_SCHEMA, set_aside
-from .part_readers import Loaded, PartLoad, PartReaders, why_unfit
+from .part_readers import Loaded, PartLoad, PartReaders, misfit_reason
 from .snapshot_sink import Landing
 
-WHOLE = 1 << 62
-"""A number of rows per part so large that each physical table is one part."""
-AHEAD = 64
-"""Parts of the next tables that are given to the readers while one table becomes its target."""
+ONE_PART = 1 << 62
+"""The number of rows per part with which each physical table is one part."""
+PARTS_AHEAD = 64
+"""The number of parts of the next tables that are submitted while one table is committed."""
 RECORD_EVERY_S = 1.0
-"""Baselines that become their targets within this time are recorded together."""
+"""Baselines that are committed within this time are recorded together."""
 
 
 @dataclass(frozen=True)
 class BaselineProgress:
-    """Progress of one table's baseline: parts and rows read so far, and rows expected (an estimate)."""
+    """The progress of a table's baseline: parts read, all parts, and rows read."""
 
     table: str
     parts_done: int
@@ -49,9 +49,14 @@ class BaselineProgress:
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """A baseline before it is read. `number`: the number of the table's baseline; `order`: the table's
-    newest order when it began; `after`: the change number that LOG had reached then."""
+class BaselineAttempt:
+    """A baseline before it is read.
+
+    Attributes:
+        number: the number of the table's baseline.
+        order: the table's newest command when it began.
+        after: the change number that LOG had reached then.
+    """
 
     number: int = 1
     order: int = 0
@@ -59,21 +64,22 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How baselines are read, the same for all tables.
+class BaselineOptions:
+    """Settings and callbacks of baselines, the same for all tables.
 
     Attributes:
-        target: where a table's rows go.
-        quarantine: the table of values that were put aside.
-        rows_per_part: about how many rows one part of a table has.
-        keep_bad: values no lake type can hold become NULL; else the first one raises ValueRangeError.
-        hidden: columns of a layout that are NULL by its policy.
-        progress: is told how far a table is.
-        landing: is asked when all rows are read whether they may become the target; they do so at once.
-        stopped: whether no other table is to be begun.
-        failed: gets a table that cannot have a baseline, and why; the others are read all the same.
-        based: is told of each baseline's layout and position; False: changes behind it were announced in
-            another layout already.
+        target: returns the landing of a table's rows.
+        quarantine: the table of rejected values.
+        rows_per_part: the approximate number of rows of a part.
+        keep_bad: values that no lake type can hold become NULL; otherwise the first one raises
+            ValueRangeError.
+        hidden: returns the columns of a layout that are NULL by its policy.
+        progress: called with a table's progress.
+        landing: called when all rows are read; returns whether they may be committed, which follows at once.
+        stopped: returns whether no further table may begin.
+        failed: called with a table that cannot have a baseline, and the reason; the others are still read.
+        based: called with each baseline's layout and position; returns False if later changes were already
+            announced in another layout.
     """
 
     target: Callable[[str], Landing]
@@ -82,36 +88,38 @@ class Reading:
     keep_bad: bool = False
     hidden: Callable[[Relation], frozenset[str]] = lambda _: frozenset()
     progress: Callable[[BaselineProgress], None] = lambda _: None
-    landing: Callable[[Relation, Attempt], bool] = lambda _, __: True
+    landing: Callable[[Relation, BaselineAttempt], bool] = lambda _, __: True
     stopped: Callable[[], bool] = lambda: False
     failed: Callable[[str, TailraceError], None] | None = None
     based: Callable[[Relation, bytes], bool] = lambda _, __: True
 
 
-def take(
+def take_baselines(
     source: LogSource,
     snapshot: Snapshot,
-    attempts: Mapping[str, Attempt],
-    reading: Reading,
+    attempts: Mapping[str, BaselineAttempt],
+    reading: BaselineOptions,
     record: Callable[[Sequence[Baseline]], None],
     readers: PartReaders,
 ) -> dict[str, TableMovedError]:
-    """Takes the baselines of some tables in one snapshot or window. Returns the tables that were truncated or
-    altered in the meantime and have to be read again.
+    """Takes the baselines of tables in one snapshot or window.
 
-    While one table becomes its target, parts of the next ones are read. `record` is called for tables whose
-    rows are their targets, for several small ones at once (`RECORD_EVERY_S`); those that a crash leaves
-    unrecorded are read again.
+    While one table is committed, parts of the next ones are read. `record` is called with committed
+    baselines, several small ones together (`RECORD_EVERY_S`). A baseline that is not recorded before a crash
+    is read again.
+
+    Returns:
+        The tables that were truncated or altered while they were read, and have to be read again.
     """
     moved: dict[str, TableMovedError] = {}
-    left, ahead = deque(attempts.items()), deque[_Coming]()
+    left, ahead = deque(attempts.items()), deque[_TableReading]()
     landed, recorded = list[Baseline](), time.monotonic()
     try:
         while not reading.stopped() and (left or ahead):
-            while left and sum(len(one.waiting) for one in ahead) < AHEAD:
+            while left and sum(len(one.waiting) for one in ahead) < PARTS_AHEAD:
                 table, attempt = left.popleft()
                 try:
-                    ahead.append(_begun(source, snapshot, table, attempt, readers, reading))
+                    ahead.append(_begin(source, snapshot, table, attempt, readers, reading))
                 except TableMovedError as error:
                     moved[table] = error
                 except TailraceError as error:
@@ -120,7 +128,7 @@ def take(
                 break
             one = ahead.popleft()
             try:
-                if (done := _ended(one, snapshot, reading)) is not None:
+                if (done := _finish(one, snapshot, reading)) is not None:
                     landed.append(done)
             except TableMovedError as error:
                 moved[one.table] = error
@@ -138,19 +146,19 @@ def take(
     return moved
 
 
-def _failed(reading: Reading, table: str, error: TailraceError) -> None:
+def _failed(reading: BaselineOptions, table: str, error: TailraceError) -> None:
     if reading.failed is None or not is_of_table(error):
         raise error
     reading.failed(table, error)
 
 
 @dataclass
-class _Coming:
+class _TableReading:
     """A table that is being read."""
 
     table: str
     relation: Relation
-    attempt: Attempt
+    attempt: BaselineAttempt
     landing: Landing
     parts: int
     waiting: set[Future[Loaded]]
@@ -158,41 +166,41 @@ class _Coming:
 
     @property
     def read(self) -> bool:
-        """Whether all its parts are."""
+        """Whether all its parts are read."""
         return all(one.done() for one in self.waiting)
 
     def give_up(self) -> None:
-        """Ends its reading: nobody writes to the place where the next attempt's rows land."""
+        """Cancels its reading, so that nothing writes to the landing of the next attempt."""
         for one in self.waiting:
             one.cancel()
         wait(self.waiting)
 
 
-def _begun(
+def _begin(
     source: LogSource,
     snapshot: Snapshot,
     table: str,
-    attempt: Attempt,
+    attempt: BaselineAttempt,
     readers: PartReaders,
-    reading: Reading,
-) -> _Coming:
-    """Gives a table's parts to the readers."""
+    reading: BaselineOptions,
+) -> _TableReading:
+    """Submits a table's parts to the readers."""
     began = time.monotonic()
     relation = source.relation(table)
     if not reading.based(relation, snapshot.position):
         raise TableMovedError(f"{table} was altered when its baseline began", hint="it is read again")
-    # Without a snapshot, only what one statement reads is consistent: a row that moves might be read twice.
-    parts = source.parts(relation, reading.rows_per_part if snapshot.name else WHOLE)
+    # Without a snapshot, only the rows of one statement are consistent: a row that moves could be read twice.
+    parts = source.parts(relation, reading.rows_per_part if snapshot.name else ONE_PART)
     landing = reading.target(table).begin(relation, attempt.number)
     hidden = reading.hidden(relation)
     load = PartLoad(source.part_reader(), snapshot, relation, landing, reading.keep_bad, hidden)
     waiting = {readers.load(load, part) for part in parts}
     reading.progress(BaselineProgress(table, 0, len(parts), 0))
-    return _Coming(table, relation, attempt, landing, len(parts), waiting, began)
+    return _TableReading(table, relation, attempt, landing, len(parts), waiting, began)
 
 
-def _ended(one: _Coming, snapshot: Snapshot, reading: Reading) -> Baseline | None:
-    """Makes a table's rows its target once all parts are read; None: they may not become it."""
+def _finish(one: _TableReading, snapshot: Snapshot, reading: BaselineOptions) -> Baseline | None:
+    """Commits a table's rows once all parts are read; returns None if they may not be committed."""
     table, relation, attempt = one.table, one.relation, one.attempt
     files: list[lake.AddedFile] = []
     bad: list[tuple[str, str]] = []
@@ -210,7 +218,7 @@ def _ended(one: _Coming, snapshot: Snapshot, reading: Reading) -> Baseline | Non
     except BaseException:
         one.give_up()
         raise
-    _set_aside(reading.quarantine, relation, bad)
+    _quarantine(reading.quarantine, relation, bad)
     if not reading.landing(relation, attempt):
         return None
     reach("baseline.land")
@@ -230,15 +238,16 @@ def _result(one: Future[Loaded], table: str) -> Loaded:
         died = SourceError(
             "a process that was reading a part of the baseline died",
             where=table,
-            hint="was it killed for lack of memory? lower baseline.workers or rows_per_part. In your own "
-            "script, start capture under `if __name__ == '__main__':`",
+            hint="if memory ran out, lower baseline.workers or rows_per_part. In your own script, start "
+            "capture under `if __name__ == '__main__':`",
         )
         died.of_task = True
         raise died from error
 
 
-def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) -> None:
-    """Quarantines bad values; they replace those of the table's previous baseline, or of a failed attempt."""
+def _quarantine(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) -> None:
+    """Quarantines rejected values; they replace those of the table's previous baseline, or of a failed
+    attempt."""
     before = (pc.field("table") == relation.table) & pc.field("change_seq").is_null()
     if lake.exists(quarantine) and lake.dataset(DeltaTable(quarantine)).count_rows(filter=before):
         name = relation.table.replace("'", "''")
@@ -249,7 +258,7 @@ def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) 
                 "table": relation.table,
                 "column": column,
                 "value": text,
-                "reason": why_unfit(relation, column, text),
+                "reason": misfit_reason(relation, column, text),
             }
             for column, text in bad
         ]

@@ -1,4 +1,4 @@
-"""Something that happens at one moment of a Spark job: while it reads its rows."""
+"""A function that runs at one moment of a Spark job: while it reads its rows."""
 
 # ruff: noqa: S101 - for tests
 
@@ -14,9 +14,11 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class Wait:
-    """A Spark task's function that lets rows pass; the first task waits until `between` has done its work.
+    """A Spark task's function that returns its rows; the first task waits until `between` has run its
+    function.
 
-    `path`: what the names of files begin with by which the two tell each other.
+    Attributes:
+        path: prefix of the files by which the two processes synchronize.
     """
 
     path: str
@@ -31,7 +33,7 @@ class Wait:
         yield from batches
 
     def between(self, work: Callable[[], None]) -> None:
-        """Does it while the task waits."""
+        """Runs a function while the task waits."""
         self._until("read")
         try:
             work()
@@ -41,5 +43,5 @@ class Wait:
     def _until(self, word: str) -> None:
         ends = time.monotonic() + 120
         while not Path(f"{self.path}.{word}").exists():
-            assert time.monotonic() < ends, f"nobody has {word}"
+            assert time.monotonic() < ends, f"there is no file {self.path}.{word}"
             time.sleep(0.01)

@@ -1,8 +1,8 @@
-"""Decides which tables need a baseline, and takes them: in threads, in parallel with the capture loop.
+"""Decides which tables need a baseline, and takes them in threads, in parallel with the capture loop.
 
-A table needs one when it has none, or when an order asks for one (`state/orders.py`). In an exact window
-all tables are read in one exported snapshot; in an open one each is read by itself (`windows.py`). Before a
-baseline replaces a target that is in use, apply is told to leave it alone, and heard to do so.
+A table needs a baseline when it has none, or when a command requests one. In an exact window all tables are
+read in one exported snapshot; in an open one each is read separately (`incremental_snapshot`). Before a
+baseline replaces a target in use, apply has to stop writing to it, and to confirm.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from ..state import orders as tables
 from ..state.capture_state import AWAY, GONE, pause_s
 from ..state.layouts import policy
 from ..state.orders import TableControl
-from . import baseline
-from .baseline import Attempt, BaselineProgress
+from . import baseline_reader
+from .baseline_reader import BaselineAttempt, BaselineProgress
 from .incremental_snapshot import Windows
 from .part_readers import PartReaders
 from .part_requests import Requests
 from .snapshot_sink import landings
-from .table_selection import Known
+from .table_selection import KnownTables
 
 logger = logging.getLogger("tailrace.capture")
 PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 30.0)
@@ -51,7 +51,9 @@ class Stopped(Exception):  # noqa: N818 - not an error
 class Baselines:
     """The baselines of one task in one session with its source.
 
-    `progress` is what the screen shows, table by table; `failed` what ended a thread.
+    Attributes:
+        progress: the progress shown to the operator, by table.
+        failed: errors that ended a thread.
     """
 
     def __init__(
@@ -92,35 +94,43 @@ class Baselines:
 
     @property
     def busy(self) -> set[str]:
-        """The tables that are being read, or whose window is open."""
+        """Tables that are being read, or whose window is open."""
         return set(self._busy) | self._windows.tables
 
     def unsent(self, these: Collection[str]) -> None:
-        """The stream lacks changes of these tables: what is read of them before they are `sent` answers no
-        order, as their changes from its position on are not all to come."""
+        """Records that changes of these tables are missing in the stream.
+
+        A baseline that is read before they are `sent` answers no command, as not all changes after it will
+        arrive.
+        """
         self._unsent = self._unsent.union(these)
 
     def sent(self, these: Collection[str]) -> None:
-        """From now on the stream has all changes of these tables."""
+        """Records that the stream has all changes of these tables from now on."""
         self._unsent = self._unsent.difference(these)
 
-    def due(self, wanted: Sequence[str], task: Task, known: Known, busy: set[str]) -> list[str]:
-        """The tables that need a baseline, and for which none was running (`busy`) before `known` was read:
-        in the other order, one that finishes in between would be taken again. None while others wait for
-        their snapshot: each takes a slot of the server's, of which there are few."""
+    def due(self, wanted: Sequence[str], task: Task, known: KnownTables, busy: set[str]) -> list[str]:
+        """Returns the tables that need a baseline, and for which none was running (`busy`) before `known` was
+        read.
+
+        In the other order, a baseline that finishes in between would be taken again. The result is empty
+        while other tables wait for their snapshot: each one takes one of the server's few slots.
+        """
         if any(not ready.is_set() for ready in self._held):
             return []
         asked = {t for t, one in known.states.items() if one.wanted}
         mine = [t for t in wanted if t in asked or (task.baseline.enabled and t not in known.baselines)]
         mine = [t for t in mine if task.policy(t).level >= MEDIUM]
-        # The landing of a table that is being renamed is not known yet. Another may just have been removed.
+        # The landing of a table that is being renamed is not known yet. A table may just have been removed.
         not_now = {t for t, one in known.states.items() if one.moving or one.member == "removed"}
         due = [t for t in mine if t not in busy and t not in not_now]
         return [t for t in due if not self._refused(t, known.states.get(t, TableControl(t)))]
 
     def _refused(self, table: str, state: TableControl) -> bool:
-        """Whether a table gets no baseline until somebody resumes it or orders another one: none could be
-        completed, or none can be correct; it is suspended then, once per session."""
+        """Returns whether a table gets no baseline until it is resumed or another one is requested.
+
+        No baseline of it could be completed, or none can be correct. It is suspended then, once per session.
+        """
         if state.held == tables.SUSPENDED and self._given_up.get(table) == state.wanted:
             return True
         if self._source.exact:
@@ -136,8 +146,10 @@ class Baselines:
         return True
 
     def begin(self, due: Sequence[str], task: Task) -> None:
-        """Begins the baselines of tables; returns when the snapshot of a new stream is held. Others may wait
-        for transactions at the source, and capture goes on."""
+        """Starts the baselines of tables; returns when the snapshot of a new stream is held.
+
+        Other snapshots may wait for transactions at the source while capture continues.
+        """
         self._task, new = task, self._source.slot_is_new
         self._busy.update(due)
         for table in due:
@@ -158,7 +170,7 @@ class Baselines:
         except Stopped:
             pass
         except ConnectionLostError as error:
-            if not self._stop.is_set():  # otherwise nobody waits for its snapshot any longer
+            if not self._stop.is_set():  # otherwise its snapshot is no longer needed
                 self.failed.append(error)
         except BaseException as error:  # noqa: BLE001 - handed to the main thread, which raises it
             self.failed.append(error)
@@ -167,8 +179,11 @@ class Baselines:
             ready.set()
 
     def _rounds(self, due: list[str], ready: threading.Event) -> None:
-        """Reads tables; those that are truncated or altered in the meantime are read again after a pause,
-        when the others are done. A table that never settles is suspended."""
+        """Reads tables; those that are truncated or altered meanwhile are read again after a pause, when the
+        others are done.
+
+        A table that is altered each time is suspended.
+        """
         left, moved = due, dict[str, TableMovedError]()
         for pause in (0.0, *PAUSES_S):
             if pause and self._stop.wait(pause):
@@ -193,8 +208,8 @@ class Baselines:
         tables.suspend(self._orders, table, why, who="capture")
 
     def _once_there(self, due: list[str], ready: threading.Event) -> dict[str, TableMovedError]:
-        """As `_once`, begun again for as long as a target that was reached before does not answer: capture
-        goes on meanwhile."""
+        """Calls `_once`, again and again while a target that was reached before does not answer; capture
+        continues."""
         for attempt in count():
             try:
                 return self._once(due, ready)
@@ -204,14 +219,17 @@ class Baselines:
                 for table in due:
                     self.progress[table] = {"state": AWAY}
                 seconds = pause_s(attempt)
-                logger.warning("%s; the baseline begins again in %.0f s", error.what, seconds)
+                logger.warning("%s; the baseline restarts in %.0f s", error.what, seconds)
                 if self._stop.wait(seconds):
                     raise Stopped from None
         raise AssertionError  # it counts for ever
 
     def _once(self, due: list[str], ready: threading.Event) -> dict[str, TableMovedError]:
-        """Reads each table once; returns those that were truncated or altered in the meantime. Those that are
-        gone are left to the next look at the catalog, which finds them again if they have another name."""
+        """Reads each table once; returns those that were truncated or altered meanwhile.
+
+        Tables that do not exist are left to the next check of the catalog, which finds them under another
+        name if they were renamed.
+        """
         moved = dict[str, TableMovedError]()
         alone, shared = list[str](), list[str]()
         states = tables.of_task(self._orders, ledger.read_baselines(self._record))
@@ -219,7 +237,7 @@ class Baselines:
             try:
                 mine = alone if self._in_open_window(table, states.get(table)) else shared
                 mine.append(table)
-            except TableMovedError as error:  # it went at this moment
+            except TableMovedError as error:  # it was dropped or renamed at this moment
                 moved[table] = error
         if shared or (self._source.slot_is_new and not alone):
             moved |= self._exact(shared, ready)
@@ -229,12 +247,12 @@ class Baselines:
                 for table in alone:
                     try:
                         moved |= self._open(table, readers)
-                    except TableMovedError as error:  # it went before it was its turn
+                    except TableMovedError as error:  # it was dropped or renamed meanwhile
                         moved[table] = error
         return moved
 
     def _there(self, due: Sequence[str]) -> list[str]:
-        """The tables that are not gone: all are asked about at once."""
+        """Returns the tables that exist, in one query."""
         there = self._source.columns(due) if due else {}
         for table in (t for t in due if t not in there):
             logger.warning(
@@ -251,7 +269,7 @@ class Baselines:
         return bool(self._source.relation(table).key)
 
     def _exact(self, due: list[str], ready: threading.Event) -> dict[str, TableMovedError]:
-        """All in one snapshot."""
+        """Reads all tables in one snapshot."""
         attempts = self._attempts(due)
         with self._source.snapshot() as snapshot:
             self._note_layouts(due)
@@ -270,40 +288,43 @@ class Baselines:
         return PartReaders(workers, spark=Requests(self._task, workers, self._stop.is_set))
 
     def _open(self, table: str, readers: PartReaders) -> dict[str, TableMovedError]:
-        """One table by itself, read while it is being written to."""
+        """Reads one table separately, while it is being written to."""
         attempts, before = self._attempts([table]), self._source.relation(table)
         window = self._source.window(self._stop.is_set)
         if self._stop.is_set():
             raise Stopped
         self._note_layouts([table])
 
-        def land(relation: Relation, one: Attempt) -> bool:
+        def land(relation: Relation, one: BaselineAttempt) -> bool:
             if not relation == before == self._source.relation(table):
                 raise TableMovedError(f"{table} was altered while it was read", hint="it is read again")
             return self._land(relation, one)
 
         return self._take(window, attempts, land, self._windows.opened, readers)
 
-    def _attempts(self, due: Sequence[str]) -> Mapping[str, Attempt]:
-        """The order that each baseline answers; determined before its snapshot, so that no later order is
-        missed. A table that the stream lacks has answered none, and is read once more."""
+    def _attempts(self, due: Sequence[str]) -> Mapping[str, BaselineAttempt]:
+        """Returns the baselines to read, each with the command that it answers.
+
+        The commands are read before the snapshot, so that no later one is missed. If the stream misses
+        changes of a table, its baseline answers no command, and it is read again.
+        """
         numbers = ledger.baseline_numbers(self._record)
         orders = {one.table: one.number for one in tables.read(self._orders)}
-        # After the orders: what is sent by then was so before the snapshot, and those of later are not seen.
+        # Read after the commands: a table that is sent by now was so before the snapshot.
         orders |= dict.fromkeys(self._unsent, 0)
         after = self._writer.state.number
-        return {t: Attempt(numbers.get(t, 0) + 1, orders.get(t, 0), after) for t in due}
+        return {t: BaselineAttempt(numbers.get(t, 0) + 1, orders.get(t, 0), after) for t in due}
 
     def _note_layouts(self, due: Sequence[str]) -> None:
-        """Records the first layouts of tables; one that is gone by now is noticed when it is read."""
+        """Records the first layouts of tables; a table that does not exist is noticed when it is read."""
         relations: list[Relation] = []
         for table in due:
             with suppress(TableMovedError):
                 relations.append(self._source.relation(table))
         path = self._task.relations_path
         known, names = log.latest(log.layouts(path)), log.history(path)
-        # A recreated table is reported by the stream with its first change: changes of the previous one
-        # still come.
+        # The stream reports a recreated table with its first change: changes of the previous one may still
+        # arrive.
         log.record_layouts(
             path,
             [
@@ -313,9 +334,9 @@ class Baselines:
             ],
         )
 
-    def _land(self, relation: Relation, one: Attempt) -> bool:
-        """Makes apply leave the target alone from here until the baseline is recorded; False if the table
-        was removed in the meantime."""
+    def _land(self, relation: Relation, one: BaselineAttempt) -> bool:
+        """Stops apply from writing to the target until the baseline is recorded; returns False if the table
+        was removed meanwhile."""
         table = relation.table
         if not self._task.baseline.enabled or one.number > 1:  # otherwise apply has not begun
             number = tables.give(
@@ -341,14 +362,14 @@ class Baselines:
     def _take(
         self,
         snapshot: Snapshot,
-        attempts: Mapping[str, Attempt],
-        land: Callable[[Relation, Attempt], bool],
+        attempts: Mapping[str, BaselineAttempt],
+        land: Callable[[Relation, BaselineAttempt], bool],
         record: Callable[[Sequence[ledger.Baseline]], None],
         readers: PartReaders,
     ) -> dict[str, TableMovedError]:
         task = self._task
         logs.event("baseline begins: %s", ", ".join(attempts))
-        reading = baseline.Reading(
+        reading = baseline_reader.BaselineOptions(
             landings(task),
             task.control_path("quarantine"),
             task.baseline.rows_per_part,
@@ -360,4 +381,4 @@ class Baselines:
             stopped=self._stop.is_set,
             failed=lambda table, error: self._give_up(table, f"no baseline: {in_one_line(error)}"),
         )
-        return baseline.take(self._source, snapshot, attempts, reading, record, readers)
+        return baseline_reader.take_baselines(self._source, snapshot, attempts, reading, record, readers)
