@@ -207,7 +207,7 @@ def is_truncate(recid: pa.Array, data: pa.Array) -> pa.Array:
 
 def truncated_names(data: pa.Array) -> pa.Array:
     """The table names (as bytes) in the DATA of truncates, without quotes."""
-    names = pc.replace_substring_regex(pc.binary_slice(data, 4), "\\x00+$", "")
+    names = pc.replace_substring_regex(pc.binary_slice(data, 4, 2**31 - 1), "\\x00+$", "")
     return pc.replace_substring(pc.replace_substring(names, "\0", "."), '"', "")
 
 
