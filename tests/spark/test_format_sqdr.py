@@ -12,7 +12,7 @@ from tailrace.formats.base import FINER, WHY
 from tailrace.formats.sqdr.reader import recount
 from tailrace.formats.sqdr.tables import COLUMNS_TABLE, KEYLOG_TABLE
 from tailrace.formats.sqdr.text import detail
-from tailrace.testing.changes import Image, change_table, comparable_rows, literal, reasons
+from tailrace.testing.changes import Image, change_table, comparable_rows, reasons
 from tailrace.testing.formats import FormatConformance, full
 from tests.spark.literal_tables import table
 

@@ -12,7 +12,7 @@ from tailrace.formats import file_writer
 from tailrace.formats.base import FILE, ROW
 from tailrace.formats.openedge.ranges import joined
 from tailrace.formats.openedge.reader import locate
-from tailrace.testing.changes import TABLE, change_table, comparable_rows, literal
+from tailrace.testing.changes import TABLE, change_table, comparable_rows
 from tailrace.testing.histories import HISTORIES, one_after_the_other
 
 if TYPE_CHECKING:
