@@ -277,13 +277,13 @@ def test_a_history_that_has_forgotten_events_goes_on_where_rows_went(tmp_path: P
 def counts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Where the rows of change tables were counted up to, by count."""
     made: list[str] = []
-    count = ChangeFiles.many
+    count = ChangeFiles.count_until
 
     def counted(self: ChangeFiles, upto: PositionRange) -> int | None:
         made.append(upto.text)
         return count(self, upto)
 
-    monkeypatch.setattr(ChangeFiles, "many", counted)
+    monkeypatch.setattr(ChangeFiles, "count_until", counted)
     return made
 
 
