@@ -72,7 +72,7 @@ def test_a_first_start_that_ends_with_an_error_says_what_stays_and_drop_removes_
     (tmp_path / "shop.yaml").write_text(FILE.format(name="shop", url=database))
     made = load(tmp_path / "shop.yaml")
     monkeypatch.setattr(DeltaLanding, "commit", full)
-    with pytest.raises(StorageFullError, match=r"slot tailrace_shop was made.*`tailrace drop TASK --yes`"):
+    with pytest.raises(StorageFullError, match=r"slot tailrace_shop was created.*`tailrace drop TASK --yes`"):
         Capture(made, once=True).run()
     assert there(db) == ["tailrace_shop", "tailrace_shop"]
     assert tailrace(made, "--yes") and there(db) == []

@@ -66,7 +66,7 @@ def test_a_name_that_the_catalog_cannot_have_is_refused_where_it_stands(
                 task.sql(f"SELECT id FROM {table}", spark)
             assert "run it without --spark" in str(caught.value)
         for table in ("o.t", "o.`T`", "O.t__ct"):
-            with pytest.raises(ConfigError, match=r"means 2 things in SQL"):
+            with pytest.raises(ConfigError, match=r"has 2 meanings in SQL"):
                 task.sql(f"SELECT id FROM {table}", spark)
         path = task.task.target_path("o.ü")
         assert task.sql(f"SELECT id FROM delta.`{path}`", spark).rows() == [{"id": 3}]

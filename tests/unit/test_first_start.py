@@ -31,7 +31,7 @@ def test_a_slot_that_the_first_start_has_made_stays_until_the_task_is_dropped(tm
     hint = ended(home, StreamRecord(stream=1, state=MADE, identity=SLOT), hint="GRANT SELECT")
     assert hint is not None
     assert hint.splitlines()[0] == "GRANT SELECT"
-    assert "slot tailrace_shop was made" in hint and "`tailrace drop TASK --yes`" in hint
+    assert "slot tailrace_shop was created" in hint and "`tailrace drop TASK --yes`" in hint
 
 
 def test_it_is_said_once(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_it_is_said_once(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught, slot_hint(home.task):
         ended_by = StreamRecord(stream=1, state=MADE, identity=SLOT)
         raise SourceError("capture ended", hint=ended(home, ended_by))
-    assert caught.value.hint is not None and caught.value.hint.count("was made") == 1
+    assert caught.value.hint is not None and caught.value.hint.count("was created") == 1
 
 
 @pytest.mark.parametrize(

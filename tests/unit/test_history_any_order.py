@@ -98,7 +98,7 @@ def test_any_order_batches_and_repetitions_give_the_history_of_all_events(
         assert rows(history) == wanted
         before = history.versions().table().num_rows
         done = history.apply(table(given_in[-1], ignored))  # a replay, under no name
-        assert (done.came, done.gone, rows(history)) == (0, 0, wanted)
+        assert (done.added, done.removed, rows(history)) == (0, 0, wanted)
         assert history.versions().table().num_rows == before
 
 

@@ -277,13 +277,13 @@ def test_a_history_that_has_forgotten_events_goes_on_where_rows_went(tmp_path: P
 def counts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Where the rows of change tables were counted up to, by count."""
     made: list[str] = []
-    count = ChangeFiles.many
+    count = ChangeFiles.count_until
 
     def counted(self: ChangeFiles, upto: PositionRange) -> int | None:
         made.append(upto.text)
         return count(self, upto)
 
-    monkeypatch.setattr(ChangeFiles, "many", counted)
+    monkeypatch.setattr(ChangeFiles, "count_until", counted)
     return made
 
 
@@ -355,7 +355,7 @@ def test_a_history_that_noted_a_number_alone_and_has_forgotten_events_goes_on(tm
     for _ in range(2):
         assert versions(kept_of(tmp_path), "p") == [*before, (1, "c")]
     came(tmp_path, change(10, 600, "U", id=1, p="late"))  # from here on rows are counted
-    with pytest.raises(UnsupportedError, match="came late"):
+    with pytest.raises(UnsupportedError, match="arrived after later ones"):
         kept_of(tmp_path)
 
 
@@ -369,7 +369,7 @@ def test_a_change_that_an_older_version_lost_is_no_secret_of_a_history_that_has_
     assert versions(kept_of(tmp_path), "p") == [(1, "a"), (1, "b")]
     shutil.rmtree(tmp_path / "kept")
     noted_alone(tmp_path, 498, 500).forget(498)
-    with pytest.raises(UnsupportedError, match="came late") as error:
+    with pytest.raises(UnsupportedError, match="arrived after later ones") as error:
         kept_of(tmp_path)
     assert "keep another history in another folder" in (error.value.hint or "")
 

@@ -101,7 +101,7 @@ def test_a_late_event_splits_the_version_that_it_falls_into(tmp_path: Path) -> N
     history = make(tmp_path / "h")
     history.apply(table([(1, "U", 1, "a", 1), (9, "U", 1, "c", 1)]))
     done = history.apply(table([(5, "U", 1, "b", 1)]))
-    assert (done.came, done.gone) == (2, 1)
+    assert (done.added, done.removed) == (2, 1)
     assert rows(history) == [(1, "a", 1, 1, 5), (1, "b", 1, 5, 9), (1, "c", 1, 9, None)]
     assert [r["name"] for r in history.as_of(6).rows()] == ["b"]
     assert [r["name"] for r in history.current().rows()] == ["c"]
@@ -195,7 +195,7 @@ def test_what_a_crash_kept_out_of_the_versions_is_done_by_the_next_batch(tmp_pat
     history.apply(table([(3, "U", 3, "c", 1)]), flow="g", batch=0)
     wanted = [(1, "a", 1, 1, 2), (1, "b", 1, 2, None), (2, "b", 1, 2, None), (3, "c", 1, 3, None)]
     assert rows(history) == wanted
-    assert history.apply(table([(2, "U", 1, "b", 1)]), flow="f", batch=1).came == 0
+    assert history.apply(table([(2, "U", 1, "b", 1)]), flow="f", batch=1).added == 0
 
 
 def test_columns_that_a_crash_kept_out_of_the_versions_come_with_the_next_call(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ class TaskTable(TableChanges):
         gaps = tuple(gap for gap in self.files.gaps if gap.ends)
         return replace(self, files=replace(self.files, gaps=gaps))
 
-    def refuse(self) -> None:
+    def require_table(self) -> None:
         """Raises UnsupportedError for a table that is only tracked, as an empty result would be
         misleading."""
         if self.only_tracked:
