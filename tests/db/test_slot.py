@@ -316,27 +316,6 @@ def test_another_task_makes_the_slot_just_then(
     assert "that this task did not create" in refused(shop).what
 
 
-def test_a_task_of_an_earlier_release_goes_on_with_the_slot_it_has(
-    db: psycopg.Connection, database: str, tmp_path: Path
-) -> None:
-    """It kept the slot's name next to its live state, and nothing in its control tables."""
-    db.execute("create schema s; create table s.a (id int primary key)")
-    old = task(tmp_path, database, "shop-eu")
-    db.execute("create publication tailrace_shop_eu for table s.a with (publish_via_partition_root = true)")
-    db.execute("select pg_create_logical_replication_slot('tailrace_shop_eu', 'pgoutput')")
-    source = PostgresSource(database, "shop_eu")
-    json_files.write(old.run_path, "source", {k: v for k, v in source.identity().items() if k != "begin"})
-    source.close()
-    capture(old)
-    db.execute("insert into s.a values (1)")
-    capture(old)
-    assert log_ids(old) == [7, 1, 12]
-    assert streams.newest(old).identity["slot"] == "tailrace_shop_eu"
-    slots = db.execute("select slot_name from pg_replication_slots where database = current_database()")
-    assert slots.fetchall() == [("tailrace_shop_eu",)]
-    assert "that this task did not create" in refused(task(tmp_path / "..", database, "shop_eu")).what
-
-
 def test_a_new_slot_says_which_transactions_it_waits_for(
     shop: Task,
     database: str,

@@ -256,14 +256,3 @@ def test_one_that_is_in_its_target_stays_there_while_another_one_comes(
     assert task.look()
     orders.resync(task.orders, "s.a", "", who="me")
     assert task.look() and task.got == [[1]]
-
-
-def test_one_that_an_earlier_release_has_landed_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = Landed(tmp_path, monkeypatch)
-    early = Path(task.staging.root) / "s.a"
-    task.end(task.begin(1), 1)
-    (Path(task.staging.root) / "1/s.a").rename(early)
-    task.record(1)
-    assert task.look() and task.got == [[1]] and not early.exists()

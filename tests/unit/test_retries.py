@@ -6,10 +6,8 @@ import datetime as dt
 from pathlib import Path
 from types import SimpleNamespace
 
-import pyarrow as pa
 import pytest
 
-from tailrace.lake import delta as lake
 from tailrace.state import retries
 
 pytestmark = pytest.mark.unit
@@ -27,12 +25,3 @@ def test_the_last_note_counts_though_the_clock_was_set_back(
     retries.note(path, "s.a", 2, "the disk is full")
     retries.note(path, "s.a", 0)
     assert retries.failing(path) == {}
-
-
-def test_notes_of_an_earlier_release_come_before_all_others(tmp_path: Path) -> None:
-    path = str(tmp_path / "errors")
-    old = pa.schema([f for f in retries.SCHEMA if f.name != "number"])
-    lake.append(path, pa.Table.from_pylist([{"table": "s.a", "errors": 3, "what": "x", "at": NOON}], old))
-    assert retries.failing(path)["s.a"].errors == 3
-    retries.note(path, "s.a", 4, "y")
-    assert (retries.failing(path)["s.a"].errors, retries.failing(path)["s.a"].what) == (4, "y")

@@ -192,7 +192,7 @@ class MappedSnapshotLoader:
         digest = self._routes.map(table).digest
         if (fits := made_with(digest, baseline, self._loaded)) is not None:
             return fits
-        staged = self._staging.waiting(table, baseline.number)
+        staged = self._staging.path(table, baseline.number)
         if superseded or _digest(staged) != digest:
             return False
         version = self._load(table, baseline, staged)

@@ -26,7 +26,7 @@ from ..lake.failpoints import reach
 from ..model.change import Relation
 from ..sources.base import LogSource, Snapshot
 from ..state.ledger import Baseline
-from ..store.task import QUARANTINE_SCHEMA, set_aside
+from ..store.task import set_aside
 from .part_readers import Loaded, PartLoad, PartReaders, why_unfit
 from .snapshot_sink import Landing
 
@@ -254,6 +254,4 @@ def _set_aside(quarantine: str, relation: Relation, bad: list[tuple[str, str]]) 
             for column, text in bad
         ]
         reach("baseline.quarantine")
-        if lake.exists(quarantine):  # perhaps created by an earlier release
-            lake.add_columns(quarantine, list(QUARANTINE_SCHEMA))
         lake.append(quarantine, set_aside(rows))

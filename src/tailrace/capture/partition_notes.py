@@ -2,8 +2,7 @@
 
 Per table the partitions that there are (`there`), and the names of those that were attached with rows since
 its newest baseline was asked for (`filled`), or of which nobody may look whether they were (`unsure`, with
-the time). A table that is not in the file, because it is new or an earlier release has captured it, has its
-partitions noted as they are.
+the time). A table that is not in the file has its partitions noted as they are.
 """
 
 from __future__ import annotations

@@ -115,12 +115,12 @@ class Streams:
 
 def _altered(then: str, now: str) -> str:
     """Why a table may have lost changes that was in the stream like that, and is in it like this now; empty:
-    it has not. What an earlier release noted does not name the table.
+    it has not.
 
-    >>> _altered("7 740", "7 740 table 16390"), _altered("7 740 table 16390", "7 740 table 16400")
+    >>> _altered("7 740 table 16390", "7 740 table 16390"), _altered("7 740 table 16390", "7 740 table 16400")
     ('', 'it was dropped and created again: a new baseline has its rows')
     """
     (how_then, _, table_then), (how, _, table) = then.partition(OF_TABLE), now.partition(OF_TABLE)
     if how_then != how:
         return ALTERED
-    return RECREATED if table_then and table_then != table else ""
+    return RECREATED if table_then != table else ""

@@ -3,7 +3,7 @@
 | table | goes by |
 | --- | --- |
 | `attrep_apply_exceptions`, the task's own rows | `ERROR_TIME` |
-| `control/quarantine` | `noticed_at`; rows of earlier releases by their `change_seq` |
+| `control/quarantine` | `noticed_at` |
 | `control/ddl_history` | `CHANGE_SEQ`; layouts that came with a baseline stay, they tell no time |
 
 Nobody has to read them first. The relation history and the events and decisions of DDL stay whole: what a
@@ -32,11 +32,7 @@ def forget_old(task: Task, now: dt.datetime | None = None) -> None:
     seq = time_part(limit)
     at = f"arrow_cast('{limit.isoformat()}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
     _delete(task.control_path(EXCEPTIONS), f"TASK_NAME = '{task.name}' AND ERROR_TIME < {at}")
-    quarantine = task.control_path("quarantine")
-    if lake.exists(quarantine):
-        old = f"change_seq < '{seq:0{TIME_DIGITS}d}'"
-        timed = "noticed_at" in lake.arrow_schema(quarantine).names
-        _delete(quarantine, f"noticed_at < {at} OR (noticed_at IS NULL AND {old})" if timed else old)
+    _delete(task.control_path("quarantine"), f"noticed_at < {at}")
     history = task.control_path("ddl_history")
     if lake.exists(history) and lake.progress(history, BEGINS) < seq:
         lake.commit(history, [], progress={BEGINS: seq})  # otherwise capture would write them again

@@ -107,7 +107,7 @@ def history_rows(task: Task) -> list[Row]:
     loads = {(b.table, b.number): b for b in ledger.all_baselines(task.control_path("baselines")) if b.done}
     for taken in loads.values():
         _slot(task, found, LOADING, taken.finished_at)["timeslot_records"] += taken.rows
-    for one in slots(task.control_path("stored"), task.control_path("applied"), _WIDTH):
+    for one in slots(task.control_path("applied"), _WIDTH):
         row = _slot(task, found, CHANGING, one.end - _WIDTH)
         row |= {"timeslot_records": one.rows, "timeslot_latency": one.latency}
     return [found[at] for at in sorted(found)]

@@ -128,7 +128,6 @@ def follow(
     )
     columns.note(path)
     found = _with_columns(found, history.data)
-    _marked(path)
     history.finish()  # the changes that are to come are told on top of its rows
     if under is not None:
         history.apply(_base(under, history.data))
@@ -146,13 +145,6 @@ def _told(found: ChangeArrays, history: HistoryTable, on: Onward | None) -> pa.T
     if on is not None and on.fewer and found.sparse:
         events = there.untold(events)  # what had completed their images may be gone
     return pa.concat_tables([events, _unusable(found)], promote_options="default")
-
-
-def _marked(path: str) -> None:
-    """A history that an older version made says that it follows a change table, too."""
-    delta = DeltaTable(path)
-    if FOLLOWS not in delta.metadata().configuration:
-        delta.alter.set_table_properties({FOLLOWS: "true"}, raise_if_not_exists=False)
 
 
 def _since(

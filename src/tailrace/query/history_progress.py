@@ -47,8 +47,7 @@ class Followed:
 
     Attributes:
         number: its number.
-        seq: its whole change sequence; None: not known (no change yet, or an older version noted the number
-            alone).
+        seq: its whole change sequence; None if it has no change yet.
         many: the rows up to it, if some may come late.
     """
 

@@ -51,7 +51,6 @@ from ..state import live
 from ..state.capture_state import RUNNING, STARTING, STOPPED
 from ..state.layouts import policy
 from ..state.open_warnings import PIPELINE, OpenWarnings
-from ..state.upgrades import upgrade
 from ..store import tracking
 from ..store.log_files import LogFiles
 from ..store.running import runner
@@ -129,7 +128,6 @@ class Pipeline:
         self._gate.patient = False
         with live.lock(self._task.run_path, "pipeline"), self._runs.until_end(), self._failing():
             self._tell(STARTING)  # what an earlier process has said is over
-            upgrade(self._task)
             self.store_all()
             self._catch_up()
             while self._gate.failing and not self.stop.wait(0.2):
@@ -152,7 +150,6 @@ class Pipeline:
         """Stores and applies until `stop` is set; the first failure of a loop ends both and is raised."""
         with live.lock(self._task.run_path, "pipeline"), self._runs.until_end(), self._failing():
             self._tell(STARTING)  # what an earlier process has said is over
-            upgrade(self._task)
             self._begin()
             loops = [
                 threading.Thread(target=self._loop, args=(work,), name=name, daemon=True)

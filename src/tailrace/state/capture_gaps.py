@@ -97,9 +97,8 @@ def _of_streams(table: str, renewed: Iterable[Renewed], taken: Sequence[Baseline
         upto, onwards = {POSITION: one.after}, {SEQ: sequence.make(_time(one.at), 0)}
         if one.begin:
             onwards[POSITION] = one.begin
-        if one.change_seq:
-            upto |= {SEQ: one.change_seq, NUMBER: _number(sequence.number_of(one.change_seq))}
-            onwards[NUMBER] = _number(sequence.number_of(one.change_seq) + 1)
+        upto |= {SEQ: one.change_seq, NUMBER: _number(sequence.number_of(one.change_seq))}
+        onwards[NUMBER] = _number(sequence.number_of(one.change_seq) + 1)
         found.append(CaptureGap(table, NEW_STREAM, (POSITION, one.after), upto, onwards, closed))
     return found
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .ledger import APPLIED, STORED
+from .ledger import APPLIED
 from .rolling import Ledger
 
 _START = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
@@ -25,13 +25,13 @@ class Slot:
     latency: int | None
 
 
-def slots(stored: str, applied: str, width: dt.timedelta) -> list[Slot]:
+def slots(applied: str, width: dt.timedelta) -> list[Slot]:
     """The slots whose records are all kept, in order."""
     ledger = Ledger(applied, APPLIED)
     wanted = ["upto", "applied_at", "committed_at", "inserted", "updated", "deleted"]
     rows = ledger.batches(wanted).select(wanted)
     at, wide = rows["applied_at"].cast(pa.int64()), int(width / dt.timedelta(seconds=1)) * _SECOND
-    late = pc.subtract(at, _committed(stored, rows).cast(pa.int64()))
+    late = pc.subtract(at, rows["committed_at"].cast(pa.int64()))
     counts = [pc.fill_null(rows[n], 0) for n in ("inserted", "updated", "deleted")]
     many = pc.add(pc.add(counts[0], counts[1]), counts[2])
     found = pa.table({"slot": pc.divide(at, wide), "rows": many, "late": pc.divide(late, _SECOND)})
@@ -40,16 +40,3 @@ def slots(stored: str, applied: str, width: dt.timedelta) -> list[Slot]:
         found = found.filter(pc.greater(found["slot"], gone // wide))
     made = found.group_by("slot").aggregate([("rows", "sum"), ("late", "max")]).sort_by("slot")
     return [Slot(_START + (r["slot"] + 1) * width, r["rows_sum"], r["late_max"]) for r in made.to_pylist()]
-
-
-def _committed(stored: str, rows: pa.Table) -> pa.ChunkedArray:
-    """When the source committed the changes of each record; earlier releases did not record it."""
-    known = rows["committed_at"]
-    if not known.null_count:
-        return known
-    batches = Ledger(stored, STORED).batches(["upto", "commit_time", "table"])
-    batches = batches.filter(pc.is_null(batches["table"])).combine_chunks()
-    times = batches["commit_time"].combine_chunks()
-    return pc.coalesce(
-        known, times.take(pc.index_in(rows["upto"], batches["upto"].combine_chunks()).combine_chunks())
-    )

@@ -261,8 +261,6 @@ def write_baseline(path: str, *done: Baseline) -> None:
     for one in done:
         row = {k: v for k, v in vars(one).items() if k != "relation"}
         rows.append(row | {"relid": one.relation.relid, "layout": one.relation.to_json()})
-    if lake.exists(path):  # perhaps created by an earlier release
-        lake.add_columns(path, list(BASELINES_SCHEMA))
     reach("baselines.record")
     lake.append(path, pa.Table.from_pylist(rows, BASELINES_SCHEMA))
 

@@ -203,8 +203,6 @@ def give(
 
 def _write(path: str, orders: Sequence[Mapping[str, Any]], there: int, upto: int) -> None:
     reach("orders.give")
-    if lake.exists(path):  # perhaps created by an earlier release
-        lake.add_columns(path, list(SCHEMA))
     lake.append(path, pa.Table.from_pylist(orders, SCHEMA), progress={APP: upto}, after={APP: there})
 
 

@@ -50,6 +50,4 @@ def note(path: str, table: str, errors: int, what: str = "") -> None:
     number = max(last, 0) + 1
     row = {"table": table, "errors": errors, "what": what, "at": now, "number": number}
     reach("apply.errors")
-    if lake.exists(path):  # perhaps created by an earlier release
-        lake.add_columns(path, list(SCHEMA))
     lake.append(path, pa.Table.from_pylist([row], SCHEMA), progress={APP: number}, after={APP: last})

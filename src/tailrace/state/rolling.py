@@ -49,7 +49,7 @@ _NOTHING_IS_0 = pc.ScalarAggregateOptions(min_count=0)
 class Book:
     """How a ledger's totals are computed: columns that are summed, columns that order rows (NULL first), the
     column whose greatest removed value is kept in `gone`, and the column with the time at which a row was
-    written (rows of an earlier release without one get the time of their fold)."""
+    written."""
 
     schema: pa.Schema
     sums: tuple[str, ...]
@@ -160,8 +160,6 @@ class Ledger:
 
 def fold(path: str, book: Book) -> bool:
     """Adds new rows to the totals; False if others wrote all the time, and it is left to the next time."""
-    if lake.exists(path):
-        lake.add_columns(path, [pa.field(*c) for c in COLUMNS])  # perhaps created by an earlier release
     return _again(lambda: _fold(Ledger(path, book), book))
 
 
@@ -214,11 +212,11 @@ def _fold(one: Ledger, book: Book) -> bool:
     files = [f for f in one.files if f.kind != PAST]
     if not any(f.kind is NEW for f in files):
         return True
-    totals, now = book.schema.empty_table(), dt.datetime.now(dt.timezone.utc)
+    totals = book.schema.empty_table()
     past = lake.Part(one.path, book.schema, name=PAST)
     for rows in one.streamed(files):
         totals = add_up(pa.concat_tables([totals, rows.filter(_is_not(rows, PAST))]), book)
-        past.write(_marked(rows.filter(_is_not(rows, TOTAL)), book, now))
+        past.write(_marked(rows.filter(_is_not(rows, TOTAL))))
     made = [past.close(), _part(one.path, TOTAL, totals)]
     return one.replace(files, [f for f in made if f])
 
@@ -244,11 +242,9 @@ def _trim(
     return one.replace([*group, *totals], [f for f in made if f])
 
 
-def _marked(rows: pa.Table, book: Book, now: dt.datetime) -> pa.Table:
-    columns = {n: rows[n] for n in rows.schema.names}
-    columns["kind"] = pa.array([PAST] * rows.num_rows, pa.string())
-    columns[book.time] = pc.fill_null(rows[book.time], pa.scalar(now, rows[book.time].type))
-    return pa.table(columns, schema=rows.schema)
+def _marked(rows: pa.Table) -> pa.Table:
+    kind = pa.array([PAST] * rows.num_rows, pa.string())
+    return rows.set_column(rows.schema.get_field_index("kind"), rows.schema.field("kind"), kind)
 
 
 def _with_gone(totals: pa.Table, gone: pa.Table) -> pa.Table:

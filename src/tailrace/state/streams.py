@@ -34,7 +34,7 @@ import pyarrow as pa
 
 from ..errors import ConfigError, TailraceError
 from ..lake import delta as lake
-from ..lake import json_files, log
+from ..lake import log
 from ..lake.failpoints import reach
 from ..model import sequence
 from . import live
@@ -101,13 +101,13 @@ class Renewed:
 
     Attributes:
         at: when it was made.
-        change_seq: what LOG had reached by `after`; empty where an earlier release did not say.
+        change_seq: what LOG had reached by `after`.
     """
 
     after: str
     begin: str
     at: dt.datetime
-    change_seq: str = ""
+    change_seq: str
 
 
 def renewed(task: Task) -> list[Renewed]:
@@ -118,8 +118,8 @@ def renewed(task: Task) -> list[Renewed]:
     rows = (r for r in lake.read(path).to_pylist() if r["stream"] > 1 and r["state"] == MADE)
     found: dict[int, Renewed] = {}
     for r in sorted(rows, key=lambda r: int(r["number"])):  # the first row of each: later ones add to it
-        begin, seq = json.loads(r["identity"]).get("begin", ""), r.get("change_seq") or ""
-        found.setdefault(r["stream"], Renewed(r["after"] or "", begin, r["at"], seq))
+        begin = json.loads(r["identity"]).get("begin", "")
+        found.setdefault(r["stream"], Renewed(r["after"] or "", begin, r["at"], r["change_seq"]))
     return list(found.values())
 
 
@@ -127,22 +127,11 @@ def newest(task: Task) -> StreamRecord:
     """The current record."""
     path = task.control_path("streams")
     if not lake.exists(path):
-        return _before(task)
+        return StreamRecord()
     row = max(lake.read(path).to_pylist(), key=lambda r: int(r["number"]))
     return StreamRecord(
         row["number"], row["stream"], row["state"], json.loads(row["identity"]), row["who"], row["why"]
     )
-
-
-def _before(task: Task) -> StreamRecord:
-    """For a task created by an earlier release, which wrote the identity next to its live state."""
-    found = json_files.read(task.run_path, "source") or {}
-    logged = log.state(task.log_path).position is not None
-    if not found and not logged:
-        return StreamRecord()
-    # If LOG has a position, `begin` may belong to a later start.
-    left_out = {"at", "begin"} if logged else {"at"}
-    return StreamRecord(0, 1, MADE, {k: str(v) for k, v in found.items() if k not in left_out})
 
 
 def give_up(task: Task, *, who: str, why: str) -> int:
@@ -186,8 +175,6 @@ def write(task: Task, one: StreamRecord) -> StreamRecord:
         "change_seq": sequence.make(state.time, state.number),
     }
     path, rows = task.control_path("streams"), pa.Table.from_pylist([row], SCHEMA)
-    if lake.exists(path):  # perhaps created by an earlier release
-        lake.add_columns(path, list(SCHEMA))
     reach("streams.record")
     if lake.append(path, rows, progress={APP: one.number + 1}) is None:
         raise TailraceError("another process captures this task", where=path, hint="stop one of them")

@@ -138,7 +138,6 @@ class Store:
                 _add(counts.setdefault(one.relid or 0, {}), {**one.info, **size})
         if bad := parts.get(("quarantine", 0)):
             lake.create(self._paths.quarantine, QUARANTINE_SCHEMA)
-            lake.add_columns(self._paths.quarantine, list(QUARANTINE_SCHEMA))
             reach("store.quarantine")
             lake.commit(self._paths.quarantine, bad, progress=progress, after={STORE_APP: self._bad_after})
             self._bad_after = upto

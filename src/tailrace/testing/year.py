@@ -2,7 +2,7 @@
 
 `settled` makes what is there after so many batches with maintenance at work: totals of all of them, single
 batches of the last week, more of a table that has been paused, and a tail that nobody has added up yet. The
-tables' versions stand where so many commits bring them. `raw` makes the same of a release without totals.
+tables' versions stand where so many commits bring them.
 """
 
 from __future__ import annotations
@@ -77,19 +77,6 @@ def settled(task: Task, year: Year) -> None:
         lake.commit(path, files, progress={app: newest * NUMBERS_A_BATCH})
         _at_version(path, 2 * newest, year.commits)
     _tail(task, year)
-
-
-def raw(task: Task, year: Year) -> None:
-    """The same without totals: every batch is kept, in few files."""
-    _around(task, year)
-    for name, book in (("stored", STORED), ("applied", APPLIED)):
-        new = ("kind", "gone", "stored_at", "committed_at", "number")
-        path, schema = task.control_path(name), pa.schema([f for f in book.schema if f.name not in new])
-        lake.create(path, schema)
-        app, upto = ledger.STORE_APP if book is STORED else APPLIED_APP, year.batches * NUMBERS_A_BATCH
-        files = _past(path, book, year, 0, year.batches, range(year.tables), schema)
-        lake.commit(path, files, progress={app: upto})
-        _at_version(path, 2 * year.batches, year.commits)
 
 
 def _around(task: Task, year: Year) -> None:

@@ -246,16 +246,6 @@ def lsn_of(position: bytes) -> int:
     return int.from_bytes(position[:8], "big")
 
 
-def border(value: int) -> int:
-    """The border between two records at which a position lies. Earlier releases put a position behind a
-    message outside of transactions one byte further.
-
-    >>> lsn_text(border(lsn("1/A1"))), lsn_text(border(lsn("1/A0")))
-    ('1/A0', '1/A0')
-    """
-    return value & ~7
-
-
 def oid_of(name: str) -> str:
     """SQL of the oid of the table whose quoted name an expression gives (NULL: there is none), as of the
     statement's snapshot. `to_regclass` is ahead of that, and fails where the role may not use the schema."""

@@ -33,8 +33,7 @@ class Look:
     """A table's attributes as they were at some moment before the LSN `at`.
 
     `file`: what changes when the table is rewritten (0: cannot be told); `stamps`: by attnum, from 1 on;
-    `began`: how many attributes there were when this file was first seen; `key`: as `LiveTable.key_id`,
-    None in a look that an earlier release kept.
+    `began`: how many attributes there were when this file was first seen; `key`: as `LiveTable.key_id`.
     """
 
     at: int
@@ -42,7 +41,7 @@ class Look:
     stamps: tuple[int, ...]
     began: int
     gone: frozenset[int] = frozenset()
-    key: int | None = 0
+    key: int = 0
 
     @property
     def count(self) -> int:

@@ -100,7 +100,7 @@ def layout(
     else:
         found = Identified(_by_name(message.columns, types, previous), valid.exists, valid.gone)
     lowest, numbers = _numbered(found.numbers, min(earlier.lowest, 0))
-    primary = _primary_key(bracket, previous)
+    primary = _primary_key(bracket)
     there = {n for n in live.identity_key if n <= found.exists}
     key = _key(message, numbers, primary or frozenset(), there)
     columns = _columns(message, numbers, key, types, previous, overrides or {})
@@ -219,17 +219,13 @@ def _key(
     return set(primary) if set(primary) <= set(numbers) else set()
 
 
-def _primary_key(bracket: Bracket, previous: Relation | None) -> frozenset[int] | None:
+def _primary_key(bracket: Bracket) -> frozenset[int] | None:
     """The primary key at a change; None if it may have been another one, or none: all values of a full image
     identify its row then. A constraint's oid is never used again, and its columns never change."""
     before, after = bracket.before, bracket.after
     if before is None or not after.columns:
         return None
-    if before.key is None:  # an earlier release did not look: the same key as in its layout counts as one
-        same = previous and {c.attnum for c in previous.columns if c.key} == after.primary_key
-    else:
-        same = before.key == after.key_id
-    return after.primary_key if same else None
+    return after.primary_key if before.key == after.key_id else None
 
 
 def _by_name(

@@ -55,7 +55,7 @@ from . import snapshot as pg_snapshot
 from .address import address
 from .baseline import LOCKED
 from .check_tables import Question
-from .connect import ANEW, Session, asking, border, connect, lsn_of, position_at, primary, quoted_table
+from .connect import ANEW, Session, asking, connect, lsn_of, position_at, primary, quoted_table
 from .evidence import Moment
 from .slot_wait import Waits
 from .stream import SlotStream
@@ -363,7 +363,6 @@ class PostgresSource:
         """The log from the slot's own position to this one, if that is before it; the slot stays there."""
         with asking(self.where):
             begin = pg_slot.begins(self._session(), self.slot)
-        upto = position_at(border(lsn_of(upto)))
         if begin is None or begin >= lsn_of(upto):
             yield None
             return
@@ -377,7 +376,7 @@ class PostgresSource:
         """Begins reading after a position; PositionError if slot or log are gone."""
         self._probe, self._caught_up = None, time.time()
         self._timeline.begin(known)
-        self._stream.start(None if after is None else border(lsn_of(after)), known)
+        self._stream.start(None if after is None else lsn_of(after), known)
 
     def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
         """The next records: about `limit_bytes`, or what arrived within `wait_s` seconds; None if nothing
