@@ -123,7 +123,7 @@ def start(task: Any, given: Any) -> dict[str, float]:
         max_changes=1_000_000,
         parallel=2,
         need_baseline=True,
-        gate=Ordered(task.orders_path, task.control_path("errors"), task.groups),
+        gate=Ordered(task.commands_path, task.control_path("errors"), task.groups),
     )
     applier.catch_up()
     said["applier_cpu_ms"] = round((time.process_time() - cpu) * 1000, 1)
@@ -131,10 +131,10 @@ def start(task: Any, given: Any) -> dict[str, float]:
 
 
 def upkeep(task: Any, given: Any) -> dict[str, float]:
-    from tailrace.state.upkeep import in_force, shorten
+    from tailrace.state.retention import trim_batches, trim_tables
 
-    in_force(task)
-    shorten(task, {})
+    trim_tables(task)
+    trim_batches(task, {})
     return {}
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tailrace.state import retries
+from tailrace.state import lifecycle, state_table
 
 pytestmark = pytest.mark.unit
 
@@ -20,8 +20,8 @@ def test_the_last_note_counts_though_the_clock_was_set_back(
 ) -> None:
     times = iter([NOON, NOON - dt.timedelta(hours=1)])
     clock = SimpleNamespace(datetime=SimpleNamespace(now=lambda _: next(times)), timezone=dt.timezone)
-    monkeypatch.setattr(retries, "dt", clock)
+    monkeypatch.setattr(state_table, "dt", clock)
     path = str(tmp_path / "errors")
-    retries.note(path, "s.a", 2, "the disk is full")
-    retries.note(path, "s.a", 0)
-    assert retries.failing(path) == {}
+    lifecycle.record_failure(path, "s.a", 2, "the disk is full")
+    lifecycle.record_failure(path, "s.a", 0)
+    assert lifecycle.failures(path) == {}

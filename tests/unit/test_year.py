@@ -12,7 +12,7 @@ import pytest
 
 from tailrace.config.task import Task, load
 from tailrace.operate.status import Status, status
-from tailrace.state.upkeep import shorten
+from tailrace.state.retention import trim_batches
 from tailrace.testing.year import Year, settled
 
 BENCH = Path(__file__).parents[2] / "bench" / "year.py"
@@ -37,7 +37,7 @@ def test_a_small_year_is_what_it_says(tmp_path: Path) -> None:
     assert (found.captured, found.stored, found.applied) == (73_000,) * 3
     assert [t.state for t in found.tables] == ["paused"] + ["stopped"] * 6
     assert sum(t.stored for t in found.tables) == 7 * 40_000 + 2 * 3 * 4
-    shorten(made, {})
+    trim_batches(made, {})
     assert timeless(status(made)) == timeless(found)
 
 

@@ -24,8 +24,9 @@ from ..errors import SourceError, TableMovedError, TailraceError, is_of_table
 from ..lake import delta as lake
 from ..lake.failpoints import reach
 from ..model.change import Relation
+from ..model.positions import Position
 from ..sources.base import LogSource, Snapshot
-from ..state.ledger import Baseline
+from ..state.baselines import Baseline
 from ..store.task import set_aside
 from .part_readers import Loaded, PartLoad, PartReaders, why_unfit
 from .snapshot_sink import Landing
@@ -219,7 +220,16 @@ def _ended(one: _Coming, snapshot: Snapshot, reading: Reading) -> Baseline | Non
     now = dt.datetime.now(dt.timezone.utc)
     took, position = time.monotonic() - one.began, snapshot.position.hex().upper()
     return Baseline(
-        table, relation, position, rows, version, now, took, attempt.number, attempt.order, attempt.after
+        table,
+        relation,
+        Position(position),
+        rows,
+        version,
+        now,
+        took,
+        attempt.number,
+        attempt.order,
+        attempt.after,
     )
 
 

@@ -16,7 +16,7 @@ from ..lake import log
 from ..model.change import Relation
 from ..sources.base import Finding
 from ..sources.postgresql.layout import UNKNOWN_VALUE
-from ..state.ledger import Baseline
+from ..state.baselines import Baseline
 from .column_notes import doubts_noted
 
 _UNKNOWN = '"attnum": -'

@@ -1,6 +1,6 @@
 """Decides which tables need a baseline, and takes them: in threads, in parallel with the capture loop.
 
-A table needs one when it has none, or when an order asks for one (`state/orders.py`). In an exact window
+A table needs one when it has none, or when an order asks for one (`state/commands.py`). In an exact window
 all tables are read in one exported snapshot; in an open one each is read by itself (`windows.py`). Before a
 baseline replaces a target that is in use, apply is told to leave it alone, and heard to do so.
 """
@@ -25,11 +25,11 @@ from ..lake import log
 from ..model import sequence
 from ..model.change import Relation
 from ..sources.base import LogSource, Snapshot
-from ..state import ledger
-from ..state import orders as tables
+from ..state import commands, lifecycle
+from ..state.baselines import Baseline, baseline_numbers, read_baselines, read_open, write_baseline
 from ..state.capture_state import AWAY, GONE, pause_s
 from ..state.layouts import policy
-from ..state.orders import TableControl
+from ..state.lifecycle import TableLifecycle
 from . import baseline
 from .baseline import Attempt, BaselineProgress
 from .incremental_snapshot import Windows
@@ -64,7 +64,7 @@ class Baselines:
     ) -> None:
         self._task, self._source, self._windows, self._stop = task, source, windows, stop
         self._writer = writer
-        self._record, self._orders = task.control_path("baselines"), task.control_path("orders")
+        self._record, self._orders = task.control_path("baselines"), task.commands_path
         self._threads: list[threading.Thread] = []
         self._few = False
         self._held: list[threading.Event] = []  # each is set once a baseline's snapshot is held
@@ -76,7 +76,7 @@ class Baselines:
         ] = {}  # suspended tables: the order whose baseline could not be completed
         self.failed: list[BaseException] = []
         self.progress: dict[str, dict[str, Any]] = {}
-        for taken in (ledger.read_baselines(self._record), ledger.read_open(self._record)):
+        for taken in (read_baselines(self._record), read_open(self._record)):
             for one in taken.values():
                 writer.announced.base(one.relation, bytes.fromhex(one.position))
 
@@ -114,24 +114,24 @@ class Baselines:
         mine = [t for t in wanted if t in asked or (task.baseline.enabled and t not in known.baselines)]
         mine = [t for t in mine if task.policy(t).level >= MEDIUM]
         # The landing of a table that is being renamed is not known yet. Another may just have been removed.
-        not_now = {t for t, one in known.states.items() if one.moving or one.member == "removed"}
+        not_now = {t for t, one in known.states.items() if one.moving or one.removed}
         due = [t for t in mine if t not in busy and t not in not_now]
-        return [t for t in due if not self._refused(t, known.states.get(t, TableControl(t)))]
+        return [t for t in due if not self._refused(t, known.states[t])]
 
-    def _refused(self, table: str, state: TableControl) -> bool:
+    def _refused(self, table: str, state: TableLifecycle) -> bool:
         """Whether a table gets no baseline until somebody resumes it or orders another one: none could be
         completed, or none can be correct; it is suspended then, once per session."""
-        if state.held == tables.SUSPENDED and self._given_up.get(table) == state.wanted:
+        if state.held == lifecycle.SUSPENDED and self._given_up.get(table) == state.wanted:
             return True
         if self._source.exact:
             return False
         if table not in self._unfit:
             if not needs_locks(self._source, table):
                 return False
-            if state.held != tables.SUSPENDED:
+            if state.held != lifecycle.SUSPENDED:
                 why = why_not(table)
                 logger.warning("%s: %s", table, why, extra={"table": table})
-                tables.suspend(self._orders, table, why, who="capture")
+                commands.suspend(self._orders, table, why, who="capture")
             self._unfit.add(table)
         return True
 
@@ -186,11 +186,10 @@ class Baselines:
 
     def _give_up(self, table: str, why: str) -> None:
         """Suspends a table that can have no baseline."""
-        state = tables.of_task(self._orders, ledger.read_baselines(self._record)).get(table)
-        self._given_up[table] = state.wanted if state else 0
+        self._given_up[table] = lifecycle.read(self._task)[table].wanted
         self.progress[table]["state"] = "given up"
         logger.warning("%s: %s", table, why, extra={"table": table})
-        tables.suspend(self._orders, table, why, who="capture")
+        commands.suspend(self._orders, table, why, who="capture")
 
     def _once_there(self, due: list[str], ready: threading.Event) -> dict[str, TableMovedError]:
         """As `_once`, begun again for as long as a target that was reached before does not answer: capture
@@ -214,10 +213,10 @@ class Baselines:
         gone are left to the next look at the catalog, which finds them again if they have another name."""
         moved = dict[str, TableMovedError]()
         alone, shared = list[str](), list[str]()
-        states = tables.of_task(self._orders, ledger.read_baselines(self._record))
+        states = lifecycle.read(self._task)
         for table in self._there(due):
             try:
-                mine = alone if self._in_open_window(table, states.get(table)) else shared
+                mine = alone if self._in_open_window(table, states[table]) else shared
                 mine.append(table)
             except TableMovedError as error:  # it went at this moment
                 moved[table] = error
@@ -243,9 +242,9 @@ class Baselines:
             self.progress[table] = {"state": GONE}
         return [t for t in due if t in there]
 
-    def _in_open_window(self, table: str, asked: TableControl | None) -> bool:
+    def _in_open_window(self, table: str, asked: TableLifecycle) -> bool:
         wanted, exact = self._task.baseline.window, self._source.exact
-        if wanted == "exact" or (exact and (wanted == "auto" or (asked and asked.exact))):
+        if wanted == "exact" or (exact and (wanted == "auto" or asked.exact)):
             return False
         # Rows that cannot be distinguished cannot be upserted.
         return bool(self._source.relation(table).key)
@@ -287,8 +286,8 @@ class Baselines:
     def _attempts(self, due: Sequence[str]) -> Mapping[str, Attempt]:
         """The order that each baseline answers; determined before its snapshot, so that no later order is
         missed. A table that the stream lacks has answered none, and is read once more."""
-        numbers = ledger.baseline_numbers(self._record)
-        orders = {one.table: one.number for one in tables.read(self._orders)}
+        numbers = baseline_numbers(self._record)
+        orders = {one.table: one.number for one in commands.read(self._orders)}
         # After the orders: what is sent by then was so before the snapshot, and those of later are not seen.
         orders |= dict.fromkeys(self._unsent, 0)
         after = self._writer.state.number
@@ -318,18 +317,17 @@ class Baselines:
         was removed in the meantime."""
         table = relation.table
         if not self._task.baseline.enabled or one.number > 1:  # otherwise apply has not begun
-            number = tables.give(
-                self._orders, tables.LAND, [table], why=f"baseline {one.number}", who="capture",
+            number = commands.give(
+                self._orders, commands.LAND, [table], why=f"baseline {one.number}", who="capture",
                 baseline=one.number,
             )  # fmt: skip
-            while not tables.heard(self._task.run_path, number):
+            while not commands.heard(self._task.run_path, number):
                 if self._stop.wait(0.1):
                     raise Stopped
-        state = tables.states(tables.read(self._orders), {}).get(table)
-        return state is None or state.member != "removed"
+        return not lifecycle.read(self._task)[table].removed
 
-    def _record_done(self, done: Sequence[ledger.Baseline]) -> None:
-        ledger.write_baseline(self._record, *done)
+    def _record_done(self, done: Sequence[Baseline]) -> None:
+        write_baseline(self._record, *done)
         for one in done:
             said = {"table": one.table, "position": one.position}
             logs.event("baseline of %s: %s rows", one.table, f"{one.rows:,}", **said)
@@ -343,7 +341,7 @@ class Baselines:
         snapshot: Snapshot,
         attempts: Mapping[str, Attempt],
         land: Callable[[Relation, Attempt], bool],
-        record: Callable[[Sequence[ledger.Baseline]], None],
+        record: Callable[[Sequence[Baseline]], None],
         readers: PartReaders,
     ) -> dict[str, TableMovedError]:
         task = self._task

@@ -1,8 +1,8 @@
-"""What capture knows of the partitions of its tables: `<home>/control/partitions.json`.
+"""What capture knows of the partitions of its tables, as notes.
 
-Per table the partitions that there are (`there`), and the names of those that were attached with rows since
-its newest baseline was asked for (`filled`), or of which nobody may look whether they were (`unsure`, with
-the time). A table that is not in the file has its partitions noted as they are.
+Per table the partitions that exist (`there`), and the names of those that were attached with rows since its
+newest baseline was asked for (`filled`), or whose rows the role may not read (`unsure`, with the time). A
+table without a note has its partitions noted as they are.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..config.task import Task
-from ..lake import json_files
 from ..sources import base
 from ..sources.base import LogSource
 from ..state.capture_gaps import UNSENT_ROWS
+from ..state.notes import Notes
 from ..state.open_warnings import CAPTURE, OpenWarnings
 
 ATTACHED = UNSENT_ROWS + " ({}): a new baseline has them"
@@ -24,7 +24,6 @@ UNSURE = (
 )
 LEFT = "partitions were detached or dropped ({}), and their rows stay in the target"
 CURE = "`tailrace resync TASK {}` takes a new baseline of it"
-_NAME = "partitions"
 _NAMED = 3
 """How many partitions a message names."""
 
@@ -33,9 +32,8 @@ class PartitionNotes:
     """The partitions of a task's tables, as they were noted last."""
 
     def __init__(self, task: Task) -> None:
-        self._folder = f"{task.home}/control"
-        found = json_files.read(self._folder, _NAME) or {}
-        self._tables: dict[str, dict[str, Any]] = found.get("tables", {})
+        self._notes = Notes(task, "partitions")
+        self._tables: dict[str, dict[str, Any]] = self._notes.read()
         self._unidentified: dict[str, str] = {}
         self._foreign: dict[str, str] = {}
         self._open = OpenWarnings(task, CAPTURE)
@@ -73,10 +71,9 @@ class PartitionNotes:
         }
 
     def _note(self, new: Mapping[str, dict[str, Any]]) -> None:
-        if all(self._tables.get(t) == one for t, one in new.items()):
-            return
+        new = {t: one for t, one in new.items() if self._tables.get(t) != one}
         before, self._tables = self._tables, {**self._tables, **new}
-        json_files.write(self._folder, _NAME, {"tables": self._tables})
+        self._notes.write(new)
         for table, one in new.items():
             self._say(table, before.get(table, one), one)
 

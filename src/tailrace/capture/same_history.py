@@ -68,7 +68,7 @@ class Logged:
         self._fs, self._folder = lake.filesystem(log)
         paths = [file.path for file in LogFiles(log, -1).batch(-1, sys.maxsize)]
         self.complete = b""
-        if kept(log) >= 0:  # asked after the files: what is removed in between counts as removed
+        if kept(log) is not None:  # asked after the files: what is removed in between counts as removed
             self.complete = self._first(paths[0]) if paths else b"\xff"
         start = max(len(paths) - 1, 0)
         while start and self._first(paths[start]) >= begin:

@@ -14,10 +14,9 @@ from ..lake import delta as lake
 from ..lake import log
 from ..lake.failpoints import reach
 from ..sources.base import LeftOut, LogSource, Renamed
-from ..state import ledger
-from ..state import orders as tables
-from ..state.ledger import Baseline
-from ..state.orders import TableControl
+from ..state import commands, lifecycle
+from ..state.baselines import Baseline
+from ..state.lifecycle import TableStates
 from .snapshot_sink import landings
 
 TAKE_BACK = "`tailrace add TASK {}` takes the order back"
@@ -26,23 +25,21 @@ History: TypeAlias = Mapping[str, Sequence[log.Layout]]
 
 
 class Known:
-    """What orders and baselines say about a task's tables; read again only if there is something new."""
+    """The lifecycles of a task's tables; read again only if there is something new."""
 
     def __init__(self, task: Task) -> None:
-        self._paths = task.orders_path, task.control_path("baselines")
+        self._task, self._paths = task, (task.commands_path, task.control_path("baselines"))
         self._versions: tuple[int, ...] = ()
         self.baselines: dict[str, Baseline] = {}
-        self.states: dict[str, TableControl] = {}
+        self.states = TableStates()
 
     def look(self) -> bool:
         """Reads what is new; returns whether there was anything."""
         versions = tuple(map(lake.version, self._paths))
         if versions == self._versions:
             return False
-        orders, baselines = self._paths
-        self.baselines = ledger.read_baselines(baselines)
-        self.states = tables.of_task(orders, self.baselines)
-        self._versions = versions
+        self.states = lifecycle.read(self._task)
+        self.baselines, self._versions = self.states.baselines, versions
         return True
 
 
@@ -122,7 +119,7 @@ def moved(
 def members(
     source: LogSource,
     task: Task,
-    states: Mapping[str, TableControl],
+    states: TableStates,
     moved: Moved = Moved(),
     left: Mapping[str, LeftOut] | None = None,
 ) -> list[str]:
@@ -132,7 +129,7 @@ def members(
     by an order, is left out. `left`: what the source's `left_out` says, if that is known already.
     """
     # A table that was removed, or is gone, may still be in the task file.
-    patterns = [p for p in task.source.tables if not _removed(states.get(p)) and p not in moved.gone]
+    patterns = [p for p in task.source.tables if not states[p].removed and p not in moved.gone]
     named = [t for t in selected(source, task, patterns, task.source.exclude, left) if t not in moved.left]
     # Selected by the name under which they are known, or by the one that they have now.
     named += [
@@ -141,7 +138,7 @@ def members(
     out = {*named, *moved.left}  # one relation has one name
     added = [t for t, one in states.items() if one.member == "added" and t not in out]
     found = source.tables([_if_there(t) for t in added]) if added else []
-    return sorted(t for t in {*named, *found} if not _removed(states.get(t)))
+    return sorted(t for t in {*named, *found} if not states[t].removed)
 
 
 def selected(
@@ -167,15 +164,11 @@ def completed(task: Task, table: str, one: LeftOut) -> bool:
     return one.identity and task.table(table).identity == "full"
 
 
-def chosen(task: Task, states: Mapping[str, TableControl], table: str) -> bool:
+def chosen(task: Task, states: TableStates, table: str) -> bool:
     """Whether an order adds a table, or the task file selects it by the name under which it is known."""
-    if table in states and states[table].member == "added":
+    if states[table].member == "added":
         return True
     return task.source.selects(table)
-
-
-def _removed(state: TableControl | None) -> bool:
-    return state is not None and state.member == "removed"
 
 
 def _if_there(table: str) -> str:
@@ -185,7 +178,7 @@ def _if_there(table: str) -> str:
 
 def drop_targets(
     task: Task,
-    states: Mapping[str, TableControl],
+    states: TableStates,
     busy: Collection[str] = (),
     waits: dict[str, str] | None = None,
 ) -> list[str]:
@@ -200,8 +193,8 @@ def drop_targets(
     """
     gone = [
         t for t, one in states.items()
-        if one.dropped and one.member == "removed" and t not in busy and not one.moving
-        and tables.heard(task.run_path, one.dropped)
+        if one.dropped and one.removed and t not in busy and not one.moving
+        and commands.heard(task.run_path, one.dropped)
     ]  # fmt: skip
     dropped = []
     if waits is not None:
@@ -216,6 +209,6 @@ def drop_targets(
             waits[table] = f"its target is not removed yet: {error}"
             continue
         reach("membership.dropped")
-        tables.give(task.orders_path, tables.DROPPED, [table], why="", who="capture")
+        commands.give(task.commands_path, commands.DROPPED, [table], why="", who="capture")
         dropped.append(table)
     return dropped

@@ -1,7 +1,7 @@
 """Renames targets of tables that were renamed at the source, if their policy says so.
 
 Everything else about a table stays under the name it is known by: change table, progress, key log, orders,
-settings. Its *target's name* is what its orders say (`state/orders.py`), so it moves in three steps, by
+settings. Its *target's name* is what its orders say (`state/commands.py`), so it moves in three steps, by
 the process that captures: an order `rename` makes apply leave the table alone; once apply has heard, the
 target is moved, at once or not at all; an order `renamed` says where it is. A crash leaves an order `rename`,
 and the target under the one name or the other: what is under the new one has been moved.
@@ -23,8 +23,9 @@ from ..config.task import Task
 from ..errors import ApplyError, NameTakenError
 from ..lake import delta as lake
 from ..lake.failpoints import reach
-from ..state import ddl, ledger, orders
-from ..state.orders import TableControl
+from ..state import commands, ddl, lifecycle
+from ..state.baselines import baseline_numbers
+from ..state.lifecycle import TableStates
 
 logger = logging.getLogger("tailrace.ddl")
 KIND = "rename_table"
@@ -71,7 +72,7 @@ class Renaming:
             busy: tables whose baseline is being read.
         """
         self._task = task
-        paths = [task.control_path(n) for n in ("ddl_events", "ddl_decisions", "orders")]
+        paths = [task.control_path(n) for n in ("ddl_events", "ddl_decisions", "commands")]
         while lake.exists(paths[0]):
             if (versions := tuple(map(lake.version, paths))) == self._versions:
                 return
@@ -81,13 +82,13 @@ class Renaming:
                 self._versions = () if places.wanted else versions
                 return
 
-    def _read(self) -> tuple[dict[str, TableControl], Places]:
+    def _read(self) -> tuple[TableStates, Places]:
         task = self._task
-        states = orders.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+        states = lifecycle.read(task)
         made = ddl.decisions(task.control_path("ddl_decisions"))
         names = ddl.wanted_names(ddl.events(task.control_path("ddl_events")), made)
-        known = {*ledger.baseline_numbers(task.control_path("baselines")), *states, *names}
-        now = {t: target_name(task, t, states) for t in known if t not in states or not states[t].gone}
+        known = {*baseline_numbers(task.control_path("baselines")), *states, *names}
+        now = {t: target_name(task, t, states) for t in known if not states[t].gone}
         wanted = {t: name for t, name in names.items() if name != now.get(t, name) and self._follows(t, now)}
         # A move that has begun is finished first: the target may have its new name already.
         wanted |= {t: one.moving for t, one in states.items() if one.moving}
@@ -99,9 +100,7 @@ class Renaming:
         alone = Places(now, {}).holder(table, now[table]) is None
         return alone and not said.target and said.ddl.get(KIND) != IGNORE
 
-    def _try(
-        self, table: str, states: Mapping[str, TableControl], places: Places, busy: Collection[str]
-    ) -> bool:
+    def _try(self, table: str, states: TableStates, places: Places, busy: Collection[str]) -> bool:
         try:
             return self._one(table, states, places, busy)
         except ApplyError as error:
@@ -112,15 +111,13 @@ class Renaming:
             self._failed[table] = str(error)
             return False
 
-    def _one(
-        self, table: str, states: Mapping[str, TableControl], places: Places, busy: Collection[str]
-    ) -> bool:
+    def _one(self, table: str, states: TableStates, places: Places, busy: Collection[str]) -> bool:
         """Takes the next step for a table; returns whether there was one."""
-        state, to, task = states.get(table, TableControl(table)), places.wanted[table], self._task
-        stays = bool(state.held) or state.member == "removed"
-        if state.held == orders.SUSPENDED or (stays and not state.moving) or table in busy:
+        state, to, task = states[table], places.wanted[table], self._task
+        stays = bool(state.held) or state.removed
+        if state.held == lifecycle.SUSPENDED or (stays and not state.moving) or table in busy:
             return False
-        if state.moving and not orders.heard(task.run_path, state.move):
+        if state.moving and not commands.heard(task.run_path, state.move):
             return False
         if (other := places.holder(table, to)) is not None:
             if not places.circle(table):
@@ -135,7 +132,7 @@ class Renaming:
             self._suspend(table, to, "something that is not a target of this task has that name")
             return False
         if not begun:
-            self._order(orders.RENAME, table, to)
+            self._order(commands.RENAME, table, to)
             return True
         reach("rename.target")
         try:
@@ -144,32 +141,29 @@ class Renaming:
             self._suspend(table, to, error.what)
             return False
         reach("rename.moved")
-        self._order(orders.RENAMED, table, to)
+        self._order(commands.RENAMED, table, to)
         logger.warning("the target of %s is now called %s", table, to, extra={"table": table})
         return True
 
-    def _wait(
-        self, table: str, to: str, other: str, states: Mapping[str, TableControl], places: Places
-    ) -> bool:
+    def _wait(self, table: str, to: str, other: str, states: TableStates, places: Places) -> bool:
         """Suspends the table, unless the name is about to become free."""
-        holder = states.get(other, TableControl(other))
+        holder = states[other]
         if not holder.dropped and (other not in places.wanted or holder.held):
             self._suspend(table, to, f"the target of {other} has that name")
         return False
 
     def _order(self, action: str, table: str, to: str) -> None:
         why = f"the table was renamed at the source; its target: {to}"
-        orders.give(self._task.orders_path, action, [table], why=why, who="ddl", target=to)
+        commands.give(self._task.commands_path, action, [table], why=why, who="ddl", target=to)
 
     def _suspend(self, table: str, to: str, why: str) -> None:
         said = (
             f"it was renamed at the source, and its target cannot be called {to}: {why}; free the name "
             f"and resume the table, or set `ddl: {{{KIND}: ignore}}` for it"
         )
-        orders.suspend(self._task.orders_path, table, said, who="ddl")
+        commands.suspend(self._task.commands_path, table, said, who="ddl")
 
 
-def target_name(task: Task, table: str, states: Mapping[str, TableControl]) -> str:
+def target_name(task: Task, table: str, states: TableStates) -> str:
     """The name of a table's target."""
-    own = states[table].target if table in states else ""
-    return own or task.table(table).target or table
+    return states[table].target or task.table(table).target or table

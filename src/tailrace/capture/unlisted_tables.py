@@ -13,7 +13,7 @@ from collections.abc import Collection
 from ..apply.needs import Needs
 from ..config.task import Task
 from ..errors import ApplyError
-from ..state import orders, streams
+from ..state import commands, streams
 from ..state.open_warnings import CAPTURE, OpenWarnings
 from .table_selection import Known, chosen
 
@@ -27,13 +27,13 @@ def left_out(task: Task, known: Known, wanted: Collection[str], gone: Collection
     """The tables that the task has had, and that neither its file nor an order selects any more: not those
     that are `wanted`, nor those that are gone."""
     had = {*known.baselines, *streams.newest(task).published} - {*wanted, *gone}
-    removed = {t for t, one in known.states.items() if one.member == "removed"}
+    removed = {t for t, one in known.states.items() if one.removed}
     return sorted(t for t in had - removed if not chosen(task, known.states, t))
 
 
 def leave(task: Task, tables: Collection[str]) -> None:
     """Removes tables from the task as `tailrace remove` does: their targets stay."""
-    orders.give(task.orders_path, orders.REMOVE, tables, why=LEFT, who=orders.TASK_FILE)
+    commands.give(task.commands_path, commands.REMOVE, tables, why=LEFT, who=commands.TASK_FILE)
     cure = "targets stay; `tailrace remove TASK TABLE --drop-target` removes one"
     logger.warning("%s: no longer captured: %s; %s", ", ".join(tables), LEFT, cure)
 
@@ -43,7 +43,7 @@ def come_back(task: Task, known: Known) -> bool:
     replaces what they have kept. Returns whether there are any."""
     back = _again(task, known, archives=False)
     if back:
-        orders.give(task.orders_path, orders.ADD, back, why=BACK, who=orders.TASK_FILE)
+        commands.give(task.commands_path, commands.ADD, back, why=BACK, who=commands.TASK_FILE)
     return bool(back)
 
 

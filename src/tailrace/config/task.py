@@ -186,9 +186,9 @@ class Task(Settings):
         return self.table(table).rule_mode == "archive"
 
     @property
-    def orders_path(self) -> str:
+    def commands_path(self) -> str:
         """Orders for single tables (Delta); see `control.tables`."""
-        return self.control_path("orders")
+        return self.control_path("commands")
 
     @property
     def keylog_path(self) -> str:

@@ -21,7 +21,7 @@ from ..model.types import arrow_type
 from ..query.change_files import both
 from ..query.layouts import broken
 from ..query.watch import watched
-from ..state.ledger import Baseline
+from ..state.baselines import Baseline
 from ..store.tables import widens
 from .row_keys import RowKeys
 

@@ -32,10 +32,10 @@ from ..query.points import Place, Point, absolute
 from ..query.ranges import refuse_reversed, reversed_places
 from ..query.result import Result
 from ..query.table_changes import ORDER, STATE, TableChanges
-from ..state import ledger
+from ..state.baselines import Baseline, all_baselines, read_baselines
 from ..state.capture_gaps import of_table
 from ..state.layouts import policy
-from ..state.ledger import Baseline, Stored
+from ..state.ledger import Stored
 from ..state.totals import last_stored
 from .place_checks import after, refuse_later, refuse_older
 from .row_keys import RowKeys
@@ -339,17 +339,13 @@ class TaskTable(TableChanges):
 
 def _baselines(task: Task, name: str) -> list[Baseline]:
     """The baselines of a table on top of which changes may be applied, the newest first."""
-    found = {
-        b.number: b
-        for b in ledger.all_baselines(task.control_path("baselines"))
-        if b.table == name and b.done
-    }
+    found = {b.number: b for b in all_baselines(task.control_path("baselines")) if b.table == name and b.done}
     return list(reversed(found.values()))
 
 
 def _of_baseline(task: Task, name: str) -> list[Layout]:
     """The layout of a table that no change has told one of: that of its newest baseline, if there is any."""
-    taken = ledger.read_baselines(task.control_path("baselines")).get(name)
+    taken = read_baselines(task.control_path("baselines")).get(name)
     return [] if taken is None else [begun_by(taken)]
 
 

@@ -18,7 +18,7 @@ from ..lake import delta as lake
 from ..model.change import split
 from ..query.duck import connected as opened
 from ..query.duck import every_column
-from ..state.orders import of_task, target_names
+from ..state import lifecycle
 from .target_rows import refuse_features
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class TaskViews:
 
 
 def _named(task: Task, tables: Sequence[str]) -> Iterator[View]:
-    renamed = target_names(of_task(task.orders_path, {}))
+    renamed = lifecycle.read(task).target_names
     targets = {renamed.get(t, task_map(task, t).target) for t in tables}
     if task.target.type == "delta":
         yield from (View(t, f"the target {t}", task.target_path(t)) for t in sorted(targets))

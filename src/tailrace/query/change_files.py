@@ -99,7 +99,7 @@ class ChangeFiles:
         """The greatest change number that it has or had; 0: none."""
         if self.delta is None:
             return 0
-        return max([0, kept(self.delta), *(s.high for s in self._spans.values())])
+        return max([0, kept(self.delta) or 0, *(s.high for s in self._spans.values())])
 
     @cached_property
     def _spans(self) -> dict[str, Span]:
@@ -216,8 +216,8 @@ class ChangeFiles:
     def refuse_gone(self, start: Point | None, end: Point | None, needs: str | None = None) -> None:
         """Raises PositionError when changes of a range are not kept any more; `needs`: what needs them, when
         nobody asked for them."""
-        gone = kept(self.delta) if self.delta else -1
-        if gone < 0:
+        gone = kept(self.delta) if self.delta else None
+        if gone is None:
             return
         first = min((s.low_seq for s in self._spans.values() if s.low_seq), default="")
         for one in (start, end):
@@ -233,7 +233,7 @@ class ChangeFiles:
     @property
     def were_removed(self) -> bool:
         """Whether retention has removed changes."""
-        return self.delta is not None and kept(self.delta) >= 0
+        return self.delta is not None and kept(self.delta) is not None
 
     def refuse_gaps(self, start: Point | None, end: Point | None) -> None:
         """Raises GapError when changes of a range were never captured."""

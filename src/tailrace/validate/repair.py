@@ -52,8 +52,8 @@ from ..model.steps import Steps
 from ..model.types import header_schema, schema_of
 from ..operate.runs import REPAIR, Runs
 from ..operate.task_runs import group_of, subscriptions
-from ..state import ledger, live
-from ..state.orders import of_task, target_names
+from ..state import lifecycle, live
+from ..state.baselines import read_baselines
 from . import repair_sides as sides
 from .apart import Apart
 from .compare import Comparison, TableResult
@@ -138,7 +138,7 @@ class Repair:
     def finish(self, tables: Sequence[str]) -> None:
         """Logs what a crash kept out of the key log after the target had it; for all tables if none is
         named."""
-        known = ledger.read_baselines(self.task.control_path("baselines"))
+        known = read_baselines(self.task.control_path("baselines"))
         for table in tables or known:
             upto = lake.progress(self._kept(table), APP)
             logbook = self._keylog()
@@ -315,7 +315,7 @@ class Repair:
     def _target(self, spark: SparkSession | None) -> DeltaTarget | PostgresTarget:
         """The task's target, with the repairs' progress; without a session for what this process does."""
         task, session = self.task, cast("SparkSession", spark)
-        names = target_names(of_task(task.orders_path, {}))
+        names = lifecycle.read(task).target_names
 
         def places(table: str) -> TargetPlace:
             return place_of(task_map(task, table), names)
