@@ -22,7 +22,8 @@ from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.config.task import Task, load
 from tailrace.lake import delta as lake
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.state import ledger, orders
+from tailrace.state import commands
+from tailrace.state.baselines import Baseline, read_baselines
 
 from .model import SCHEMA, TABLES, Writer, bag
 from .test_crashes import Crash
@@ -67,7 +68,7 @@ def dies(monkeypatch: pytest.MonkeyPatch, phase: str, writes: Callable[[], None]
         end("landed")
         return version
 
-    def mark(self: incremental_snapshot.Windows, one: ledger.Baseline) -> None:
+    def mark(self: incremental_snapshot.Windows, one: Baseline) -> None:
         end("recorded")
         real["mark"](self, one)
 
@@ -76,7 +77,7 @@ def dies(monkeypatch: pytest.MonkeyPatch, phase: str, writes: Callable[[], None]
             end("token written")
         real["logged"](self, messages)
 
-    def close(self: incremental_snapshot.Windows, one: ledger.Baseline, number: int) -> None:
+    def close(self: incremental_snapshot.Windows, one: Baseline, number: int) -> None:
         end("token recorded")
         real["close"](self, one, number)
         end("closed")
@@ -122,7 +123,7 @@ def test_capture_that_dies_in_any_phase_of_an_open_window_goes_on_and_ends_right
     ):
         db.execute("select pg_logical_emit_message(true, 'tailrace', %s)", (token.text(),))
     drain(task, spark)
-    taken = ledger.read_baselines(task.control_path("baselines"))
+    taken = read_baselines(task.control_path("baselines"))
     for n, phase in enumerate(PHASES):
         assert (taken[f"s.t{n}"].window, taken[f"s.t{n}"].number) == ("open", 1), phase
         source = db.execute(f"select id, v from s.t{n}").fetchall()  # type: ignore[arg-type]
@@ -169,12 +170,12 @@ def test_heavy_writes_and_kills_during_open_windows_leave_the_target_equal(
                 time.sleep(2.0 + chance.random() * 3)
                 capture.kill()
                 capture.wait()
-                orders.give(task.orders_path, orders.RESYNC, keyed, why="again", who="test")
+                commands.give(task.commands_path, commands.RESYNC, keyed, why="again", who="test")
             Capture(task, once=True).run()
     finally:
         over.set()
         writing.join()
-    taken = ledger.read_baselines(task.control_path("baselines"))
+    taken = read_baselines(task.control_path("baselines"))
     windows_of = {t: taken[t].window for t in TABLES if t != "m.keyed"}
     assert windows_of == {t: "open" if t in keyed else "exact" for t in windows_of}
     # In m.keyed keys and large values change together: apply asks for an exact baseline, now or soon.

@@ -15,7 +15,8 @@ from tailrace.errors import UnsupportedError
 from tailrace.sources.base import Finding, LogSource, Snapshot
 from tailrace.sources.postgresql.connection import position_at
 from tailrace.sources.postgresql.source import PostgresSource
-from tailrace.state import ledger, orders
+from tailrace.state import commands
+from tailrace.state.baselines import read_baselines
 
 from .conftest import OwnServer
 from .reading import Make
@@ -120,9 +121,9 @@ def test_what_the_role_lacks_is_one_block_of_sql_and_nothing_more_is_needed(
     else:
         a.execute(one(joined, "has insufficient rights: to read table s.d; to publish table s.d").cure)
     Capture(load(path), once=True).run()
-    orders.give(task.orders_path, orders.REMOVE, ["s.d"], why="", who="me")
+    commands.give(task.commands_path, commands.REMOVE, ["s.d"], why="", who="me")
     Capture(load(path), once=True).run()
-    assert sorted(ledger.read_baselines(task.control_path("baselines"))) == ["s.b", "s.c", "s.d"]
+    assert sorted(read_baselines(task.control_path("baselines"))) == ["s.b", "s.c", "s.d"]
     source.close()
     a.execute("select pg_drop_replication_slot('tailrace_test')")
     a.execute(f"drop publication tailrace_test; drop owned by {name}_o; drop role {name}_o")

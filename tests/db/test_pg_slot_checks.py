@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from tailrace.errors import PositionError
-from tailrace.sources.postgresql.connection import lsn, lsn_of, lsn_text, position_at
+from tailrace.sources.postgresql.connection import lsn, position_at
 
-from .reading import Make, read_all
+from .reading import Make
 from .test_pg_checks import A, a, one, run
 
 __all__ = ["a"]
@@ -31,43 +31,6 @@ def test_the_slot_is_ahead_of_the_log(a: psycopg.Connection, make: Make) -> None
     assert finding.level == "error" and "--new-stream" in finding.cure
     source.renew()
     assert source.check(A, None) == []
-
-
-def test_a_commit_that_an_earlier_release_acknowledged_with_the_message_before_it(
-    a: psycopg.Connection, make: Make, database: str
-) -> None:
-    """It kept the message's position one byte too far."""
-    after = None
-    for key in range(5):
-        source = make()
-        source.prepare(A)
-        source.start(after, [])
-        with a.transaction():
-            a.execute("insert into a values (%s)", [key])
-            with psycopg.connect(database, autocommit=True) as other:
-                other.execute("select pg_logical_emit_message(false, 'tailrace', 'out')")
-            border = lsn_of(read_all(source)[-1].position or b"")
-            kept = position_at(border + 1)
-            source.acknowledge(kept)
-            source.close()
-        again = make()
-        finding = one(again.check(A, kept), f"committed at {lsn_text(border)}, directly after a message")
-        assert finding.level == "warning" and "tailrace validate" in finding.cure
-        again.start(kept, [])
-        if not (chunks := read_all(again)):
-            break  # the row is missing
-        # every 15 s the server logs a record of its own; when it came in between, the commit is not at the border
-        assert lsn_of(chunks[0].records["LOGADDR"][0].as_py()) > border
-        after = chunks[-1].position
-        again.acknowledge(after or b"")
-        again.close()
-    else:
-        pytest.fail("each commit came")
-    a.execute("insert into a values (5)")
-    position = read_all(again)[-1].position or b""
-    again.acknowledge(position)
-    again.close()
-    assert again.check(A, position) == []
 
 
 def test_the_slot_is_gone_or_not_ours_or_in_use(a: psycopg.Connection, make: Make, database: str) -> None:

@@ -19,7 +19,7 @@ from tailrace.model.types import schema_of
 from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
-from tailrace.state import orders
+from tailrace.state import lifecycle
 from tailrace.validate.postgresql_target import hold_target
 from tailrace.validate.sessions import Sessions
 from tailrace.validate.validation import ValidationReport, validate
@@ -161,7 +161,7 @@ def test_a_baseline_does_not_touch_what_others_made(
 ) -> None:
     db.execute("create schema lake; create table lake.t (mine int)")
     drain(task, spark)
-    held = orders.paused(task.orders_path, {})
+    held = lifecycle.of_task(task.commands_path, {}).waiting
     assert list(held) == ["s.t"] and "did not make it" in held["s.t"].why
     assert db.execute("table lake.t").fetchall() == []
 

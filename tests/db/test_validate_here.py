@@ -19,7 +19,7 @@ from tailrace.lake import delta as lake
 from tailrace.model.steps import Steps
 from tailrace.operate.status import status
 from tailrace.runtime import setup
-from tailrace.state import orders
+from tailrace.state import commands
 from tailrace.validate.sides import TargetSide
 from tailrace.validate.validation import ValidationReport
 
@@ -101,7 +101,7 @@ def test_a_table_gets_a_new_baseline_while_it_is_validated(
     def draw(words: str, *_: int) -> None:
         said.append(words)
         if said.count("reading s.t") == 1 and words == "reading s.t":
-            orders.resync(task.orders_path, "s.t", "somebody wants it", who="me")
+            commands.resync(task.commands_path, "s.t", "somebody wants it", who="me")
 
     found = validated(task, Steps(draw))
     assert [(t.table, t.target_rows, t.equal) for t in found.tables] == [

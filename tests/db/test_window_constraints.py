@@ -17,7 +17,7 @@ from tailrace.config.task import Task, load
 from tailrace.lake import delta as lake
 from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.state import orders
+from tailrace.state import commands
 
 pytestmark = [pytest.mark.db, pytest.mark.spark, pytest.mark.slow]
 CREATE = """
@@ -102,7 +102,7 @@ def test_a_stop_names_the_ways_out_and_one_of_them_ends_right(
     logs = more.replace("apply: {", "apply: {on: {data_error: log}, ")
     logs = logs if "apply" in more else f"{more}apply: {{on: {{data_error: log}}}}\n"
     task = again(tmp_path, database, logs)
-    orders.give(task.orders_path, orders.RESUME, ["s.u"], why="", who="test")
+    commands.give(task.commands_path, commands.RESUME, ["s.u"], why="", who="test")
     Pipeline(task, spark).drain()
     (one,) = aside(task)
     assert one.startswith("data_error: duplicate key value violates unique constraint")
@@ -128,7 +128,7 @@ def test_an_exact_window_is_a_way_out(
     task = taken(more)
     Pipeline(task, spark).drain()
     task = again(tmp_path, database, f"baseline: {{workers: 1, window: exact}}\n{more}")
-    orders.give(task.orders_path, orders.RESYNC, ["s.u"], why="exact", who="test")
+    commands.give(task.commands_path, commands.RESYNC, ["s.u"], why="exact", who="test")
     Capture(task, once=True).run()
     Pipeline(task, spark).drain()
     assert same(db)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 import tailrace
 from tailrace.engine.history_updates import HistoryRules
@@ -134,18 +133,3 @@ def test_what_a_history_has_not_reached_is_not_forgotten(tmp_path: Path) -> None
                 ask(place)
     home.store((16, "U", {"id": 1, "p": "v16"}))
     assert keep(home, tmp_path).rejects().rows() == []
-
-
-def test_a_history_of_before_says_what_it_follows_when_it_is_brought_up_to_date(tmp_path: Path) -> None:
-    home = kept(tmp_path)
-    history = keep(home, tmp_path)
-    for name, given in vars(history).items():
-        assert (name, given) == (name, getattr(HistoryTable.open(history.path), name))
-    plain = HistoryTable.make(str(tmp_path / "plain"), history.data, history.rules, pa.string())
-    assert "tailrace.follows" not in DeltaTable(plain.path).metadata().configuration
-    events = history.events().after(-1)
-    plain.apply(events, flow="changes", batch=15)
-    home.store((16, "U", {"id": 1, "p": "v16"}))
-    found = tailrace.open(home.file).table(ITEM).keep_history(plain.path)
-    assert [r["p"] for r in found.as_of(14).rows()] == ["v14"]
-    assert [r["p"] for r in found.as_of(16).rows()] == ["v16"]

@@ -19,8 +19,10 @@ from tailrace.errors import BaselineNeededError, ConfigError, PositionError, Uns
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import schema_of
-from tailrace.operate.ordering import begin_anew
-from tailrace.state import live
+from tailrace.operate.table_commands import renew_stream
+from tailrace.state import live, streams
+from tailrace.state.baselines import Baseline, write_baseline
+from tailrace.state.streams import StreamRecord
 from tailrace.store.trimming import Bound, trim
 
 from .task_home import COLUMNS, ITEM, TaskHome, at, item, partly_applied, position, rows, seq, values
@@ -235,12 +237,10 @@ def test_soft_deleted_rows_are_no_rows(tmp_path: Path) -> None:
     made.write([item(1), item(2) | {"gone": at(1)}], 10)
     made.columns = COLUMNS
     made_at = made.task.target_path(ITEM)
-    from tailrace.state import ledger
-
-    taken = ledger.Baseline(
+    taken = Baseline(
         ITEM, Relation(1, "shop", "item", "d", COLUMNS), position(11), 2, lake.version(made_at), at(10), 0, 1, 0, 10
     )  # fmt: skip
-    ledger.write_baseline(made.task.control_path("baselines"), taken)
+    write_baseline(made.task.control_path("baselines"), taken)
     assert rows(tailrace.open(made.file).table(ITEM).current()) == [(1, "a")]
 
 
@@ -339,7 +339,7 @@ def test_an_archive_that_changes_alone_have_filled_is_not_replaced_unasked(home:
     shutil.rmtree(home.task.control_path("baselines"))
     home.file.write_text(f"{home.file.read_text()}\napply: {{mode: archive}}\nbaseline: {{enabled: false}}\n")
     task = tailrace.open(home.file)
-    for call in (lambda: task.resync(ITEM, dry_run=True), lambda: begin_anew(task.task, dry_run=True)):
+    for call in (lambda: task.resync(ITEM, dry_run=True), lambda: renew_stream(task.task, dry_run=True)):
         with pytest.raises(ConfigError, match=f"{ITEM}: a new baseline replaces all changes"):
             call()
     shutil.rmtree(task.task.target_path(ITEM))
@@ -359,14 +359,14 @@ def test_an_archive_loses_what_it_has_kept_only_on_request(home: TaskHome) -> No
             task.resync(ITEM, dry_run=dry_run)
         assert "--replace-archives" in str(refused.value)
         with pytest.raises(ConfigError, match="replaces all changes"):
-            begin_anew(task.task, dry_run=dry_run)
+            renew_stream(task.task, dry_run=dry_run)
     for dry_run in (True, False):
         with pytest.raises(ConfigError, match="has not read anything yet"):
-            begin_anew(task.task, dry_run=dry_run, replace_archives=True)
-    home.captured(10, 1)
+            renew_stream(task.task, dry_run=dry_run, replace_archives=True)
+    streams.write(task.task, StreamRecord(stream=1, state=streams.MADE))
     with live.lock(task.task.run_path, "capture"), pytest.raises(ConfigError, match="already running"):
-        begin_anew(task.task, dry_run=True, replace_archives=True)
-    assert begin_anew(task.task, dry_run=True, replace_archives=True).tables == [ITEM]
+        renew_stream(task.task, dry_run=True, replace_archives=True)
+    assert renew_stream(task.task, dry_run=True, replace_archives=True).tables == [ITEM]
     assert task.resync(ITEM, replace_archives=True).tables == [ITEM]
 
 

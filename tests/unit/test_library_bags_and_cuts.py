@@ -13,7 +13,7 @@ import tailrace
 from tailrace.errors import CancelledError, ConfigError, PositionError, UnsupportedError
 from tailrace.model import mask
 from tailrace.model.change import Column
-from tailrace.state import orders
+from tailrace.state import commands
 
 from .once import once
 from .task_home import COLUMNS, ITEM, Row, TaskHome, at, position, seq
@@ -131,7 +131,7 @@ def test_a_target_that_is_gone_is_named(bag: TaskHome) -> None:
 
 
 def test_a_cut_is_one_of_the_tables_that_are_captured(bag: TaskHome) -> None:
-    orders.give(bag.task.orders_path, orders.REMOVE, [ITEM], why="", who="me")
+    commands.give(bag.task.commands_path, commands.REMOVE, [ITEM], why="", who="me")
     task = tailrace.open(bag.file)
     assert (task.tables, task.cut()) == ([ITEM], {})
     assert list(task.cut(12, [ITEM])) == [ITEM]

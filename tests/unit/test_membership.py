@@ -25,7 +25,8 @@ from tailrace.model import sequence
 from tailrace.model.change import Relation
 from tailrace.sources.base import LeftOut, Renamed
 from tailrace.sources.soliddb.catalog import chosen
-from tailrace.state import ddl, ledger, orders, streams
+from tailrace.state import commands, ddl, ledger, lifecycle, streams
+from tailrace.state.baselines import Baseline, write_baseline
 
 from .test_renaming import states, task
 
@@ -90,8 +91,8 @@ def test_the_target_of_a_removed_table_goes_at_the_start_of_a_session(tmp_path: 
     """With `--once` a session may end before it has looked at orders again."""
     one = task(tmp_path)
     lake.append(one.target_path("s.a"), pa.table({"id": [1]}))
-    for action in (orders.REMOVE, orders.DROP):
-        orders.give(one.orders_path, action, ["s.a"], why="dropped at the source", who="ddl")
+    for action in (commands.REMOVE, commands.DROP):
+        commands.give(one.commands_path, action, ["s.a"], why="dropped at the source", who="ddl")
     source: Any = Catalog(r8="s.b")
     followed = FollowedTables(one, lambda *_: [])
     followed.begin(source)
@@ -124,7 +125,7 @@ def test_a_table_that_the_task_file_selects_no_longer_leaves_until_it_does_again
     assert "s.a" not in states(excluding)
 
     FollowedTables(excluding, lambda *_: []).begin(source)  # it is said once
-    assert [(o.table, o.action) for o in orders.read(excluding.orders_path)] == [("s.b", "remove")]
+    assert [(o.table, o.action) for o in commands.read(excluding.commands_path)] == [("s.b", "remove")]
 
     followed = FollowedTables(task(tmp_path), lambda *_: [])
     followed.begin(source)
@@ -139,8 +140,8 @@ def test_the_task_file_brings_back_neither_archives_nor_what_an_operator_removed
     archive = "tables: {s.a: {mode: archive}}\n"
     one = task(tmp_path, archive)
     known = KnownTables(one)
-    for table, who in (("s.a", orders.TASK_FILE), ("s.b", "capture")):
-        orders.give(one.orders_path, orders.REMOVE, [table], why="", who=who)
+    for table, who in (("s.a", commands.TASK_FILE), ("s.b", "capture")):
+        commands.give(one.commands_path, commands.REMOVE, [table], why="", who=who)
     known.refresh()
     known.baselines = {"s.a": object()}
     assert not add_listed_again(one, known)
@@ -157,7 +158,7 @@ def test_a_renamed_table_that_the_task_file_calls_by_its_new_name_stays(tmp_path
     source: Any = Selected(r1="s.b")
     known.baselines = {"s.a": object(), "s.gone": object()}
     now = MovedTables(frozenset({"s.gone"}), frozenset({"s.b"}), (Renamed(1, "s.a", "s.b"),))
-    wanted = wanted_tables(source, one, {}, now)
+    wanted = wanted_tables(source, one, lifecycle.TableStates(), now)
     assert wanted == ["s.a"]
     assert find_unlisted(one, known, wanted, now.gone) == []
     assert find_unlisted(one, known, [], now.gone) == ["s.a"]
@@ -167,7 +168,7 @@ def test_a_renamed_table_that_the_task_file_calls_by_its_new_name_stays(tmp_path
 def test_an_added_table_whose_name_another_one_has_now_is_that_one(tmp_path: Path, order: str) -> None:
     """One relation is captured under one name: the first by which it is known."""
     one = task(tmp_path, exclude="s.*")
-    orders.give(one.orders_path, orders.ADD, ["s.b", order], why="", who="me")
+    commands.give(one.commands_path, commands.ADD, ["s.b", order], why="", who="me")
     source: Any = Selected(r1="s.b")
     now = MovedTables(frozenset(), frozenset({"s.b"}), (Renamed(1, "s.a", "s.b"),))
     assert wanted_tables(source, one, states(one), now) == ["s.a"]
@@ -176,7 +177,7 @@ def test_an_added_table_whose_name_another_one_has_now_is_that_one(tmp_path: Pat
 @pytest.mark.parametrize("name", ["s.wow!", "s.a[1]", "s.why?", "s.]", "s.*", "s.^-"])
 def test_an_added_table_may_have_any_name(tmp_path: Path, name: str) -> None:
     one = task(tmp_path, exclude="s.*")
-    orders.give(one.orders_path, orders.ADD, [name], why="", who="me")
+    commands.give(one.commands_path, commands.ADD, [name], why="", who="me")
     source: Any = Selected(r1=name, r2="s.wow", r3="s.a1")
     assert wanted_tables(source, one, states(one)) == [name]
 
@@ -184,7 +185,7 @@ def test_an_added_table_may_have_any_name(tmp_path: Path, name: str) -> None:
 def test_stop_waits_until_what_came_before_is_applied(tmp_path: Path) -> None:
     one = task(tmp_path, "tables: {s.a: {ddl: {drop_table: stop}}}\n")
     event = ddl.CatalogEvent("s.a", 7, "drop_table", sequence.make(0, 3))
-    ddl.happened(one.control_path("ddl_events"), [event])
+    ddl.record_events(one.control_path("ddl_events"), [event])
     for applied in (2, 3):
         rows, app = pa.table({"upto": [applied]}), {ledger.APPLIED_APP: applied}
         DdlWatch(one).apply_policies()
@@ -199,14 +200,14 @@ def test_stop_is_nothing_to_a_table_that_was_removed(tmp_path: Path, kind: str) 
     """That is what its hint says to do."""
     one = task(tmp_path, f"tables: {{s.a: {{ddl: {{{kind}: stop}}}}}}\n")
     event = ddl.CatalogEvent("s.a", 7, kind, sequence.make(0, 0), "s.new")
-    ddl.happened(one.control_path("ddl_events"), [event])
+    ddl.record_events(one.control_path("ddl_events"), [event])
     with pytest.raises(SourceError, match="or remove the table from the task"):
         DdlWatch(one).apply_policies()
-    orders.give(one.orders_path, orders.REMOVE, ["s.a"], why="", who="me")
+    commands.give(one.commands_path, commands.REMOVE, ["s.a"], why="", who="me")
     DdlWatch(one).apply_policies()
     key = ("s.a", event.change_seq, kind, 0)
     assert ddl.decisions(one.control_path("ddl_decisions")) == {key: "ignore"}
-    orders.give(one.orders_path, orders.ADD, ["s.a"], why="", who="me")
+    commands.give(one.commands_path, commands.ADD, ["s.a"], why="", who="me")
     DdlWatch(one).apply_policies()  # it is settled
 
 
@@ -215,16 +216,16 @@ def test_a_kill_after_the_order_to_remove_a_dropped_table_leaves_no_target(
 ) -> None:
     one = task(tmp_path, "tables: {s.a: {ddl: {drop_table: apply}}}\n")
     event = ddl.CatalogEvent("s.a", 7, "drop_table", sequence.make(0, 0))
-    ddl.happened(one.control_path("ddl_events"), [event])
-    give = orders.give
+    ddl.record_events(one.control_path("ddl_events"), [event])
+    give = commands.give
 
     def killed(path: str, action: str, *given: Any, **more: Any) -> int:
-        if action == orders.DROP:
+        if action == commands.DROP:
             raise KeyboardInterrupt
         return give(path, action, *given, **more)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(orders, "give", killed)
+        patch.setattr(commands, "give", killed)
         DdlWatch(one).apply_policies()
     assert (states(one)["s.a"].member, states(one)["s.a"].dropped) == ("removed", 0)
     for _ in range(2):
@@ -234,10 +235,10 @@ def test_a_kill_after_the_order_to_remove_a_dropped_table_leaves_no_target(
 
 def test_the_target_of_a_table_that_somebody_removed_before_stays(tmp_path: Path) -> None:
     one = task(tmp_path, "tables: {s.a: {ddl: {drop_table: apply}}}\n")
-    ddl.happened(
+    ddl.record_events(
         one.control_path("ddl_events"), [ddl.CatalogEvent("s.a", 7, "drop_table", sequence.make(0, 0))]
     )
-    orders.give(one.orders_path, orders.REMOVE, ["s.a"], why="", who="me")
+    commands.give(one.commands_path, commands.REMOVE, ["s.a"], why="", who="me")
     DdlWatch(one).apply_policies()
     assert states(one)["s.a"].dropped == 0
 
@@ -250,12 +251,12 @@ def test_a_drop_that_is_applied_late_leaves_the_table_alone_that_has_its_name_no
     one = task(tmp_path, more)
     path = one.control_path("ddl_events")
     dropped = ddl.CatalogEvent("s.a", 7, "drop_table", sequence.make(0, 3))
-    ddl.happened(path, [dropped])
+    ddl.record_events(path, [dropped])
     DdlWatch(one).apply_policies()  # the pipeline is behind
-    ddl.happened(path, [ddl.CatalogEvent("s.a", 7, "recreate_table", sequence.make(0, 4))])
+    ddl.record_events(path, [ddl.CatalogEvent("s.a", 7, "recreate_table", sequence.make(0, 4))])
     lake.append(one.control_path("applied"), pa.table({"upto": [3]}), progress={ledger.APPLIED_APP: 3})
     DdlWatch(one).apply_policies()
-    assert orders.read(one.orders_path) == []
+    assert commands.read(one.commands_path) == []
     key = ("s.a", dropped.change_seq, "drop_table", 0)
     assert ddl.decisions(one.control_path("ddl_decisions")) == {key: "ignore"}
 
@@ -268,19 +269,19 @@ def test_so_it_is_once_the_baseline_of_that_one_is_there_and_while_it_is_noticed
     relation = Relation(7, "s", "a", "d", ())
     log.record_layouts(one.relations_path, [Layout(relation, bytes(20), "0" * 35)])
     event = ddl.CatalogEvent("s.a", 7, "drop_table", sequence.make(0, 0))
-    ddl.happened(one.control_path("ddl_events"), [event])
+    ddl.record_events(one.control_path("ddl_events"), [event])
     source: Any = Catalog(**{seen: "s.a"})
     source.end_position, source.reached = lambda: b"5", lambda: b"4"  # the look's moment is not reached yet
     DdlWatch(one).check(source, LogState(b"3", 1, 0))
-    assert [o.action for o in orders.read(one.orders_path)] == actions
+    assert [o.action for o in commands.read(one.commands_path)] == actions
 
     other = task(tmp_path / "other", "tables: {s.a: {ddl: {drop_table: apply}}}\n")
-    ddl.happened(other.control_path("ddl_events"), [event])
+    ddl.record_events(other.control_path("ddl_events"), [event])
     relation = replace(relation, relid=int(seen.removeprefix("r")))
-    taken = ledger.Baseline("s.a", relation, "00", 0, 0, AT, 0.0)
-    ledger.write_baseline(other.control_path("baselines"), taken)
+    taken = Baseline("s.a", relation, "00", 0, 0, AT, 0.0)
+    write_baseline(other.control_path("baselines"), taken)
     DdlWatch(other).apply_policies()
-    assert [o.action for o in orders.read(other.orders_path)] == actions
+    assert [o.action for o in commands.read(other.commands_path)] == actions
 
 
 def _watched(tmp_path: Path, policy: str) -> tuple[Any, str]:
@@ -313,7 +314,7 @@ def test_a_table_that_was_made_again_and_dropped_again_before_its_baseline_is_dr
     if not late:
         _applied(one)
         _sees(one, watch, r8="s.a")
-        assert orders.read(one.orders_path) == []
+        assert commands.read(one.commands_path) == []
     for _ in range(2):
         _sees(one, watch)
     kinds = ["drop_table", "recreate_table", "drop_table"]
@@ -321,7 +322,7 @@ def test_a_table_that_was_made_again_and_dropped_again_before_its_baseline_is_dr
     if late:
         _applied(one)
     DdlWatch(one).apply_policies()
-    assert {o.action for o in orders.read(one.orders_path)} == set(actions)
+    assert {o.action for o in commands.read(one.commands_path)} == set(actions)
     _sees(one, watch, r9="s.a")
     assert [e.kind for e in ddl.events(path)] == [*kinds, "recreate_table"]
 
@@ -329,13 +330,13 @@ def test_a_table_that_was_made_again_and_dropped_again_before_its_baseline_is_dr
 def test_a_drop_is_not_settled_by_a_table_made_again_that_is_not_recorded_yet(tmp_path: Path) -> None:
     """The process is killed before it is, and that table is gone at the next start."""
     one, path = _watched(tmp_path, "suspend")
-    ddl.happened(path, [ddl.CatalogEvent("s.a", 7, "drop_table", sequence.make(0, 0))])
+    ddl.record_events(path, [ddl.CatalogEvent("s.a", 7, "drop_table", sequence.make(0, 0))])
     source: Any = Catalog(r8="s.a")
     source.end_position, source.reached = lambda: b"5", lambda: b"4"
     DdlWatch(one).check(source, LogState(b"3", 1, 0))
-    assert (orders.read(one.orders_path), ddl.decisions(one.control_path("ddl_decisions"))) == ([], {})
+    assert (commands.read(one.commands_path), ddl.decisions(one.control_path("ddl_decisions"))) == ([], {})
     _sees(one, DdlWatch(one))
-    assert [o.action for o in orders.read(one.orders_path)] == ["suspend"]
+    assert [o.action for o in commands.read(one.commands_path)] == ["suspend"]
 
 
 def test_a_table_that_gave_its_name_has_it_no_longer_when_the_next_one_is_dropped(tmp_path: Path) -> None:

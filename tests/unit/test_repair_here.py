@@ -23,7 +23,8 @@ from tailrace.model.sequence import make
 from tailrace.model.types import schema_of
 from tailrace.operate import control_tables
 from tailrace.state import ledger
-from tailrace.state.ledger import Baseline, Stored
+from tailrace.state.baselines import Baseline, write_baseline
+from tailrace.state.ledger import Stored
 from tailrace.validate.compare import TableResult
 from tailrace.validate.repair import Repair, RepairResult
 from tailrace.validate.sessions import Sessions
@@ -59,7 +60,7 @@ def task_of(folder: Path, more: str = "") -> Task:
     path = task.target_path("s.t")
     delta_layout.create(path, RELATION)  # without marks, as it is before the first change
     version = lake.version(path)
-    ledger.write_baseline(
+    write_baseline(
         task.control_path("baselines"), Baseline("s.t", RELATION, position(0), 1, version, NOW, 1.0)
     )
     batch = Stored(9, make(0, 9), position(7), NOW, {"s.t": {"rows": 1, "I": 1}})
@@ -220,7 +221,7 @@ def test_a_newer_baseline_is_not_undone(tmp_path: Path) -> None:
         progress={task.apply_app: 9},
     )
     taken = Baseline("s.t", RELATION, position(12), 1, lake.version(path), NOW, 1.0, number=2, after=9)
-    ledger.write_baseline(task.control_path("baselines"), taken)
+    write_baseline(task.control_path("baselines"), taken)
     repair = Repair(task, SESSIONS)
     repair([found])
     assert [r.refused for r in repair.done] == [

@@ -16,7 +16,8 @@ from tailrace.lake import log
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.state import ledger
-from tailrace.state.ledger import Baseline, Stored
+from tailrace.state.baselines import Baseline, read_baselines, write_baseline
+from tailrace.state.ledger import Stored
 from tailrace.validate.compare import TableResult
 from tailrace.validate.repair_sides import wanted_rows
 from tailrace.validate.target_shape import TargetShape
@@ -41,8 +42,8 @@ def task_of(folder: Path, more: str = "", version: int = 1) -> Task:
     file = folder / "shop.yaml"
     file.write_text(f"name: shop\nhome: home\nsource: {{url: 'postgresql://db/shop'}}\n{more}")
     task = load(file)
-    if not ledger.read_baselines(task.control_path("baselines")):
-        ledger.write_baseline(
+    if not read_baselines(task.control_path("baselines")):
+        write_baseline(
             task.control_path("baselines"), Baseline("s.t", RELATION, position(0), 1, version, NOW, 1.0)
         )
         batch = Stored(9, make(0, 9), position(9), NOW, {"s.t": {"rows": 1, "I": 1}})
@@ -98,7 +99,7 @@ def test_another_mapping(tmp_path: Path, version: int, before: str, now: str) ->
 
 def test_a_mapping_whose_baseline_waits(tmp_path: Path) -> None:
     task = task_of(tmp_path, MAPPED, version=-1)
-    again = replace(ledger.read_baselines(task.control_path("baselines"))["s.t"], number=2)
+    again = replace(read_baselines(task.control_path("baselines"))["s.t"], number=2)
     noted(task.control_path("mapped"), "s.t", (1, task_map(task, "s.t").digest, 3))
-    ledger.write_baseline(task.control_path("baselines"), again)
+    write_baseline(task.control_path("baselines"), again)
     assert refused(task) == f"{NOT_MAPPED} (`tailrace status`)"

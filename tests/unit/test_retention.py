@@ -22,7 +22,8 @@ from tailrace.model.sequence import number_of
 from tailrace.operate import consumers, purging
 from tailrace.operate.consumers import consumers_of
 from tailrace.operate.purging import PurgeOrder, number_at, purge_task
-from tailrace.state import ddl, ledger
+from tailrace.state import ddl
+from tailrace.state.declarations import APPLIED
 from tailrace.store.kept import files_between, kept
 from tailrace.store.tables import SEQ
 
@@ -83,7 +84,7 @@ def test_a_dry_run_tells_the_rows_of_files_that_would_be_rewritten_and_what_foll
 def test_a_table_may_differ_and_tracking_too(tmp_path: Path) -> None:
     home = Home(tmp_path, "retention: {keep: 10d, tables: {shop.note: 20d}, tracking: forever}")
     assert (first(home), home.ids(NOTE)[0]) == (29, 17)
-    assert kept(home.task.tracking_path) == -1
+    assert kept(home.task.tracking_path) is None
 
 
 def test_a_joined_file_is_rewritten_once_its_oldest_change_is_a_quarter_too_old(tmp_path: Path) -> None:
@@ -154,9 +155,11 @@ def test_a_table_that_was_gone_before_its_first_baseline_keeps_nothing(tmp_path:
     DeltaTable(home.task.control_path("baselines")).delete(f"\"table\" = '{ITEM}'")
     known = log.history(home.task.relations_path)
     assert Needs(home.task).passed(known) == -1
-    ddl.happened(home.task.control_path("ddl_events"), [ddl.CatalogEvent(ITEM, 1, "drop_table", seq(30, 10))])
+    ddl.record_events(
+        home.task.control_path("ddl_events"), [ddl.CatalogEvent(ITEM, 1, "drop_table", seq(30, 10))]
+    )
     assert (home.held(), Needs(home.task).passed(known)) == ([], 20)
-    ddl.happened(
+    ddl.record_events(
         home.task.control_path("ddl_events"), [ddl.CatalogEvent(ITEM, 1, "recreate_table", seq(31, 9))]
     )
     assert (home.held()[0], Needs(home.task).passed(known)) == (("its first baseline", -1), -1)
@@ -167,7 +170,9 @@ def test_a_dropped_table_that_gets_no_first_baseline_keeps_what_its_target_lacks
     home = Home(tmp_path, f"{KEEP}\nbaseline: {{enabled: false}}", both=False)
     DeltaTable(home.task.control_path("baselines")).delete(f"\"table\" = '{ITEM}'")
     home.applied(ITEM, 8)
-    ddl.happened(home.task.control_path("ddl_events"), [ddl.CatalogEvent(ITEM, 1, "drop_table", seq(30, 10))])
+    ddl.record_events(
+        home.task.control_path("ddl_events"), [ddl.CatalogEvent(ITEM, 1, "drop_table", seq(30, 10))]
+    )
     assert home.held() == [("its target", 8)]
     assert first(home) == 9
     home.applied(ITEM, 36)
@@ -297,7 +302,7 @@ def test_a_purge_that_dies_between_two_tables_is_ended_by_the_next(
 def test_what_is_ordered_goes_by_age_or_position_but_not_what_somebody_needs(tmp_path: Path) -> None:
     home = Home(tmp_path, "")
     purge_task(home.task, PurgeOrder(upto=6, tables=("*.item",)))
-    assert (home.ids()[0], home.ids(NOTE)[0], kept(home.task.tracking_path)) == (7, 1, -1)
+    assert (home.ids()[0], home.ids(NOTE)[0], kept(home.task.tracking_path)) == (7, 1, None)
     purge_task(home.task, PurgeOrder(older_than=20 * 86_400))
     assert (home.ids()[0], home.ids(NOTE)[0], kept(home.task.tracking_path)) == (20, 20, 19)
     home.applied(ITEM, 22)
@@ -326,7 +331,7 @@ def test_log_goes_once_it_is_stored_applied_and_read_by_who_reads_it(tmp_path: P
     task = home.task
     for numbers in ([1, 2], [3, 4], [40, 41], [42, 43]):
         lake.append(task.log_path, pa.table({"CHANGE_SEQ": [seq(n, 40 - n) for n in numbers]}))
-    lake.create(task.control_path("applied"), ledger.APPLIED_SCHEMA)
+    lake.create(task.control_path("applied"), APPLIED.schema)
     lake.commit(task.control_path("applied"), [], progress={"tailrace/applied": 36})
     assert purge_task(task) == []  # the files are young
     later = time.time() + 7200
@@ -347,7 +352,7 @@ def test_the_newest_file_of_log_stays(tmp_path: Path) -> None:
     home = Home(tmp_path, "maintenance: {keep_log: 0s}", both=False)
     for numbers in ([1, 2], [3, 4]):
         lake.append(home.task.log_path, pa.table({"CHANGE_SEQ": [seq(n, n) for n in numbers]}))
-    lake.create(home.task.control_path("applied"), ledger.APPLIED_SCHEMA)
+    lake.create(home.task.control_path("applied"), APPLIED.schema)
     lake.commit(home.task.control_path("applied"), [], progress={"tailrace/applied": 36})
     for _ in range(2):
         purge_task(home.task, now=time.time() + 10)

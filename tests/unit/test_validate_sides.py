@@ -14,7 +14,7 @@ from tailrace.config.task import Task, load
 from tailrace.errors import ConfigError
 from tailrace.execution import BackgroundSession
 from tailrace.model.change import Column, Relation
-from tailrace.state import ledger
+from tailrace.state.baselines import read_baselines
 from tailrace.validate.sessions import Sessions
 from tailrace.validate.sides import TargetSide
 from tailrace.validate.target_shape import TargetShape
@@ -73,6 +73,6 @@ def test_a_baseline_that_waits_to_be_mapped_is_the_reason(tmp_path: Path, older:
     home.baseline([], number=2, version=-1)
     if older:
         noted(home.task.control_path("mapped"), ITEM, (1, "", 0))
-    taken = ledger.read_baselines(home.task.control_path("baselines"))[ITEM]
+    taken = read_baselines(home.task.control_path("baselines"))[ITEM]
     with pytest.raises(ConfigError, match="its baseline is not mapped yet"):
         TargetSide.at(home.task, taken, "FF", None, Sessions(BackgroundSession(no_spark)))

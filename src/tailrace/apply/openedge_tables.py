@@ -69,8 +69,8 @@ class OpenEdgeTables:
     def _passed(self, after: int) -> int:
         """The change number to go on behind: `after`, or where the task's own tables are complete from, when
         that is later: behind a gap in LOG, or after a time in which these tables were not kept."""
-        there = kept.kept(self._task.tracking_path) if after >= 0 else -1
-        if there <= after:
+        there = kept.kept(self._task.tracking_path) if after >= 0 else None
+        if there is None or there <= after:
             return after
         logger.warning(
             "changes %d to %d are not in the task's own tables, so these have none of them either: %s",
@@ -107,8 +107,8 @@ class OpenEdgeTables:
         self._policies = said
 
     def _images(self, name: str, relation: Relation, plan: Plan, after: int, upto: int) -> None:
-        path, since = self.path(str(plan.kept.change_table)), kept.kept(self._task.changes_path(name))
-        done = lake.progress(path, APP)
+        path, removed = self.path(str(plan.kept.change_table)), kept.kept(self._task.changes_path(name))
+        since, done = -1 if removed is None else removed, lake.progress(path, APP)
         if done >= upto:
             return
         done = since if done < 0 else max(done, after, since)  # none came for it before `after`

@@ -24,9 +24,10 @@ from ..errors import SourceError, TableMovedError, TailraceError, is_of_table
 from ..lake import delta as lake
 from ..lake.failpoints import reach
 from ..model.change import Relation
+from ..model.positions import Position
 from ..sources.base import LogSource, Snapshot
-from ..state.ledger import Baseline
-from ..store.task import QUARANTINE_SCHEMA, set_aside
+from ..state.baselines import Baseline
+from ..store.task import set_aside
 from .part_readers import Loaded, PartLoad, PartReaders, misfit_reason
 from .snapshot_sink import Landing
 
@@ -227,7 +228,16 @@ def _finish(one: _TableReading, snapshot: Snapshot, reading: BaselineOptions) ->
     now = dt.datetime.now(dt.timezone.utc)
     took, position = time.monotonic() - one.began, snapshot.position.hex().upper()
     return Baseline(
-        table, relation, position, rows, version, now, took, attempt.number, attempt.order, attempt.after
+        table,
+        relation,
+        Position(position),
+        rows,
+        version,
+        now,
+        took,
+        attempt.number,
+        attempt.order,
+        attempt.after,
     )
 
 
@@ -263,6 +273,4 @@ def _quarantine(quarantine: str, relation: Relation, bad: list[tuple[str, str]])
             for column, text in bad
         ]
         reach("baseline.quarantine")
-        if lake.exists(quarantine):  # perhaps created by an earlier release
-            lake.add_columns(quarantine, list(QUARANTINE_SCHEMA))
         lake.append(quarantine, set_aside(rows))

@@ -25,11 +25,11 @@ from ..lake import log
 from ..model import sequence
 from ..model.change import Relation
 from ..sources.base import LogSource, Snapshot
-from ..state import ledger
-from ..state import orders as tables
+from ..state import commands, lifecycle
+from ..state.baselines import Baseline, baseline_numbers, read_baselines, read_open, write_baseline
 from ..state.capture_state import AWAY, GONE, pause_s
 from ..state.layouts import policy
-from ..state.orders import TableControl
+from ..state.lifecycle import TableLifecycle
 from . import baseline_reader
 from .baseline_reader import BaselineAttempt, BaselineProgress
 from .incremental_snapshot import Windows
@@ -66,7 +66,7 @@ class Baselines:
     ) -> None:
         self._task, self._source, self._windows, self._stop = task, source, windows, stop
         self._writer = writer
-        self._record, self._orders = task.control_path("baselines"), task.control_path("orders")
+        self._record, self._orders = task.control_path("baselines"), task.commands_path
         self._threads: list[threading.Thread] = []
         self._few = False
         self._held: list[threading.Event] = []  # each is set once a baseline's snapshot is held
@@ -78,7 +78,7 @@ class Baselines:
         ] = {}  # suspended tables: the order whose baseline could not be completed
         self.failed: list[BaseException] = []
         self.progress: dict[str, dict[str, Any]] = {}
-        for taken in (ledger.read_baselines(self._record), ledger.read_open(self._record)):
+        for taken in (read_baselines(self._record), read_open(self._record)):
             for one in taken.values():
                 writer.announced.base(one.relation, bytes.fromhex(one.position))
 
@@ -122,26 +122,26 @@ class Baselines:
         mine = [t for t in wanted if t in asked or (task.baseline.enabled and t not in known.baselines)]
         mine = [t for t in mine if task.policy(t).level >= MEDIUM]
         # The landing of a table that is being renamed is not known yet. A table may just have been removed.
-        not_now = {t for t, one in known.states.items() if one.moving or one.member == "removed"}
+        not_now = {t for t, one in known.states.items() if one.moving or one.removed}
         due = [t for t in mine if t not in busy and t not in not_now]
-        return [t for t in due if not self._refused(t, known.states.get(t, TableControl(t)))]
+        return [t for t in due if not self._refused(t, known.states[t])]
 
-    def _refused(self, table: str, state: TableControl) -> bool:
+    def _refused(self, table: str, state: TableLifecycle) -> bool:
         """Returns whether a table gets no baseline until it is resumed or another one is requested.
 
         No baseline of it could be completed, or none can be correct. It is suspended then, once per session.
         """
-        if state.held == tables.SUSPENDED and self._given_up.get(table) == state.wanted:
+        if state.held == lifecycle.SUSPENDED and self._given_up.get(table) == state.wanted:
             return True
         if self._source.exact:
             return False
         if table not in self._unfit:
             if not needs_locks(self._source, table):
                 return False
-            if state.held != tables.SUSPENDED:
+            if state.held != lifecycle.SUSPENDED:
                 why = why_not(table)
                 logger.warning("%s: %s", table, why, extra={"table": table})
-                tables.suspend(self._orders, table, why, who="capture")
+                commands.suspend(self._orders, table, why, who="capture")
             self._unfit.add(table)
         return True
 
@@ -201,11 +201,10 @@ class Baselines:
 
     def _give_up(self, table: str, why: str) -> None:
         """Suspends a table that can have no baseline."""
-        state = tables.of_task(self._orders, ledger.read_baselines(self._record)).get(table)
-        self._given_up[table] = state.wanted if state else 0
+        self._given_up[table] = lifecycle.read(self._task)[table].wanted
         self.progress[table]["state"] = "given up"
         logger.warning("%s: %s", table, why, extra={"table": table})
-        tables.suspend(self._orders, table, why, who="capture")
+        commands.suspend(self._orders, table, why, who="capture")
 
     def _once_there(self, due: list[str], ready: threading.Event) -> dict[str, TableMovedError]:
         """Calls `_once`, again and again while a target that was reached before does not answer; capture
@@ -232,10 +231,10 @@ class Baselines:
         """
         moved = dict[str, TableMovedError]()
         alone, shared = list[str](), list[str]()
-        states = tables.of_task(self._orders, ledger.read_baselines(self._record))
+        states = lifecycle.read(self._task)
         for table in self._there(due):
             try:
-                mine = alone if self._in_open_window(table, states.get(table)) else shared
+                mine = alone if self._in_open_window(table, states[table]) else shared
                 mine.append(table)
             except TableMovedError as error:  # it was dropped or renamed at this moment
                 moved[table] = error
@@ -261,9 +260,9 @@ class Baselines:
             self.progress[table] = {"state": GONE}
         return [t for t in due if t in there]
 
-    def _in_open_window(self, table: str, asked: TableControl | None) -> bool:
+    def _in_open_window(self, table: str, asked: TableLifecycle) -> bool:
         wanted, exact = self._task.baseline.window, self._source.exact
-        if wanted == "exact" or (exact and (wanted == "auto" or (asked and asked.exact))):
+        if wanted == "exact" or (exact and (wanted == "auto" or asked.exact)):
             return False
         # Rows that cannot be distinguished cannot be upserted.
         return bool(self._source.relation(table).key)
@@ -308,8 +307,8 @@ class Baselines:
         The commands are read before the snapshot, so that no later one is missed. If the stream misses
         changes of a table, its baseline answers no command, and it is read again.
         """
-        numbers = ledger.baseline_numbers(self._record)
-        orders = {one.table: one.number for one in tables.read(self._orders)}
+        numbers = baseline_numbers(self._record)
+        orders = {one.table: one.number for one in commands.read(self._orders)}
         # Read after the commands: a table that is sent by now was so before the snapshot.
         orders |= dict.fromkeys(self._unsent, 0)
         after = self._writer.state.number
@@ -339,18 +338,17 @@ class Baselines:
         was removed meanwhile."""
         table = relation.table
         if not self._task.baseline.enabled or one.number > 1:  # otherwise apply has not begun
-            number = tables.give(
-                self._orders, tables.LAND, [table], why=f"baseline {one.number}", who="capture",
+            number = commands.give(
+                self._orders, commands.LAND, [table], why=f"baseline {one.number}", who="capture",
                 baseline=one.number,
             )  # fmt: skip
-            while not tables.heard(self._task.run_path, number):
+            while not commands.heard(self._task.run_path, number):
                 if self._stop.wait(0.1):
                     raise Stopped
-        state = tables.states(tables.read(self._orders), {}).get(table)
-        return state is None or state.member != "removed"
+        return not lifecycle.read(self._task)[table].removed
 
-    def _record_done(self, done: Sequence[ledger.Baseline]) -> None:
-        ledger.write_baseline(self._record, *done)
+    def _record_done(self, done: Sequence[Baseline]) -> None:
+        write_baseline(self._record, *done)
         for one in done:
             said = {"table": one.table, "position": one.position}
             logs.event("baseline of %s: %s rows", one.table, f"{one.rows:,}", **said)
@@ -364,7 +362,7 @@ class Baselines:
         snapshot: Snapshot,
         attempts: Mapping[str, BaselineAttempt],
         land: Callable[[Relation, BaselineAttempt], bool],
-        record: Callable[[Sequence[ledger.Baseline]], None],
+        record: Callable[[Sequence[Baseline]], None],
         readers: PartReaders,
     ) -> dict[str, TableMovedError]:
         task = self._task

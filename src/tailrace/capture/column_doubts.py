@@ -19,7 +19,7 @@ from ..lake import log
 from ..model.change import Relation
 from ..sources.base import Finding
 from ..sources.postgresql.layout import UNKNOWN_VALUE
-from ..state.ledger import Baseline
+from ..state.baselines import Baseline
 from .column_notes import noted_doubts
 
 _UNKNOWN = '"attnum": -'

@@ -1,9 +1,9 @@
 """Columns whose older rows changed at the source without a record in the log.
 
-`<home>/control/column_states.json` has the newest result of `LogSource.column_states` for each table. The
-columns of a table without an entry are stored as they are. `column_changes.json` has the changes since then.
-Changes that make a table `stale` are kept until a new baseline is requested, or the table is suspended for
-it. All `doubts` are kept with their time, and hold until a later baseline.
+Notes of the kind `column_states` have the newest result of `LogSource.column_states` for each table. The
+columns of a table without a note are stored as they are. Notes of the kind `column_changes` have the changes
+since then. Changes that make a table `stale` are kept until a new baseline is requested, or the table is
+suspended for it. All `doubts` are kept with their time, and hold until a later baseline.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 
 from ..apply.mapping.table_map import task_map
 from ..config.task import Task
-from ..lake import json_files
 from ..model.change import Relation
 from ..sources.base import LogSource
 from ..sources.postgresql.layout import USING, retyped
+from ..state.baselines import Baseline
 from ..state.capture_gaps import UNLOGGED_VALUES
-from ..state.ledger import Baseline
+from ..state.notes import Notes
 from ..state.open_warnings import OpenWarnings
 
 logger = logging.getLogger("tailrace.capture")
@@ -35,10 +35,10 @@ class ColumnNotes:
     """The stored states of the columns of a task's tables."""
 
     def __init__(self, task: Task) -> None:
-        self._task, self._folder, self._due = task, f"{task.home}/control", 0.0
-        found = json_files.read(self._folder, _STATES) or {}
-        self._states: dict[str, Mapping[str, Any]] = found.get("tables", {})
-        self._changes = _changes(self._folder)
+        self._task, self._due = task, 0.0
+        self._noted_states, self._noted_changes = Notes(task, _STATES), Notes(task, _CHANGES)
+        self._states: dict[str, Mapping[str, Any]] = self._noted_states.read()
+        self._changes: dict[str, dict[str, Any]] = self._noted_changes.read()
 
     def stale(
         self, source: LogSource, tables: Sequence[str], *, notes: bool = True, now: bool = False
@@ -61,8 +61,7 @@ class ColumnNotes:
         """Marks tables as not stale: a new baseline is requested or about to be read, or they are
         suspended."""
         stale = {t: one | {"stale": []} for t, one in self._changes.items() if t in tables and one["stale"]}
-        if stale:
-            self._write(self._changes | stale)
+        self._write(stale)
 
     def _look(self, source: LogSource, tables: Sequence[str], *, notes: bool) -> None:
         found = source.column_states(tables, self._states)
@@ -78,17 +77,18 @@ class ColumnNotes:
                 changes[table] = {"stale": held, "doubts": mine["doubts"] | {said: at}}
                 if notes:
                     logger.warning("%s, %s", table, said, extra={"table": table})
-        self._changes, before = changes, self._changes
+        new = {t: one for t, one in changes.items() if self._changes.get(t) != one}
         if not notes:
+            self._changes = changes
             return
-        if changes != before:
-            self._write(changes)  # before the states: after a crash the source reports it again
-        self._states = {**self._states, **{t: one.state for t, one in found.items()}}
-        json_files.write(self._folder, _STATES, {"tables": self._states})
+        self._write(new)  # before the states: after a crash the source reports it again
+        states = {t: one.state for t, one in found.items()}
+        self._states = {**self._states, **states}
+        self._noted_states.write(states)
 
-    def _write(self, changes: dict[str, dict[str, Any]]) -> None:
-        self._changes = changes
-        json_files.write(self._folder, _CHANGES, {"tables": changes})
+    def _write(self, changed: Mapping[str, dict[str, Any]]) -> None:
+        self._changes = {**self._changes, **changed}
+        self._noted_changes.write(changed)
 
 
 def warn_of_types(
@@ -112,16 +112,11 @@ def noted_doubts(task: Task, baselines: Mapping[str, Baseline]) -> dict[str, lis
     """Returns for each table the changes of its columns without a record in the log since its
     baseline began."""
     found: dict[str, list[str]] = {}
-    for table, one in _changes(f"{task.home}/control").items():
+    for table, one in Notes(task, _CHANGES).read().items():
         if (taken := baselines.get(table)) is None:
             continue
         began = taken.finished_at - dt.timedelta(seconds=taken.seconds)
         since = [said for said, at in one["doubts"].items() if began <= dt.datetime.fromisoformat(at)]
         if since:
             found[table] = since
-    return found
-
-
-def _changes(folder: str) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = (json_files.read(folder, _CHANGES) or {}).get("tables", {})
     return found

@@ -17,8 +17,9 @@ from ..lake import delta as lake
 from ..lake import log
 from ..model import sequence
 from ..sources.base import LogSource
-from ..state import ddl, ledger
-from ..state import orders as tables
+from ..state import commands, ddl, ledger, lifecycle
+from ..state.baselines import Baseline, read_baselines
+from ..state.progress import Progress
 from . import ddl_history
 from .table_selection import MovedTables, current_names, find_moved, newest_relations
 
@@ -36,7 +37,7 @@ class DdlWatch:
     def __init__(self, task: Task) -> None:
         self._task = task
         self._versions: tuple[int, ...] = ()
-        self._baselines: dict[str, ledger.Baseline] = {}
+        self._baselines: dict[str, Baseline] = {}
         self._history: dict[str, list[log.Layout]] = {}
         self._events: list[ddl.CatalogEvent] = []
         self._done: list[ddl.CatalogEvent] = []
@@ -74,7 +75,7 @@ class DdlWatch:
             new = [
                 ddl.CatalogEvent(**(vars(self._coming.pop(key)[0]) | {"change_seq": seq})) for key in ready
             ]
-            ddl.happened(self._task.control_path("ddl_events"), new)
+            ddl.record_events(self._task.control_path("ddl_events"), new)
             for one in new:
                 logger.warning("%s: %s", one.table, describe(one), extra={"table": one.table})
         self.apply_policies()
@@ -114,16 +115,16 @@ class DdlWatch:
         task = self._task
         path = task.control_path("ddl_decisions")
         done = ddl.decisions(path)
-        applied = lake.progress(task.control_path("applied"), ledger.APPLIED_APP)
-        states = tables.of_task(task.orders_path, self._baselines)
-        removed = {t for t, state in states.items() if state.member == "removed"}
+        applied = Progress.read(task.control_path("applied"), ledger.APPLIED_APP).number or 0
+        states = lifecycle.read(task)
+        removed = states.removed
         for one, key in ddl.keyed(self._events):
             if one in self._done:
                 continue
             if key in done:
                 self._done.append(one)
                 continue
-            if max(applied, 0) < sequence.number_of(one.change_seq):
+            if applied < sequence.number_of(one.change_seq):
                 continue
             policy = self._policy(one, one.table in removed)
             if policy is None:
@@ -132,7 +133,7 @@ class DdlWatch:
                 self._order(one, policy)
             elif (state := states[one.table]).who == "ddl" and not (state.dropped or state.gone):
                 self._drop(one, policy)  # the process was killed between the two commands
-            ddl.decided(path, [(key, policy)])
+            ddl.record_decisions(path, [(key, policy)])
 
     def _policy(self, one: ddl.CatalogEvent, removed: bool) -> str | None:
         """Returns the policy for an event of a table, which may have been removed; None if that is not known
@@ -179,20 +180,20 @@ class DdlWatch:
         return [one for one in self._events if one.table == table and one.relid == relid]
 
     def _order(self, one: ddl.CatalogEvent, policy: str) -> None:
-        orders, why = self._task.control_path("orders"), describe(one)
+        orders, why = self._task.commands_path, describe(one)
         if one.kind == "recreate_table":
             return
         if policy == SUSPEND:
-            tables.suspend(orders, one.table, why, who="ddl")
+            commands.suspend(orders, one.table, why, who="ddl")
         elif policy == APPLY and one.kind == "drop_table":
-            tables.give(orders, tables.REMOVE, [one.table], why=why, who="ddl")
+            commands.give(orders, commands.REMOVE, [one.table], why=why, who="ddl")
             self._drop(one, policy)
 
     def _drop(self, one: ddl.CatalogEvent, policy: str) -> None:
         """Gives the command to remove the target of a dropped table."""
         if policy == APPLY and one.kind == "drop_table":
-            orders = self._task.control_path("orders")
-            tables.give(orders, tables.DROP, [one.table], why=describe(one), who="ddl")
+            orders = self._task.commands_path
+            commands.give(orders, commands.DROP, [one.table], why=describe(one), who="ddl")
 
     def _event(
         self, table: str, relid: int, name: str | None, taken: Collection[str]
@@ -216,7 +217,7 @@ class DdlWatch:
         if versions == self._versions:
             return
         self._history, self._events = log.history(task.relations_path), ddl.events(events)
-        self._baselines = ledger.read_baselines(baselines)
+        self._baselines = read_baselines(baselines)
         ddl_history.write_missing(task.control_path("ddl_history"), task.name, self._history, self._events)
         self._versions = versions
 
@@ -224,7 +225,7 @@ class DdlWatch:
 def moved_tables(task: Task, source: LogSource) -> MovedTables:
     """Returns which tables of a task were dropped or renamed, for a process that does not capture."""
     history = log.history(task.relations_path)
-    baselines = ledger.read_baselines(task.control_path("baselines"))
+    baselines = read_baselines(task.control_path("baselines"))
     return find_moved(source, history, baselines, lambda t: recreate_policy(task, t) == IGNORE)
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 from ..config.task import Task
 from ..errors import TailraceError
-from ..state.ledger import read_baselines
+from ..state.baselines import read_baselines
 from ..state.streams import MADE, newest
 
 _CURE = "start the task again, or remove the slot: `tailrace drop TASK --yes`"

@@ -17,10 +17,10 @@ from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..errors import ConnectionLostError, SourceError, TableMovedError, TailraceError
 from ..sources.base import Finding, LogSource
-from ..state import orders, streams
+from ..state import commands, lifecycle, streams
 from ..state.capture_gaps import UNLOGGED_VALUES
+from ..state.lifecycle import TableLifecycle
 from ..state.open_warnings import CAPTURE, OpenWarnings
-from ..state.orders import TableControl
 from .added_tables import AddedTables, unfit
 from .attached_tables import AttachedTables
 from .ddl_watch import DdlWatch, recreate_policy, rewrite_policy
@@ -154,7 +154,7 @@ class FollowedTables:
     @property
     def suspended(self) -> set[str]:
         """The suspended tables."""
-        return {t for t, one in self.known.states.items() if one.held == orders.SUSPENDED}
+        return {t for t, one in self.known.states.items() if one.held == lifecycle.SUSPENDED}
 
     def given_up(self, why: str) -> int:
         """Commands apply to let the targets wait for new baselines, because the stream is given up.
@@ -163,8 +163,8 @@ class FollowedTables:
         """
         states, task = self.known.states, self.task
         mine = {*self.known.baselines, *(t for t in self.tables if task.policy(t).level >= MEDIUM)}
-        mine -= {t for t, one in states.items() if one.member == "removed"}
-        number = orders.give(task.orders_path, orders.ANEW, sorted(mine), why=why, who="capture")
+        mine -= {t for t, one in states.items() if one.removed}
+        number = commands.give(task.commands_path, commands.ANEW, sorted(mine), why=why, who="capture")
         self._fit |= dict.fromkeys(mine.intersection(self.tables), number)  # they were checked before
         return number
 
@@ -230,10 +230,10 @@ class FollowedTables:
     def _suspend_unidentified(self, stream: Stream) -> None:
         """Suspends tables while their changes do not identify the changed row."""
         for table, why in stream.unidentified.items():
-            held = self.known.states.get(table, TableControl(table)).held
-            if held != orders.SUSPENDED and self.task.policy(table).level >= MEDIUM:
+            held = self.known.states[table].held
+            if held != lifecycle.SUSPENDED and self.task.policy(table).level >= MEDIUM:
                 logger.warning("%s: %s", table, why, extra={"table": table})
-                orders.suspend(self.task.orders_path, table, why, who="capture")
+                commands.suspend(self.task.commands_path, table, why, who="capture")
                 self._behind = True
 
     def drop_targets(self, busy: Collection[str] = ()) -> None:
@@ -269,7 +269,7 @@ class FollowedTables:
 
     def _removed(self) -> list[str]:
         """Returns the removed tables, except dropped ones whose name a followed table has now."""
-        removed = {t for t, one in self.known.states.items() if one.member == "removed"}
+        removed = {t for t, one in self.known.states.items() if one.removed}
         renamed = {one.known: one.now for one in self._moved.renamed}
         used = {now for known, now in renamed.items() if known not in removed}
         return sorted(t for t in removed if t in renamed or t not in used)
@@ -297,12 +297,12 @@ class FollowedTables:
         must not be captured before one is requested. Tables with new partitions are not among them, as the
         stream has all later changes.
         """
-        waiting, path, again = set(), self.task.orders_path, dict[str, int]()
+        waiting, path, again = set(), self.task.commands_path, dict[str, int]()
         lost = stream.lost(source, self.tables)
         self._refuse_renamed(source, lost)
         work.unsent(lost)
         for table, why in lost.items():
-            state = self.known.states.get(table, TableControl(table))
+            state = self.known.states[table]
             due = self._begins(table, state)
             if (due and table not in busy) or (state.wanted and table in self._locked.waits):
                 continue
@@ -314,18 +314,18 @@ class FollowedTables:
             if policy == IGNORE and why.startswith(UNLOGGED_VALUES):
                 continue
             asked = asked or policy == APPLY
-            told = state.held != orders.SUSPENDED or state.why == why
+            told = state.held != lifecycle.SUSPENDED or state.why == why
             if not asked and (why in (MISSING, RECREATED, ALTERED) or not told):
                 waiting.add(table)  # suspended for another reason; suspended for this one once it is resumed
             # The rows being read are from before: apply has to wait for the requested baseline.
             stale = (asked and table in busy) or (
                 not state.wanted and not self._stops(source, table, why, policy)
             )
-            if stale and state.held != orders.SUSPENDED:
+            if stale and state.held != lifecycle.SUSPENDED:
                 logger.warning("%s: %s; its policy is `%s`", table, why, policy, extra={"table": table})
-                orders.suspend(path, table, why, who="capture")
+                commands.suspend(path, table, why, who="capture")
             if asked:
-                again[table] = orders.resync(path, table, why, who=orders.CAPTURE)
+                again[table] = commands.resync(path, table, why, who=commands.CAPTURE)
         wait = unfit(list(again), partial(self._findings, source))
         self._fit |= {t: number for t, number in again.items() if t not in wait}
         return waiting.union(wait)
@@ -363,7 +363,7 @@ class FollowedTables:
         removed from the publication."""
         return policy == STOP and why in (MISSING, RECREATED) and table in self.watch.recreated_tables(source)
 
-    def _begins(self, table: str, state: TableControl) -> bool:
+    def _begins(self, table: str, state: TableLifecycle) -> bool:
         """Returns whether a baseline that is due in any case has all that a table lost, or it was never in
         the stream."""
         first = table not in self.known.baselines

@@ -24,32 +24,22 @@ import datetime as dt
 import json
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-
-import pyarrow as pa
+from typing import Any
 
 from ..config.task import Task
 from ..errors import UnsupportedError
-from ..lake import delta as lake
 from ..lake import log
 from ..lake.failpoints import reach
 from ..sources.base import LogSource
-from ..state import ledger
-from ..state.ledger import Baseline
+from ..state.baselines import Baseline, read_open, write_baseline
+from ..state.declarations import TOKENS
+from ..state.state_table import StateTable
 from ..wire import pgmessages
 
 logger = logging.getLogger("tailrace.capture")
 PREFIX = "tailrace"
-APP = "tailrace/tokens"
-TOKENS_SCHEMA = pa.schema(
-    [
-        ("table", pa.string()), ("baseline", pa.int64()), ("number", pa.int64()), ("change_seq", pa.string()),
-        ("position", pa.string()), ("stale", pa.bool_()), ("seen_at", pa.timestamp("us", "UTC")),
-    ]
-)  # fmt: skip
-"""Columns of `<home>/control/tokens`, one row per token of this task in the log; `number`, `change_seq` and
-`position` are those of its record in LOG."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +90,7 @@ class Windows:
         self._record, self._tokens = task.control_path("baselines"), task.control_path("tokens")
         self._lock = threading.Lock()
         self._ends: dict[str, bytes] = {}  # for sources without messages: where a window closes
-        self._open = ledger.read_open(self._record)
+        self._open = read_open(self._record)
 
     @property
     def tables(self) -> set[str]:
@@ -127,7 +117,7 @@ class Windows:
         """Records that the rows of baselines are committed, and writes their tokens."""
         reach("windows.opened")
         opened = [replace(one, window="open") for one in landed]
-        ledger.write_baseline(self._record, *opened)
+        write_baseline(self._record, *opened)
         with self._lock:
             self._open |= {one.table: one for one in opened}
         for one in opened:
@@ -157,8 +147,7 @@ class Windows:
             found.append(LoggedToken(token.table, token.baseline, *place, stale))
         if not found:
             return
-        reach("windows.token")
-        _write(self._tokens, found)
+        _table(self._tokens).append(vars(one) | {"change_number": one.number} for one in found)
         reach("windows.close")
         for one in found:
             if one.stale:
@@ -182,20 +171,20 @@ class Windows:
 
     def _close(self, one: Baseline, number: int) -> None:
         now = dt.datetime.now(dt.timezone.utc)
-        ledger.write_baseline(self._record, replace(one, closes=max(number, 1), finished_at=now))
+        write_baseline(self._record, replace(one, closes=max(number, 1), finished_at=now))
         with self._lock:
             del self._open[one.table]
 
 
 def read_tokens(path: str) -> list[LoggedToken]:
     """Returns the tokens of a task in its log, in order; a key log records each (`C`, stale: `#`)."""
-    if not lake.exists(path):
-        return []
-    rows = sorted(lake.read(path).to_pylist(), key=lambda r: r["number"])
-    return [LoggedToken(**{k: r[k] for k in LoggedToken.__dataclass_fields__}) for r in rows]
+    return _table(path).rows()
 
 
-def _write(path: str, found: Sequence[LoggedToken]) -> None:
-    now = dt.datetime.now(dt.timezone.utc)
-    rows = pa.Table.from_pylist([vars(one) | {"seen_at": now} for one in found], TOKENS_SCHEMA)
-    lake.append(path, rows, progress={APP: max(one.number for one in found)})
+def _parse(row: Mapping[str, Any]) -> LoggedToken:
+    baseline = (row["table"], row["baseline"])
+    return LoggedToken(*baseline, row["change_number"], row["change_seq"], row["position"], row["stale"])
+
+
+def _table(path: str) -> StateTable[LoggedToken]:
+    return StateTable(path, TOKENS, _parse)

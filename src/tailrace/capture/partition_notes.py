@@ -1,8 +1,8 @@
-"""The partitions of captured tables that capture has stored: `<home>/control/partitions.json`.
+"""The partitions of captured tables that capture has stored as notes.
 
 Each table has its existing partitions (`there`), and the names of partitions that were attached with rows
 since its newest baseline was requested (`filled`). Attached partitions that the role may not read are in
-`unsure`, with the time. The partitions of a table without an entry are stored as they are.
+`unsure`, with the time. The partitions of a table without a note are stored as they are.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..config.task import Task
-from ..lake import json_files
 from ..sources import base
 from ..sources.base import LogSource
 from ..state.capture_gaps import UNSENT_ROWS
+from ..state.notes import Notes
 from ..state.open_warnings import CAPTURE, OpenWarnings
 
 ATTACHED = UNSENT_ROWS + " ({}): a new baseline has them"
@@ -24,7 +24,6 @@ UNSURE = (
 )
 LEFT = "partitions were detached or dropped ({}), and their rows stay in the target"
 CURE = "`tailrace resync TASK {}` takes a new baseline of it"
-_NAME = "partitions"
 _NAMED = 3
 """The maximum number of partitions that a message names."""
 
@@ -33,9 +32,8 @@ class PartitionNotes:
     """The stored partitions of a task's tables."""
 
     def __init__(self, task: Task) -> None:
-        self._folder = f"{task.home}/control"
-        found = json_files.read(self._folder, _NAME) or {}
-        self._tables: dict[str, dict[str, Any]] = found.get("tables", {})
+        self._notes = Notes(task, "partitions")
+        self._tables: dict[str, dict[str, Any]] = self._notes.read()
         self._unidentified: dict[str, str] = {}
         self._foreign: dict[str, str] = {}
         self._open = OpenWarnings(task, CAPTURE)
@@ -74,10 +72,9 @@ class PartitionNotes:
         }
 
     def _note(self, new: Mapping[str, dict[str, Any]]) -> None:
-        if all(self._tables.get(t) == one for t, one in new.items()):
-            return
+        new = {t: one for t, one in new.items() if self._tables.get(t) != one}
         before, self._tables = self._tables, {**self._tables, **new}
-        json_files.write(self._folder, _NAME, {"tables": self._tables})
+        self._notes.write(new)
         for table, one in new.items():
             self._say(table, before.get(table, one), one)
 

@@ -25,7 +25,7 @@ from ..lake.failpoints import reach
 from ..model.change import Relation
 from ..sources import open_source
 from ..sources.base import Finding, LogSource, PassingFinding
-from ..state import live, orders
+from ..state import commands, live
 from ..state.capture_state import RUNNING, STATE_EVERY_S, STOPPED, CaptureState, pause_s
 from ..state.intervals import interval_in_force
 from ..state.open_warnings import CAPTURE, OpenWarnings
@@ -201,7 +201,7 @@ class Capture:
         """
         if self._streams.anew:
             number = self._followed.given_up(self._streams.now.why)
-            while not orders.heard(self._task.run_path, number):
+            while not commands.heard(self._task.run_path, number):
                 if self.stop.wait(0.1):
                     raise Stopped
             self._followed.known.refresh()

@@ -13,8 +13,8 @@ from ..config import logs
 from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..sources.base import Finding, LeftOut, LogSource
-from ..state import orders
-from ..state.orders import TableControl
+from ..state import commands, lifecycle
+from ..state.lifecycle import TableStates
 from .table_selection import MovedTables, gets_identity, is_selected
 
 logger = logging.getLogger("tailrace.capture")
@@ -41,7 +41,7 @@ class ReplicaIdentities:
     def without(
         self,
         task: Task,
-        states: Mapping[str, TableControl],
+        states: TableStates,
         moved: MovedTables,
         had: Collection[str],
         wanted: Sequence[str],
@@ -55,9 +55,9 @@ class ReplicaIdentities:
         now = {one.known: one.now for one in moved.renamed}
         before, self.lost = self.lost, set()
         for table in sorted({*had, *before}):
-            name, state = now.get(table, table), states.get(table, TableControl(table))
+            name, state = now.get(table, table), states[table]
             one = self.left.get(name)
-            if one is None or not one.identity or state.member == "removed":
+            if one is None or not one.identity or state.removed:
                 continue
             if table not in now and table in moved.left:  # another table has this name
                 continue
@@ -67,9 +67,9 @@ class ReplicaIdentities:
             why = f"{LOST}{one.why}; {one.cure}; {_AGAIN.format(table)}"
             if table not in before:
                 logger.warning("%s: %s", table, why, extra={"table": table})
-            told = state.held == orders.SUSPENDED and state.why == why
+            told = state.held == lifecycle.SUSPENDED and state.why == why
             if task.policy(table).level >= MEDIUM and not told:
-                orders.suspend(task.orders_path, table, why, who="capture")
+                commands.suspend(task.commands_path, table, why, who="capture")
         self._due = self.lost != before
         return [t for t in wanted if t not in self.lost]
 

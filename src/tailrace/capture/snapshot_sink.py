@@ -22,7 +22,7 @@ from ..lake import delta as lake
 from ..lake import guards
 from ..model.change import Relation
 from ..model.types import schema_of
-from ..state.orders import of_task, target_names
+from ..state import lifecycle
 
 if TYPE_CHECKING:
     from ..config.task import Task
@@ -188,7 +188,7 @@ def landings(task: Task) -> Callable[[str], Landing]:
     target = _targets(task)
 
     def landing(table: str) -> Landing:
-        names = target_names(of_task(task.orders_path, {}))
+        names = lifecycle.read(task).target_names
         mapping = task_map(task, table)
         to = target(place_of(mapping, names), table)
         if mapping.plain:

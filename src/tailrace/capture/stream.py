@@ -122,12 +122,10 @@ def _altered(then: str, now: str) -> str:
     """Returns why a table may have lost changes, from its entries in the stream then and now; empty if it has
     not.
 
-    An entry of an earlier release does not have the table's number.
-
     >>> _altered("7 740", "7 740 table 16390"), _altered("7 740 table 16390", "7 740 table 16400")
     ('', 'it was dropped and created again: a new baseline has its rows')
     """
     (how_then, _, table_then), (how, _, table) = then.partition(OF_TABLE), now.partition(OF_TABLE)
     if how_then != how:
         return ALTERED
-    return RECREATED if table_then and table_then != table else ""
+    return RECREATED if table_then != table else ""

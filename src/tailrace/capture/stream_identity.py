@@ -69,7 +69,7 @@ class LoggedTransactions:
         self._fs, self._folder = lake.filesystem(log)
         paths = [file.path for file in LogFiles(log, -1).batch(-1, sys.maxsize)]
         self.complete = b""
-        if kept(log) >= 0:  # read after the list of files, so that files removed in between count as removed
+        if kept(log) is not None:  # read after the list, so that files removed in between count as removed
             self.complete = self._first(paths[0]) if paths else b"\xff"
         start = max(len(paths) - 1, 0)
         while start and self._first(paths[start]) >= begin:

@@ -14,10 +14,9 @@ from ..lake import delta as lake
 from ..lake import log
 from ..lake.failpoints import reach
 from ..sources.base import LeftOut, LogSource, Renamed
-from ..state import ledger
-from ..state import orders as tables
-from ..state.ledger import Baseline
-from ..state.orders import TableControl
+from ..state import commands, lifecycle
+from ..state.baselines import Baseline
+from ..state.lifecycle import TableStates
 from .snapshot_sink import landings
 
 TAKE_BACK = "`tailrace add TASK {}` cancels the removal"
@@ -26,23 +25,21 @@ History: TypeAlias = Mapping[str, Sequence[log.Layout]]
 
 
 class KnownTables:
-    """The state of a task's tables by commands and baselines; it is read again only if it has changed."""
+    """The lifecycles of a task's tables; they are read again only if they have changed."""
 
     def __init__(self, task: Task) -> None:
-        self._paths = task.orders_path, task.control_path("baselines")
+        self._task, self._paths = task, (task.commands_path, task.control_path("baselines"))
         self._versions: tuple[int, ...] = ()
         self.baselines: dict[str, Baseline] = {}
-        self.states: dict[str, TableControl] = {}
+        self.states = TableStates()
 
     def refresh(self) -> bool:
         """Reads the state if it has changed; returns whether it has."""
         versions = tuple(map(lake.version, self._paths))
         if versions == self._versions:
             return False
-        orders, baselines = self._paths
-        self.baselines = ledger.read_baselines(baselines)
-        self.states = tables.of_task(orders, self.baselines)
-        self._versions = versions
+        self.states = lifecycle.read(self._task)
+        self.baselines, self._versions = self.states.baselines, versions
         return True
 
 
@@ -123,7 +120,7 @@ def find_moved(
 def wanted_tables(
     source: LogSource,
     task: Task,
-    states: Mapping[str, TableControl],
+    states: TableStates,
     moved: MovedTables = MovedTables(),
     left: Mapping[str, LeftOut] | None = None,
 ) -> list[str]:
@@ -138,7 +135,7 @@ def wanted_tables(
         ConfigError: the task file names a table that never existed.
     """
     # A table that was removed, or dropped, may still be in the task file.
-    patterns = [p for p in task.source.tables if not _removed(states.get(p)) and p not in moved.gone]
+    patterns = [p for p in task.source.tables if not states[p].removed and p not in moved.gone]
     named = [
         t for t in select_tables(source, task, patterns, task.source.exclude, left) if t not in moved.left
     ]
@@ -149,7 +146,7 @@ def wanted_tables(
     out = {*named, *moved.left}  # each relation is selected under one name only
     added = [t for t, one in states.items() if one.member == "added" and t not in out]
     found = source.tables([_exact_pattern(t) for t in added]) if added else []
-    return sorted(t for t in {*named, *found} if not _removed(states.get(t)))
+    return sorted(t for t in {*named, *found} if not states[t].removed)
 
 
 def select_tables(
@@ -177,16 +174,12 @@ def gets_identity(task: Task, table: str, one: LeftOut) -> bool:
     return one.identity and task.table(table).identity == "full"
 
 
-def is_selected(task: Task, states: Mapping[str, TableControl], table: str) -> bool:
+def is_selected(task: Task, states: TableStates, table: str) -> bool:
     """Returns whether a command adds a table, or the task file selects it by the name under which it is
     known."""
-    if table in states and states[table].member == "added":
+    if states[table].member == "added":
         return True
     return task.source.selects(table)
-
-
-def _removed(state: TableControl | None) -> bool:
-    return state is not None and state.member == "removed"
 
 
 def _exact_pattern(table: str) -> str:
@@ -196,7 +189,7 @@ def _exact_pattern(table: str) -> str:
 
 def drop_targets(
     task: Task,
-    states: Mapping[str, TableControl],
+    states: TableStates,
     busy: Collection[str] = (),
     waits: dict[str, str] | None = None,
 ) -> list[str]:
@@ -214,8 +207,8 @@ def drop_targets(
     """
     gone = [
         t for t, one in states.items()
-        if one.dropped and one.member == "removed" and t not in busy and not one.moving
-        and tables.heard(task.run_path, one.dropped)
+        if one.dropped and one.removed and t not in busy and not one.moving
+        and commands.heard(task.run_path, one.dropped)
     ]  # fmt: skip
     dropped = []
     if waits is not None:
@@ -230,6 +223,6 @@ def drop_targets(
             waits[table] = f"its target is not removed yet: {error}"
             continue
         reach("membership.dropped")
-        tables.give(task.orders_path, tables.DROPPED, [table], why="", who="capture")
+        commands.give(task.commands_path, commands.DROPPED, [table], why="", who="capture")
         dropped.append(table)
     return dropped

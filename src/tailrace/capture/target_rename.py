@@ -23,8 +23,9 @@ from ..config.task import Task
 from ..errors import ApplyError, NameTakenError
 from ..lake import delta as lake
 from ..lake.failpoints import reach
-from ..state import ddl, ledger, orders
-from ..state.orders import TableControl
+from ..state import commands, ddl, lifecycle
+from ..state.baselines import baseline_numbers
+from ..state.lifecycle import TableStates
 
 logger = logging.getLogger("tailrace.ddl")
 KIND = "rename_table"
@@ -76,7 +77,7 @@ class TargetRenames:
             busy: tables whose baseline is being read.
         """
         self._task = task
-        paths = [task.control_path(n) for n in ("ddl_events", "ddl_decisions", "orders")]
+        paths = [task.control_path(n) for n in ("ddl_events", "ddl_decisions", "commands")]
         while lake.exists(paths[0]):
             if (versions := tuple(map(lake.version, paths))) == self._versions:
                 return
@@ -86,13 +87,13 @@ class TargetRenames:
                 self._versions = () if places.wanted else versions
                 return
 
-    def _read(self) -> tuple[dict[str, TableControl], TargetNames]:
+    def _read(self) -> tuple[TableStates, TargetNames]:
         task = self._task
-        states = orders.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+        states = lifecycle.read(task)
         made = ddl.decisions(task.control_path("ddl_decisions"))
         names = ddl.wanted_names(ddl.events(task.control_path("ddl_events")), made)
-        known = {*ledger.baseline_numbers(task.control_path("baselines")), *states, *names}
-        now = {t: target_name(task, t, states) for t in known if t not in states or not states[t].gone}
+        known = {*baseline_numbers(task.control_path("baselines")), *states, *names}
+        now = {t: target_name(task, t, states) for t in known if not states[t].gone}
         wanted = {t: name for t, name in names.items() if name != now.get(t, name) and self._follows(t, now)}
         # A rename that has begun is finished first: the target may have its new name already.
         wanted |= {t: one.moving for t, one in states.items() if one.moving}
@@ -105,9 +106,7 @@ class TargetRenames:
         alone = TargetNames(now, {}).holder(table, now[table]) is None
         return alone and not said.target and said.ddl.get(KIND) != IGNORE
 
-    def _try(
-        self, table: str, states: Mapping[str, TableControl], places: TargetNames, busy: Collection[str]
-    ) -> bool:
+    def _try(self, table: str, states: TableStates, places: TargetNames, busy: Collection[str]) -> bool:
         try:
             return self._one(table, states, places, busy)
         except ApplyError as error:
@@ -118,15 +117,13 @@ class TargetRenames:
             self._failed[table] = str(error)
             return False
 
-    def _one(
-        self, table: str, states: Mapping[str, TableControl], places: TargetNames, busy: Collection[str]
-    ) -> bool:
+    def _one(self, table: str, states: TableStates, places: TargetNames, busy: Collection[str]) -> bool:
         """Takes the next step for a table; returns whether there was one."""
-        state, to, task = states.get(table, TableControl(table)), places.wanted[table], self._task
-        stays = bool(state.held) or state.member == "removed"
-        if state.held == orders.SUSPENDED or (stays and not state.moving) or table in busy:
+        state, to, task = states[table], places.wanted[table], self._task
+        stays = bool(state.held) or state.removed
+        if state.held == lifecycle.SUSPENDED or (stays and not state.moving) or table in busy:
             return False
-        if state.moving and not orders.heard(task.run_path, state.move):
+        if state.moving and not commands.heard(task.run_path, state.move):
             return False
         if (other := places.holder(table, to)) is not None:
             if not places.circle(table):
@@ -141,7 +138,7 @@ class TargetRenames:
             self._suspend(table, to, "something that is not a target of this task has that name")
             return False
         if not begun:
-            self._order(orders.RENAME, table, to)
+            self._order(commands.RENAME, table, to)
             return True
         reach("rename.target")
         try:
@@ -150,32 +147,29 @@ class TargetRenames:
             self._suspend(table, to, error.what)
             return False
         reach("rename.moved")
-        self._order(orders.RENAMED, table, to)
+        self._order(commands.RENAMED, table, to)
         logger.warning("the target of %s is now called %s", table, to, extra={"table": table})
         return True
 
-    def _wait(
-        self, table: str, to: str, other: str, states: Mapping[str, TableControl], places: TargetNames
-    ) -> bool:
+    def _wait(self, table: str, to: str, other: str, states: TableStates, places: TargetNames) -> bool:
         """Suspends the table, unless the name is about to become free."""
-        holder = states.get(other, TableControl(other))
+        holder = states[other]
         if not holder.dropped and (other not in places.wanted or holder.held):
             self._suspend(table, to, f"the target of {other} has that name")
         return False
 
     def _order(self, action: str, table: str, to: str) -> None:
         why = f"the table was renamed at the source; its target: {to}"
-        orders.give(self._task.orders_path, action, [table], why=why, who="ddl", target=to)
+        commands.give(self._task.commands_path, action, [table], why=why, who="ddl", target=to)
 
     def _suspend(self, table: str, to: str, why: str) -> None:
         said = (
             f"it was renamed at the source, and its target cannot be renamed to {to}: {why}; free the name "
             f"and resume the table, or set `ddl: {{{KIND}: ignore}}` for it"
         )
-        orders.suspend(self._task.orders_path, table, said, who="ddl")
+        commands.suspend(self._task.commands_path, table, said, who="ddl")
 
 
-def target_name(task: Task, table: str, states: Mapping[str, TableControl]) -> str:
+def target_name(task: Task, table: str, states: TableStates) -> str:
     """Returns the name of a table's target."""
-    own = states[table].target if table in states else ""
-    return own or task.table(table).target or table
+    return states[table].target or task.table(table).target or table

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from ..apply.needs import Needs
 from ..config.task import Task
 from ..errors import ApplyError
-from ..state import orders, streams
+from ..state import commands, streams
 from ..state.open_warnings import CAPTURE, OpenWarnings
 from .table_selection import KnownTables, is_selected
 
@@ -32,13 +32,13 @@ def find_unlisted(
     Wanted and dropped tables are not among them.
     """
     had = {*known.baselines, *streams.newest(task).published} - {*wanted, *gone}
-    removed = {t for t, one in known.states.items() if one.member == "removed"}
+    removed = {t for t, one in known.states.items() if one.removed}
     return sorted(t for t in had - removed if not is_selected(task, known.states, t))
 
 
 def remove_unlisted(task: Task, tables: Collection[str]) -> None:
     """Removes tables from the task as `tailrace remove` does; their targets stay."""
-    orders.give(task.orders_path, orders.REMOVE, tables, why=LEFT, who=orders.TASK_FILE)
+    commands.give(task.commands_path, commands.REMOVE, tables, why=LEFT, who=commands.TASK_FILE)
     cure = "targets stay; `tailrace remove TASK TABLE --drop-target` removes one"
     logger.warning("%s: no longer captured: %s; %s", ", ".join(tables), LEFT, cure)
 
@@ -50,7 +50,7 @@ def add_listed_again(task: Task, known: KnownTables) -> bool:
     """
     back = _again(task, known, archives=False)
     if back:
-        orders.give(task.orders_path, orders.ADD, back, why=BACK, who=orders.TASK_FILE)
+        commands.give(task.commands_path, commands.ADD, back, why=BACK, who=commands.TASK_FILE)
     return bool(back)
 
 

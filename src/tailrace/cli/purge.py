@@ -86,10 +86,10 @@ def purge(
         )
     age = None if older_than is None else seconds_of(older_than)
     task = _load(place)
-    from ..operate import ordering, purging
+    from ..operate import purging, table_commands
 
     if tables:  # a pattern that matches nothing is an error
-        ordering.matching(ordering.tables_of(task), tables, task.name)
+        table_commands.matching(table_commands.tables_of(task), tables, task.name)
     with given():
         number = None if upto is None else purging.number_at(task, upto)
     lines = purging.purge_task(task, purging.PurgeOrder(age, number, tuple(tables or ())), dry_run=dry_run)
@@ -222,14 +222,14 @@ def add_consumer(
     as_json: Json = False,
 ) -> None:
     """Register a consumer: from now on, changes that it has not acknowledged are not removed."""
-    from ..operate import ordering
+    from ..operate import table_commands
     from ..operate.consumers import consumers_of
     from ..operate.laggards import log_removed
 
     task = _load(ctx.obj)
     # Patterns may match future tables; one with a comma is more likely to be two.
     named = [t for t in tables or () if not is_pattern(t) or "," in t]
-    ordering.matching(ordering.tables_of(task), named, task.name)
+    table_commands.matching(table_commands.tables_of(task), named, task.name)
     registered = consumers_of(task)
     registered.add(name, tables=tables or None, log=log)
     if (gone := registered.promised) > 0:

@@ -99,9 +99,9 @@ def remove(
 def take_over(task: TaskFile, tables: Tables, as_json: Json = False) -> None:
     """Make Delta targets of another task this task's own: its next baseline replaces their rows."""
     from ..config.task import load
-    from ..operate import ordering
+    from ..operate import table_commands
 
-    taken = ordering.take_over(load(task), tables)
+    taken = table_commands.take_over(load(task), tables)
     if as_json:
         print_json({"tables": taken})
         return
@@ -122,12 +122,12 @@ def _order(
     replace_archives: bool = False,
 ) -> None:
     from ..config.task import load
-    from ..operate.ordering import begin_anew, order
+    from ..operate.table_commands import give, renew_stream
 
     if new_stream:
-        done = begin_anew(load(task), why=why, dry_run=dry_run, replace_archives=replace_archives)
+        done = renew_stream(load(task), why=why, dry_run=dry_run, replace_archives=replace_archives)
     else:
-        done = order(
+        done = give(
             load(task),
             action,
             patterns,

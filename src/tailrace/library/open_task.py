@@ -19,8 +19,8 @@ from .task_table import TaskTable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ..operate.ordering import OrderResult
     from ..operate.status import Status
+    from ..operate.table_commands import CommandResult
     from ..state.ledger import Stored
     from ..validate.validation import ValidationReport
 
@@ -52,7 +52,7 @@ class OpenTask:
     @property
     def tables(self) -> list[str]:
         """The tables that it has, or had: `schema.table`."""
-        from ..operate.ordering import tables_of
+        from ..operate.table_commands import tables_of
 
         return tables_of(self.task)
 
@@ -160,7 +160,7 @@ class OpenTask:
         Raises:
             PositionError, UnsupportedError: as for `TaskTable.as_of`, for any of the tables.
         """
-        from ..operate.ordering import captured_of
+        from ..operate.table_commands import captured_of
 
         names = self._matching(tables) if tables else captured_of(self.task)
         place, end = resolve_relative(at), self.finalized_until
@@ -168,17 +168,17 @@ class OpenTask:
             place = end.change_seq  # later changes may be in some of the tables only
         return {n: self.table(n).as_of(place) for n in names}
 
-    def pause(self, *tables: str, why: str = "", dry_run: bool = False) -> OrderResult:
+    def pause(self, *tables: str, why: str = "", dry_run: bool = False) -> CommandResult:
         """Pauses tables (names or patterns): their changes are kept, and applied after `resume`."""
         return self._order("pause", tables, why, dry_run)
 
-    def resume(self, *tables: str, why: str = "", dry_run: bool = False) -> OrderResult:
+    def resume(self, *tables: str, why: str = "", dry_run: bool = False) -> CommandResult:
         """Resumes tables: the changes that waited are applied, then the later ones."""
         return self._order("resume", tables, why, dry_run)
 
     def resync(
         self, *tables: str, why: str = "", dry_run: bool = False, replace_archives: bool = False
-    ) -> OrderResult:
+    ) -> CommandResult:
         """Replaces the targets of tables by new baselines.
 
         Archives raise ConfigError without `replace_archives`, because a baseline replaces their rows.
@@ -187,18 +187,18 @@ class OpenTask:
 
     def add(
         self, *tables: str, why: str = "", dry_run: bool = False, replace_archives: bool = False
-    ) -> OrderResult:
+    ) -> CommandResult:
         """Captures tables, after a baseline; the source is queried for their names. Removed archives: as in
         `resync`."""
         return self._order("add", tables, why, dry_run, replace_archives)
 
     def remove(
         self, *tables: str, why: str = "", dry_run: bool = False, drop_target: bool = False
-    ) -> OrderResult:
+    ) -> CommandResult:
         """Ends the capture of tables; with `drop_target` their targets are removed."""
-        from ..operate.ordering import order
+        from ..operate.table_commands import give
 
-        return order(self.task, "remove", _named(tables), why=why, dry_run=dry_run, drop_target=drop_target)
+        return give(self.task, "remove", _named(tables), why=why, dry_run=dry_run, drop_target=drop_target)
 
     def validate(self, *tables: str, timeout_s: float = 120.0, samples: int = 10) -> ValidationReport:
         """Compares every table, or the given ones, with its source at one position."""
@@ -208,14 +208,14 @@ class OpenTask:
 
     def _order(
         self, action: str, tables: Sequence[str], why: str, dry_run: bool, replace_archives: bool = False
-    ) -> OrderResult:
-        from ..operate.ordering import order
+    ) -> CommandResult:
+        from ..operate.table_commands import give
 
         named = _named(tables)
-        return order(self.task, action, named, why=why, dry_run=dry_run, replace_archives=replace_archives)
+        return give(self.task, action, named, why=why, dry_run=dry_run, replace_archives=replace_archives)
 
     def _matching(self, patterns: Sequence[str]) -> list[str]:
-        from ..operate.ordering import matching
+        from ..operate.table_commands import matching
 
         return matching(self.tables, patterns, self.name)
 

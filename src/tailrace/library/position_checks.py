@@ -11,7 +11,8 @@ from ..lake.log import LogState
 from ..model import sequence
 from ..query.change_files import POSITION, SEQ, ChangeFiles
 from ..query.positions import PositionRange
-from ..state.ledger import Baseline, Stored
+from ..state.baselines import Baseline
+from ..state.ledger import Stored
 
 
 def refuse_older(
@@ -31,7 +32,7 @@ def refuse_older(
     has = max(taken.after, -1 if last is None else sequence.number_of(last[0]))
     if stored is not None and not _all_stored(stored, captured, taken.position):
         has = max(has, stored.upto + 1)  # its later changes are not known yet
-    finished = sequence.make(sequence.time_part(taken.finished_at), 0)
+    finished: str = sequence.make(sequence.time_part(taken.finished_at), 0)
     known = f"change number {has}, finished at {taken.finished_at:%Y-%m-%dT%H:%M:%SZ}"
     if last is not None and last[0] > finished:
         finished, known = last[0], f"with the changes up to change_seq {last[0]}"

@@ -21,7 +21,7 @@ from ..model.types import arrow_type
 from ..query.change_files import and_filter
 from ..query.schema import incompatibility
 from ..query.watch import with_progress
-from ..state.ledger import Baseline
+from ..state.baselines import Baseline
 from ..store.tables import widens
 from .row_keys import RowKeys
 

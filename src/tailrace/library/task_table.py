@@ -31,10 +31,10 @@ from ..query.positions import Position, PositionRange, resolve_relative
 from ..query.result import Result
 from ..query.schema import common_layout, rename_to_layout
 from ..query.table_changes import QUERY_HEADERS, STATE_HEADERS, TableChanges
-from ..state import ledger
+from ..state.baselines import Baseline, all_baselines, read_baselines
 from ..state.capture_gaps import of_table
 from ..state.layouts import policy
-from ..state.ledger import Baseline, Stored
+from ..state.ledger import Stored
 from ..state.totals import last_stored
 from .position_checks import after, refuse_later, refuse_older
 from .row_keys import RowKeys
@@ -362,18 +362,14 @@ class TaskTable(TableChanges):
 
 def _baselines(task: Task, name: str) -> list[Baseline]:
     """Returns the baselines of a table to which changes can be applied, the newest first."""
-    found = {
-        b.number: b
-        for b in ledger.all_baselines(task.control_path("baselines"))
-        if b.table == name and b.done
-    }
+    found = {b.number: b for b in all_baselines(task.control_path("baselines")) if b.table == name and b.done}
     return list(reversed(found.values()))
 
 
 def _baseline_layouts(task: Task, name: str) -> list[Layout]:
     """Returns the layout of the newest baseline, if there is one, for a table without a layout
     from a change."""
-    taken = ledger.read_baselines(task.control_path("baselines")).get(name)
+    taken = read_baselines(task.control_path("baselines")).get(name)
     return [] if taken is None else [baseline_layout(taken)]
 
 

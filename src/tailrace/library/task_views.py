@@ -18,7 +18,7 @@ from ..lake import delta as lake
 from ..model.change import split
 from ..query.duckdb_session import connect as opened
 from ..query.duckdb_session import select_list
-from ..state.orders import of_task, target_names
+from ..state import lifecycle
 from .target_rows import refuse_features
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class TaskViews:
 
 
 def _all_views(task: Task, tables: Sequence[str]) -> Iterator[View]:
-    renamed = target_names(of_task(task.orders_path, {}))
+    renamed = lifecycle.read(task).target_names
     targets = {renamed.get(t, task_map(task, t).target) for t in tables}
     if task.target.type == "delta":
         yield from (View(t, f"the target {t}", task.target_path(t)) for t in sorted(targets))

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FormatError
+from .positions import ChangeNumber, ChangeSeq
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,22 +60,22 @@ def time_part(at: dt.datetime) -> int:
     return min(int(time_parts(np.array([commit_us]))[0]), _END)
 
 
-def make(time: int, number: int) -> str:
+def make(time: int, number: int) -> ChangeSeq:
     """Returns a change sequence from its two parts.
 
     >>> make(2023111422132012, 7)
     '20231114221320120000000000000000007'
     """
-    return f"{time:0{TIME_DIGITS}d}{number:0{NUMBER_DIGITS}d}"
+    return ChangeSeq(f"{time:0{TIME_DIGITS}d}{number:0{NUMBER_DIGITS}d}")
 
 
-def number_of(seq: str) -> int:
+def number_of(seq: str) -> ChangeNumber:
     """Returns the change number of a change sequence.
 
     >>> number_of("20231114221320120000000000000000007")
     7
     """
-    return int(seq[TIME_DIGITS:])
+    return ChangeNumber(int(seq[TIME_DIGITS:]))
 
 
 def digits(values: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.uint8]:

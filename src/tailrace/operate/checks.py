@@ -35,14 +35,14 @@ from ..model.change import Relation
 from ..model.patterns import is_pattern
 from ..sources import open_source
 from ..sources.base import Finding, LogSource
-from ..state import ledger, live
-from ..state.ledger import Baseline
+from ..state import lifecycle, live
+from ..state.baselines import Baseline
+from ..state.lifecycle import SUSPENDED, TableStates
 from ..state.open_warnings import open_warnings
-from ..state.orders import SUSPENDED, TableControl, of_task
 from ..state.streams import ANEW, MADE, MAKING, newest
 from .laggards import consumers_said
 from .name_checks import name_findings
-from .ordering import known
+from .table_commands import known
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,8 +76,8 @@ def _of_source(
     task: Task, source: LogSource, spark: Callable[[], SparkSession], offers: list[Finding]
 ) -> list[Finding]:
     """The findings about a task's source, tables and targets; adds to `offers`."""
-    baselines = ledger.read_baselines(task.control_path("baselines"))
-    states = of_task(task.orders_path, baselines)
+    states = lifecycle.read(task)
+    baselines = states.baselines
     try:
         tables = wanted_tables(source, task, states, moved_tables(task, source))
     except ConfigError as error:  # a name in the task file that the source does not have
@@ -86,7 +86,7 @@ def _of_source(
         return wrong or [Finding("error", error.what, error.where or task.name, error.hint or "")]
     found = name_findings(task, source, tables, known(task, states))
     stream = newest(task)
-    removed = {t for t, one in states.items() if one.member == "removed"}
+    removed = states.removed
     attached = source.attached(sorted({*baselines, *stream.published} - removed))
     for table, root in attached.items():
         what, cure = attached_as(table, root)
@@ -158,7 +158,7 @@ def altered_findings(
     source: LogSource,
     tables: Sequence[str],
     baselines: Mapping[str, Baseline],
-    states: Mapping[str, TableControl],
+    states: TableStates,
 ) -> list[Finding]:
     """Tables that somebody has published otherwise or not any more, or that got partitions with rows: capture
     acts on that when it looks next. And those of which it cannot tell, until they have a later baseline."""

@@ -19,20 +19,21 @@ from ..config.task import Task
 from ..formats.sqdr.control import IR_SUBSCRIPTION
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention
-from ..state import ledger, live, retries
+from ..state import lifecycle, live
+from ..state.baselines import Baseline
 from ..state.capture_state import AWAY, GONE, RECONNECTING, RUNNING
+from ..state.lifecycle import TableLifecycle, TableStates
 from ..state.open_warnings import open_warnings
-from ..state.orders import TableControl, of_task, target_names
 from ..state.totals import Totals
 from . import control_tables
 from .laggards import consumers_said
 
 ENDED = ("stopped", "drained")
+WAITS = "waits for its baseline"
 SILENT_S = 60.0
 """What capture has said is not the state of now when it has said nothing for so long: it waits for the
 source's server, or hangs."""
-Baselines = dict[str, ledger.Baseline]
-States = dict[str, TableControl]
+Baselines = Mapping[str, Baseline]
 _TOLD_BY_CAPTURE = ("lag_bytes", "lag_seconds", "retained_bytes", "left_bytes", "rate")
 
 
@@ -122,23 +123,14 @@ class Status:
 def status(task: Task) -> Status:
     """The state of a task, from its control tables and live files."""
     capture, pipeline = process(task, "capture"), process(task, "pipeline")
-    baselines = ledger.read_baselines(task.control_path("baselines"))
-    where = log.state(task.log_path)
-    tables: dict[str, TableStatus] = {}
+    states, where = lifecycle.read(task), log.state(task.log_path)
     reading = (capture.get("baselines") or {}) if capture and capture["running"] else {}
-    for name, state in reading.items():
-        if state.get("state") != GONE:
-            tables[name] = TableStatus(name, _baseline(state))
-    for name, taken in baselines.items():
-        tables[name] = TableStatus(
-            name, RUNNING, baseline_rows=taken.rows, target_version=max(taken.version, 0)
-        )
     totals = Totals(task.control_path("stored"), task.control_path("applied"))
-    states = of_task(task.orders_path, baselines)
-    _count(task, tables, totals, baselines, states)
-    _ordered(task, tables, baselines, states, reading)
-    _noted(task, tables, baselines)
-    others = _warned(task, tables, baselines)
+    known = {*totals.applied, *totals.stored, *(t for t, one in reading.items() if one.get("state") != GONE)}
+    tables = {t: _table(task, states[t], reading.get(t), totals) for t in sorted(known | states.keys())}
+    _count(task, tables, totals, states)
+    _noted(task, tables, states.baselines)
+    others = _warned(task, tables, states.baselines)
     now, why = _while(capture, pipeline), _ended_by(capture, pipeline)
     for mine in tables.values():
         if mine.state == RUNNING:
@@ -148,12 +140,12 @@ def status(task: Task) -> Status:
         capture,
         pipeline,
         where.number,
-        max(totals.stored_upto, 0),
-        max(totals.applied_upto, 0),
+        totals.stored_upto or 0,
+        totals.applied_upto or 0,
         where.position.hex().upper() if where.position else None,
-        [tables[t] for t in sorted(tables)],
+        list(tables.values()),
         consumers_said(task),
-        _unstored(task, where.number, totals.stored_upto),
+        _unstored(task, where.number, totals.stored_upto or 0),
         others,
         (capture or {}).get("left_out") or {},
     )
@@ -177,42 +169,52 @@ def _ended_by(*processes: dict[str, Any] | None) -> str | None:
     return str(max(ended, key=lambda one: str(one["at"]))["ended"]) if ended else None
 
 
-def _baseline(at: dict[str, Any]) -> str:
+def _table(task: Task, one: TableLifecycle, reading: Mapping[str, Any] | None, totals: Totals) -> TableStatus:
+    """A table without what is counted of it."""
+    mine = TableStatus(one.table, _label(task, one, reading, totals), target=one.target or None)
+    if one.baseline is not None:
+        mine.baseline_rows, mine.target_version = one.baseline.rows, max(one.baseline.version, 0)
+    mine.why, mine.who = one.why or None, one.who or None
+    mine.since = one.since.isoformat(timespec="seconds") if one.since else None
+    mine.group = task.group(one.table)
+    if one.failure is not None:
+        mine.errors, mine.error = one.failure.errors, one.failure.what
+    return mine
+
+
+def _label(task: Task, one: TableLifecycle, reading: Mapping[str, Any] | None, totals: Totals) -> str:
+    """A table's state, as `TableStatus` names it. What holds it takes precedence over what it is doing."""
+    if one.held:
+        return one.held
+    if reading is not None and one.wanted and reading.get("state") in (RUNNING, AWAY):
+        return _baseline(reading)
+    if one.moving or one.removed:
+        return "being renamed" if one.moving else "removed"
+    state = _unordered(task, one, reading, totals)
+    if one.landing or (one.wanted and state in (RUNNING, WAITS)):
+        return WAITS if one.baseline is None else "waits for a new baseline"
+    return state
+
+
+def _unordered(task: Task, one: TableLifecycle, reading: Mapping[str, Any] | None, totals: Totals) -> str:
+    """The state of a table without commands."""
+    if one.loading is not None:
+        return "window open"
+    if one.baseline is not None:
+        return RUNNING
+    if _is_tracked_only(task, one, totals):
+        return "tracked only"
+    if reading is not None and reading.get("state") != GONE:
+        return _baseline(reading)
+    return RUNNING if one.table in totals.applied else WAITS
+
+
+def _is_tracked_only(task: Task, one: TableLifecycle, totals: Totals) -> bool:
+    return one.table in totals.stored and task.policy(one.table).level < MEDIUM and one.baseline is None
+
+
+def _baseline(at: Mapping[str, Any]) -> str:
     return AWAY if at.get("state") == AWAY else f"baseline {at.get('parts_done', 0)}/{at.get('parts', 0)}"
-
-
-def _ordered(
-    task: Task,
-    tables: dict[str, TableStatus],
-    baselines: Baselines,
-    states: States,
-    baselines_read: Mapping[str, Any],
-) -> None:
-    """Applies orders and open windows to the tables; what holds a table takes precedence over what it is
-    doing."""
-    reading = {t for t, one in baselines_read.items() if one.get("state") in (RUNNING, AWAY)}
-    for name in ledger.read_open(task.control_path("baselines")):
-        tables.setdefault(name, TableStatus(name, "")).state = "window open"
-    for name, one in states.items():
-        mine = tables.setdefault(name, TableStatus(name, "waits for its baseline"))
-        if one.member == "removed":
-            mine.state = "removed"
-        elif one.held:
-            mine.state = one.held
-        elif one.landing or (one.wanted and mine.state in (RUNNING, "waits for its baseline")):
-            mine.state = "waits for a new baseline" if name in baselines else "waits for its baseline"
-        if one.moving and not one.held:
-            mine.state = "being renamed"
-        if one.wanted and name in reading and not one.held:
-            mine.state = _baseline(baselines_read[name])
-        mine.target = one.target or None
-        mine.why, mine.who = one.why or None, one.who or None
-        mine.since = one.since.isoformat(timespec="seconds") if one.since else None
-    failing = retries.failing(task.control_path("errors"))
-    for name, mine in tables.items():
-        mine.group = task.group(name)
-        if name in failing:
-            mine.errors, mine.error = failing[name].errors, failing[name].what
 
 
 def _noted(task: Task, tables: dict[str, TableStatus], baselines: Baselines) -> None:
@@ -255,28 +257,22 @@ def _quarantined(path: str, version: int) -> dict[str, int]:
 
 
 def _unstored(task: Task, captured: int, stored: int) -> float:
-    stored = max(stored, 0)
     if captured <= stored:
         return 0.0
     at = log_retention.committed_at(task.log_path, log.version_after(task.log_path, stored))
     return max(0.0, (dt.datetime.now(dt.timezone.utc) - at).total_seconds())
 
 
-def _count(
-    task: Task, tables: dict[str, TableStatus], totals: Totals, baselines: Baselines, states: States
-) -> None:
+def _count(task: Task, tables: dict[str, TableStatus], totals: Totals, states: TableStates) -> None:
     for name, one in totals.applied.items():
-        mine = tables.setdefault(name, TableStatus(name, RUNNING))
+        mine = tables[name]
         mine.inserted, mine.updated, mine.deleted = one.inserted, one.updated, one.deleted
         mine.position, mine.target_version = one.position, one.version
         mine.last_change = one.applied_at.isoformat(timespec="seconds")
     for name, stored in totals.stored.items():
-        tables.setdefault(name, TableStatus(name, "waits for its baseline")).stored = stored.rows
-        if task.policy(name).level < MEDIUM and name not in baselines:
-            tables[name].state = "tracked only"
-    reached = _reached(task, totals, baselines, states)
-    gone = {t for t, one in states.items() if one.member == "removed"}  # nobody waits for their changes
-    applied = {name for name, one in tables.items() if one.state != "tracked only"} - gone
+        tables[name].stored = stored.rows
+    reached = _reached(task, totals, states)
+    applied = {t for t in tables if not _is_tracked_only(task, states[t], totals)} - states.removed
     for name, many in totals.behind(reached).items():
         tables[name].behind = many if name in applied else 0
     now = dt.datetime.now(dt.timezone.utc)
@@ -284,13 +280,13 @@ def _count(
         tables[name].seconds_behind = max(0.0, (now - since).total_seconds())
 
 
-def _reached(task: Task, totals: Totals, baselines: Baselines, states: States) -> dict[str, int]:
+def _reached(task: Task, totals: Totals, states: TableStates) -> dict[str, int]:
     """The change number that each target has reached: as recorded, or further if the process ended between
     the target's commit and the record. A database is not asked."""
-    found = totals.reached(baselines, loaded(task.control_path("mapped")))
+    found = totals.reached(states.baselines, loaded(task.control_path("mapped")))
     if task.target.database:
         return found
-    names = target_names(states)
+    names = states.target_names
     for name in totals.late(found):
         place, one = place_of(task_map(task, name), names), totals.applied.get(name)
         path = task.target_path(place.target)

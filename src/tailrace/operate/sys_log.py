@@ -118,7 +118,7 @@ def export_sys_log(
             rows, lost = _here(found, log_path, out, kind)
         else:
             rows, lost = _by_spark(spark, found, log_path, out, kind, given)
-    return Exported(rows, kept_after=max(kept(log_path), 0), **lost)
+    return Exported(rows, kept_after=kept(log_path) or 0, **lost)
 
 
 def refuse(log_path: str, out: str, kind: str, given: Mapping[str, str]) -> None:

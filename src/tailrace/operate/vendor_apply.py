@@ -127,7 +127,7 @@ def run(
     )
     archive = ruling is not None and ruling.rules.mode == "archive"
     _refuse_types(through.changes)
-    place, target, root = apply_place.opened(spark, target, app_id, control, through.places, through.changes)
+    place, target, root = apply_place.opened(spark, target, app_id, control, through.places)
     try:
         good = vendor_reading.with_kept(place, through.changes, found, ruling.rules if ruling else Rules())
         reached = {n: incoming.reached(place, n) for n in good}

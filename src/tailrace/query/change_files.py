@@ -109,7 +109,7 @@ class ChangeFiles:
         """The greatest change number that the table has or had; 0 if it has none."""
         if self.delta is None:
             return 0
-        return max([0, kept(self.delta), *(s.high for s in self._spans.values())])
+        return max([0, kept(self.delta) or 0, *(s.high for s in self._spans.values())])
 
     @cached_property
     def _spans(self) -> dict[str, Span]:
@@ -239,8 +239,8 @@ class ChangeFiles:
             start, end: the range.
             needs: the reason for the error message, for ranges that the user did not choose.
         """
-        gone = kept(self.delta) if self.delta else -1
-        if gone < 0:
+        gone = kept(self.delta) if self.delta else None
+        if gone is None:
             return
         first = min((s.low_seq for s in self._spans.values() if s.low_seq), default="")
         for one in (start, end):
@@ -256,7 +256,7 @@ class ChangeFiles:
     @property
     def were_removed(self) -> bool:
         """Whether retention has removed changes."""
-        return self.delta is not None and kept(self.delta) >= 0
+        return self.delta is not None and kept(self.delta) is not None
 
     def refuse_gaps(self, start: PositionRange | None, end: PositionRange | None) -> None:
         """Raises GapError if changes of a range were never captured."""

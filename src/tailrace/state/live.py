@@ -8,13 +8,13 @@ Files in `<home>/run/`, one a process; a reader sees one whole state or the one 
   `lag_bytes`, `lag_seconds`, `retained_bytes` and `left_bytes` (`capture_state`), `baselines` (table ->
   state, parts, parts_done, rows), `tables`, `message`, `since` and `attempts` (of reconnecting), `ended`,
   `at`;
-- `pipeline.json`: `state` (running, drained, stopped), what store and apply did last, `orders` (the newest
-  order for a table that apply goes by), `ended`, `at`;
+- `pipeline.json`: `state` (running, drained, stopped), what store and apply did last, `commands` (the newest
+  command for a table that apply follows), `ended`, `at`;
 - `parts/`: parts of baselines that capture has Spark's tasks read (`capture.part_requests`);
 - `repairs/`: repairs that `tailrace validate --repair` has the pipeline make (`runtime.repair_requests`).
 
-`ended` says which error ended the process (none: it was told to end, or was killed), `at` is when the file
-was written (UTC, ISO 8601). Nothing here is needed for correctness: progress stands in the tables. Which
+`ended` says which error ended the process (none: it ended as asked, or was killed), `at` is when the file
+was written (UTC, ISO 8601). Nothing here is needed for correctness: progress is in the tables. Which
 process has a half of a task its lease says (`leases`); on one machine a lock of the operating system on
 `<name>.lock`, which goes with its process, tells at once whether it lives.
 """

@@ -22,23 +22,20 @@ from ..lake import log
 from ..lake.failpoints import reach
 from ..model.change import Relation
 from ..model.sequence import number_of
+from ..state.declarations import QUARANTINE
 from ..wire.pgvalues import misfit
 from . import gaps, images, tracking
 from .policy import reduced
 from .tables import SEQ
 
 LOG_COLUMNS = ["RECID", "TRXID", "RELID", "LOGADDR", "DATA", "COMMIT_TIME", "CHANGE_SEQ"]
-QUARANTINE_SCHEMA = pa.schema(
-    [("change_seq", pa.string()), ("table", pa.string()), ("column", pa.string()), ("value", pa.string()),
-     ("reason", pa.string()), ("noticed_at", pa.timestamp("us", "UTC"))]
-)  # fmt: skip
 
 
 def set_aside(bad: Sequence[Mapping[str, str]]) -> pa.Table:
     """Rows of the quarantine table, from values with their `table`, `column`, `value`, `reason` and, unless
     they came with a baseline, `change_seq`."""
     now = dt.datetime.now(dt.timezone.utc)
-    return pa.Table.from_pylist([{**one, "noticed_at": now} for one in bad], QUARANTINE_SCHEMA)
+    return pa.Table.from_pylist([{**one, "noticed_at": now} for one in bad], QUARANTINE)
 
 
 @dataclass(frozen=True)
@@ -252,7 +249,7 @@ class _Storing:
         if self.tracking is not None:
             found.append(StoreResult("tracking", None, self.tracking.close()))
         if self.bad:
-            part = lake.Part(self.plan.quarantine, QUARANTINE_SCHEMA, name="quarantine")
+            part = lake.Part(self.plan.quarantine, QUARANTINE, name="quarantine")
             part.write(set_aside(self.bad))
             found.append(StoreResult("quarantine", None, part.close()))
         found.append(StoreResult("met", info={"runs": self.met}))

@@ -3,7 +3,7 @@ minute.
 
 `settled` creates the state after these batches with maintenance: totals of all batches, single batches of
 the last week, more batches of a paused table, and the last batches without totals. The tables have as many
-versions as after a commit per batch. `raw` creates the state of a release without totals.
+versions as after a commit per batch.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from ..lake import delta as lake
 from ..lake import log
 from ..model import sequence
 from ..model.change import Column, Relation
-from ..state import ledger, orders, rolling
-from ..state.ledger import APPLIED, STORED, AppliedTable, Baseline, Stored
+from ..model.positions import ChangeNumber, Position
+from ..state import commands, ledger, rolling
+from ..state.baselines import Baseline, write_baseline
+from ..state.declarations import APPLIED, STORED
+from ..state.ledger import AppliedTable, Stored
 from ..store import tracking
 
 APPLIED_APP = "tailrace/applied"
@@ -89,19 +92,6 @@ def settled(task: Task, year: Year) -> None:
     _tail(task, year)
 
 
-def raw(task: Task, year: Year) -> None:
-    """Creates the state without totals: every batch is kept, in few files."""
-    _around(task, year)
-    for name, book in (("stored", STORED), ("applied", APPLIED)):
-        new = ("kind", "gone", "stored_at", "committed_at", "number")
-        path, schema = task.control_path(name), pa.schema([f for f in book.schema if f.name not in new])
-        lake.create(path, schema)
-        app, upto = ledger.STORE_APP if book is STORED else APPLIED_APP, year.batches * NUMBERS_A_BATCH
-        files = _past(path, book, year, 0, year.batches, range(year.tables), schema)
-        lake.commit(path, files, progress={app: upto})
-        _at_version(path, 2 * year.batches, year.commits)
-
-
 def _around(task: Task, year: Year) -> None:
     """Writes LOG, TRACKING, layouts, baselines and commands."""
     now = dt.datetime.now(dt.timezone.utc)
@@ -111,13 +101,9 @@ def _around(task: Task, year: Year) -> None:
         task.relations_path,
         [log.Layout(r, n.to_bytes(20, "big"), sequence.make(0, n)) for n in range(6) for r in relations],
     )
-    taken = [Baseline(r.table, r, "0" * 40, 1000, 1, now, 1.0, after=0).__dict__ for r in relations]
-    rows = [
-        {k: v for k, v in one.items() if k != "relation"} | {"relid": r.relid, "layout": r.to_json()}
-        for one, r in zip(taken, relations, strict=True)
-    ]
-    lake.append(task.control_path("baselines"), pa.Table.from_pylist(rows, ledger.BASELINES_SCHEMA))
-    orders.give(task.orders_path, orders.PAUSE, [year.name(0)], why="a year", who="test")
+    taken = [Baseline(r.table, r, Position("0" * 40), 1000, 1, now, 1.0, after=0) for r in relations]
+    write_baseline(task.control_path("baselines"), *taken)
+    commands.give(task.commands_path, commands.PAUSE, [year.name(0)], why="a year", who="test")
     lake.create(task.log_path, log.SCHEMA, log.PROPERTIES)
     lake.create(task.tracking_path, tracking.SCHEMA)
     words = {f"tailrace/position/{k}": 7 for k in range(3)}
@@ -209,7 +195,13 @@ def _tail(task: Task, year: Year) -> None:
         upto, now = batch * NUMBERS_A_BATCH, dt.datetime.now(dt.timezone.utc)
         names = [year.name((batch * 7 + k) % year.tables) for k in range(year.in_a_batch)]
         counts = {"rows": 4, "I": 2, "U": 2}
-        one = Stored(upto, sequence.make(0, upto), f"{upto:040X}", now, dict.fromkeys(names, counts))
+        one = Stored(
+            ChangeNumber(upto),
+            sequence.make(0, upto),
+            Position(f"{upto:040X}"),
+            now,
+            dict.fromkeys(names, counts),
+        )
         ledger.write_stored(task.control_path("stored"), one, dict.fromkeys(names, 1))
         done = [AppliedTable(t, batch, 2, 2, 0, 0, "task_local", 0.1) for t in names if t != year.name(0)]
         ledger.write_applied(task.control_path("applied"), one, done, APPLIED_APP)

@@ -22,7 +22,7 @@ from ..errors import ConfigError, OtherTableError, TailraceError
 from ..model.change import Relation
 from ..sources.base import BaselinePart, Snapshot
 from ..sources.postgresql.baseline import PgPartReader, parts
-from ..state.orders import of_task, target_names
+from ..state import lifecycle
 from .target_versions import missing_target
 
 _COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
@@ -79,7 +79,7 @@ def hold_target(task: Task, tables: Sequence[str]) -> Iterator[TargetSnapshot | 
     if not task.target.database:
         yield None
         return
-    place, names = Place.of(task.target.database), target_names(of_task(task.orders_path, {}))
+    place, names = Place.of(task.target.database), lifecycle.read(task).target_names
     progress = Progress(place, task.name, lambda table: place_of(task_map(task, table), names))
     with session(place, place.label) as on:
         if (refusal := task_names.refused(on, place, task.name, source_of(task))) is not None:

@@ -51,8 +51,8 @@ from ..model.steps import Steps
 from ..model.types import header_schema, schema_of
 from ..operate.runs import REPAIR, Runs
 from ..operate.task_runs import group_of, subscriptions
-from ..state import ledger, live
-from ..state.orders import of_task, target_names
+from ..state import lifecycle, live
+from ..state.baselines import read_baselines
 from . import repair_sides as sides
 from .compare import Comparison, TableResult
 from .differences import ChangeStamp, Differences, count_changes
@@ -139,7 +139,7 @@ class Repair:
     def finish(self, tables: Sequence[str]) -> None:
         """Completes the key log of repairs that a crash interrupted after the target; for all tables if none
         is given."""
-        known = ledger.read_baselines(self.task.control_path("baselines"))
+        known = read_baselines(self.task.control_path("baselines"))
         for table in tables or known:
             upto = lake.progress(self._kept(table), APP)
             logbook = self._keylog()
@@ -322,7 +322,7 @@ class Repair:
         """Returns the task's target with the progress of repairs; `spark` is None for work in
         this process."""
         task, session = self.task, cast("SparkSession", spark)
-        names = target_names(of_task(task.orders_path, {}))
+        names = lifecycle.read(task).target_names
 
         def places(table: str) -> TargetPlace:
             return place_of(task_map(task, table), names)

@@ -29,9 +29,8 @@ from ..lake.past import at_version
 from ..model.change import Relation
 from ..model.steps import Steps
 from ..query.state import state_at
-from ..state import ledger
-from ..state.ledger import Baseline
-from ..state.orders import of_task, target_names
+from ..state import ledger, lifecycle
+from ..state.baselines import Baseline, read_baselines
 from ..state.totals import batches_of
 from .comparable_targets import without_deleted
 from .file_rows import FileRows
@@ -147,7 +146,7 @@ def current_rows(task: Task, table: str, scratch: str, sessions: Sessions) -> Ta
                 loads = held.load(table, folder, readers)
                 rows = collect_rows(found.layout, folder, loads, Steps(), "")
             return TargetRows(task, table, rows, found.upto, mark)
-    place = place_of(task_map(task, table), target_names(of_task(task.orders_path, {})))
+    place = place_of(task_map(task, table), lifecycle.read(task).target_names)
     path = task.target_path(place.target)
     reached = lake.progress(path, place.app(table, task.apply_app))
     reached = max(reached, baseline_of(task, table).after)
@@ -186,7 +185,7 @@ def target_layout(task: Task, table: str, made: TargetShape) -> Relation:
 
 def baseline_of(task: Task, table: str) -> Baseline:
     """Returns a table's baseline."""
-    return ledger.read_baselines(task.control_path("baselines"))[table]
+    return read_baselines(task.control_path("baselines"))[table]
 
 
 def _refusal(task: Task, one: TableDifference) -> str | None:
@@ -207,8 +206,7 @@ def _refusal(task: Task, one: TableDifference) -> str | None:
 def _overtaken(task: Task, one: TableDifference) -> str | None:
     """Returns the event since the snapshot that prevents a repair, or None."""
     table = one.result.table
-    state = of_task(task.orders_path, {table: baseline_of(task, table)}).get(table)
-    if state is not None and state.busy:
+    if lifecycle.read(task)[table].busy:
         return "its target is being replaced or renamed: run the repair again once that is done"
     if baseline_of(task, table).position > one.position:
         return "it got a new baseline since the snapshot: run the repair again"
@@ -218,8 +216,8 @@ def _overtaken(task: Task, one: TableDifference) -> str | None:
     return None
 
 
-def _ledger_removed(stored: list[ledger.Stored], gone: int, position: str) -> str | None:
-    if gone >= 0 and not any(b.position < position for b in stored):
+def _ledger_removed(stored: list[ledger.Stored], gone: int | None, position: str) -> str | None:
+    if gone is not None and not any(b.position < position for b in stored):
         return "the records of its batches at that position have been removed (`maintenance.keep_ledger`)"
     return None
 

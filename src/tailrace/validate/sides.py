@@ -30,7 +30,7 @@ from ..model.change import PREFIX, Relation
 from ..model.quoting import quoted
 from ..model.types import schema_of
 from ..query.state import state_at
-from ..state.ledger import Baseline
+from ..state.baselines import Baseline
 from ..state.totals import batches_after, last_stored
 from .comparable_targets import without_deleted
 from .compare import TablePair

@@ -23,8 +23,9 @@ from ..lake import delta as lake
 from ..lake import log_retention
 from ..lake.past import at_version
 from ..query.positions import PositionRange
-from ..state.ledger import APPLIED, Baseline
-from ..state.orders import of_task, target_names
+from ..state import lifecycle
+from ..state.baselines import Baseline
+from ..state.declarations import APPLIED
 from ..state.rolling import Ledger
 from ..state.totals import records_of
 
@@ -103,7 +104,7 @@ class TargetVersions:
     def of(task: Task, taken: Baseline, following: Baseline | None = None) -> TargetVersions:
         """Returns the versions of a table since its baseline; `following` is the baseline that replaced its
         rows."""
-        names = target_names(of_task(task.orders_path, {}))
+        names = lifecycle.read(task).target_names
         place = place_of(task_map(task, taken.table), names)
         path, app = task.target_path(place.target), place.app(taken.table, task.apply_app)
         refuse_other(task, place, taken)

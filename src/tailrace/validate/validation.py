@@ -26,9 +26,9 @@ from ..model.nearest import meant
 from ..model.steps import Steps
 from ..operate.consumers import consumers_of
 from ..sources.base import LogSource, Snapshot
-from ..state import ledger
+from ..state import lifecycle
+from ..state.baselines import read_baselines
 from ..state.layouts import policy
-from ..state.orders import of_task
 from ..state.totals import last_stored
 from .comparable_targets import comparable_tables
 from .compare import Comparison, TablePair, TableResult
@@ -117,9 +117,9 @@ def validate(
         ConfigError: a table has no baseline yet, or there is no table to compare.
         PositionError: the task did not store the changes in time.
     """
-    baselines = ledger.read_baselines(task.control_path("baselines"))
-    states = of_task(task.orders_path, baselines)
-    removed = {t for t, one in states.items() if one.member == "removed"}
+    states = lifecycle.read(task)
+    baselines = states.baselines
+    removed = states.removed
     chosen = list(tables) or sorted(baselines.keys() - removed)
     if gone := sorted(removed.intersection(tables)):
         raise ConfigError(
@@ -193,7 +193,7 @@ def _at(
     steps.now("waiting for the changes before the snapshot to be stored")
     _wait_stored(task, snapshot, timeout_s, steps)
     limit = snapshot.position.hex().upper()
-    baselines = ledger.read_baselines(task.control_path("baselines"))
+    baselines = read_baselines(task.control_path("baselines"))
     if newer := [table for table in wanted if baselines[table].position > limit]:
         raise TableMovedError(
             f"{', '.join(newer)} got a new baseline since the snapshot",
@@ -304,8 +304,8 @@ def wait_for_renames(task: Task, tables: Sequence[str], timeout_s: float) -> Non
     """Waits until capture has renamed targets that are about to be renamed."""
     end = time.monotonic() + timeout_s
     while True:
-        states = of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
-        moving = {t: states[t].moving for t in tables if t in states and states[t].moving}
+        states = lifecycle.read(task)
+        moving = {t: states[t].moving for t in tables if states[t].moving}
         if not moving:
             return
         if time.monotonic() > end:

@@ -144,7 +144,6 @@ def follow(
     )
     columns.note(path)
     found = _with_columns(found, history.data)
-    _mark_as_following(path)
     history.finish()  # the next changes are applied on top of its rows
     if under is not None:
         history.apply(_base_events(under, history.data))
@@ -162,13 +161,6 @@ def _new_events(found: ChangeArrays, history: HistoryTable, on: ReadStart | None
     if on is not None and on.fewer and found.sparse:
         events = there.not_stored(events)  # changes that completed their images may have been removed
     return pa.concat_tables([events, _rejects(found)], promote_options="default")
-
-
-def _mark_as_following(path: str) -> None:
-    """Marks a history of an older version as following a change table."""
-    delta = DeltaTable(path)
-    if FOLLOWS not in delta.metadata().configuration:
-        delta.alter.set_table_properties({FOLLOWS: "true"}, raise_if_not_exists=False)
 
 
 def _since(

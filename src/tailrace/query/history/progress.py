@@ -49,7 +49,7 @@ class FollowProgress:
 
     Attributes:
         number: its change number.
-        seq: its change sequence; None if unknown (no change yet, or stored by an older version).
+        seq: its change sequence; None if it has no change yet.
         many: the number of rows up to it, if some may arrive late.
     """
 

@@ -12,7 +12,7 @@ import psycopg
 from ..base import NEW_TASK, SET_BACK, Finding, PassingFinding
 from . import catalog, connection_limits
 from . import slot as pg_slot
-from .connection import ANEW, Session, border, lsn, lsn_text, quoted, quoted_table
+from .connection import ANEW, Session, lsn, lsn_text, quoted, quoted_table
 from .rights import rights
 from .slot import published
 from .table_checks import Question, error, tables, warning
@@ -245,25 +245,6 @@ def _slot(q: Question) -> Iterator[Finding]:
             where,
             ANEW,
         )
-    if confirmed == q.after:
-        yield from _one_byte_further(q.after, where)
-
-
-def _one_byte_further(after: int, where: str) -> Iterator[Finding]:
-    """Warns of a position that an earlier release acknowledged one byte after a border.
-
-    The server skips a transaction that commits at that border, and it is unknown whether there is one. The
-    next position is correct.
-    """
-    if (at := border(after)) != after:
-        yield warning(
-            f"the transaction that committed at {lsn_text(at)}, directly after a message outside of "
-            "transactions, may be missing: an earlier release acknowledged its first byte with the message, "
-            "and the server does not send it",
-            where,
-            "`tailrace validate` shows whether rows differ; if they do, `tailrace validate --repair` repairs "
-            "them, or `tailrace resync` loads a new baseline",
-        )
 
 
 def _retained(q: Question, slot: Mapping[str, Any], where: str) -> Iterator[Finding]:
@@ -305,7 +286,7 @@ def _set_back(q: Question) -> Iterator[Finding]:
         "select case when pg_is_in_recovery() then pg_last_wal_replay_lsn()"
         " else pg_current_wal_flush_lsn() end::text"
     )
-    if q.after is not None and end is not None and lsn(end) < border(q.after):
+    if q.after is not None and end is not None and lsn(end) < q.after:
         yield error(
             f"the server's log ends at {end}, and this task has read up to {lsn_text(q.after)}: {SET_BACK}",
             q.server,

@@ -64,7 +64,7 @@ class Look:
         stamps: the stamps by attnum, from 1 on.
         began: the number of attributes when this file was first seen.
         gone: the dropped attributes.
-        key: as `LiveTable.key_id`; None in an observation by an earlier release.
+        key: as `LiveTable.key_id`.
     """
 
     at: int
@@ -72,7 +72,7 @@ class Look:
     stamps: tuple[int, ...]
     began: int
     gone: frozenset[int] = frozenset()
-    key: int | None = 0
+    key: int = 0
 
     @property
     def count(self) -> int:
@@ -228,8 +228,8 @@ class Evidence:
         raw = json.loads(text)
         lsn, address, exists, newest, lowest = raw["at"]
         looks = tuple(
-            Look(at, file, tuple(stamps), began, frozenset(gone), *(key or [None]))
-            for at, file, stamps, began, gone, *key in raw["looks"]
+            Look(at, file, tuple(stamps), began, frozenset(gone), key)
+            for at, file, stamps, began, gone, key in raw["looks"]
         )
         gone, columns = frozenset(raw["gone"]), frozenset(raw["columns"])
         key_open = raw.get("key_open", False)

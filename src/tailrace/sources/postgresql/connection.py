@@ -253,17 +253,6 @@ def lsn_of(position: bytes) -> int:
     return int.from_bytes(position[:8], "big")
 
 
-def border(value: int) -> int:
-    """Returns the border between two records at a position.
-
-    Earlier releases put a position after a message outside of transactions one byte further.
-
-    >>> lsn_text(border(lsn("1/A1"))), lsn_text(border(lsn("1/A0")))
-    ('1/A0', '1/A0')
-    """
-    return value & ~7
-
-
 def oid_of(name: str) -> str:
     """Returns SQL for the oid of a table by its quoted name (NULL if it does not exist), in the statement's
     snapshot.

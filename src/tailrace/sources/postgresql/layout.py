@@ -94,7 +94,7 @@ def layout(
     else:
         found = Identified(_by_name(message.columns, types, previous), valid.exists, valid.gone)
     lowest, numbers = _numbered(found.numbers, min(earlier.lowest, 0))
-    primary = _primary_key(bracket, previous)
+    primary = _primary_key(bracket)
     there = {n for n in live.identity_key if n <= found.exists}
     key = _key(message, numbers, primary or frozenset(), there)
     columns = _columns(message, numbers, key, types, previous, overrides or {})
@@ -220,7 +220,7 @@ def _key(
     return set(primary) if set(primary) <= set(numbers) else set()
 
 
-def _primary_key(bracket: Bracket, previous: Relation | None) -> frozenset[int] | None:
+def _primary_key(bracket: Bracket) -> frozenset[int] | None:
     """Returns the primary key at a change; None if it may have been different, or there was none.
 
     Then all values of a full image identify its row. A constraint's oid is never reused, and its columns
@@ -229,11 +229,7 @@ def _primary_key(bracket: Bracket, previous: Relation | None) -> frozenset[int] 
     before, after = bracket.before, bracket.after
     if before is None or not after.columns:
         return None
-    if before.key is None:  # an earlier release did not record it: compare with the key of its layout
-        same = previous and {c.attnum for c in previous.columns if c.key} == after.primary_key
-    else:
-        same = before.key == after.key_id
-    return after.primary_key if same else None
+    return after.primary_key if before.key == after.key_id else None
 
 
 def _by_name(

@@ -55,7 +55,7 @@ from . import unselected as not_selected
 from .address import address
 from .baseline import LOCKED
 from .column_identity import Moment
-from .connection import ANEW, Session, asking, border, connect, lsn_of, position_at, primary, quoted_table
+from .connection import ANEW, Session, asking, connect, lsn_of, position_at, primary, quoted_table
 from .stream import SlotStream
 from .table_checks import Question
 from .transaction_wait import Waits
@@ -377,7 +377,6 @@ class PostgresSource:
         move."""
         with asking(self.where):
             begin = pg_slot.begins(self._session(), self.slot)
-        upto = position_at(border(lsn_of(upto)))
         if begin is None or begin >= lsn_of(upto):
             yield None
             return
@@ -395,7 +394,7 @@ class PostgresSource:
         """
         self._probe, self._caught_up = None, time.time()
         self._timeline.begin(known)
-        self._stream.start(None if after is None else border(lsn_of(after)), known)
+        self._stream.start(None if after is None else lsn_of(after), known)
 
     def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
         """Returns the next records: about `limit_bytes`, or those that arrived within `wait_s` seconds; None

@@ -1,7 +1,7 @@
-"""`tailrace pause | resume | resync | add | remove`: orders for single tables, checked before they are
+"""`tailrace pause | resume | resync | add | remove`: commands for single tables, checked before they are
 given.
 
-An order is a row of the task's orders table (`state/orders.py`). A running task picks it up within about
+A command is a row of `<home>/control/commands` (`state.commands`). A running task picks it up within about
 two seconds; otherwise it takes effect at the next start.
 """
 
@@ -28,21 +28,22 @@ from ..model.nearest import meant
 from ..model.patterns import fits, fitting
 from ..sources import open_source
 from ..sources.base import LeftOut
-from ..state import ledger, live, orders, streams
-from ..state.orders import ADD, DROP, PAUSE, REMOVE, RESUME, RESYNC, TableControl
+from ..state import commands, lifecycle, live, streams
+from ..state.commands import ADD, DROP, PAUSE, REMOVE, RESUME, RESYNC
+from ..state.lifecycle import TableLifecycle, TableStates
 
 
 @dataclass(frozen=True)
-class OrderResult:
+class CommandResult:
     """The result of a command.
 
     Attributes:
-        action: the order.
+        action: the command.
         tables: the tables that it was given for.
-        passed: tables that the patterns fit and that need no such order: why not.
-        order: number of the last order; 0 for a dry run, or when nothing was to be ordered.
-        running: which halves of the task run: they take it in; else it holds from the next start on.
-        dropped: tables whose target is gone already.
+        passed: tables that match the patterns and need no such command, with the reason.
+        order: number of the last command; 0 for a dry run, or if no table needs it.
+        running: the halves of the task that run and pick it up; otherwise it takes effect at the next start.
+        dropped: tables whose target has been removed already.
     """
 
     action: str
@@ -58,7 +59,7 @@ class OrderResult:
         return asdict(self)
 
 
-def order(
+def give(
     task: Task,
     action: str,
     patterns: Sequence[str],
@@ -67,28 +68,27 @@ def order(
     dry_run: bool = False,
     drop_target: bool = False,
     replace_archives: bool = False,
-) -> OrderResult:
-    """Gives an order for all tables that match the patterns (`schema.table`, `*`, `?`).
+) -> CommandResult:
+    """Gives a command for all tables that match the patterns (`schema.table`, `*`, `?`).
 
     Args:
         task: the task, running or not.
         action: `pause`, `resume`, `resync`, `add` or `remove`.
         patterns: which tables; for `add` those of the source, else those of the task.
-        why: the reason, for whoever looks at the status.
-        dry_run: only say what would be ordered.
-        drop_target: `remove` only: the target goes, too.
+        why: the reason, which `status` shows.
+        dry_run: returns the tables without giving the command.
+        drop_target: `remove` only: the target is removed as well.
         replace_archives: `resync` and `add` only: archives may lose what they have kept.
 
     Raises:
-        ConfigError: a pattern fits no table, or a table cannot be ordered so.
+        ConfigError: a pattern matches no table, or the command does not apply to a table.
     """
-    baselines = ledger.read_baselines(task.control_path("baselines"))
-    states = orders.of_task(task.orders_path, baselines)
+    states = lifecycle.read(task)
     if action == ADD:
         chosen, passed = _joining(task, states, patterns)
     else:
         mine = matching(known(task, states), patterns, task.name)
-        reasons = {t: _passed(action, states.get(t, TableControl(t)), drop_target) for t in mine}
+        reasons = {t: _passed(action, states[t], drop_target) for t in mine}
         chosen = [t for t, reason in reasons.items() if reason is None]
         passed = {t: reason for t, reason in reasons.items() if reason is not None}
     if action == RESYNC:
@@ -99,43 +99,42 @@ def order(
     if drop_target and chosen:
         refuse_to_drop(task, chosen)
     if dry_run or not chosen:
-        return OrderResult(action, chosen, passed, 0, dry_run, running)
+        return CommandResult(action, chosen, passed, 0, dry_run, running)
     reason = why or f"ordered with tailrace {action}"
-    number = orders.give(task.orders_path, action, chosen, why=reason, who=user())
+    number = commands.give(task.commands_path, action, chosen, why=reason, who=user())
     gone: list[str] = []
     if drop_target:
-        number = orders.give(task.orders_path, DROP, chosen, why=reason, who=user())
+        number = commands.give(task.commands_path, DROP, chosen, why=reason, who=user())
         gone = _drop_now(task)
-    return OrderResult(action, chosen, passed, number, False, running, [t for t in gone if t in chosen])
+    return CommandResult(action, chosen, passed, number, False, running, [t for t in gone if t in chosen])
 
 
-def begin_anew(
+def renew_stream(
     task: Task, *, why: str = "", dry_run: bool = False, replace_archives: bool = False
-) -> OrderResult:
-    """Orders a new stream and new baselines of all tables; what the source has logged since is given up.
+) -> CommandResult:
+    """Requests a new stream and new baselines of all tables; what the source has logged since is given up.
 
-    Capture does it when it starts: apply is told that targets wait for their baselines, the old slot is
-    dropped, a new one is made, and the tables are read in its snapshot. Gives the stream's number as `order`.
+    Capture does it when it starts: targets wait for their baselines, the old slot is dropped, a new one is
+    created, and the tables are read in its snapshot. The result has the stream's number as `order`.
 
     Raises:
         ConfigError: the task runs, or has read nothing yet; archives would lose what they have kept, unless
             `replace_archives` says that they may.
     """
-    baselines = ledger.read_baselines(task.control_path("baselines"))
-    states = orders.of_task(task.orders_path, baselines)
-    mine = [t for t in known(task, states) if states.get(t, TableControl(t)).member != "removed"]
+    states = lifecycle.read(task)
+    mine = [t for t in known(task, states) if not states[t].removed]
     if not replace_archives:
         _refuse_archives(task, mine)
     if dry_run:
         live.refuse(task.run_path, "capture")
         streams.refuse_unread(task)
-        return OrderResult(RESYNC, mine, {}, 0, dry_run)
+        return CommandResult(RESYNC, mine, {}, 0, dry_run)
     reason = why or "ordered with tailrace resync --new-stream"
-    return OrderResult(RESYNC, mine, {}, streams.give_up(task, who=user(), why=reason))
+    return CommandResult(RESYNC, mine, {}, streams.give_up(task, who=user(), why=reason))
 
 
 def take_over(task: Task, patterns: Sequence[str]) -> list[str]:
-    """Makes the Delta targets of tables this task's own, whoever's they were; returns the tables.
+    """Makes this task the owner of the Delta targets of tables; returns the tables.
 
     Raises:
         ConfigError: the target is a database, or no target matches.
@@ -182,30 +181,27 @@ def _refuse_archives(task: Task, tables: Iterable[str]) -> None:
 
 
 def user() -> str:
-    """The user who gives an order."""
+    """The user who gives a command."""
     with suppress(KeyError, OSError):
         return getpass.getuser()
     return "unknown"
 
 
-def known(task: Task, states: Mapping[str, TableControl]) -> list[str]:
-    """All tables that the task has, or had: captured, ordered, or with a baseline."""
+def known(task: Task, states: TableStates) -> list[str]:
+    """All tables that the task has, or had: captured, named by a command, or with a baseline."""
     captured = (json_files.read(task.run_path, "capture") or {}).get("tables") or []
-    taken = ledger.read_baselines(task.control_path("baselines"))
-    return sorted({*captured, *taken, *log.history(task.relations_path), *states})
+    return sorted({*captured, *log.history(task.relations_path), *states})
 
 
 def tables_of(task: Task) -> list[str]:
     """The tables that the task has, or had."""
-    return known(
-        task, orders.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
-    )
+    return known(task, lifecycle.read(task))
 
 
 def captured_of(task: Task) -> list[str]:
     """The tables that the task has, without those that were removed."""
-    states = orders.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
-    return [t for t in known(task, states) if t not in states or states[t].member != "removed"]
+    states = lifecycle.read(task)
+    return [t for t in known(task, states) if not states[t].removed]
 
 
 def matching(there: Sequence[str], patterns: Iterable[str], task: str) -> list[str]:
@@ -224,9 +220,9 @@ def matching(there: Sequence[str], patterns: Iterable[str], task: str) -> list[s
     return sorted(found)
 
 
-def _passed(action: str, state: TableControl, drop_target: bool) -> str | None:
-    """Why a table does not need such an order; None if it does."""
-    removed = state.member == "removed"
+def _passed(action: str, state: TableLifecycle, drop_target: bool) -> str | None:
+    """Why a table does not need a command; None if it does."""
+    removed = state.removed
     if removed and not (action == REMOVE and drop_target):
         return "it is removed; `tailrace add` brings it back" if action != REMOVE else "it is removed already"
     if action == PAUSE and state.held:
@@ -236,9 +232,7 @@ def _passed(action: str, state: TableControl, drop_target: bool) -> str | None:
     return None
 
 
-def _joining(
-    task: Task, states: Mapping[str, TableControl], patterns: Sequence[str]
-) -> tuple[list[str], dict[str, str]]:
+def _joining(task: Task, states: TableStates, patterns: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     source = open_source(task)
     try:
         moved = moved_tables(task, source)
@@ -275,7 +269,6 @@ def _drop_now(task: Task) -> list[str]:
     """Removes the targets in this process if capture does not run; otherwise capture does it."""
     try:
         with live.lock(task.run_path, "capture", patient=False):
-            baselines = ledger.read_baselines(task.control_path("baselines"))
-            return drop_targets(task, orders.of_task(task.orders_path, baselines))
+            return drop_targets(task, lifecycle.read(task))
     except ConfigError:
         return []

@@ -17,10 +17,11 @@ from tailrace.lake import log
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make, time_part
 from tailrace.model.types import arrow_type
-from tailrace.operate.old_records import forget_old
+from tailrace.runtime.maintenance import forget_old_records
 from tailrace.state.ddl import CatalogEvent
-from tailrace.state.upkeep import in_force, shorten
-from tailrace.store.task import QUARANTINE_SCHEMA, set_aside
+from tailrace.state.declarations import QUARANTINE
+from tailrace.state.retention import trim_batches, trim_tables
+from tailrace.store.task import set_aside
 
 pytestmark = pytest.mark.unit
 
@@ -51,23 +52,21 @@ def test_exceptions_of_the_task_go_by_age_and_those_of_others_stay(tmp_path: Pat
         for days in (9, 11)
     ]  # fmt: skip
     lake.append(one.control_path(EXCEPTIONS), pa.Table.from_pylist(rows, schema))
-    forget_old(one, NOW)
+    forget_old_records(one, NOW)
     left = lake.read(one.control_path(EXCEPTIONS))["ERROR"].to_pylist()
     assert sorted(left) == ["other 11", "other 9", "shop 9"]
 
 
-@pytest.mark.parametrize("older", [False, True])
-def test_values_in_quarantine_go_by_the_time_they_were_met_or_stored(tmp_path: Path, older: bool) -> None:
+def test_values_in_quarantine_are_removed_by_age(tmp_path: Path) -> None:
     one = task(tmp_path, "{keep: forever, records: 10d}")
-    fields = [f for f in QUARANTINE_SCHEMA if not older or f.name != "noticed_at"]
     rows = [
         {"change_seq": s, "table": "s.t", "column": "c", "value": v, "reason": "", "noticed_at": days_ago(d)}
         for s, v, d in [(seq(11, 1), "old", 11), (seq(9, 2), "young", 9), (None, "baseline", 11)]
     ]
-    lake.append(one.control_path("quarantine"), pa.Table.from_pylist(rows, pa.schema(fields)))
-    forget_old(one, NOW)
+    lake.append(one.control_path("quarantine"), pa.Table.from_pylist(rows, QUARANTINE))
+    forget_old_records(one, NOW)
     left = lake.read(one.control_path("quarantine"))["value"].to_pylist()
-    assert sorted(left) == (["baseline", "young"] if older else ["young"])
+    assert left == ["young"]
 
 
 def test_values_are_put_aside_with_the_time() -> None:
@@ -85,7 +84,7 @@ def test_ddl_that_is_forgotten_is_not_written_again(tmp_path: Path) -> None:
         for n, days in enumerate((12, 11, 9), 1)
     ]
     assert ddl_history.write_missing(path, one.name, history, events) == 4
-    forget_old(one, NOW)
+    forget_old_records(one, NOW)
     assert (
         ddl_history.write_missing(
             path, one.name, history, [*events, CatalogEvent("s.t", 7, "drop_table", seq(1, 4))]
@@ -102,7 +101,7 @@ def test_nothing_goes_unless_the_task_file_says_so(tmp_path: Path) -> None:
         one.control_path("quarantine"),
         set_aside([{"table": "s.t", "column": "c", "value": "v", "reason": "r"}]),
     )
-    forget_old(one, NOW + dt.timedelta(days=1000))
+    forget_old_records(one, NOW + dt.timedelta(days=1000))
     assert lake.read(one.control_path("quarantine")).num_rows == 1
 
 
@@ -111,7 +110,7 @@ def test_nothing_is_older_than_all_time(tmp_path: Path) -> None:
     one = task(tmp_path, "{keep: 1000000d}\nmaintenance: {keep_ledger: 1000000d}")
     value = {"table": "s.t", "column": "c", "value": "v", "reason": ""}
     lake.append(one.control_path("quarantine"), set_aside([value]))
-    forget_old(one)
-    shorten(one, {})
-    in_force(one)
+    forget_old_records(one)
+    trim_batches(one, {})
+    trim_tables(one)
     assert lake.read(one.control_path("quarantine")).num_rows == 1
