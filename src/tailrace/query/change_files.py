@@ -17,6 +17,7 @@ from ..lake import delta as lake
 from ..lake.past import files_there
 from ..model import sequence
 from ..model.change import PREFIX
+from ..model.positions import ChangeNumber
 from ..model.types import plain_schema
 from ..state.capture_gaps import CaptureGap
 from ..state.ledger import STORE_APP
@@ -54,7 +55,7 @@ class ChangeRows(Protocol):
         """Whether there are rows between two places, both included; whatever is gone."""
 
     @property
-    def reached(self) -> int:
+    def reached(self) -> ChangeNumber:
         """The greatest change number that it is known to have, or to have had; 0: none."""
 
     @property
@@ -95,11 +96,11 @@ class ChangeFiles:
         return ChangeFiles(path, plain_schema(pa.schema(delta.schema().to_arrow())), delta)
 
     @property
-    def reached(self) -> int:
+    def reached(self) -> ChangeNumber:
         """The greatest change number that it has or had; 0: none."""
         if self.delta is None:
-            return 0
-        return max([0, kept(self.delta) or 0, *(s.high for s in self._spans.values())])
+            return ChangeNumber(0)
+        return ChangeNumber(max([0, kept(self.delta) or 0, *(s.high for s in self._spans.values())]))
 
     @cached_property
     def _spans(self) -> dict[str, Span]:

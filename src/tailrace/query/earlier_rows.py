@@ -15,6 +15,7 @@ from ..engine.earlier_rows import partly_told
 from ..engine.keys import Keys
 from ..errors import TailraceError
 from ..model import sequence
+from ..model.positions import ChangeSeq
 
 Earlier = Callable[[Ints], pa.Table]
 """What knows rows of before: takes images of changes, gives rows that have their keys, among others."""
@@ -42,7 +43,7 @@ def with_earlier(found: ChangeArrays, known: Iterable[Earlier]) -> ChangeArrays:
     return replace(found, earlier=pa.concat_tables(parts, promote_options="default"))
 
 
-def just_before(seq: str) -> str | None:
+def just_before(seq: str) -> ChangeSeq | None:
     """The last change sequence that is before another one; None: there is none.
 
     >>> just_before("20261122100011000000000000000000011")
@@ -50,4 +51,4 @@ def just_before(seq: str) -> str | None:
     """
     if len(seq) != sequence.WIDTH or not seq.isdecimal() or not int(seq):
         return None
-    return f"{int(seq) - 1:0{sequence.WIDTH}d}"
+    return ChangeSeq(f"{int(seq) - 1:0{sequence.WIDTH}d}")

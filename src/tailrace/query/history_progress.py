@@ -13,6 +13,7 @@ from ..errors import UnsupportedError
 from ..lake import delta as lake
 from ..model import sequence
 from ..model.change import BEFORE, PREFIX
+from ..model.positions import ChangeNumber, ChangeSeq
 from .change_files import SEQ, ChangeRows
 from .history_events import HistoryEvents, flow_app
 from .history_table import EVENTS, HistoryTable
@@ -36,7 +37,7 @@ class Onward:
     """
 
     since: Place | None
-    seq: str | None
+    seq: ChangeSeq | None
     rows: int | None = None
     fewer: bool = False
 
@@ -51,8 +52,8 @@ class Followed:
         many: the rows up to it, if some may come late.
     """
 
-    number: int
-    seq: str | None = None
+    number: ChangeNumber
+    seq: ChangeSeq | None = None
     many: int | None = None
 
     @staticmethod
@@ -65,14 +66,14 @@ class Followed:
         if number < 0:
             return None
         seq = None if time < 0 else sequence.make(time, number)
-        return Followed(number, seq, None if many < 0 else many)
+        return Followed(ChangeNumber(number), seq, None if many < 0 else many)
 
     @staticmethod
     def upto(
         files: ChangeRows, found: ChangeArrays, since: Place | None, last: Followed | None, on: Onward | None
     ) -> Followed:
         """With the changes that were found from a place on (None: all)."""
-        newest = max(found.seq[-1].as_py() if len(found) else "", (on and on.seq) or "")
+        newest = ChangeSeq(max(found.seq[-1].as_py() if len(found) else "", (on and on.seq) or ""))
         if not newest:
             return last or Followed(files.reached)
         number = sequence.number_of(newest)
@@ -119,7 +120,7 @@ class Followed:
     @property
     def progress(self) -> Mapping[str, int]:
         """As the events note it."""
-        noted = {_NUMBER: self.number}
+        noted: dict[str, int] = {_NUMBER: self.number}
         if self.seq is not None:
             noted[_TIME] = int(self.seq[: sequence.TIME_DIGITS])
         if self.many is not None:

@@ -13,6 +13,7 @@ from ..formats.base import ASIDE
 from ..formats.base import WHY as BAD
 from ..model import sequence
 from ..model.change import PREFIX, ChangeTable
+from ..model.positions import ChangeNumber
 from ..model.quoting import quoted
 from ..model.types import arrow_type
 from .points import Point
@@ -44,9 +45,9 @@ class SparkChanges:
         return df.select(*[F.col(quoted(n)) for n in names]).toArrow().cast(wanted)
 
     @property
-    def reached(self) -> int:
+    def reached(self) -> ChangeNumber:
         """No number is known without reading; nothing that was there goes."""
-        return 0
+        return ChangeNumber(0)
 
     def refuse_gaps(self, start: Point | None, end: Point | None) -> None:
         """Nothing is known of changes that a vendor's tables lack."""
