@@ -59,7 +59,7 @@ def there(one: Task) -> dict[str, str]:
     return {p.name: next(p.iterdir()).name for p in Path(one.target.path).iterdir()}
 
 
-def states(one: Task) -> dict[str, lifecycle.TableLifecycle]:
+def states(one: Task) -> lifecycle.TableStates:
     return lifecycle.of_task(one.commands_path, {})
 
 

@@ -122,7 +122,7 @@ def _altered(then: str, now: str) -> str:
     """Returns why a table may have lost changes, from its entries in the stream then and now; empty if it has
     not.
 
-    >>> _altered("7 740", "7 740 table 16390"), _altered("7 740 table 16390", "7 740 table 16400")
+    >>> _altered("7 740 table 16390", "7 740 table 16390"), _altered("7 740 table 16390", "7 740 table 16400")
     ('', 'it was dropped and created again: a new baseline has its rows')
     """
     (how_then, _, table_then), (how, _, table) = then.partition(OF_TABLE), now.partition(OF_TABLE)

@@ -17,6 +17,7 @@ from ..lake import delta as lake
 from ..lake.past import files_there
 from ..model import sequence
 from ..model.change import PREFIX
+from ..model.positions import ChangeNumber
 from ..model.types import plain_schema
 from ..state.capture_gaps import CaptureGap
 from ..state.ledger import STORE_APP
@@ -56,7 +57,7 @@ class ChangeRows(Protocol):
         """Returns whether there are rows between two positions, both included; ignores removed rows."""
 
     @property
-    def max_number(self) -> int:
+    def max_number(self) -> ChangeNumber:
         """The greatest change number that the table is known to have or have had; 0 if unknown."""
 
     @property
@@ -105,11 +106,11 @@ class ChangeFiles:
         return ChangeFiles(path, plain_schema(pa.schema(delta.schema().to_arrow())), delta)
 
     @property
-    def max_number(self) -> int:
+    def max_number(self) -> ChangeNumber:
         """The greatest change number that the table has or had; 0 if it has none."""
         if self.delta is None:
-            return 0
-        return max([0, kept(self.delta) or 0, *(s.high for s in self._spans.values())])
+            return ChangeNumber(0)
+        return ChangeNumber(max([0, kept(self.delta) or 0, *(s.high for s in self._spans.values())]))
 
     @cached_property
     def _spans(self) -> dict[str, Span]:

@@ -18,6 +18,7 @@ from ..engine.earlier_rows import incomplete_images
 from ..engine.keys import Keys
 from ..errors import TailraceError
 from ..model import sequence
+from ..model.positions import ChangeSeq
 
 EarlierRows = Callable[[Ints], pa.Table]
 """Function that takes the indexes of change images and returns earlier rows, including those with
@@ -49,7 +50,7 @@ def add_earlier_rows(found: ChangeArrays, known: Iterable[EarlierRows]) -> Chang
     return replace(found, earlier=pa.concat_tables(parts, promote_options="default"))
 
 
-def previous_seq(seq: str) -> str | None:
+def previous_seq(seq: str) -> ChangeSeq | None:
     """Returns the change sequence directly before another one; None for the smallest one.
 
     >>> previous_seq("20261122100011000000000000000000011")
@@ -57,4 +58,4 @@ def previous_seq(seq: str) -> str | None:
     """
     if len(seq) != sequence.WIDTH or not seq.isdecimal() or not int(seq):
         return None
-    return f"{int(seq) - 1:0{sequence.WIDTH}d}"
+    return ChangeSeq(f"{int(seq) - 1:0{sequence.WIDTH}d}")

@@ -14,6 +14,7 @@ from ..config.quantities import seconds
 from ..errors import ConfigError
 from ..model import sequence
 from ..model.change import PREFIX
+from ..model.positions import ChangeNumber
 
 Position = str | int | dt.datetime
 """A `change_seq` (35 digits), a stream position (40 hex digits, or PostgreSQL's `0/291F3590`), a change
@@ -98,10 +99,10 @@ class PositionRange:
         return replace(self, low=self.high)
 
     @property
-    def number(self) -> int | None:
+    def number(self) -> ChangeNumber | None:
         """The change number, or None if the position does not contain one."""
         if self.column == "number":
-            return int(self.low)
+            return ChangeNumber(int(self.low))
         return sequence.number_of(self.low) if self.low == self.high and self.column == "change_seq" else None
 
 

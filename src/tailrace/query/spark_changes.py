@@ -13,6 +13,7 @@ from ..formats.base import ADDED_COLUMNS
 from ..formats.base import WHY as BAD
 from ..model import sequence
 from ..model.change import PREFIX, ChangeTable
+from ..model.positions import ChangeNumber
 from ..model.quoting import quoted
 from ..model.types import arrow_type
 from .positions import PositionRange
@@ -46,9 +47,9 @@ class SparkChanges:
         return df.select(*[F.col(quoted(n)) for n in names]).toArrow().cast(wanted)
 
     @property
-    def max_number(self) -> int:
+    def max_number(self) -> ChangeNumber:
         """0: unknown without reading the rows."""
-        return 0
+        return ChangeNumber(0)
 
     def refuse_gaps(self, start: PositionRange | None, end: PositionRange | None) -> None:
         """Does nothing: gaps of a vendor's tables are not known."""

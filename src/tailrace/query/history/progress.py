@@ -13,6 +13,7 @@ from ...errors import UnsupportedError
 from ...lake import delta as lake
 from ...model import sequence
 from ...model.change import BEFORE, PREFIX
+from ...model.positions import ChangeNumber, ChangeSeq
 from ..change_files import SEQ, ChangeRows
 from ..positions import Position, PositionRange
 from .events import HistoryEvents, flow_app_id
@@ -38,7 +39,7 @@ class ReadStart:
     """
 
     since: Position | None
-    seq: str | None
+    seq: ChangeSeq | None
     rows: int | None = None
     fewer: bool = False
 
@@ -53,8 +54,8 @@ class FollowProgress:
         many: the number of rows up to it, if some may arrive late.
     """
 
-    number: int
-    seq: str | None = None
+    number: ChangeNumber
+    seq: ChangeSeq | None = None
     many: int | None = None
 
     @staticmethod
@@ -67,7 +68,7 @@ class FollowProgress:
         if number < 0:
             return None
         seq = None if time < 0 else sequence.make(time, number)
-        return FollowProgress(number, seq, None if many < 0 else many)
+        return FollowProgress(ChangeNumber(number), seq, None if many < 0 else many)
 
     @staticmethod
     def upto(
@@ -78,7 +79,7 @@ class FollowProgress:
         on: ReadStart | None,
     ) -> FollowProgress:
         """Returns the progress after the changes that were found from a position on (None: all)."""
-        newest = max(found.seq[-1].as_py() if len(found) else "", (on and on.seq) or "")
+        newest = ChangeSeq(max(found.seq[-1].as_py() if len(found) else "", (on and on.seq) or ""))
         if not newest:
             return last or FollowProgress(files.max_number)
         number = sequence.number_of(newest)
@@ -130,7 +131,7 @@ class FollowProgress:
     @property
     def progress(self) -> Mapping[str, int]:
         """The progress as stored with the events."""
-        noted = {_NUMBER: self.number}
+        noted: dict[str, int] = {_NUMBER: self.number}
         if self.seq is not None:
             noted[_TIME] = int(self.seq[: sequence.TIME_DIGITS])
         if self.many is not None:
