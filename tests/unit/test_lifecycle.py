@@ -82,7 +82,7 @@ def test_lifecycles_of_a_task_have_its_baselines_and_failures(tmp_path: Path) ->
         "s.a": TableState.FAILED, "s.b": TableState.LOADING, "s.c": TableState.PAUSED,
     }  # fmt: skip
     assert (found.baselines, found["s.b"].loading, found["s.d"].state) == (
-        {"s.a": done}, opened, TableState.DISCOVERED,
+        {"s.a": done}, opened, TableState.WAITING,
     )  # fmt: skip
     assert (list(found.waiting), found.removed, found.target_names) == (["s.c"], set(), {})
 
@@ -235,3 +235,19 @@ def test_commands_that_come_after_a_removal_leave_its_reason_and_time() -> None:
         assert after("remove", late, taken=Taken(order=2)) == removed
     added = after("remove", "pause", "add", "resync")
     assert (added.member, added.held, added.wanted) == ("added", "", 4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "state"),
+    [
+        ("", TableState.WAITING),
+        ("baseline: {enabled: false}\n", TableState.APPLYING),
+        ("policies: {s.a: 1}\n", TableState.DISCOVERED),
+    ],
+)
+def test_state_of_a_table_without_a_baseline_follows_from_the_task_file(
+    tmp_path: Path, settings: str, state: TableState
+) -> None:
+    text = "name: shop\nhome: home\nsource: {url: 'postgresql://db/shop'}\n"
+    (tmp_path / "shop.yaml").write_text(text + settings)
+    assert lifecycle.read(load(tmp_path / "shop.yaml"))["s.a"].state is state

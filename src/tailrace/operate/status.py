@@ -14,7 +14,6 @@ from deltalake import DeltaTable
 from ..apply.mapped_snapshots import loaded
 from ..apply.mapping.table_map import place_of, task_map
 from ..capture.column_doubts import find_doubts
-from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..formats.sqdr.control import IR_SUBSCRIPTION
 from ..lake import delta as lake
@@ -22,7 +21,7 @@ from ..lake import json_files, log, log_retention
 from ..state import lifecycle, live
 from ..state.baselines import Baseline
 from ..state.capture_state import AWAY, GONE, RECONNECTING, RUNNING
-from ..state.lifecycle import TableLifecycle, TableStates
+from ..state.lifecycle import TableLifecycle, TableState, TableStates
 from ..state.open_warnings import open_warnings
 from ..state.totals import Totals
 from . import control_tables
@@ -47,7 +46,9 @@ class TableStatus:
     `state`: running, paused, suspended, removed, `baseline 3/8` (parts read), window open, waits for its
     baseline, waits for a new baseline, being renamed, tracked only (its policy is below level 2). One that
     nothing holds is `not captured`, `not applied` or `stopped` (neither) while the process that would do it
-    does not run, and `source unreachable` or `target unreachable` while it looks for these. `why`, `who` and
+    does not run, and `source unreachable` or `target unreachable` while it looks for these. `lifecycle`: the
+    state in the task's tables alone, one of `discovered`, `waiting for baseline`, `loading`, `applying`,
+    `paused`, `suspended`, `failed` (it is tried again) and `dropped` (removed). `why`, `who` and
     `since` belong to it where somebody ordered it. `target`: the name of its target, where that is not the
     table's.
     `errors`: how many in a row it has had; it is tried again (`control.retries`), `error` is the last one.
@@ -61,6 +62,7 @@ class TableStatus:
 
     table: str
     state: str
+    lifecycle: str = TableState.DISCOVERED.value
     baseline_rows: int | None = None
     stored: int = 0
     inserted: int = 0
@@ -171,7 +173,7 @@ def _ended_by(*processes: dict[str, Any] | None) -> str | None:
 
 def _table(task: Task, one: TableLifecycle, reading: Mapping[str, Any] | None, totals: Totals) -> TableStatus:
     """A table without what is counted of it."""
-    mine = TableStatus(one.table, _label(task, one, reading, totals), target=one.target or None)
+    mine = TableStatus(one.table, _label(one, reading, totals), one.state.value, target=one.target or None)
     if one.baseline is not None:
         mine.baseline_rows, mine.target_version = one.baseline.rows, max(one.baseline.version, 0)
     mine.why, mine.who = one.why or None, one.who or None
@@ -182,35 +184,35 @@ def _table(task: Task, one: TableLifecycle, reading: Mapping[str, Any] | None, t
     return mine
 
 
-def _label(task: Task, one: TableLifecycle, reading: Mapping[str, Any] | None, totals: Totals) -> str:
-    """A table's state, as `TableStatus` names it. What holds it takes precedence over what it is doing."""
-    if one.held:
-        return one.held
+def _label(one: TableLifecycle, reading: Mapping[str, Any] | None, totals: Totals) -> str:
+    """A table's state, as `TableStatus` names it: its lifecycle, and what is being done with it."""
+    if one.state in (TableState.PAUSED, TableState.SUSPENDED):
+        return str(one.state.value)
     if reading is not None and one.wanted and reading.get("state") in (RUNNING, AWAY):
         return _baseline(reading)
-    if one.moving or one.removed:
+    if one.moving or one.state is TableState.DROPPED:
         return "being renamed" if one.moving else "removed"
-    state = _unordered(task, one, reading, totals)
+    state = _unordered(one, reading, totals)
     if one.landing or (one.wanted and state in (RUNNING, WAITS)):
         return WAITS if one.baseline is None else "waits for a new baseline"
     return state
 
 
-def _unordered(task: Task, one: TableLifecycle, reading: Mapping[str, Any] | None, totals: Totals) -> str:
+def _unordered(one: TableLifecycle, reading: Mapping[str, Any] | None, totals: Totals) -> str:
     """The state of a table without commands."""
     if one.loading is not None:
         return "window open"
     if one.baseline is not None:
         return RUNNING
-    if _is_tracked_only(task, one, totals):
+    if _is_tracked_only(one, totals):
         return "tracked only"
     if reading is not None and reading.get("state") != GONE:
         return _baseline(reading)
     return RUNNING if one.table in totals.applied else WAITS
 
 
-def _is_tracked_only(task: Task, one: TableLifecycle, totals: Totals) -> bool:
-    return one.table in totals.stored and task.policy(one.table).level < MEDIUM and one.baseline is None
+def _is_tracked_only(one: TableLifecycle, totals: Totals) -> bool:
+    return one.table in totals.stored and one.baseline is None and one.expected is TableState.DISCOVERED
 
 
 def _baseline(at: Mapping[str, Any]) -> str:
@@ -272,7 +274,7 @@ def _count(task: Task, tables: dict[str, TableStatus], totals: Totals, states: T
     for name, stored in totals.stored.items():
         tables[name].stored = stored.rows
     reached = _reached(task, totals, states)
-    applied = {t for t in tables if not _is_tracked_only(task, states[t], totals)} - states.removed
+    applied = {t for t in tables if not _is_tracked_only(states[t], totals)} - states.removed
     for name, many in totals.behind(reached).items():
         tables[name].behind = many if name in applied else 0
     now = dt.datetime.now(dt.timezone.utc)

@@ -4,8 +4,8 @@ It follows from the task's own tables alone, so it is the same for all processes
 
 | state | begins with | ends with |
 | --- | --- | --- |
-| discovered | a change of the table, or a command for it | a baseline is asked for |
-| waiting for baseline | `add`, `anew`, or `resync` of a table without a baseline | `land` |
+| discovered | a change of a table without a target (its policy is below level 2) | |
+| waiting for baseline | the first change, `add`, `anew`, or `resync` without a baseline | `land` |
 | loading | `land` | the baseline is recorded, and its window closed |
 | applying | its baseline is recorded; `resume` | the states below |
 | paused | `pause` | `resume` |
@@ -21,41 +21,29 @@ target; after `anew`, which says that changes are lost, they wait for it. Comman
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..config.policies import MEDIUM
 from . import commands
 from .baselines import Baseline, read_baselines, read_open
-from .commands import (
-    ADD,
-    ANEW,
-    BASELINES,
-    DROP,
-    DROPPED,
-    LAND,
-    PAUSE,
-    REMOVE,
-    RENAME,
-    RENAMED,
-    RESUME,
-    RESYNC,
-    RESYNC_EXACT,
-    SUSPEND,
-    TASK_FILE,
-    Command,
-)
-from .declarations import BASELINES as BASELINES_TABLE
-from .declarations import FAILURES
+from .commands import Command
+from .declarations import BASELINES, FAILURES
 from .state_table import StateTable
 
 if TYPE_CHECKING:
     from ..config.task import Task
 
 PAUSED, SUSPENDED = "paused", "suspended"
-_WHILE_CAPTURED = (PAUSE, SUSPEND, RESUME, RESYNC, RESYNC_EXACT, ANEW)
+_WHILE_CAPTURED = (
+    commands.PAUSE, commands.SUSPEND, commands.RESUME, commands.RESYNC, commands.RESYNC_EXACT, commands.ANEW,
+)  # fmt: skip
 """Actions that do nothing to a table that was removed, perhaps by a command at the same moment."""
+_AT_TARGET = (commands.LAND, commands.DROP, commands.DROPPED, commands.RENAME, commands.RENAMED)
+"""Actions about the target itself."""
 
 
 class TableState(Enum):
@@ -116,6 +104,7 @@ class TableLifecycle:
         baseline: its newest baseline on top of which changes may be applied; None: it has none.
         loading: its newest baseline, if its window is still open.
         failure: the error that is retried; None: none is.
+        expected: its state as long as it has no baseline, and nothing else decides.
     """
 
     table: str
@@ -138,6 +127,7 @@ class TableLifecycle:
     baseline: Baseline | None = None
     loading: Baseline | None = None
     failure: Failure | None = None
+    expected: TableState = TableState.DISCOVERED
 
     @property
     def state(self) -> TableState:
@@ -152,7 +142,7 @@ class TableLifecycle:
             return TableState.WAITING
         if self.failure is not None:
             return TableState.FAILED
-        return TableState.DISCOVERED if self.baseline is None else TableState.APPLYING
+        return self.expected if self.baseline is None else TableState.APPLYING
 
     @property
     def removed(self) -> bool:
@@ -176,14 +166,23 @@ class TableLifecycle:
 
 
 class TableStates(dict[str, TableLifecycle]):
-    """The lifecycles of a task's tables, by name. A table that no command names is as the task file says.
+    """The lifecycles of a task's tables, by name. Other tables are as the task file says, in the state that
+    `expected` returns for tables without a baseline.
 
     >>> TableStates()["s.t"].member
     'file'
     """
 
+    def __init__(
+        self,
+        found: Mapping[str, TableLifecycle] | None = None,
+        expected: Callable[[str], TableState] = lambda _: TableState.DISCOVERED,
+    ) -> None:
+        super().__init__(found or {})
+        self._expected = expected
+
     def __missing__(self, table: str) -> TableLifecycle:
-        return TableLifecycle(table)
+        return TableLifecycle(table, expected=self._expected(table))
 
     @property
     def removed(self) -> set[str]:
@@ -211,16 +210,19 @@ class TableStates(dict[str, TableLifecycle]):
         return {t: one.baseline for t, one in self.items() if one.baseline is not None}
 
 
-def states(given: Iterable[Command], baselines: Mapping[str, Answer]) -> TableStates:
-    """The lifecycle of each table that commands name, given the newest baseline of each table.
+def states(
+    given: Iterable[Command], baselines: Mapping[str, Answer], found: TableStates | None = None
+) -> TableStates:
+    """The lifecycle of each table that commands name, given the newest baseline of each table; `found`: with
+    the result in it.
 
     >>> at = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
     >>> given = [Command(1, at, "s.t", "suspend", "n became text", "ddl"), Command(2, at, "s.t", "resync")]
-    >>> found = states(given, {})["s.t"]
-    >>> found.held, found.why, found.wanted, found.waits
+    >>> table = states(given, {})["s.t"]
+    >>> table.held, table.why, table.wanted, table.waits
     ('suspended', 'n became text', 2, True)
     """
-    found = TableStates()
+    found = TableStates() if found is None else found
     for one in given:
         found[one.table] = follow(found[one.table], one, baselines.get(one.table))
     return found
@@ -233,10 +235,10 @@ def of_task(path: str, baselines: Mapping[str, Answer]) -> TableStates:
 
 def read(task: Task) -> TableStates:
     """The lifecycle of every table of a task that has a command, a baseline, or a failure."""
-    record = task.control_path(BASELINES_TABLE.name)
+    record = task.control_path(BASELINES.name)
     taken, opened = read_baselines(record), read_open(record)
     failed = failures(task.control_path(FAILURES.name))
-    found = of_task(task.commands_path, taken)
+    found = states(commands.read(task.commands_path), taken, TableStates(expected=partial(_expected, task)))
     for table in found.keys() | taken.keys() | opened.keys() | failed.keys():
         found[table] = replace(
             found[table], baseline=taken.get(table), loading=opened.get(table), failure=failed.get(table)
@@ -244,19 +246,26 @@ def read(task: Task) -> TableStates:
     return found
 
 
+def _expected(task: Task, table: str) -> TableState:
+    """The state of a table of a task that has no baseline."""
+    if task.policy(table).level < MEDIUM:
+        return TableState.DISCOVERED
+    return TableState.WAITING if task.baseline.enabled else TableState.APPLYING
+
+
 def follow(state: TableLifecycle, one: Command, taken: Answer | None) -> TableLifecycle:
     """The state of a table after a command, given its newest baseline."""
     said: dict[str, Any] = {"why": one.why, "who": one.who, "since": one.at}
     if state.removed and one.action in _WHILE_CAPTURED:
         return state
-    if one.action in (PAUSE, SUSPEND):
+    if one.action in (commands.PAUSE, commands.SUSPEND):
         return _held(state, said, one)
-    if one.action in BASELINES:
+    if one.action in commands.BASELINES:
         return _asked(state, said, one, taken is not None and taken.order >= one.number)
-    if one.action in (LAND, DROP, DROPPED, RENAME, RENAMED):
+    if one.action in _AT_TARGET:
         return _at_target(state, one, taken)
-    if one.action == REMOVE:
-        unlisted = one.who == TASK_FILE
+    if one.action == commands.REMOVE:
+        unlisted = one.who == commands.TASK_FILE
         state = replace(state, **said, member="removed", unlisted=unlisted)
         return replace(state, held="", pause=None, wanted=0, landing=0, gap=True)
     return _freed(state)
@@ -264,7 +273,7 @@ def follow(state: TableLifecycle, one: Command, taken: Answer | None) -> TableLi
 
 def _held(state: TableLifecycle, said: Mapping[str, Any], one: Command) -> TableLifecycle:
     """The state after a pause or a suspension, under which a pause holds."""
-    if one.action == SUSPEND:
+    if one.action == commands.SUSPEND:
         return replace(state, **said, held=SUSPENDED)
     state = replace(state, pause=one)
     return state if state.held == SUSPENDED else replace(state, **said, held=PAUSED)
@@ -272,28 +281,30 @@ def _held(state: TableLifecycle, said: Mapping[str, Any], one: Command) -> Table
 
 def _at_target(state: TableLifecycle, one: Command, taken: Answer | None) -> TableLifecycle:
     """The state after a command about the target itself."""
-    if one.action == LAND:
+    if one.action == commands.LAND:
         return replace(state, landing=0 if taken and taken.number >= one.baseline else one.baseline)
-    if one.action == RENAME:
+    if one.action == commands.RENAME:
         return replace(state, moving=one.target, move=one.number)
-    if one.action == RENAMED:
+    if one.action == commands.RENAMED:
         return replace(state, moving="", move=0, target="" if one.target == one.table else one.target)
-    if one.action == DROPPED:
+    if one.action == commands.DROPPED:
         return replace(state, dropped=0, gone=True)
     return replace(state, dropped=one.number)
 
 
 def _asked(state: TableLifecycle, said: Mapping[str, Any], one: Command, answered: bool) -> TableLifecycle:
     """The state after a command that asks for a baseline."""
-    if one.action == ADD:
-        member = "file" if one.who == TASK_FILE else "added"
+    if one.action == commands.ADD:
+        member = "file" if one.who == commands.TASK_FILE else "added"
         state = replace(state, member=member, unlisted=False, dropped=0, gone=False)
-    if one.action == ANEW:
+    if one.action == commands.ANEW:
         state = replace(state, gap=True)
     if not answered:
-        exact = state.exact or one.action == RESYNC_EXACT
+        exact = state.exact or one.action == commands.RESYNC_EXACT
         return replace(state, **({} if state.held else said), wanted=one.number, exact=exact)
-    state = replace(state, wanted=0, exact=False, gap=state.gap and one.action not in (ADD, ANEW))
+    state = replace(
+        state, wanted=0, exact=False, gap=state.gap and one.action not in (commands.ADD, commands.ANEW)
+    )
     if state.pause is None:
         return _freed(state)
     pause = state.pause  # a baseline ends a suspension, not the pause under it
