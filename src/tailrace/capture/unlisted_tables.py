@@ -1,7 +1,7 @@
 """Tables that the task file selects no longer, or selects again: capture gives the orders that an operator
 would give with `tailrace remove` and `tailrace add`.
 
-Such a table is `TableControl.unlisted`: it comes back with the task file, and then with a new baseline,
+Such a table is `TableLifecycle.unlisted`: it comes back with the task file, and then with a new baseline,
 because its changes in between are in no change table. What an operator removes only `add` brings back.
 """
 

@@ -296,4 +296,5 @@ class MaintenanceSettings(Settings):
     one; the steps between them grow until they do."""
     keep_commits: Seconds = 86400.0
     """How long the Delta logs of change tables, TRACKING and the key log keep commits for streams over them.
-    Commits that a registered consumer needs are kept longer."""
+    A log keeps at most 3,600 commits, because each commit lists it. Commits that a registered consumer needs
+    are always kept."""

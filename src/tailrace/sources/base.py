@@ -80,16 +80,19 @@ class Finding:
     """One result of a check.
 
     Attributes:
-        level: an error keeps the task from starting, a warning does not; a note is an offer, or good to know.
+        level: an error keeps the task from starting, or the `table` from being applied; a warning does not; a
+            note is an offer, or good to know.
         what: what is the matter and what it means, one or two sentences.
         where: server, database, table, slot: whatever it is about.
         cure: SQL or a setting that cures it.
+        table: the table that it concerns alone; None: it concerns the task.
     """
 
     level: Literal["error", "warning", "note"]
     what: str
     where: str
     cure: str
+    table: str | None = None
 
     @property
     def rank(self) -> int:
