@@ -105,7 +105,7 @@ class Store:
         """Checks that LOG has everything that is not stored yet; returns the change number to continue
         after.
 
-        Where something is missing that no target needs, the store goes on behind it, and change tables and
+        Where something is missing that no target needs, the store continues behind it, and change tables and
         TRACKING say that they are complete from there on.
 
         Raises:
