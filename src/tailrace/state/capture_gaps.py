@@ -30,11 +30,11 @@ _LAST = 10**sequence.NUMBER_DIGITS - 1
 NEW_STREAM = "its stream was lost, and `tailrace resync --new-stream` began a new one"
 ADDED_AGAIN = "it was removed, and added again"
 UNSENT_ROWS = "it got partitions with rows that were never sent"
-"""What capture's reason begins with when it suspends a table for them."""
+"""Start of capture's reason when it suspends a table for them."""
 UNLOGGED_VALUES = "values of its rows changed without a record in the log"
-"""What capture's reason begins with when it suspends a table for these."""
+"""Start of capture's reason when it suspends a table for these."""
 UNSTORED = "changes were not stored"
-"""What the store's reason begins with when it suspends a table whose changes its change table cannot have."""
+"""Start of the store's reason when it suspends a table whose changes its change table cannot have."""
 REMOVED = "it was removed, and is captured no longer"
 MADE_AGAIN = (
     "it was dropped and created again, the publication was altered, it got partitions with rows, values "
@@ -44,14 +44,14 @@ MADE_AGAIN = (
 
 @dataclass(frozen=True)
 class CaptureGap:
-    """Changes are missing between two places of a table's change record.
+    """Changes are missing between two points of a table's history.
 
     Attributes:
         table, why: whose they are, and how they were lost.
-        split: a kind of place (`change_seq`, `stream_position`) and a value: no change at or before it was
+        split: a kind of point (`change_seq`, `stream_position`) and a value: no change at or before it was
             captured after the gap.
-        upto: places up to which none is missing, by their kind (`number` is one, too).
-        onwards: places from which on none is missing; empty: not known yet.
+        upto: points up to which none is missing, by their kind (`number` is one, too).
+        onwards: points from which on none is missing; empty: not known yet.
         closed: whether the baseline that ends the gap is there.
         ends: whether one is to come, or there; a table that was removed gets none.
     """

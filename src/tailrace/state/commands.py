@@ -115,7 +115,7 @@ def heard(run: str, number: int) -> bool:
 
 
 def newest(path: str) -> int:
-    """The number of the newest command; 0 if there is none."""
+    """The number of the newest command; 0 if the table is empty."""
     return _table(path).newest
 
 

@@ -28,7 +28,7 @@ _writing = threading.Lock()
 
 @dataclass(frozen=True)
 class OpenWarning:
-    """A warning: its kind, the table (empty: the task), the problem, what helps, since when (ISO
+    """A warning: kind, the table (empty: the task), the problem, what helps, since when (ISO
     8601), and whether a later baseline settles it."""
 
     kind: str
