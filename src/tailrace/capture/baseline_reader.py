@@ -27,7 +27,7 @@ from ..model.change import Relation
 from ..model.positions import Position
 from ..sources.base import LogSource, Snapshot
 from ..state.baselines import Baseline
-from ..store.task import set_aside
+from ..store.unstorable import set_aside
 from .part_readers import Loaded, PartLoad, PartReaders, misfit_reason
 from .snapshot_sink import Landing
 

@@ -1,7 +1,7 @@
 """Tables that the task file no longer selects, or selects again: capture gives the commands of `tailrace
 remove` and `tailrace add`.
 
-Such a table is `TableControl.unlisted`. If the task file selects it again, it is added with a new baseline,
+Such a table is `TableLifecycle.unlisted`. If the task file selects it again, it is added with a new baseline,
 because its changes in between are in no change table. A table that an operator removed is added only by
 `tailrace add`.
 """

@@ -7,7 +7,7 @@ stays removed gets none, so its gap does not end):
 - the table was removed, and added again (`commands`, and the baseline that answers `add`);
 - the table was dropped and created again, the publication was altered, a partition with rows was attached, or
   values were rewritten (`commands`: capture asks for a baseline itself, or suspends the table until an
-  operator does).
+  operator does), or it got columns that its change table cannot have (the store asks for one).
 
 A baseline that an operator asks for (`resync`) makes no gap: changes are captured meanwhile.
 """
@@ -30,26 +30,28 @@ _LAST = 10**sequence.NUMBER_DIGITS - 1
 NEW_STREAM = "its stream was lost, and `tailrace resync --new-stream` began a new one"
 ADDED_AGAIN = "it was removed, and added again"
 UNSENT_ROWS = "it got partitions with rows that were never sent"
-"""What capture's reason begins with when it suspends a table for them."""
+"""Start of capture's reason when it suspends a table for them."""
 UNLOGGED_VALUES = "values of its rows changed without a record in the log"
-"""What capture's reason begins with when it suspends a table for these."""
+"""Start of capture's reason when it suspends a table for these."""
+UNSTORED = "changes were not stored"
+"""Start of the store's reason when it suspends a table whose changes its change table cannot have."""
 REMOVED = "it was removed, and is captured no longer"
 MADE_AGAIN = (
-    "it was dropped and created again, the publication was altered, it got partitions with rows, or values "
-    "changed without a record in the log"
+    "it was dropped and created again, the publication was altered, it got partitions with rows, values "
+    "changed without a record in the log, or its change table could not have its columns"
 )
 
 
 @dataclass(frozen=True)
 class CaptureGap:
-    """Changes are missing between two places of a table's change record.
+    """Changes are missing between two points of a table's history.
 
     Attributes:
         table, why: whose they are, and how they were lost.
-        split: a kind of place (`change_seq`, `stream_position`) and a value: no change at or before it was
+        split: a kind of point (`change_seq`, `stream_position`) and a value: no change at or before it was
             captured after the gap.
-        upto: places up to which none is missing, by their kind (`number` is one, too).
-        onwards: places from which on none is missing; empty: not known yet.
+        upto: points up to which none is missing, by their kind (`number` is one, too).
+        onwards: points from which on none is missing; empty: not known yet.
         closed: whether the baseline that ends the gap is there.
         ends: whether one is to come, or there; a table that was removed gets none.
     """
@@ -132,7 +134,7 @@ def _begun(given: Iterable[Command]) -> list[tuple[Command, Command | None]]:
     for one in given:
         if one.action == commands.REMOVE:
             removed = removed or one
-        elif one.action == commands.SUSPEND and one.why.startswith((UNSENT_ROWS, UNLOGGED_VALUES)):
+        elif one.action == commands.SUSPEND and one.why.startswith((UNSENT_ROWS, UNLOGGED_VALUES, UNSTORED)):
             unsent = unsent or one
         elif one.action == commands.RESUME:
             unsent = None  # an operator has checked that there were none

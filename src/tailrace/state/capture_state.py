@@ -36,7 +36,7 @@ def pause_s(attempt: int) -> float:
 
 @dataclass
 class Timings:
-    """How many durations fell into each bucket (`counts`), and their sum in seconds (`seconds`).
+    """Number of durations in each bucket (`counts`), and their sum in seconds (`seconds`).
 
     >>> some = Timings()
     >>> some.add(0.3), some.add(0.5), some.add(7200)

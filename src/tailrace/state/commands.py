@@ -11,7 +11,7 @@ it holds after any restart. Its columns:
 | `table` | string | `schema.table` |
 | `action` | string | a name in `ACTIONS` |
 | `why` | string | the reason |
-| `who` | string | the user of the command, or the part of tailrace: `apply`, `ddl`, `capture` |
+| `who` | string | the user of the command; of tailrace: `apply`, `ddl`, `capture`, `store`, `check` |
 | `baseline` | bigint | `land` only: the number of the baseline |
 | `target` | string | `rename`, `renamed` only: the name that the target gets, or has got |
 """
@@ -115,7 +115,7 @@ def heard(run: str, number: int) -> bool:
 
 
 def newest(path: str) -> int:
-    """The number of the newest command; 0 if there is none."""
+    """The number of the newest command; 0 if the table is empty."""
     return _table(path).newest
 
 

@@ -1,4 +1,4 @@
-"""What a task records about its source's DDL: decisions of apply, and events that only the catalog shows.
+"""Records about the source's DDL: decisions of apply, and events that only the catalog shows.
 
 `ddl_decisions` has what apply decided for each change of a layout: `change_seq` is where the new layout
 begins, `attnum` 0 means the table itself. Events of one kind at one change sequence, as when a table is

@@ -25,7 +25,7 @@ COMMANDS = Declaration(
     "commands older than `maintenance.keep_ledger` that no longer have an effect, and that show no gap",
     "commands.give",
 )  # fmt: skip
-"""What operators, policies and tailrace itself have ordered for single tables (`commands`)."""
+"""Commands for single tables, of operators, policies and tailrace itself (`commands`)."""
 
 FAILURES = Declaration(
     "errors", (("table", _TEXT), ("errors", _NUMBER), ("what", _TEXT)), ("table",), _REPLACED, "apply.errors"
@@ -85,7 +85,7 @@ DDL_DECISIONS = Declaration(
     _NEVER,
     "ddl.decision",
 )
-"""What apply decided for each change of a layout (`ddl`)."""
+"""Decisions of apply for each change of a layout (`ddl`)."""
 
 DDL_EVENTS = Declaration(
     "ddl_events",
@@ -106,7 +106,7 @@ NOTES = Declaration(
     _REPLACED,
     "state.note",
 )
-"""What a process has to remember of single tables, as JSON: partitions, states of columns, open warnings."""
+"""Notes of a process about single tables, as JSON: partitions, states of columns, open warnings (`notes`)."""
 
 CONSUMERS = pa.schema(
     [

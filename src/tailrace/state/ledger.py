@@ -53,7 +53,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class AppliedTable:
-    """What one apply batch did to one target (rows), and the target's version after it.
+    """Result of an apply batch in one target (rows), and the target's version after it.
 
     `upto`: the change number that the target has reached (-1: that of the batch). Not recorded: `flagged`
     changes, why the table is `suspended` now (empty: it is not), changes by conflict (`apply.rules`).

@@ -87,7 +87,7 @@ class TableLifecycle:
 
     Attributes:
         member: `file` (as the task file says), `added` or `removed`.
-        unlisted: it was removed because the task file no longer selects it: it comes back with the file.
+        unlisted: it was removed because the task file no longer selects it: it returns with the file.
         held: `paused`, `suspended` or, if apply may take its changes, empty.
         pause: the command that paused it, which holds under a suspension; None: it is not paused.
         why, who, since: of the command that holds it, removed it, or asks for a baseline.
@@ -229,7 +229,7 @@ def states(
 
 
 def of_task(path: str, baselines: Mapping[str, Answer]) -> TableStates:
-    """The same for the commands in a table."""
+    """The lifecycles that the commands in a table lead to, given the newest baseline of each table."""
     return states(commands.read(path), baselines)
 
 

@@ -1,4 +1,4 @@
-"""What a process has to remember of single tables, as JSON (table `notes`)."""
+"""Notes of a process about single tables, as JSON (table `notes`)."""
 
 from __future__ import annotations
 

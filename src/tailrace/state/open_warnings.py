@@ -16,15 +16,19 @@ from ..config.task import Task
 from .baselines import Baseline, read_baselines
 from .notes import Notes
 
-CAPTURE, PIPELINE = "capture", "pipeline"
+CAPTURE, PIPELINE, VALIDATE = "capture", "pipeline", "validate"
 _KIND = "warnings"
-_LOGGERS = {CAPTURE: logging.getLogger("tailrace.capture"), PIPELINE: logging.getLogger("tailrace.apply")}
+_LOGGERS = {
+    CAPTURE: logging.getLogger("tailrace.capture"),
+    PIPELINE: logging.getLogger("tailrace.apply"),
+    VALIDATE: logging.getLogger("tailrace.validate"),
+}
 _writing = threading.Lock()
 
 
 @dataclass(frozen=True)
 class OpenWarning:
-    """A warning: its kind, the table (empty: the task), the problem, what helps, since when (ISO
+    """A warning: kind, the table (empty: the task), the problem, what helps, since when (ISO
     8601), and whether a later baseline settles it."""
 
     kind: str
@@ -48,7 +52,7 @@ class OpenWarning:
 
 
 class OpenWarnings:
-    """The open warnings of one process of a task (`CAPTURE`, `PIPELINE`)."""
+    """The open warnings of one process of a task (`CAPTURE`, `PIPELINE`), or of its validations."""
 
     def __init__(self, task: Task, process: str) -> None:
         self._task, self._process = task, process
@@ -103,7 +107,7 @@ def log_only(kind: str, table: str, what: str, cure: str = "") -> None:
 def open_warnings(task: Task, baselines: Mapping[str, Baseline]) -> list[OpenWarning]:
     """The open warnings of all processes."""
     found = Notes(task, _KIND).read()
-    every = [OpenWarning(**x) for process in (CAPTURE, PIPELINE) for x in found.get(process, [])]
+    every = [OpenWarning(**x) for process in _LOGGERS for x in found.get(process, [])]
     return [x for x in every if not x.over(baselines)]
 
 

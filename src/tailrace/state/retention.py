@@ -97,7 +97,7 @@ def commands_to_keep(
 def tokens_to_keep(
     rows: pa.Table, opened: Mapping[str, Baseline], logged: int | None, limit: dt.datetime
 ) -> pa.ChunkedArray:
-    """Which rows of `tokens` stay: young ones, those that the key log lacks, those of open windows."""
+    """Which rows of `tokens` stay: young ones, those missing in the key log, those of open windows."""
     stays = pc.greater_equal(rows["at"], limit)
     if logged is not None:
         stays = pc.or_(stays, pc.greater(rows["change_number"], logged))

@@ -5,8 +5,8 @@ of rows:
 
 - NULL: appended since the last fold, in no total yet;
 - `past`: in the totals, kept for readers of single batches;
-- `total`: one row for each value of `table` (NULL: of the batches themselves) with what all rows come to, but
-  for the new ones: sums, of all other columns the last value, and in `gone` up to where rows were removed.
+- `total`: one row for each value of `table` (NULL: of the batches themselves) over all rows except
+  the new ones: sums, of all other columns the last value, and in `gone` up to where rows were removed.
 
 `fold` turns new rows into past ones and adds them to the totals, `trim` removes past ones. Each is one
 commit on the version that was read, or none: nothing is counted twice or lost, if other processes append
@@ -181,7 +181,7 @@ def trim(
         keep: which rows stay, given their columns `upto`, `table` and the ledger's time; it is asked about
             whole batches.
         old: whether a large file is old enough to be asked about.
-        many: small files are looked at, and joined, once there are that many.
+        many: small files are read, and joined, once there are that many.
     """
     done = True
     for group in _groups(Ledger(path, book), old, many):

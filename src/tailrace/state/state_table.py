@@ -42,7 +42,7 @@ class Declaration:
 
     Attributes:
         name: its folder below `<home>/control`.
-        columns: names and types of its own columns.
+        columns: names and types, besides `number` and `at`.
         key: the columns that say what a row is about.
         trimmed: which rows are removed, and when.
         fail_point: the point in `lake.failpoints` before each append.
@@ -108,7 +108,7 @@ class StateTable(Generic[T]):
 
     @property
     def newest(self) -> int:
-        """The number of the newest row; 0 if there is none."""
+        """The number of the newest row; 0 if the table is empty."""
         return max(lake.progress(self.path, APP), 0)
 
     def append(self, rows: Iterable[Mapping[str, Any]], *, follows: int | None = None) -> int:
@@ -148,7 +148,7 @@ class StateTable(Generic[T]):
         """Removes rows once they are most of the table; a concurrent commit leaves all for the next call.
 
         Args:
-            stays: tells which rows stay; None: the newest of each key.
+            stays: returns which rows stay; None: the newest of each key.
         """
         if not lake.exists(self.path):
             return

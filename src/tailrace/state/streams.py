@@ -18,7 +18,7 @@ append-only table `<home>/control/streams` counts:
 `published` says how each table is in the stream; a change of that is another row.
 
 `making`: it is about to be made, at the server that `identity` names. A process that dies then leaves one
-that nobody has read; it is made again.
+that has not been read; it is made again.
 `unmade`: the source refused to make it. `anew`: an operator gave up the stream before; this one is to come.
 """
 
@@ -54,7 +54,7 @@ _OF_THE_STREAM = ("slot", "begin", PUBLISHED)
 
 @dataclass(frozen=True)
 class StreamRecord:
-    """What a task knows of its stream; see the module. `stream` 0: it has had none yet."""
+    """A record of a task's stream; see the module. `stream` 0: it has had none yet."""
 
     number: int = 0
     stream: int = 0
@@ -65,8 +65,8 @@ class StreamRecord:
 
     @property
     def stored(self) -> Mapping[str, str] | None:
-        """What the source has to match; None: nothing is known. An empty `begin`: its stream does not exist
-        yet.
+        """Identity that the source has to match; None if nothing is known. An empty `begin`: its stream does
+        not exist yet.
 
         >>> StreamRecord(2, 1, MADE, {"slot": "tailrace_shop", "begin": "0A"}).stored
         {'slot': 'tailrace_shop', 'begin': '0A'}
@@ -79,12 +79,12 @@ class StreamRecord:
 
     @property
     def published(self) -> dict[str, str]:
-        """How tables were in the stream when capture prepared them."""
+        """Each table's publication when capture prepared the stream."""
         return dict(json.loads(self.identity.get(PUBLISHED, "{}")))
 
 
 def server_of(identity: Mapping[str, str]) -> dict[str, str]:
-    """What an identity says of the server, without the stream there."""
+    """The part of an identity that is about the server, without the stream there."""
     return {k: v for k, v in identity.items() if k not in _OF_THE_STREAM}
 
 

@@ -52,7 +52,7 @@ class Totals:
 
     Attributes:
         stored, applied: by table.
-        stored_upto, applied_upto: the change number of the last batch recorded; None: there is none yet.
+        stored_upto, applied_upto: the change number of the last batch recorded; None: no batch yet.
     """
 
     def __init__(self, stored: str, applied: str, app: str = "tailrace/applied") -> None:
@@ -130,8 +130,8 @@ def _later(rows: pa.Table, than: Mapping[str, int]) -> pa.Table:
 
 
 def last_stored(path: str, upto: int | None = None) -> Stored | None:
-    """The newest store batch, without its tables; None if there is none. `upto`: the newest of those kept
-    that is not after that change number."""
+    """The newest store batch, without its tables; None if no batch is stored. `upto`: the newest of those
+    kept that is not after that change number."""
     ledger, names = Ledger(path, STORED), ["upto", "change_seq", "position", "commit_time"]
     rows = ledger.totals(names) if upto is None else ledger.batches([*names, "table"], upto=upto)
     rows = rows.filter(pc.is_null(rows["table"])).select(names).sort_by("upto")
