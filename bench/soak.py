@@ -4,7 +4,8 @@
 
 Exits with 1 if memory, descriptors, threads, files or disk space of the task grow from the second third of the
 time on, or if the targets are not equal at the end. Targets keep all versions of an hour: until then, files and
-disk space may grow in proportion to the time. Samples go to FOLDER/soak.json.
+disk space may grow in proportion to the time. Samples go to FOLDER/soak.json,
+which `soak_plot.py` draws.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class SourceSettings(Settings):
     until that many rows are available."""
     lock: bool = True
     """`soliddb://` only: lock tables for writers while a baseline reads them. Otherwise they are read in
-    open windows (docs/control.md), and tables without a key are refused."""
+    open windows (docs/control.md), and tables without a key are suspended."""
 
     def selects(self, table: str) -> bool:
         """Whether `tables` and `exclude` select a table of that name, if there is one.
@@ -162,7 +162,7 @@ class BaselineSettings(Settings):
     window: Literal["auto", "exact", "open"] = "auto"
     """`exact`: all rows are read as of one position of the log, in a snapshot that readers share. `open`: a
     table is read while it is written to, and changes made meanwhile are applied tolerantly (docs/control.md);
-    tables without a key are still read in an exact window, or refused. `auto`: exact, if the source can."""
+    tables without a key are still read in an exact window, or suspended. `auto`: exact, if the source can."""
 
 
 class StoreSettings(Settings):
