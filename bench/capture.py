@@ -12,7 +12,7 @@ import tasks
 from load import Backlog, Sizes
 from measure import Finished, Row, say
 from tailrace.lake import delta as lake
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 from tailrace.sources.postgresql.slot import name_of
 
 LIMIT_MB = 1536

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import steady
 from measure import Row, say
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 
 SETTINGS = ("auto", "1s", "1m")
 WARM_S, MEASURE_S = 120.0, 600.0

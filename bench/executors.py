@@ -19,7 +19,7 @@ import load
 import tasks
 from measure import Row, say
 from tailrace.lake import json_files
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 
 TABLES = 3
 KINDS = ("baseline", "store", "apply")

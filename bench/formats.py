@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import measure
 from measure import HERE, Row, say
 from tailrace import formats
-from tailrace.formats import convert, saving
+from tailrace.formats import convert, file_writer
 from tailrace.formats.base import FILE, RAW, ROW
 from tailrace.model import mask
 from tailrace.model.change import HEADERS, OPERATIONS, PREFIX, ChangeTable
@@ -137,7 +137,7 @@ def _format(spark: SparkSession, name: str, root: Path, many: int) -> list[dict[
         if side.form.save:
             side.form.save(tables, side.path, "parquet", side.options)
         else:
-            saving.save(tables, side.path, "parquet")
+            file_writer.save(tables, side.path, "parquet")
 
     def read() -> None:
         for one in convert.read(spark, side, check=False).changes.values():

@@ -24,7 +24,7 @@ from measure import Row, say
 from tailrace.config.task import Task
 from tailrace.lake import delta as lake
 from tailrace.lake.log_retention import committed_at
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 
 TABLE = "public.fresh"
 A_SECOND = 20

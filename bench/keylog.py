@@ -35,7 +35,7 @@ from tailrace.config.settings import TargetSettings
 from tailrace.engine.rules import Rules
 from tailrace.lake import delta as lake
 from tailrace.model.change import ChangeTable
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

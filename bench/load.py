@@ -16,7 +16,7 @@ from typing import Any
 
 import psycopg
 
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 
 SETTINGS = {
     "fsync": "off",  # the disk is not what is measured

@@ -33,7 +33,7 @@ import whole_way
 from measure import Row, say
 from setup import peer_python
 from tailrace.runtime.java import ensure_java
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 
 
 class Benches:

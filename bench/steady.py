@@ -29,7 +29,7 @@ from measure import say
 from tailrace.config.task import Task
 from tailrace.lake import delta as lake
 from tailrace.lake.log_retention import committed_at, versions
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 
 RATE, SMALL, ROWS, SCALE = 60, 30, 5_000, 5
 MARKS = "public.mark"

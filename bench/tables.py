@@ -9,7 +9,7 @@ import load
 import measure
 import tasks
 from measure import Row, say
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 
 ROWS, CHANGES = 50, 20
 GOALS = {20: (None, None), 200: (15.0, 3.0), 1000: (60.0, 12.0)}

@@ -18,7 +18,7 @@ from capture import Bulk, Captured, captured
 from load import Backlog, Sizes
 from measure import Row, say
 from tailrace.config.task import Task
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 from tailrace.sources.postgresql.slot import name_of
 
 SLOT = peer.SLOT + "_way"  # slots belong to the server, not to a database

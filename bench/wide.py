@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailrace import formats
-from tailrace.formats import convert, saving
+from tailrace.formats import convert, file_writer
 from tailrace.formats.base import RAW
-from tailrace.formats.glance import glance
+from tailrace.formats.inspect import PREVIEW, inspect
 from tailrace.model.change import ChangeTable
 from tailrace.runtime.session import session
 from tailrace.testing.changes import Image, change_table
@@ -74,7 +74,7 @@ def there_and_back(spark: SparkSession, name: str, width: int, root: Path) -> li
         if form.save:
             form.save(tables, side.path, "parquet", side.options)
         else:
-            saving.save(tables, side.path, "parquet")
+            file_writer.save(tables, side.path, "parquet")
 
     planned, tables = timed(lambda: form.write({"bench.wide": ct}, side.options))
     written, _ = timed(lambda: save(tables))
@@ -91,7 +91,7 @@ def main(names: list[str], widths: list[int]) -> None:
         root = Path(scratch)
         wide = root / "glanced" / "bench.wide__ct"
         table(spark, GLANCED, 2).df.write.parquet(str(wide))
-        looked, _ = timed(lambda: glance(str(wide.parent)))
+        looked, _ = timed(lambda: inspect(spark, str(wide.parent), first=PREVIEW))
         print(f"inspect of {GLANCED:,} columns: {looked:.1f} s", flush=True)
         for name in names:
             there_and_back(spark, name, 20, root)

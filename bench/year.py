@@ -1,9 +1,9 @@
 """A task after a simulated year: what it takes to look at it, and to begin again.
 
-    python bench/year.py [--batches 2000000] [--tables 300] [--raw]
+    python bench/year.py [--batches 2000000] [--tables 300]
 
-`--raw`: the state of a release that added up nothing; it is upgraded first. Prints seconds and the process's
-memory (MB, the most it had) after each step; each step runs in a process of its own.
+Prints seconds and the process's memory (MB, the most it had) after each step; each step runs in a process of
+its own.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-STEPS = ("make", "upgrade", "status", "export", "start", "upkeep")
+STEPS = ("make", "status", "export", "start", "upkeep")
 
 
 def main() -> None:
     asked = argparse.ArgumentParser()
     asked.add_argument("--batches", type=int, default=2_000_000)
     asked.add_argument("--tables", type=int, default=300)
-    asked.add_argument("--raw", action="store_true")
     asked.add_argument("--home", default="")
     asked.add_argument("--step", choices=STEPS)
     given = asked.parse_args()
@@ -49,7 +48,6 @@ def step(given: Any) -> dict[str, float]:
     began = time.perf_counter()
     found = {
         "make": make,
-        "upgrade": upgrade,
         "status": look,
         "export": export,
         "start": start,
@@ -71,15 +69,7 @@ def make(task: Any, given: Any) -> dict[str, float]:
     from tailrace.testing import year
 
     size = year.Year(batches=given.batches, tables=given.tables)
-    (year.raw if given.raw else year.settled)(task, size)
-    return {}
-
-
-def upgrade(task: Any, given: Any) -> dict[str, float]:
-    from tailrace.state import ledger, rolling
-
-    rolling.fold(task.control_path("stored"), ledger.STORED)
-    rolling.fold(task.control_path("applied"), ledger.APPLIED)
+    year.settled(task, size)
     return {}
 
 
@@ -133,7 +123,7 @@ def start(task: Any, given: Any) -> dict[str, float]:
         max_changes=1_000_000,
         parallel=2,
         need_baseline=True,
-        gate=Ordered(task.orders_path, task.control_path("errors"), task.groups),
+        gate=Ordered(task.commands_path, task.control_path("errors"), task.groups),
     )
     applier.catch_up()
     said["applier_cpu_ms"] = round((time.process_time() - cpu) * 1000, 1)
@@ -141,10 +131,10 @@ def start(task: Any, given: Any) -> dict[str, float]:
 
 
 def upkeep(task: Any, given: Any) -> dict[str, float]:
-    from tailrace.state.upkeep import in_force, shorten
+    from tailrace.state.retention import trim_batches, trim_tables
 
-    in_force(task)
-    shorten(task, {})
+    trim_tables(task)
+    trim_batches(task, {})
     return {}
 
 

@@ -17,7 +17,7 @@ import pyspark
 
 import tailrace
 from tailrace.runtime.local_settings import QUICK
-from tailrace.sources.postgresql.embedded import free_port
+from tailrace.sources.postgresql.embedded_server import free_port
 
 SPARK = Path(pyspark.__file__).parent
 PACKAGES = Path(tailrace.__file__).parents[1]

@@ -10,8 +10,8 @@ from tailrace import formats
 from tailrace.apply.targets.postgresql.types import markdown as postgresql_types
 from tailrace.cli.exit_codes import markdown as exit_codes
 from tailrace.config.reference import reference
-from tailrace.engine.rule_pages import markdown as rules
-from tailrace.engine.rule_pages import outcomes_markdown
+from tailrace.engine.rule_docs import markdown as rules
+from tailrace.engine.rule_docs import outcomes_markdown
 from tailrace.formats.describe import markdown as declared
 from tailrace.formats.describe import overview
 from tailrace.runtime.metrics import markdown as metrics

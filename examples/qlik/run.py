@@ -10,7 +10,7 @@ from pathlib import Path
 from tailrace.apply import incoming
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.formats import convert
-from tailrace.formats.qlik.loading import completeness
+from tailrace.formats.qlik.file_reader import completeness
 from tailrace.runtime.session import session
 
 TABLES = str(Path(__file__).parent / "tables")

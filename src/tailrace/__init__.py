@@ -25,9 +25,9 @@ if sys.platform == "linux":
 _PLACES = {
     "ChangeTable": "model.change",
     "Column": "model.change",
-    "HistoryFlow": "query.history_flow",
-    "HistoryRules": "engine.kept_history",
-    "HistoryTable": "query.history_table",
+    "HistoryFlow": "query.history.flow",
+    "HistoryRules": "engine.history_updates",
+    "HistoryTable": "query.history.table",
     "OpenTask": "library.open_task",
     "Relation": "model.change",
     "Result": "query.result",

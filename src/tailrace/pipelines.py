@@ -14,7 +14,7 @@
     dp.run(storage="lake")
 
 `run` does what `spark-pipelines run` does: it takes what there is, and ends. Each target is a history
-(`query.history_table`) in a folder of `storage`, and a table of the session's catalog.
+(`query.history.table`) in a folder of `storage`, and a table of the session's catalog.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from .errors import ConfigError, UnsupportedError
 from .lake.delta import exists
 from .lake.file_names import file_name
 from .library import pipeline_catalog
-from .query.history_flow import HistoryFlow
-from .query.history_snapshots import GONE, VERSION, changed, counted, version_column, version_of
-from .query.history_table import HistoryTable
+from .query.history.flow import HistoryFlow
+from .query.history.snapshots import GONE, VERSION, changed_rows, version_column, version_number, version_of
+from .query.history.table import HistoryTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,7 +99,7 @@ class CdcPipeline:
     ) -> None:
         """Sends the rows of a view or table (read as a stream) into a target as events.
 
-        The arguments are those of Spark; `more` are those of `query.history_flow.HistoryFlow` besides: what
+        The arguments are those of Spark; `more` are those of `query.history.flow.HistoryFlow` besides: what
         Spark lacks. Several flows may go into one target. `once`: the flow runs one time only, e.g. to fill
         what came before the stream.
         """
@@ -162,7 +162,7 @@ class CdcPipeline:
             run(flow, spark, self.views, path, checkpoint)
             made[flow.target] = HistoryTable.open(path)
             made[flow.target].maintain()
-            pipeline_catalog.show(spark, flow.target, path)
+            pipeline_catalog.register(spark, flow.target, path)
         return made
 
     def clear(self) -> None:
@@ -225,7 +225,7 @@ def _stream_name(flow: _Flow, df: DataFrame) -> str:
 
 
 def _take(history: HistoryTable, flow: _Flow, df: DataFrame, batch: int | None, name: str) -> None:
-    from .query.history_spark import apply_in_tasks
+    from .query.history.spark import apply_in_tasks
 
     kept = df.persist()
     try:
@@ -242,20 +242,21 @@ def _snapshots(
 ) -> None:
     from pyspark.sql import functions as F
 
-    from .query.history_spark import finish_in_tasks
-    from .query.history_table import batch_of
+    from .query.history.spark import finish_in_tasks
+    from .query.history.table import last_batch
 
-    taken = batch_of(path, flow.name)
+    taken = last_batch(path, flow.name)
     last = None if taken is None else version_of(taken, HistoryTable.open(path).sequence)
     # What is no longer in the next snapshot is looked for in the versions.
-    if exists(path) and (there := HistoryTable.open(path)).cut_off:
+    if exists(path) and (there := HistoryTable.open(path)).has_pending_events:
         finish_in_tasks(spark, there)
     if flow.once and last is not None:
         return
     while (found := _snapshot(flow, spark, views, last)) is not None:
         df, version = found
         if not isinstance(version, (int, dt.datetime)) or (
-            last is not None and (type(version) is not type(last) or counted(version) <= counted(last))
+            last is not None
+            and (type(version) is not type(last) or version_number(version) <= version_number(last))
         ):
             raise ConfigError(
                 f"the snapshot's version is {version!r} after {last}", where=flow.name,
@@ -263,7 +264,7 @@ def _snapshots(
             )  # fmt: skip
         marked = df.withColumns({VERSION: version_column(version), GONE: F.lit(False)})
         history = flow.how.history(marked, path)
-        _take(history, flow, changed(history, df, version), counted(version), flow.name)
+        _take(history, flow, changed_rows(history, df, version), version_number(version), flow.name)
         last = version
         if not callable(flow.source) or flow.once:
             return

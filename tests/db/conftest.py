@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 from tailrace.sources.postgresql.source import PostgresSource
 
 from .reading import Make

@@ -18,7 +18,8 @@ from tailrace.config.task import Task, load
 from tailrace.lake import json_files, log
 from tailrace.operate.checks import before_run
 from tailrace.operate.status import status
-from tailrace.state import ledger, orders
+from tailrace.state import commands
+from tailrace.state.baselines import baseline_numbers, read_baselines
 
 from .test_running import meanwhile, wait_for
 
@@ -66,13 +67,16 @@ def test_a_table_that_may_not_be_read_yet_waits_and_the_others_go_on(
     told = partial(message, task)
 
     def taken() -> list[str]:
-        return sorted(ledger.read_baselines(task.control_path("baselines")))
+        return sorted(read_baselines(task.control_path("baselines")))
 
     with meanwhile(Capture(task, stop=stop).run, stop=stop):
         wait_for(lambda: taken() == ["s.a"])
         db.execute("create table s.b (id int primary key); insert into s.b values (1)")
         wait_for(lambda: "s.b cannot be captured yet" in told())
-        assert f"role {role} lacks rights: to read table s.b; to publish table s.b; fix: GRANT" in told()
+        assert (
+            f"role {role} has insufficient rights: to read table s.b; to publish table s.b; fix: GRANT"
+            in told()
+        )
         before = log.state(task.log_path).number
         db.execute("insert into s.a values (1)")
         wait_for(lambda: log.state(task.log_path).number > before)
@@ -99,15 +103,15 @@ def test_a_suspended_table_that_lost_its_rights_keeps_no_task_from_starting(
     task = load(path)
     Capture(task, once=True).run()
     db.execute(f"{gone}; {made}; insert into s.a values (1)")
-    orders.suspend(task.orders_path, name, MISSING)  # as capture does while it runs
+    commands.suspend(task.commands_path, name, MISSING)  # as capture does while it runs
     before_run(task, lambda: None)  # type: ignore[arg-type, return-value]
     before = log.state(task.log_path).number
     Capture(task, once=True).run()
     assert log.state(task.log_path).number > before
     db.execute(rights)
-    orders.resync(task.orders_path, name, "made again", who="me")
+    commands.resync(task.commands_path, name, "made again", who="me")
     Capture(task, once=True).run()
-    assert ledger.baseline_numbers(task.control_path("baselines")) == {"s.a": 1, name: 2}
+    assert baseline_numbers(task.control_path("baselines")) == {"s.a": 1, name: 2}
 
 
 @pytest.fixture
@@ -145,23 +149,23 @@ def test_while_a_baseline_waits_for_a_transaction_the_others_go_on_and_it_is_sai
     path.write_text(path.read_text().replace("workers: 1", f"workers: 1, window: {window}"))
     task, stop, taken = load(path), threading.Event(), shop.control_path("baselines")
     with meanwhile(Capture(task, stop=stop).run, stop=stop):
-        wait_for(lambda: list(ledger.read_baselines(taken)) == ["s.a"], 30)
+        wait_for(lambda: list(read_baselines(taken)) == ["s.a"], 30)
         with psycopg.connect(database, application_name="a report") as other:
             other.execute("insert into s.b values (1)")
-            orders.give(task.orders_path, orders.ADD, ["s.b"], why="", who="me")
+            commands.give(task.commands_path, commands.ADD, ["s.b"], why="", who="me")
             said = f"process {other.info.backend_pid} ({other.info.user}, a report), since "
             wait_for(lambda: said in waits(task), 20)
             for name in ("s.c", "s.d"):  # a slot each would soon be more than the server has
                 db.execute(f"create table {name} (id int primary key)")
-                orders.give(task.orders_path, orders.ADD, [name], why="", who="me")
+                commands.give(task.commands_path, commands.ADD, [name], why="", who="me")
                 time.sleep(1.5)
             captured(task, db, 1)
             slots = db.execute("select count(*) from pg_replication_slots where temporary").fetchall()
             assert slots == [(1 if window == "exact" else 0,)]
-            assert list(ledger.read_baselines(taken)) == ["s.a"]
-        wait_for(lambda: sorted(ledger.read_baselines(taken)) == ["s.a", "s.b", "s.c", "s.d"], 40)
+            assert list(read_baselines(taken)) == ["s.a"]
+        wait_for(lambda: sorted(read_baselines(taken)) == ["s.a", "s.b", "s.c", "s.d"], 40)
         wait_for(lambda: waits(task) == "None", 20)
-    assert ledger.read_baselines(taken)["s.b"].rows == 1
+    assert read_baselines(taken)["s.b"].rows == 1
 
 
 @pytest.mark.slow
@@ -171,7 +175,7 @@ def test_capture_that_waits_for_a_transaction_can_be_stopped(
 ) -> None:
     if not first:
         Capture(shop, once=True).run()
-        orders.give(shop.orders_path, orders.ADD, ["s.b"], why="", who="me")
+        commands.give(shop.commands_path, commands.ADD, ["s.b"], why="", who="me")
     stop = threading.Event()
     with psycopg.connect(database) as other:
         other.execute("insert into s.b values (1)")
@@ -182,7 +186,7 @@ def test_capture_that_waits_for_a_transaction_can_be_stopped(
         assert time.monotonic() - began < 20
     assert status(shop).capture and waits(shop) == "None"
     Capture(shop, once=True).run()
-    assert "s.a" in ledger.read_baselines(shop.control_path("baselines"))
+    assert "s.a" in read_baselines(shop.control_path("baselines"))
 
 
 @pytest.mark.slow
@@ -196,17 +200,17 @@ def test_a_table_made_again_that_may_not_be_read_yet_waits_with_its_baseline(
     told = partial(message, task)
 
     def numbers() -> dict[str, int]:
-        return ledger.baseline_numbers(task.control_path("baselines"))
+        return baseline_numbers(task.control_path("baselines"))
 
     with meanwhile(Capture(task, stop=stop).run, stop=stop):
         wait_for(lambda: numbers() == {"s.a": 1, "s.b": 1})
         db.execute("drop table s.b; create table s.b (id int primary key); insert into s.b values (2)")
         wait_for(
             lambda: any(
-                o.table == "s.b" and o.action == orders.SUSPEND for o in orders.read(task.orders_path)
+                o.table == "s.b" and o.action == commands.SUSPEND for o in commands.read(task.commands_path)
             )
         )
-        orders.resync(task.orders_path, "s.b", "made again", who="me")
+        commands.resync(task.commands_path, "s.b", "made again", who="me")
         wait_for(lambda: "s.b cannot be captured yet" in told())
         captured(task, db, 1)
         db.execute(rights)

@@ -26,7 +26,7 @@ from tailrace.lake import delta as lake
 from tailrace.lake import json_files
 from tailrace.model.types import schema_of
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.state import ledger
+from tailrace.state.baselines import read_baselines
 
 from .reading import Make
 from .test_running import meanwhile, wait_for
@@ -158,7 +158,7 @@ def test_a_job_that_is_cancelled_because_the_task_ends_is_not_done_by_capture(
     monkeypatch.setattr(part_requests, "map_tasks", cancelled)
     with reading_for_capture(task, None):  # type: ignore[arg-type]
         Capture(task, once=True, stop=stop).run()
-    assert ledger.read_baselines(task.control_path("baselines")) == {}
+    assert read_baselines(task.control_path("baselines")) == {}
     assert (left(task), [one for one in caplog.messages if "Spark has not" in one]) == ([], [])
 
 
@@ -172,7 +172,7 @@ def test_capture_does_not_wait_for_a_process_that_is_gone(
     json_files.write(Path(task.run_path) / "parts", "reader", {"state": "ready"})
     Capture(task, once=True).run()
     assert complete(task, db) and left(task) == ["reader.json"]
-    assert any("its process is gone" in one for one in caplog.messages)
+    assert any("its process has ended" in one for one in caplog.messages)
 
 
 def test_tasks_take_the_rows_of_a_mapped_table_to_its_target(
@@ -210,7 +210,7 @@ def test_a_pipeline_that_is_killed_while_it_reads(
                 wait_for(lambda: sum(name.count(".") == 2 for name in left(task)) > 2, 60)
                 os.killpg(running.pid, signal.SIGKILL)
                 locker.rollback()
-                wait_for(lambda: len(ledger.read_baselines(task.control_path("baselines"))) == 4, 60)
+                wait_for(lambda: len(read_baselines(task.control_path("baselines"))) == 4, 60)
         finally:
             running.kill()
     assert complete(task, db) and left(task) == ["reader.json"]

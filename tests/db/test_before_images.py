@@ -82,7 +82,7 @@ def test_check_and_init_offer_whole_before_images_and_say_what_they_cost(
     assert ran.exit_code == 0
     said = ran.stdout.replace("\n", " ")
     assert "error" not in said
-    assert "updates and deletes of s.a, s.p are sent without the row of before" in said
+    assert "updates and deletes of s.a, s.p are sent without the old row" in said
     assert (
         "offer: ALTER TABLE s.a REPLICA IDENTITY FULL; ALTER TABLE s.p1 REPLICA IDENTITY FULL (each" in said
     )

@@ -12,7 +12,8 @@ import tailrace
 from tailrace.config.task import Task
 from tailrace.errors import GapError
 from tailrace.library.task_table import TaskTable
-from tailrace.state import ledger, orders
+from tailrace.state import commands
+from tailrace.state.baselines import read_baselines
 
 from .test_model import drain
 from .test_slot import drop, resync, task
@@ -67,7 +68,7 @@ def refused(task: Task, name: str) -> None:
         found.chain({"id": 1})
     assert len(found.changes(None, first).rows()) == len(found.changes(last).rows()) == 2
     assert told(found.current()) == CURRENT
-    taken = ledger.read_baselines(task.control_path("baselines"))[name]
+    taken = read_baselines(task.control_path("baselines"))[name]
     assert len(found.net(taken.after + 1).rows()) == len(found.net(taken.position).rows()) == 2
     base = found.as_of(taken.after).table()
     kept = found.keep_history(str(task.folder / f"later_{name}"), start=taken.after + 1, base=base)
@@ -93,13 +94,13 @@ def test_a_new_stream(shop: Task, db: psycopg.Connection, spark: Any) -> None:
 
 def test_a_table_that_was_removed_and_added_again(shop: Task, db: psycopg.Connection, spark: Any) -> None:
     kept = table(shop, "s.b").keep_history(str(shop.folder / "kept"))
-    orders.give(shop.orders_path, orders.REMOVE, ["s.b"], why="", who="me")
+    commands.give(shop.commands_path, commands.REMOVE, ["s.b"], why="", who="me")
     drain(shop, spark)
     lose(db, "b")
     db.execute("update s.a set v = 'two' where id = 1")
     drain(shop, spark)
     assert len(table(shop, "s.b").net().rows()) == 2  # nothing was captured since
-    orders.give(shop.orders_path, orders.ADD, ["s.b"], why="", who="me")
+    commands.give(shop.commands_path, commands.ADD, ["s.b"], why="", who="me")
     drain(shop, spark)
     db.execute("update s.b set v = 'after' where id = 3")
     drain(shop, spark)
@@ -132,7 +133,7 @@ def test_a_new_baseline_alone_loses_nothing(shop: Task, db: psycopg.Connection, 
     drain(shop, spark)
     db.execute("update s.a set v = 'after' where id = 3")
     drain(shop, spark)
-    assert ledger.read_baselines(shop.control_path("baselines"))["s.a"].number == 2
+    assert read_baselines(shop.control_path("baselines"))["s.a"].number == 2
     found = table(shop, "s.a")
     assert sorted(r["_change_type"] for r in found.pairs().rows()) == ["delete", "insert", *["update"] * 4]
     again = found.keep_history(str(shop.folder / "kept"))

@@ -21,7 +21,7 @@ from tailrace.lake import delta as lake
 from tailrace.runtime.jars import resolve_jars
 from tailrace.runtime.local_settings import PLAIN_PLANS
 from tailrace.runtime.session import CORRECTNESS
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 
 from ..standalone_cluster import PACKAGES, SPARK, StandaloneCluster, family, wait_until
 from .model import SCHEMA, TABLES, Row, Writer, bag

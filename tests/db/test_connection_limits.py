@@ -11,7 +11,7 @@ import pytest
 from tailrace.capture.process import Capture
 from tailrace.config.task import load
 from tailrace.operate.checks import check
-from tailrace.state import ledger
+from tailrace.state.baselines import read_baselines
 
 pytestmark = [pytest.mark.db, pytest.mark.slow]
 
@@ -46,7 +46,7 @@ def test_a_baseline_uses_the_connections_that_are_allowed_and_says_so(
     assert [one.level for one in found] == ["warning"]
     assert f"role {limited} may have 5 connections" in found[0].what and "12" in found[0].what
     Capture(task, once=True).run()
-    assert ledger.read_baselines(task.control_path("baselines"))["s.a"].rows == 40000
+    assert read_baselines(task.control_path("baselines"))["s.a"].rows == 40000
     warned = [one.message for one in caplog.records if "readers" in one.message]
     assert len(warned) == 1 and f"role {limited} may have 5 connections" in warned[0]
     assert not [one for one in caplog.records if "connection lost" in one.message]
@@ -71,5 +71,5 @@ def test_readers_wait_for_connections_that_others_use(
     )
     task = load(path)
     Capture(task, once=True).run()
-    assert ledger.read_baselines(task.control_path("baselines"))["s.a"].rows == 40000
+    assert read_baselines(task.control_path("baselines"))["s.a"].rows == 40000
     assert not [one for one in caplog.records if "connection lost" in one.message]

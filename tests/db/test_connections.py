@@ -15,9 +15,10 @@ from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.errors import SourceError
 from tailrace.lake import json_files
-from tailrace.sources.postgresql.connect import connect
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres, free_port
-from tailrace.state import capture_state, ledger
+from tailrace.sources.postgresql.connection import connect
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres, free_port
+from tailrace.state import capture_state
+from tailrace.state.baselines import read_baselines
 
 from .conftest import OwnServer
 from .test_running import meanwhile, wait_for
@@ -92,7 +93,7 @@ def test_a_start_that_cannot_work_ends_at_once(server: EmbeddedPostgres, tmp_pat
 def test_a_password_in_the_address_works_in_every_process(server: EmbeddedPostgres, tmp_path: Path) -> None:
     made = task(tmp_path, f"postgresql://guest:{ESCAPED}@127.0.0.1:{server.port}/postgres")
     Capture(made, once=True).run()
-    assert ledger.read_baselines(made.control_path("baselines"))["public.a"].rows == 1
+    assert read_baselines(made.control_path("baselines"))["public.a"].rows == 1
 
 
 @pytest.mark.parametrize("more", [{}, {"replication": "database"}], ids=["SQL", "stream"])

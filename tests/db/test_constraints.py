@@ -25,7 +25,7 @@ from tailrace.config.task import Task, load
 from tailrace.engine.columns import KEPT, OP
 from tailrace.model.change import Relation
 from tailrace.sources.postgresql.catalog import relation
-from tailrace.sources.postgresql.connect import connect
+from tailrace.sources.postgresql.connection import connect
 
 from .test_model import drain
 
@@ -64,7 +64,7 @@ class World:
 
     def look(self) -> None:
         for _ in range(3):  # once it is as it should be, nothing more happens
-            self.watch.look()
+            self.watch.check()
 
     def write(self, *rows: tuple[Any, ...], partial: bool = False) -> None:
         """Brings rows into the target as a batch does: staged, room made, upserted."""
@@ -157,7 +157,7 @@ def test_a_null_from_before_a_not_null_makes_room_for_itself(
         "s.item: column name: its rows in the target have NULLs, so it gets no NOT NULL"
     ]
     world.db.execute("update lake.item set name = 'x'")
-    ConstraintWatch(world.task).look()  # an hour later, or another process
+    ConstraintWatch(world.task).check()  # an hour later, or another process
     assert world.there["name"][1]
 
 

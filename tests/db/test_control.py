@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.capture.process import Capture
-from tailrace.capture.target_rename import Renaming
+from tailrace.capture.target_rename import TargetRenames
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.lake import delta as lake
@@ -23,7 +23,8 @@ from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources.postgresql import slot
 from tailrace.sources.postgresql.slot import published
-from tailrace.state import ledger, orders
+from tailrace.state import commands
+from tailrace.state.baselines import read_baselines
 
 from .model import bag
 from .test_model import drain, target_rows
@@ -110,7 +111,7 @@ def test_tables_are_paused_resynced_added_and_removed_while_the_task_runs(
         for n in range(3, 60):
             shop.do(f"insert into s.a values ({n}, 'more')")
         wait_for(lambda: shop.equal("s.a") and shop.state("s.a") == ("running", None))
-        assert ledger.read_baselines(shop.task.control_path("baselines"))["s.a"].number == 2
+        assert read_baselines(shop.task.control_path("baselines"))["s.a"].number == 2
 
         tailrace("add", text, "s.*")
         wait_for(lambda: shop.equal("s.c"))
@@ -162,10 +163,10 @@ def test_a_table_gets_another_name_just_then(
         Capture(task, once=True).run()
         asked.set()
     with meanwhile(Capture(task, stop=stop).run, stop=stop):
-        wait_for(lambda: len(ledger.read_baselines(task.control_path("baselines"))) == 2, 20)
+        wait_for(lambda: len(read_baselines(task.control_path("baselines"))) == 2, 20)
         if not asked.is_set():
             asked.set()
-            orders.give(task.orders_path, orders.PAUSE, ["s.a"], why="night load", who="me")
+            commands.give(task.commands_path, commands.PAUSE, ["s.a"], why="night load", who="me")
         wait_for(renamed.is_set, 20)
         db.execute("insert into s.bee values (1)")
         wait_for(lambda: "s.b" in log.history(task.relations_path), 20)
@@ -185,14 +186,14 @@ def test_an_order_that_comes_while_others_are_carried_out_is_not_passed_by(
     def late(*words: Any) -> dict[str, str]:
         if asked.is_set():
             asked.clear()
-            orders.give(task.orders_path, orders.REMOVE, ["s.b"], why="not needed", who="me")
+            commands.give(task.commands_path, commands.REMOVE, ["s.b"], why="not needed", who="me")
         return publish(*words)
 
     monkeypatch.setattr(slot, "publish", late)
     with meanwhile(Capture(task, stop=stop).run, stop=stop):
-        wait_for(lambda: len(ledger.read_baselines(task.control_path("baselines"))) == 2, 20)
+        wait_for(lambda: len(read_baselines(task.control_path("baselines"))) == 2, 20)
         asked.set()
-        orders.give(task.orders_path, orders.PAUSE, ["s.a"], why="night load", who="me")
+        commands.give(task.commands_path, commands.PAUSE, ["s.a"], why="night load", who="me")
         wait_for(lambda: not asked.is_set(), 20)
         wait_for(lambda: published(db, "tailrace_shop") == {"s.a"}, 20)
 
@@ -293,11 +294,11 @@ def test_a_postgresql_target_is_replaced_renamed_and_dropped(
     db.execute("alter table s.a rename to other; insert into s.other values (4, 'renamed')")
     drain(task, spark)
     with monkeypatch.context() as patch:
-        patch.setattr(Renaming, "_order", _die_after_the_move)
+        patch.setattr(TargetRenames, "_order", _die_after_the_move)
         with pytest.raises(ZeroDivisionError):
             drain(task, spark)
     db.execute("update s.other set v = 'Z' where id = 3")
-    orders.resync(task.orders_path, "s.a", "asked for", who="test")
+    commands.resync(task.commands_path, "s.a", "asked for", who="test")
     drain(task, spark)
     assert copied("other") == [(1, "x"), (2, "y"), (3, "Z"), (4, "renamed")]
     assert db.execute("select target from tailrace.tailrace_progress").fetchall() == [('"copy"."other"',)]
@@ -306,11 +307,11 @@ def test_a_postgresql_target_is_replaced_renamed_and_dropped(
     assert db.execute("select to_regclass('copy.a'), to_regclass('copy.other')").fetchall() == [(None, None)]
 
 
-_order = Renaming._order
+_order = TargetRenames._order
 
 
-def _die_after_the_move(self: Renaming, action: str, table: str, to: str) -> None:
-    if action == orders.RENAMED:
+def _die_after_the_move(self: TargetRenames, action: str, table: str, to: str) -> None:
+    if action == commands.RENAMED:
         raise ZeroDivisionError
     _order(self, action, table, to)
 
@@ -371,7 +372,7 @@ def test_a_target_that_goes_while_a_pipeline_runs_is_not_made_again(
     assert state == "suspended" and "its target lacks the baseline" in str(why)
     (found,) = gone_findings(shop.task, ["s.a"])
     assert found.where == "s.a"
-    orders.give(shop.task.orders_path, orders.RESYNC, ["s.a"], why="", who="me")
+    commands.give(shop.task.commands_path, commands.RESYNC, ["s.a"], why="", who="me")
     drain(shop.task, spark)
     rows = db.execute("select * from lake.a").fetchall() if database_too else target_rows(shop.task, "s.a")
     assert len(rows) == 3
@@ -393,4 +394,4 @@ def test_a_target_that_goes_gets_a_new_baseline_where_that_is_automatic(
         shutil.rmtree(shop.task.target_path("s.a"))
         shop.do("insert into s.a values (2, 'y')")
         wait_for(lambda: shop.equal("s.a"))
-    assert ledger.read_baselines(shop.task.control_path("baselines"))["s.a"].number == 2
+    assert read_baselines(shop.task.control_path("baselines"))["s.a"].number == 2

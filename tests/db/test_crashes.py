@@ -22,7 +22,7 @@ from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.config.task import Task, load
 from tailrace.errors import TailraceError
 from tailrace.lake import delta as lake
-from tailrace.state import ledger
+from tailrace.state.baselines import read_baselines
 
 from .model import SCHEMA, TABLES, Writer, bag, histories, replay
 from .test_model import drain, target_rows, write_task
@@ -63,7 +63,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, bool], 
 
 
 def check(task: Task, writer: Writer) -> None:
-    baselines = ledger.read_baselines(task.control_path("baselines"))
+    baselines = read_baselines(task.control_path("baselines"))
     for table in TABLES:
         assert bag(target_rows(task, table)) == bag(writer.rows(table)), table
     for table, history in histories(task.relations_path):

@@ -16,10 +16,11 @@ from tailrace.errors import TailraceError
 from tailrace.lake import delta as lake
 from tailrace.sources import open_source
 from tailrace.sources.postgresql.layout import UNKNOWN_COLUMN, UNKNOWN_VALUE
-from tailrace.state import ddl, ledger, orders
+from tailrace.state import commands, ddl, lifecycle
+from tailrace.state.baselines import read_baselines
 from tailrace.validate.repair import Repair
 from tailrace.validate.sessions import Sessions
-from tailrace.validate.tables import validate
+from tailrace.validate.validation import validate
 
 from .test_model import drain
 
@@ -81,8 +82,8 @@ def doubts(task: Task, table: str) -> list[tuple[str, str]]:
 
 
 def held(task: Task) -> dict[str, str]:
-    baselines = ledger.read_baselines(task.control_path("baselines"))
-    return {t: one.why for t, one in orders.of_task(task.orders_path, baselines).items() if one.held}
+    baselines = read_baselines(task.control_path("baselines"))
+    return {t: one.why for t, one in lifecycle.of_task(task.commands_path, baselines).items() if one.held}
 
 
 @pytest.mark.slow
@@ -133,7 +134,7 @@ def test_every_kind_of_ddl_under_its_policy(
     drain(task, spark)
     # Nobody said what then: no change of the new table is applied to rows of the old one.
     assert "created again" in held(task)["d.anew"]
-    orders.give(task.orders_path, orders.RESUME, ["d.anew"], why="", who="test")
+    commands.give(task.commands_path, commands.RESUME, ["d.anew"], why="", who="test")
     db.execute("insert into d.anew values (2, 'newer', 2)")
     db.execute("alter table d.follows alter y type text; insert into d.follows values (9, 9, 'z')")
     db.execute("drop table d.fixed; create table d.fixed (id text); insert into d.fixed values ('another')")
@@ -184,14 +185,14 @@ def test_every_kind_of_ddl_under_its_policy(
     assert [kind for kind, _ in history(task, "again")] == ["CREATE_TABLE", "ALTER_TABLE", "CREATE_TABLE"]
     assert [kind for kind, _ in history(task, "gone")] == ["CREATE_TABLE", "DROP_TABLE"]
 
-    orders.give(task.orders_path, orders.RESUME, ["d.held"], why="looked at", who="test")
+    commands.give(task.commands_path, commands.RESUME, ["d.held"], why="looked at", who="test")
     for name in ("d.called", "d.anew"):
-        orders.resync(task.orders_path, name, "asked for", who="test")
+        commands.resync(task.commands_path, name, "asked for", who="test")
     db.execute("insert into d.left values (6, 'was right', 6)")
     drain(task, spark)
     assert rows(task, "d.left")[-1] == (6, 6, "was right")
     assert rows(task, "d.anew") == [(1, 1, "new"), (2, 2, "newer")] and "d.anew" not in held(task)
-    states = orders.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+    states = lifecycle.of_task(task.commands_path, read_baselines(task.control_path("baselines")))
     lost = bool(states["d.lost"].dropped) or not lake.exists(task.target_path("d.lost"))
     assert (states["d.lost"].member, lost) == ("removed", True)
     assert columns(task, "d.held") == {"id": "int32", "v": "string", "n": "int32", "x": "int32"}

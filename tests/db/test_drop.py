@@ -21,7 +21,8 @@ from tailrace.errors import ConfigError, StorageFullError
 from tailrace.lake import delta as lake
 from tailrace.operate import dropping
 from tailrace.sources.postgresql.source import PostgresSource
-from tailrace.state import ledger, live
+from tailrace.state import live
+from tailrace.state.baselines import read_baselines, write_baseline
 
 pytestmark = pytest.mark.db
 FILE = "name: {name}\nhome: home\nsource: {{url: '{url}', tables: [s.*]}}\n"
@@ -72,7 +73,7 @@ def test_a_first_start_that_ends_with_an_error_says_what_stays_and_drop_removes_
     (tmp_path / "shop.yaml").write_text(FILE.format(name="shop", url=database))
     made = load(tmp_path / "shop.yaml")
     monkeypatch.setattr(DeltaLanding, "commit", full)
-    with pytest.raises(StorageFullError, match=r"slot tailrace_shop was made.*`tailrace drop TASK --yes`"):
+    with pytest.raises(StorageFullError, match=r"slot tailrace_shop was created.*`tailrace drop TASK --yes`"):
         Capture(made, once=True).run()
     assert there(db) == ["tailrace_shop", "tailrace_shop"]
     assert tailrace(made, "--yes") and there(db) == []
@@ -110,9 +111,9 @@ def test_with_its_targets_a_task_names_all_that_it_leaves(task: Task, db: psycop
 
 def test_a_target_without_a_finished_baseline_goes_too(task: Task, db: psycopg.Connection) -> None:
     """Its window is open, say; a table there that others write to stays."""
-    taken = ledger.read_baselines(task.control_path("baselines"))
+    taken = read_baselines(task.control_path("baselines"))
     shutil.rmtree(task.control_path("baselines"))
-    ledger.write_baseline(task.control_path("baselines"), replace(taken["s.t"], window="open"))
+    write_baseline(task.control_path("baselines"), replace(taken["s.t"], window="open"))
     lake.append(task.target_path("s.u"), pa.table({"id": [1]}), progress={"tailrace/other": 1})
     assert tailrace(task, "--targets")["targets"] == ["s.t"]
     assert tailrace(task, "--yes", "--targets")["targets"] == ["s.t"]

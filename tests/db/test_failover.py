@@ -15,7 +15,7 @@ from tailrace.config.task import Task, load
 from tailrace.errors import PositionError, SourceError
 from tailrace.lake import delta as lake
 from tailrace.lake import json_files, log
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 from tailrace.state import capture_state
 
 from .conftest import SETTINGS, OwnServer

@@ -160,7 +160,9 @@ def test_key_with_an_unpublished_column_is_refused_and_no_row_replaces_another(
     task = task_of(tmp_path, database, "delta")
     db.execute(f"{PARTIAL}; insert into t values (1, 'a'), (1, 'bb')")
     db.execute(UNSENT)
-    with pytest.raises(SourceError, match=r"its key is not published whole \(g is not sent\)") as refused:
+    with pytest.raises(
+        SourceError, match=r"its key is not published completely \(g is not sent\)"
+    ) as refused:
         Capture(task, once=True).run()
     assert PostgresSource(database, "keys").relation("public.t").key == []
     db.execute((refused.value.hint or "").split(": all")[0].split(";")[0])
@@ -203,4 +205,4 @@ def test_key_that_a_column_list_leaves_out_is_refused(db: psycopg.Connection, ma
         "create table t (id int primary key, v text); create publication tailrace_test for table t (v)"
     )
     found = [one.what for one in make().check(["public.t"], None) if one.level == "error"]
-    assert any("its key is not published whole (id is not sent)" in one for one in found)
+    assert any("its key is not published completely (id is not sent)" in one for one in found)

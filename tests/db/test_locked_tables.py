@@ -17,7 +17,8 @@ from tailrace.lake import log
 from tailrace.operate.checks import check
 from tailrace.operate.status import status
 from tailrace.sources import open_source
-from tailrace.state import ledger, orders
+from tailrace.state import commands
+from tailrace.state.baselines import read_baselines
 
 from .conftest import SETTINGS, OwnServer
 from .test_running import meanwhile, wait_for
@@ -51,7 +52,7 @@ def task_of(folder: Path, url: str, tables: str = "s.a, s.b, s.p") -> Task:
 
 
 def taken(task: Task) -> list[str]:
-    return sorted(ledger.read_baselines(task.control_path("baselines")))
+    return sorted(read_baselines(task.control_path("baselines")))
 
 
 def said(task: Task) -> str:
@@ -109,7 +110,7 @@ def test_a_table_that_is_locked_when_it_is_added_joins_once_it_is_free(url: str,
         wait_for(lambda: taken(task) == ["s.a", "s.b", "s.p"], 30)
         with psycopg.connect(url) as other:
             other.execute("lock table s.c in share row exclusive mode")
-            orders.give(task.orders_path, orders.ADD, ["s.c"], why="", who="me")
+            commands.give(task.commands_path, commands.ADD, ["s.c"], why="", who="me")
             wait_for(lambda: f"s.c is locked by process {other.info.backend_pid}" in said(task), 20)
             captured(task, db, 1)
             captured(task, db, 2)

@@ -10,11 +10,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from tailrace.capture.initial_load import Baselines
+from tailrace.capture.baselines import Baselines
 from tailrace.capture.process import Capture
 from tailrace.sources.postgresql import slot
 from tailrace.sources.postgresql.slot import published
-from tailrace.state import ledger, orders
+from tailrace.state import commands, lifecycle
+from tailrace.state.baselines import baseline_numbers
 
 from .test_control import Shop, task_file
 from .test_model import drain, target_rows
@@ -32,7 +33,7 @@ def test_a_table_that_is_made_again_while_it_is_read_is_read_again(
     shop = Shop(task_file(tmp_path, database, tables="s.a"), db)
     if ordered:
         drain(shop.task, None)
-        orders.give(shop.task.orders_path, orders.RESYNC, ["s.a"], why="to be sure", who="me")
+        commands.give(shop.task.commands_path, commands.RESYNC, ["s.a"], why="to be sure", who="me")
     read, goes_on, land = threading.Event(), threading.Event(), Baselines._land
 
     def late(*given: Any) -> bool:
@@ -50,7 +51,7 @@ def test_a_table_that_is_made_again_while_it_is_read_is_read_again(
         db.execute("insert into s.a values (3, 3)")
         goes_on.set()
         taken = shop.task.control_path("baselines")
-        wait_for(lambda: ledger.baseline_numbers(taken).get("s.a") == 2 + ordered, 20)
+        wait_for(lambda: baseline_numbers(taken).get("s.a") == 2 + ordered, 20)
     drain(shop.task, None)
     assert shop.equal("s.a")
     assert shop.state("s.a")[0] == "stopped"
@@ -78,9 +79,9 @@ def test_a_table_that_is_made_again_just_before_it_is_published_gets_a_new_basel
     with meanwhile(Capture(shop.task, stop=stop).run, stop=stop):
         time.sleep(1)
         asked.set()
-        orders.give(shop.task.orders_path, orders.PAUSE, ["s.b"], why="night load", who="me")
+        commands.give(shop.task.commands_path, commands.PAUSE, ["s.b"], why="night load", who="me")
         taken = shop.task.control_path("baselines")
-        wait_for(lambda: ledger.baseline_numbers(taken).get("s.a") == 2, 20)
+        wait_for(lambda: baseline_numbers(taken).get("s.a") == 2, 20)
     drain(shop.task, None)
     assert shop.equal("s.a")
 
@@ -115,7 +116,7 @@ def test_a_table_that_is_renamed_just_before_the_publication_is_looked_at_is_not
 
     monkeypatch.setattr(slot, "entries", late)
     drain(shop.task, None)
-    assert asked and not orders.of_task(shop.task.orders_path, {})
+    assert asked and not lifecycle.of_task(shop.task.commands_path, {})
     assert {t: sorted(r["id"] for r in target_rows(shop.task, t)) for t in ("s.a", "s.c")} == {
         "s.a": [1, 2], "s.c": [1],
     }  # fmt: skip

@@ -17,7 +17,8 @@ from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.errors import SourceError, StorageFullError
 from tailrace.lake import delta as lake
-from tailrace.state import ledger, orders
+from tailrace.state import commands, lifecycle
+from tailrace.state.baselines import read_baselines
 
 from .test_model import drain
 
@@ -99,12 +100,12 @@ def test_a_mapped_table_from_its_mistakes_to_another_mapping(
     db.execute("insert into s.t values (4, 'dddd')")
     drain(task, spark)
     assert held(task) == ("suspended", loading.CHANGED)
-    orders.give(task.orders_path, orders.RESUME, ["s.t"], why="", who="test")
+    commands.give(task.commands_path, commands.RESUME, ["s.t"], why="", who="test")
     drain(task, spark)
     assert rows(task) == [(2, "BB"), (3, "C")]
     # An expression that a row's value is too much for: in a baseline, then in a change.
     task = load(write(tmp_path, database, "10 div (id - 4) < 99"))
-    orders.resync(task.orders_path, "s.t", "another mapping", who="test")
+    commands.resync(task.commands_path, "s.t", "another mapping", who="test")
     drain(task, spark)
     state, why = held(task)
     assert state == "suspended" and why.startswith("where of s.t (10 div (id - 4)")
@@ -112,7 +113,7 @@ def test_a_mapped_table_from_its_mistakes_to_another_mapping(
     assert why.endswith("then `tailrace resync` s.t") and rows(task) == [(2, "BB"), (3, "C")]
     task = load(write(tmp_path, database, "10 div (id - 5) < 99"))
     db.execute("update s.t set v = '1' where id < 4")
-    orders.resync(task.orders_path, "s.t", "another mapping", who="test")
+    commands.resync(task.commands_path, "s.t", "another mapping", who="test")
     drain(task, spark)
     assert rows(task) == [(1, "1"), (2, "1"), (3, "1"), (4, "DDDD")]
     db.execute("insert into s.t values (5, '5')")
@@ -159,7 +160,7 @@ def test_a_column_that_is_left_out_stays_out_when_it_is_renamed(
     db.execute("alter table s.t rename note to remark")
     db.execute("insert into s.t values (2, 'b', 'new secret')")
     drain(task, spark)
-    orders.give(task.orders_path, orders.RESYNC, ["s.t"], why="", who="me")
+    commands.give(task.commands_path, commands.RESYNC, ["s.t"], why="", who="me")
     drain(task, spark)
     db.execute("insert into s.t values (3, 'c', 'third secret')")
     drain(task, spark)
@@ -174,13 +175,13 @@ def test_a_column_that_is_left_out_stays_out_when_it_is_renamed(
     ]
     file.write_text(file.read_text().replace("drop: [note]", "drop: [note], columns: {remark: remark}"))
     task = load(file)
-    orders.give(task.orders_path, orders.RESYNC, ["s.t"], why="", who="me")
+    commands.give(task.commands_path, commands.RESYNC, ["s.t"], why="", who="me")
     drain(task, spark)
     assert columns(task) == ["id", "word", "remark"]
 
 
 def held(task: Task) -> tuple[str, str]:
-    states = orders.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+    states = lifecycle.of_task(task.commands_path, read_baselines(task.control_path("baselines")))
     return states["s.t"].held, states["s.t"].why
 
 

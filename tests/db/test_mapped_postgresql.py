@@ -20,10 +20,11 @@ from tailrace.errors import SourceError, StorageFullError
 from tailrace.lake import delta as lake
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
-from tailrace.state import ledger, orders
+from tailrace.state import commands, lifecycle
+from tailrace.state.baselines import read_baselines
 from tailrace.validate.repair import Repair
 from tailrace.validate.sessions import Sessions
-from tailrace.validate.tables import validate
+from tailrace.validate.validation import validate
 
 from .test_model import drain
 
@@ -71,8 +72,8 @@ def columns(db: psycopg.Connection, table: str) -> dict[str, str]:
 
 
 def held(task: Task) -> dict[str, str]:
-    baselines = ledger.read_baselines(task.control_path("baselines"))
-    return {t: one.why for t, one in orders.of_task(task.orders_path, baselines).items() if one.held}
+    baselines = read_baselines(task.control_path("baselines"))
+    return {t: one.why for t, one in lifecycle.of_task(task.commands_path, baselines).items() if one.held}
 
 
 @pytest.mark.slow
@@ -146,11 +147,11 @@ def test_mappings_rules_and_ddl_in_a_database(
     drain(task, spark)
     assert held(task) == {"m.us": loading.CHANGED}
     assert mapped(db) == [("eu", 8, 8, 16), ("eu", 9, 9, 18), ("us", 1, 10, 20), ("us", 2, 1, 2)]
-    orders.resync(task.orders_path, "m.us", "another mapping", who="test")
+    commands.resync(task.commands_path, "m.us", "another mapping", who="test")
     drain(task, spark)
     assert held(task)["m.us"].startswith("where of m.us (10 div (n - 31)")
     task = load(write(tmp_path, database, us="n < 1000"))
-    orders.resync(task.orders_path, "m.us", "another mapping", who="test")
+    commands.resync(task.commands_path, "m.us", "another mapping", who="test")
     drain(task, spark)
     us = [("us", 1, 10, 20), ("us", 2, 1, 2), ("us", 3, 31, 62), ("us", 4, 400, 800)]
     assert mapped(db) == [("eu", 8, 8, 16), ("eu", 9, 9, 18), *us]

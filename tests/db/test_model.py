@@ -12,7 +12,7 @@ from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.runtime.session import session
-from tailrace.state import ledger
+from tailrace.state.baselines import read_baselines
 
 from .model import SCHEMA, TABLES, Writer, bag, histories, replay
 
@@ -74,7 +74,7 @@ def test_targets_and_change_tables_follow_any_history(
     drain(task, spark)
     for table in TABLES:
         assert bag(target_rows(task, table)) == bag(writer.rows(table)), table
-    baselines = ledger.read_baselines(task.control_path("baselines"))
+    baselines = read_baselines(task.control_path("baselines"))
     for table, history in histories(task.relations_path):
         taken = baselines[table]
         start = target_rows(task, table, taken.version)

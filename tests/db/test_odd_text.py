@@ -13,11 +13,12 @@ import pytest
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.errors import ConnectionLostError, SourceError
-from tailrace.operate.ordering import begin_anew
 from tailrace.operate.status import status
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.operate.table_commands import renew_stream
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 from tailrace.sources.postgresql.source import PostgresSource
-from tailrace.state import ledger, orders
+from tailrace.state import commands
+from tailrace.state.baselines import read_baselines
 
 pytestmark = pytest.mark.db
 
@@ -74,17 +75,17 @@ def test_capture_goes_on_once_the_rows_are_corrected(tmp_path: Path, odd: tuple[
         assert (table.state, 'encoding "UTF8"' in str(table.why)) == ("suspended", True)
         assert db.execute(found).fetchall() == [(1,)]  # type: ignore[arg-type]
         db.execute("update a set v = 'e' where id = 1")
-        orders.resync(task.orders_path, "public.a", "corrected")
+        commands.resync(task.commands_path, "public.a", "corrected")
         Capture(task, once=True).run()
         db.execute(f"insert into a values (3, {value})")  # type: ignore[arg-type]
         ended(task)
         assert db.execute(found).fetchall() == [(3,)]  # type: ignore[arg-type]
         db.execute("update a set v = 'e' where id = 3")
         ended(task)  # the change is still in the log
-        begin_anew(task)
+        renew_stream(task)
         Capture(task, once=True).run()
         assert db.execute(found).fetchall() == []  # type: ignore[arg-type]
-    assert ledger.read_baselines(task.control_path("baselines"))["public.a"].rows == 3
+    assert read_baselines(task.control_path("baselines"))["public.a"].rows == 3
 
 
 def test_a_database_that_checks_no_text_is_warned_of(odd: tuple[str, str]) -> None:
@@ -100,6 +101,6 @@ def test_a_database_that_checks_no_text_is_warned_of(odd: tuple[str, str]) -> No
     (one,) = found
     assert (one.level, one.what) == (
         "warning",
-        "the database's encoding is SQL_ASCII: it takes any bytes as text, and a value that is not UTF-8 ends capture",
+        "the database's encoding is SQL_ASCII: it accepts any bytes as text, and a value that is not UTF-8 stops capture",
     )
     assert "docs/operating.md" in one.cure

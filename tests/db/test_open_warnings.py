@@ -13,7 +13,7 @@ from tailrace.cli import screen
 from tailrace.config.task import load
 from tailrace.operate.checks import check
 from tailrace.operate.status import status
-from tailrace.state import orders
+from tailrace.state import commands
 
 from .test_control import Shop, task_file
 from .test_model import drain
@@ -65,7 +65,7 @@ def test_warning_about_rows_stays_until_the_table_has_a_new_baseline(
     for _ in range(2):
         drain(shop.task, None)
         assert told(shop, what) == (True, True)
-    orders.resync(shop.task.orders_path, "s.p", "asked for")
+    commands.resync(shop.task.commands_path, "s.p", "asked for")
     drain(shop.task, None)
     assert told(shop, what) == (False, False)
 

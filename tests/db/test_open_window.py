@@ -15,14 +15,15 @@ from typing import Any
 import psycopg
 import pytest
 
+from tailrace.capture import baselines as taking
 from tailrace.capture import incremental_snapshot
-from tailrace.capture import initial_load as taking
 from tailrace.capture.process import Capture
 from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.config.task import Task, load
 from tailrace.lake import delta as lake
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.state import ledger, orders
+from tailrace.state import commands
+from tailrace.state.baselines import Baseline, read_baselines
 
 from .model import SCHEMA, TABLES, Writer, bag
 from .test_crashes import Crash
@@ -47,7 +48,7 @@ def dies(monkeypatch: pytest.MonkeyPatch, phase: str, writes: Callable[[], None]
     """Makes capture end at a phase of the next baseline; the table is written to before and after its rows
     are read."""
     real: dict[str, Any] = {
-        "take": taking.baseline.take, "commit": DeltaLanding.commit, "mark": incremental_snapshot.Windows._mark,
+        "take": taking.baseline_reader.take_baselines, "commit": DeltaLanding.commit, "mark": incremental_snapshot.Windows._mark,
         "logged": incremental_snapshot.Windows.logged, "close": incremental_snapshot.Windows._close,
     }  # fmt: skip
 
@@ -67,7 +68,7 @@ def dies(monkeypatch: pytest.MonkeyPatch, phase: str, writes: Callable[[], None]
         end("landed")
         return version
 
-    def mark(self: incremental_snapshot.Windows, one: ledger.Baseline) -> None:
+    def mark(self: incremental_snapshot.Windows, one: Baseline) -> None:
         end("recorded")
         real["mark"](self, one)
 
@@ -76,12 +77,12 @@ def dies(monkeypatch: pytest.MonkeyPatch, phase: str, writes: Callable[[], None]
             end("token written")
         real["logged"](self, messages)
 
-    def close(self: incremental_snapshot.Windows, one: ledger.Baseline, number: int) -> None:
+    def close(self: incremental_snapshot.Windows, one: Baseline, number: int) -> None:
         end("token recorded")
         real["close"](self, one, number)
         end("closed")
 
-    monkeypatch.setattr(taking.baseline, "take", take)
+    monkeypatch.setattr(taking.baseline_reader, "take_baselines", take)
     monkeypatch.setattr(DeltaLanding, "commit", commit)
     monkeypatch.setattr(incremental_snapshot.Windows, "_mark", mark)
     monkeypatch.setattr(incremental_snapshot.Windows, "logged", logged)
@@ -122,7 +123,7 @@ def test_capture_that_dies_in_any_phase_of_an_open_window_goes_on_and_ends_right
     ):
         db.execute("select pg_logical_emit_message(true, 'tailrace', %s)", (token.text(),))
     drain(task, spark)
-    taken = ledger.read_baselines(task.control_path("baselines"))
+    taken = read_baselines(task.control_path("baselines"))
     for n, phase in enumerate(PHASES):
         assert (taken[f"s.t{n}"].window, taken[f"s.t{n}"].number) == ("open", 1), phase
         source = db.execute(f"select id, v from s.t{n}").fetchall()  # type: ignore[arg-type]
@@ -132,7 +133,7 @@ def test_capture_that_dies_in_any_phase_of_an_open_window_goes_on_and_ends_right
     assert [r for r in logged if r["flagged_count"]] == []
     tokens = Counter(r["action_taken"] for r in logged if r["change_row_type"] == "C")
     assert tokens == {"C": len(PHASES), "#": 1}
-    seen = incremental_snapshot.seen(task.control_path("tokens"))
+    seen = incremental_snapshot.read_tokens(task.control_path("tokens"))
     closing = [s.table for s in seen if not s.stale]
     assert closing == [f"s.t{n}" for n in range(len(PHASES))]
     # A token of a baseline that is not at work closes nothing; another task's is not even noted.
@@ -169,12 +170,12 @@ def test_heavy_writes_and_kills_during_open_windows_leave_the_target_equal(
                 time.sleep(2.0 + chance.random() * 3)
                 capture.kill()
                 capture.wait()
-                orders.give(task.orders_path, orders.RESYNC, keyed, why="again", who="test")
+                commands.give(task.commands_path, commands.RESYNC, keyed, why="again", who="test")
             Capture(task, once=True).run()
     finally:
         over.set()
         writing.join()
-    taken = ledger.read_baselines(task.control_path("baselines"))
+    taken = read_baselines(task.control_path("baselines"))
     windows_of = {t: taken[t].window for t in TABLES if t != "m.keyed"}
     assert windows_of == {t: "open" if t in keyed else "exact" for t in windows_of}
     # In m.keyed keys and large values change together: apply asks for an exact baseline, now or soon.

@@ -25,12 +25,12 @@ from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.errors import ApplyError, OtherTableError
 from tailrace.model.types import schema_of
-from tailrace.operate import ordering
+from tailrace.operate import table_commands
 from tailrace.operate.checks import gone_findings
 from tailrace.sources import open_source
-from tailrace.state import orders
+from tailrace.state import commands, lifecycle
 from tailrace.testing.images import RELATION, image
-from tailrace.validate.postgresql_side import hold
+from tailrace.validate.postgresql_target import hold_target
 
 from .test_shared_postgresql import part
 
@@ -243,7 +243,7 @@ def test_a_place_besides_that_of_the_targets_is_found_before_a_run(task: Task) -
     moved, source = load(file), open_source(task)
     try:
         found = adoption_findings(moved, ["s.a", "s.b"], source.relation)
-        orders.give(task.orders_path, orders.RENAME, ["s.b"], why="", who="ddl", target="s.bee")
+        commands.give(task.commands_path, commands.RENAME, ["s.b"], why="", who="ddl", target="s.bee")
         assert adoption_findings(moved, ["s.b"], source.relation) == []  # it may have either name
     finally:
         source.close()
@@ -262,13 +262,13 @@ def test_a_task_leaves_another_table_alone(task: Task, db: psycopg.Connection) -
     assert found.what.startswith('"lake"."a" is another table than the target')
     assert gone_findings(task, ["s.a", "s.b"]) == []
     assert [n.after for n in Needs(task).of("s.a")] == [NOTHING]
-    with hold(task, ["s.a", "s.b"]) as held:
+    with hold_target(task, ["s.a", "s.b"]) as held:
         assert held is not None and list(held.tables) == ["s.b"]
         with pytest.raises(OtherTableError):
             held.table("s.a")
-    ConstraintWatch(task).look()
+    ConstraintWatch(task).check()
     with pytest.raises(OtherTableError):
-        ordering.order(task, orders.REMOVE, ["s.a"], drop_target=True)
+        table_commands.give(task, commands.REMOVE, ["s.a"], drop_target=True)
     for words in ([], ["--yes"]):
         done = CliRunner().invoke(app, ["drop", str(task.folder / "shop.yaml"), "--targets", *words])
         assert isinstance(done.exception, OtherTableError) or "is another table" in done.output
@@ -285,9 +285,9 @@ def test_a_task_leaves_another_table_alone(task: Task, db: psycopg.Connection) -
 def test_a_resync_suspends_the_table_until_the_other_table_is_gone(
     task: Task, db: psycopg.Connection
 ) -> None:
-    orders.give(task.orders_path, orders.RESYNC, ["s.a"], why="", who="me")
+    commands.give(task.commands_path, commands.RESYNC, ["s.a"], why="", who="me")
     Capture(task, once=True).run()
-    state = orders.of_task(task.orders_path, {})["s.a"]
+    state = lifecycle.of_task(task.commands_path, {})["s.a"]
     assert state.held == "suspended" and '"lake"."a" is another table' in state.why
     assert db.execute("table lake.a").fetchall() == [(7, "mine")]
     db.execute("alter table lake.a rename to mine")

@@ -61,8 +61,8 @@ def test_update_of_a_key_in_a_default_partition_of_a_full_root_keeps_large_value
 ) -> None:
     shop = shop_of(tmp_path, database, db, ROOT.format("primary key") + FULL.format("p") + FULL.format("p2"))
     (said,) = found(shop)
-    assert (said.level, "(s.p1) carry only the key of the old row" in said.what) == ("warning", True)
-    assert said.cure == f"{CURE} (new partitions begin with DEFAULT: the same for each)"
+    assert (said.level, "(s.p1) have only the key of the old row" in said.what) == ("warning", True)
+    assert said.cure == f"{CURE} (new partitions start with DEFAULT, so repeat this for each)"
     drain(shop.task, None)
     db.execute("update s.p set id = 12 where id = 11; update s.p set id = 3 where id = 1")
     db.execute("delete from s.p where id = 2; delete from s.p where id = 12")
@@ -108,8 +108,8 @@ def test_partitions_whose_changes_name_no_row_are_refused_until_each_is_full(
 ) -> None:
     shop = shop_of(tmp_path, database, db, made)
     (said,) = found(shop)
-    assert (said.level, "(s.p1, s.p2) do not say which row" in said.what) == ("error", True)
-    with pytest.raises(SourceError, match="do not say which row"):
+    assert (said.level, "(s.p1, s.p2) do not identify their row" in said.what) == ("error", True)
+    with pytest.raises(SourceError, match="do not identify their row"):
         Capture(shop.task, once=True).run()
     for statement in said.cure.partition(" (")[0].split("; "):
         db.execute(statement.encode())
@@ -139,7 +139,7 @@ def test_a_partition_that_is_made_so_later_suspends_the_table(
     with capturing(shop) as failed:
         db.execute("create table s.p3 partition of s.p for values from (20) to (30)")
         db.execute("alter table s.p3 add primary key (id)")
-        wait_for(lambda: "(s.p3) do not say which row" in (shop.state("s.p")[1] or ""), 20)
+        wait_for(lambda: "(s.p3) do not identify their row" in (shop.state("s.p")[1] or ""), 20)
         assert shop.state("s.p")[0] == "suspended" and not failed
     (said,) = found(shop)
     assert said.level == "warning"

@@ -15,7 +15,8 @@ from tailrace.lake import delta as lake
 from tailrace.operate.checks import before_run, check
 from tailrace.runtime.setup import validate_task
 from tailrace.sources.base import Partitions
-from tailrace.state import ledger, orders
+from tailrace.state import commands
+from tailrace.state.baselines import read_baselines
 
 from .reading import Make
 from .test_control import Shop, task_file
@@ -258,7 +259,7 @@ def test_rows_of_one_that_was_attached_while_nobody_captured(
     ]
     drain(shop.task, None)
     assert shop.state("s.p") == ("suspended", LOST)
-    orders.resync(shop.task.orders_path, "s.p", "asked for")
+    commands.resync(shop.task.commands_path, "s.p", "asked for")
     for _ in range(2):  # once settled, it is settled
         drain(shop.task, None)
         assert shop.equal("s.p") and shop.state("s.p") == ("stopped", None)
@@ -273,7 +274,7 @@ def test_a_table_with_such_a_partition_may_be_resumed_as_it_is(
     attach(db, "side", 20, "(21)")
     drain(shop.task, None)
     assert shop.state("s.p") == ("suspended", LOST)
-    orders.give(shop.task.orders_path, orders.RESUME, ["s.p"], why="", who="root")
+    commands.give(shop.task.commands_path, commands.RESUME, ["s.p"], why="", who="root")
     for row in (22, 23):
         db.execute("insert into s.p values (%s)", (row,))
         drain(shop.task, None)
@@ -287,11 +288,11 @@ def test_a_table_that_was_suspended_for_something_else_is_so_for_a_partition_whe
     tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:
     shop = shop_of(tmp_path, database, db)
-    orders.suspend(shop.task.orders_path, "s.p", "a conflict")
+    commands.suspend(shop.task.commands_path, "s.p", "a conflict")
     attach(db, "side", 20, "(21)")
     drain(shop.task, None)
     assert shop.state("s.p") == ("suspended", "a conflict")
-    orders.give(shop.task.orders_path, orders.RESUME, ["s.p"], why="", who="root")
+    commands.give(shop.task.commands_path, commands.RESUME, ["s.p"], why="", who="root")
     drain(shop.task, None)
     assert shop.state("s.p") == ("suspended", LOST)
 
@@ -323,16 +324,6 @@ def test_it_is_noticed_while_capture_runs(
     assert caplog.text.count("detached or dropped") == caplog.text.count("never sent") == 1
 
 
-def test_partitions_of_a_task_of_an_earlier_release_are_noted_as_they_are(
-    tmp_path: Path, database: str, db: psycopg.Connection
-) -> None:
-    shop = shop_of(tmp_path, database, db)
-    Path(shop.task.home, "control", "partitions.json").unlink()
-    attach(db, "side", 20, "(21)")
-    drain(shop.task, None)
-    assert shop.state("s.p") == ("stopped", None)
-
-
 @pytest.mark.slow
 def test_what_may_not_be_read_is_a_warning_until_there_is_a_new_baseline(
     tmp_path: Path,
@@ -352,7 +343,7 @@ def test_what_may_not_be_read_is_a_warning_until_there_is_a_new_baseline(
         assert [one.where for one in found if one.what == said] == ["s.p"]
     assert caplog.text.count(said) == 1
     time.sleep(1)
-    orders.resync(shop.task.orders_path, "s.p", "asked for")
+    commands.resync(shop.task.commands_path, "s.p", "asked for")
     drain(shop.task, None)
     assert not [one for one in check(shop.task, lambda: None) if one.what == said]  # type: ignore[arg-type, return-value]
 
@@ -378,10 +369,10 @@ def test_a_captured_table_that_is_attached_is_suspended(
     assert "attached as a partition to s.p" in str(shop.state("s.q")[1])
     assert shop.state("s.p")[0] != "suspended"
     db.execute("alter table s.p detach partition s.q")
-    orders.resync(shop.task.orders_path, "s.q", "it is detached")
+    commands.resync(shop.task.commands_path, "s.q", "it is detached")
     Capture(shop.task, once=True).run()
     assert shop.state("s.q")[0] != "suspended"
-    taken = ledger.read_baselines(shop.task.control_path("baselines"))["s.q"]
+    taken = read_baselines(shop.task.control_path("baselines"))["s.q"]
     assert (taken.number, taken.rows) == (2, 1)
 
 
@@ -389,7 +380,9 @@ FOREIGN = (
     "create foreign data wrapper w; create server there foreign data wrapper w;"
     " create foreign table s.far partition of s.p for values from (50) to (60) server there"
 )
-LEFT_OUT = "foreign tables are partitions of it (s.far), and their rows are in no baseline and in no change"
+LEFT_OUT = (
+    "foreign tables are partitions of it (s.far), and their rows are neither in the baseline nor in changes"
+)
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["from the start", "attached later"])
@@ -412,7 +405,7 @@ def test_a_foreign_partition_is_left_out_and_named(
     db.execute("insert into s.p1 values (2)")
     drain(shop.task, None)
     db.execute("insert into s.p1 values (3)")
-    orders.resync(shop.task.orders_path, "s.p", "asked for")
+    commands.resync(shop.task.commands_path, "s.p", "asked for")
     drain(shop.task, None)
     rows = lake.read(shop.task.target_path("s.p"))["id"].to_pylist()
     assert (sorted(rows), shop.state("s.p")) == ([1, 2, 3], ("stopped", None))

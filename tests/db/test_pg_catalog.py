@@ -7,7 +7,7 @@ import pytest
 
 from tailrace.errors import ConfigError, SourceError
 from tailrace.model.change import Relation
-from tailrace.sources.postgresql import timeline
+from tailrace.sources.postgresql import column_identity
 from tailrace.sources.postgresql.layout import UNKNOWN_VALUE, retyped
 
 from .reading import Make, layouts, read_all, table_of
@@ -274,7 +274,7 @@ def test_columns_of_layouts_that_the_catalog_is_long_past(db: psycopg.Connection
 def test_a_column_made_again(
     db: psycopg.Connection, make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(timeline, "EVERY_S", 0.0)
+    monkeypatch.setattr(column_identity, "EVERY_S", 0.0)
     db.execute("create table a (id int primary key, v text)")
     source = make()
     source.prepare(["public.a"])

@@ -13,9 +13,10 @@ from tailrace.capture.process import Capture
 from tailrace.config.task import load
 from tailrace.errors import UnsupportedError
 from tailrace.sources.base import Finding, LogSource, Snapshot
-from tailrace.sources.postgresql.connect import position_at
+from tailrace.sources.postgresql.connection import position_at
 from tailrace.sources.postgresql.source import PostgresSource
-from tailrace.state import ledger, orders
+from tailrace.state import commands
+from tailrace.state.baselines import read_baselines
 
 from .conftest import OwnServer
 from .reading import Make
@@ -83,7 +84,7 @@ def test_identity(a: psycopg.Connection, make: Make, name: str, word: str) -> No
 
 
 LACKS = (
-    "lacks rights: to replicate; to use schema s; to read 2 tables (s.b, s.c); "
+    "has insufficient rights: to replicate; to use schema s; to read 2 tables (s.b, s.c); "
     "to create the publication tailrace_test"
 )
 
@@ -118,11 +119,11 @@ def test_what_the_role_lacks_is_one_block_of_sql_and_nothing_more_is_needed(
     if way == "the role publishes":  # a member of the owner may do what that one may
         assert joined == []
     else:
-        a.execute(one(joined, "lacks rights: to read table s.d; to publish table s.d").cure)
+        a.execute(one(joined, "has insufficient rights: to read table s.d; to publish table s.d").cure)
     Capture(load(path), once=True).run()
-    orders.give(task.orders_path, orders.REMOVE, ["s.d"], why="", who="me")
+    commands.give(task.commands_path, commands.REMOVE, ["s.d"], why="", who="me")
     Capture(load(path), once=True).run()
-    assert sorted(ledger.read_baselines(task.control_path("baselines"))) == ["s.b", "s.c", "s.d"]
+    assert sorted(read_baselines(task.control_path("baselines"))) == ["s.b", "s.c", "s.d"]
     source.close()
     a.execute("select pg_drop_replication_slot('tailrace_test')")
     a.execute(f"drop publication tailrace_test; drop owned by {name}_o; drop role {name}_o")
@@ -131,7 +132,7 @@ def test_what_the_role_lacks_is_one_block_of_sql_and_nothing_more_is_needed(
 def test_row_security(a: psycopg.Connection, role: tuple[str, PostgresSource]) -> None:
     name, source = role
     a.execute("alter table a enable row level security")
-    a.execute(one(source.check(A, None), "what row-level security hides of table public.a").cure)
+    a.execute(one(source.check(A, None), "the rows hidden by row-level security of table public.a").cure)
     assert source.check(A, None) == [], name
 
 
@@ -213,7 +214,7 @@ def test_a_table_without_columns(db: psycopg.Connection, make: Make) -> None:
     assert source.columns([*tables, "public.gone"]) == {"public.z": [], "public.b": ["g"], "public.c": []}
     assert [(f.where.rsplit(", ", 1)[1], f.level, f.what, f.cure) for f in source.check(tables, None)
             if "replica identity" not in f.what] == [
-        (t, "error", "it has no column that is captured: a target could not keep its rows",
+        (t, "error", "it has no column that is captured: a target could not store its rows",
          f"add a column, or leave the table out (`source: {{exclude: [{t}]}}`)")
         for t in tables if t != "public.b" or not sent
     ]  # fmt: skip
@@ -244,7 +245,10 @@ def test_tables_that_a_publication_does_not_name_cannot_be_dropped_from_it(
     a.execute("create table b (id int primary key)")
     a.execute(f"create publication tailrace_test for {of} with (publish_via_partition_root = true)")
     finding = one(make().check(A, None), "more tables than the task: public.b")
-    assert finding.cure == "add them to the task; one of all tables, or of a schema, cannot leave out any"
+    assert (
+        finding.cure
+        == "add them to the task; a publication of all tables, or of a schema, cannot leave out any"
+    )
 
 
 def test_the_publication_is_gone(a: psycopg.Connection, make: Make) -> None:
@@ -322,7 +326,7 @@ def test_settings_of_the_server_and_a_lost_slot(own_server: OwnServer) -> None:
             )
         set_to("max_wal_size", "32MB")
         much = one(ask(at), "more than max_wal_size")
-        assert much.level == "warning" and "nobody reads it" in much.what
+        assert much.level == "warning" and "no process reads it" in much.what
         set_to("max_slot_wal_keep_size", "96MB")
         near = one(ask(at), "the server invalidates it after")
         assert near.level == "warning" and "max_slot_wal_keep_size is 96MB" in near.what

@@ -16,7 +16,7 @@ from tailrace.config.task import load
 from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.model.change import Relation
-from tailrace.sources.postgresql import timeline
+from tailrace.sources.postgresql import column_identity
 from tailrace.sources.postgresql.layout import UNKNOWN_COLUMN, UNKNOWN_VALUE
 from tailrace.wire.records import Chunk
 
@@ -88,7 +88,7 @@ def test_columns_and_values_of_older_rows(
     db: psycopg.Connection, make: Make, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     rng = random.Random(seed)
-    monkeypatch.setattr(timeline, "EVERY_S", 0.0)
+    monkeypatch.setattr(column_identity, "EVERY_S", 0.0)
     names = [f"t{n}" for n in range(TABLES)]
     told: dict[str, list[Truth]] = {f"public.{n}": [] for n in names}
     for n in names:

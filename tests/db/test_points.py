@@ -22,7 +22,7 @@ from tailrace.errors import SourceError
 from tailrace.lake import delta as lake
 from tailrace.lake import failpoints, log
 from tailrace.model.types import schema_of
-from tailrace.state import ledger
+from tailrace.state.baselines import read_baselines
 from tailrace.testing.images import RELATION, batch_of, image
 
 from ..ending import ends
@@ -56,7 +56,7 @@ def test_capture_is_killed_while_it_begins(tmp_path: Path, database: str, db: ps
     db.execute("insert into s.a values (4)")
     Capture(one, once=True).run()
     assert ids(one, "s.a") == [1, 2, 3, 4]
-    assert ledger.read_baselines(one.control_path("baselines"))["s.a"].number == 1
+    assert read_baselines(one.control_path("baselines"))["s.a"].number == 1
     rows = lake.read(one.log_path, ["RECID", "CHANGE_SEQ"]).to_pylist()
     # The first slot went with the row 2.
     assert sum(r["RECID"] == log.INSERT for r in rows) == 2

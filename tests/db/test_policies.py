@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from tailrace.config.task import load
-from tailrace.formats.openedge.made import policy_id
+from tailrace.formats.openedge.metadata import policy_id
 from tailrace.lake import delta as lake
-from tailrace.state import orders
+from tailrace.state import commands
 
 from .model import bag
 from .test_model import drain, target_rows
@@ -79,7 +79,7 @@ def test_four_levels_and_openedges_tables(
         [{"id": 1, "v": "c", "private": None}, {"id": 3, "v": "d", "private": None}]
     )
     db.execute("alter table p.t3 rename private to hidden")
-    orders.give(task.orders_path, orders.RESYNC, ["p.t3"], why="", who="me")
+    commands.give(task.commands_path, commands.RESYNC, ["p.t3"], why="", who="me")
     drain(task, spark)
     assert {r["hidden"] for r in target_rows(task, "p.t3")} == {None}
     stored = lake.read(task.changes_path("p.t3"))

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from tailrace.capture import part_readers
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 
 from .test_connections import ESCAPED, PASSWORD, server
 

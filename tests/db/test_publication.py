@@ -16,7 +16,8 @@ from tailrace.errors import SourceError
 from tailrace.operate.checks import check
 from tailrace.runtime.setup import validate_task
 from tailrace.sources.postgresql.slot import published, withdraw
-from tailrace.state import ledger, orders
+from tailrace.state import commands
+from tailrace.state.baselines import read_baselines
 
 from .test_control import Shop, task_file
 from .test_model import drain, target_rows
@@ -31,7 +32,7 @@ MADE = (
     "(publish_via_partition_root = true, publish_generated_columns = stored)"
 )
 ONLY = f"alter {NAME} set table only s.a, only s.b"
-ALTERED = "somebody altered the publication, and changes may be missing: a new baseline has them"
+ALTERED = "the publication was altered, and changes may be missing: a new baseline has them"
 
 
 def shop_of(folder: Path, url: str, db: psycopg.Connection, more: str = "") -> Shop:
@@ -81,7 +82,7 @@ def test_tables_wait_for_a_new_baseline_when_it_was_altered_and_altered_back(
     drain(shop.task, None)
     assert [t for t in ("s.a", "s.b") if shop.state(t) == ("suspended", ALTERED)] == lost
     for table in lost:
-        orders.give(shop.task.orders_path, orders.RESYNC, [table], why="altered", who="me")
+        commands.give(shop.task.commands_path, commands.RESYNC, [table], why="altered", who="me")
     for _ in range(2):  # once settled, it is settled
         drain(shop.task, None)
         assert shop.equal("s.a") and shop.equal("s.b")
@@ -98,7 +99,7 @@ def test_a_table_that_left_it_is_named_and_suspended_where_recreated_ones_end_th
     assert [(one.where, one.level) for one in found if one.what == MISSING] == [("s.a", "warning")]
     drain(shop.task, None)
     assert shop.state("s.a") == ("suspended", MISSING) and shop.state("s.b") == ("stopped", None)
-    orders.give(shop.task.orders_path, orders.RESYNC, ["s.a"], why="", who="me")
+    commands.give(shop.task.commands_path, commands.RESYNC, ["s.a"], why="", who="me")
     found = check(shop.task, lambda: None)  # type: ignore[arg-type, return-value]
     assert [one for one in found if one.what == MISSING] == []
 
@@ -139,7 +140,7 @@ def test_a_table_that_is_made_again_in_one_that_is_for_all_or_for_a_schema(
     assert [(one.where, one.level) for one in found if one.what == RECREATED] == [("s.a", "warning")]
     drain(shop.task, None)
     assert shop.state("s.a") == ("suspended", RECREATED) and shop.state("s.b") == ("stopped", None)
-    orders.give(shop.task.orders_path, orders.RESYNC, ["s.a"], why="made again", who="me")
+    commands.give(shop.task.commands_path, commands.RESYNC, ["s.a"], why="made again", who="me")
     for _ in range(2):
         drain(shop.task, None)
         assert shop.equal("s.a") and shop.equal("s.b")
@@ -188,7 +189,7 @@ def test_one_that_is_dropped_while_capture_runs_is_not_made_again(
     shop = shop_of(tmp_path, database, db)
     with capturing(shop) as failed:
         db.execute(f"drop {NAME}".encode())
-        orders.resync(shop.task.orders_path, "s.a", "asked for")
+        commands.resync(shop.task.commands_path, "s.a", "asked for")
         wait_for(lambda: bool(failed), 20)
     assert "the publication is gone" in str(failed[0]) and "--new-stream" in str(failed[0])
     assert published(db, "tailrace_shop") is None
@@ -205,7 +206,7 @@ def test_a_table_that_the_task_file_leaves_out_leaves_it_and_comes_back_with_a_n
     db.execute("insert into s.b values (3, 3, 3)")
     drain(shop.task, None)
     assert published(db, "tailrace_shop") == {"s.a"}
-    assert shop.state("s.b") == ("removed", "the task file does not select it any more")
+    assert shop.state("s.b") == ("removed", "the task file no longer selects it")
     assert [r["id"] for r in target_rows(shop.task, "s.b")] == [1, 2]
     db.execute("update s.b set v = 9 where id = 1; insert into s.a values (3, 3, 3)")
     shop.path.write_text(whole)
@@ -215,7 +216,7 @@ def test_a_table_that_the_task_file_leaves_out_leaves_it_and_comes_back_with_a_n
     db.execute("delete from s.b where id = 2")
     drain(shop.task, None)
     assert shop.equal("s.b")
-    assert ledger.read_baselines(shop.task.control_path("baselines"))["s.b"].number == 2
+    assert read_baselines(shop.task.control_path("baselines"))["s.b"].number == 2
 
 
 @pytest.mark.parametrize(
@@ -275,6 +276,6 @@ def test_a_filter_that_changes_while_capture_runs_suspends_the_table_until_resyn
     with capturing(shop):
         db.execute(f"alter {NAME} set table only s.a where (id > 1), only s.b".encode())
         wait_for(lambda: shop.state("s.a") == ("suspended", ALTERED), 20)
-    orders.give(shop.task.orders_path, orders.RESYNC, ["s.a"], why="altered", who="me")
+    commands.give(shop.task.commands_path, commands.RESYNC, ["s.a"], why="altered", who="me")
     drain(shop.task, None)
     assert (rows_of(shop, "s.a"), shop.state("s.a")) == ({(2, 2, 2)}, ("stopped", None))

@@ -25,7 +25,7 @@ from tailrace.runtime.setup import repair_task
 from tailrace.sources import open_source
 from tailrace.validate.repair import Repair
 from tailrace.validate.sessions import Sessions
-from tailrace.validate.tables import Difference, validate
+from tailrace.validate.validation import TableDifference, validate
 
 from .model import bag
 from .test_model import drain, target_rows
@@ -160,7 +160,7 @@ def test_a_delta_target_is_the_sources_again(
     assert lake.progress(task.keylog_path, "shop/repair/keylog/s.m_eu") == 0  # where the repair began
     fix.finish(())  # what the crash kept from the key log
 
-    def amend(found: Sequence[Difference]) -> None:
+    def amend(found: Sequence[TableDifference]) -> None:
         plan(found[1:])
         with monkeypatch.context() as broken:  # the change table is there, the target has nothing of it
             for way in ("apply", "merge_many"):

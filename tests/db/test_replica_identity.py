@@ -14,7 +14,8 @@ from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.errors import SourceError
 from tailrace.operate.status import status
-from tailrace.state import ledger, orders
+from tailrace.state import commands
+from tailrace.state.baselines import baseline_numbers, read_baselines
 
 from .test_running import meanwhile, wait_for
 
@@ -48,7 +49,7 @@ def write(folder: Path, database: str, tables: str, more: str = "") -> Task:
 
 
 def taken(task: Task) -> list[str]:
-    return sorted(ledger.read_baselines(task.control_path("baselines")))
+    return sorted(read_baselines(task.control_path("baselines")))
 
 
 def published(db: psycopg.Connection) -> list[str]:
@@ -101,7 +102,7 @@ def test_named_table_without_identity_is_suspended_and_the_reason_says_what_to_w
     ran = CliRunner().invoke(app, ["check", str(tmp_path / "t.yaml")])
     assert ran.exit_code == 3 and "identity: full" in ran.output
     Capture(task, once=True).run()
-    (one,) = orders.read(task.orders_path)
+    (one,) = commands.read(task.commands_path)
     assert (one.table, one.who) == ("s.log", "check") and "tables: {'s.log': {identity: full}}" in one.why
     assert taken(task) == ["s.a"]
     db.execute("update s.log set v = 'y'")
@@ -145,9 +146,9 @@ def test_a_table_that_loses_its_key_leaves_the_publication_until_it_has_one_agai
         why = next(t.why for t in status(task).tables if t.table == "s.a")
         assert why is not None and "no replica identity" in why and "tailrace resync TASK s.a" in why
         db.execute("alter table s.a add primary key (id)")
-        orders.resync(task.orders_path, "s.a", "it has a key again", who="me")
+        commands.resync(task.commands_path, "s.a", "it has a key again", who="me")
         wait_for(lambda: published(db) == ["s.a", "s.b"])
-        wait_for(lambda: ledger.baseline_numbers(task.control_path("baselines")) == {"s.a": 2, "s.b": 1})
+        wait_for(lambda: baseline_numbers(task.control_path("baselines")) == {"s.a": 2, "s.b": 1})
 
 
 def test_an_order_to_add_what_cannot_be_captured_is_refused_with_the_reason(

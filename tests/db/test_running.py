@@ -27,9 +27,10 @@ from tailrace.lake import delta as lake
 from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
-from tailrace.state import ledger, orders
+from tailrace.state import commands
+from tailrace.state.baselines import read_baselines
 from tailrace.validate.sessions import Sessions
-from tailrace.validate.tables import ValidationReport, validate
+from tailrace.validate.validation import ValidationReport, validate
 
 from .model import SCHEMA, TABLES, Writer, bag
 from .test_model import drain, target_rows, write_task
@@ -81,7 +82,7 @@ def test_what_reaches_the_whole_process_group_ends_both_halves_normally(
     task = load(path)
     command = [sys.executable, "-m", "tailrace", "run", str(path)]
     with subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL) as running:
-        wait_for(lambda: bool(ledger.read_baselines(task.control_path("baselines"))))
+        wait_for(lambda: bool(read_baselines(task.control_path("baselines"))))
         os.killpg(running.pid, sent)
         assert running.wait(60) == 0
     found = status(task)
@@ -103,10 +104,10 @@ def test_a_table_joins_a_running_task_with_a_baseline_of_its_own(
     running = Capture(load(path), stop=stop, reload=lambda: load(path))
     record = load(path).control_path("baselines")
     with meanwhile(running.run, stop=stop):
-        wait_for(lambda: "s.a" in ledger.read_baselines(record))
+        wait_for(lambda: "s.a" in read_baselines(record))
         db.execute("create table s.b (id int primary key, v text); insert into s.b values (1, 'before')")
         path.write_text(words % ", s.b")
-        wait_for(lambda: "s.b" in ledger.read_baselines(record))
+        wait_for(lambda: "s.b" in read_baselines(record))
         db.execute("insert into s.b values (2, 'after'); insert into s.a values (2)")
     task = load(path)
     drain(task, spark)
@@ -158,7 +159,7 @@ def test_validation_finds_a_common_position_while_everything_goes_on(
 
     pipeline = Pipeline(task, spark, stop=stop)
     with meanwhile(Capture(task, stop=stop).run, pipeline.run, write, stop=stop):
-        wait_for(lambda: set(TABLES) <= set(ledger.read_baselines(task.control_path("baselines"))))
+        wait_for(lambda: set(TABLES) <= set(read_baselines(task.control_path("baselines"))))
         reports = [check(task, spark), check(task, spark, tables=["m.keyed", "m.bag"])]
     wrong = [(k, t) for k, r in enumerate(reports) for t in r.tables if not t.equal]
     assert wrong == []
@@ -197,7 +198,7 @@ def test_validation_without_a_running_task_says_so(
     db.execute("insert into m.t values (1)")
     with pytest.raises(PositionError, match="tailrace run"):
         check(task, spark, timeout_s=0.5)
-    orders.give(task.orders_path, orders.REMOVE, ["m.t"], why="not needed", who="me")
+    commands.give(task.commands_path, commands.REMOVE, ["m.t"], why="not needed", who="me")
     drain(task, spark)
     with pytest.raises(ConfigError, match=r"m\.t was removed from the task.*\n.*\n.*tailrace add"):
         check(task, spark, tables=["m.t"])

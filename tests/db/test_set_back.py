@@ -17,9 +17,9 @@ from tailrace.config.task import Task, load
 from tailrace.errors import SourceError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 from tailrace.sources.postgresql.source import PostgresSource
-from tailrace.state import orders
+from tailrace.state import commands
 from tailrace.store.trimming import Bound, trim
 
 from .conftest import SETTINGS, OwnServer
@@ -222,7 +222,7 @@ def test_a_table_that_leaves_or_changes_before_it_is_sent_again_is_no_other_hist
     db.execute("update s.b set v = 1")
     db.execute("update s.a set v = 1; update s.b set v = 2")
     die_before_acknowledging(shop, monkeypatch)
-    orders.give(shop.orders_path, orders.REMOVE, ["s.b"], why="", who="me")
+    commands.give(shop.commands_path, commands.REMOVE, ["s.b"], why="", who="me")
     for one in sql.split(";"):
         db.execute(one.encode())
     db.execute("update s.a set v = 2")

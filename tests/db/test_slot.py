@@ -12,16 +12,18 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
+from tailrace.capture import baselines as capture_baselines
 from tailrace.capture.process import Capture
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.errors import ConfigError, SourceError
 from tailrace.lake import delta as lake
 from tailrace.lake import json_files
-from tailrace.sources.postgresql import checks, slot, slot_wait
+from tailrace.sources.postgresql import checks, slot, transaction_wait
 from tailrace.sources.postgresql.slot import published
 from tailrace.sources.postgresql.source import PostgresSource
-from tailrace.state import capture_state, ledger, orders, streams
+from tailrace.state import capture_state, commands, lifecycle, streams
+from tailrace.state.baselines import read_baselines
 
 from .test_model import drain
 from .test_running import meanwhile, wait_for
@@ -77,8 +79,8 @@ def ids(task: Task, table: str) -> list[int]:
 
 
 def waiting(task: Task) -> set[str]:
-    baselines = ledger.read_baselines(task.control_path("baselines"))
-    return {t for t, one in orders.of_task(task.orders_path, baselines).items() if one.waits}
+    baselines = read_baselines(task.control_path("baselines"))
+    return {t for t, one in lifecycle.of_task(task.commands_path, baselines).items() if one.waits}
 
 
 @pytest.mark.slow
@@ -97,12 +99,12 @@ def test_a_slot_that_is_dropped_ends_capture_and_an_order_brings_the_task_back(
         assert "the slot is gone" in error.what and ANEW in (error.hint or "")
     assert resync(shop, "--new-stream")["tables"] == ["s.a", "s.b"]
     capture(shop)
-    taken = ledger.read_baselines(shop.control_path("baselines"))
+    taken = read_baselines(shop.control_path("baselines"))
     assert [taken[t].number for t in ("s.a", "s.b")] == [2, 2]
     assert (ids(shop, "s.a"), ids(shop, "s.b")) == ([1, 2, 3] if captured else [1, 3], [])
     assert waiting(shop) == set()
     capture(shop)  # the order holds once
-    assert ledger.read_baselines(shop.control_path("baselines"))["s.a"].number == 2
+    assert read_baselines(shop.control_path("baselines"))["s.a"].number == 2
 
 
 class Crash(Exception):  # noqa: N818 - stands for a kill
@@ -114,7 +116,7 @@ class Crash(Exception):  # noqa: N818 - stands for a kill
 def test_targets_are_right_after_a_new_stream(shop: Task, db: psycopg.Connection, spark: Any) -> None:
     """What LOG still had is applied or covered, also of a table that waited; no change is applied twice."""
     drain(shop, spark)
-    orders.give(shop.orders_path, orders.PAUSE, ["s.b"], why="", who="me")
+    commands.give(shop.commands_path, commands.PAUSE, ["s.b"], why="", who="me")
     db.execute("insert into s.a values (2); insert into s.b values (2)")
     capture(shop)  # in LOG, not applied
     drop(db)
@@ -125,15 +127,15 @@ def test_targets_are_right_after_a_new_stream(shop: Task, db: psycopg.Connection
     db.execute("insert into s.a values (5); insert into s.b values (5); delete from s.a where id = 2")
     drain(shop, spark)
     assert (ids(shop, "s.a"), ids(shop, "s.b")) == ([3, 4, 5], [2])
-    orders.give(shop.orders_path, orders.RESUME, ["s.b"], why="", who="me")
+    commands.give(shop.commands_path, commands.RESUME, ["s.b"], why="", who="me")
     drain(shop, spark)
     assert ids(shop, "s.b") == [2, 5]
 
 
 STEPS = [
-    (orders, "give", False), (PostgresSource, "renew", False), (streams, "write", False),
+    (commands, "give", False), (PostgresSource, "renew", False), (streams, "write", False),
     (PostgresSource, "prepare", False), (PostgresSource, "prepare", True),
-    (ledger, "write_baseline", False), (ledger, "write_baseline", True),
+    (capture_baselines, "write_baseline", False), (capture_baselines, "write_baseline", True),
 ]  # fmt: skip
 """In their order; after each of the first three is before the next."""
 
@@ -182,8 +184,8 @@ def test_tables_that_were_held_or_removed_when_the_slot_was_lost(shop: Task, db:
     """Held tables get their baseline, too, and only the pause goes on; a removed one has to be added."""
     db.execute("create table s.c (id int primary key); create table s.gone (id int primary key)")
     capture(shop)
-    for action, table in ((orders.PAUSE, "s.a"), (orders.SUSPEND, "s.b"), (orders.REMOVE, "s.c")):
-        orders.give(shop.orders_path, action, [table], why="so", who="me")
+    for action, table in ((commands.PAUSE, "s.a"), (commands.SUSPEND, "s.b"), (commands.REMOVE, "s.c")):
+        commands.give(shop.commands_path, action, [table], why="so", who="me")
     capture(shop)
     drop(db)
     db.execute("insert into s.a values (2); insert into s.b values (2); insert into s.c values (2)")
@@ -192,14 +194,14 @@ def test_tables_that_were_held_or_removed_when_the_slot_was_lost(shop: Task, db:
     refused(shop)
     resync(shop, "--new-stream")
     capture(shop)
-    baselines = ledger.read_baselines(shop.control_path("baselines"))
-    states = orders.of_task(shop.orders_path, baselines)
+    baselines = read_baselines(shop.control_path("baselines"))
+    states = lifecycle.of_task(shop.commands_path, baselines)
     assert [(t, one.held, one.gap) for t, one in sorted(states.items())] == [
         ("s.a", "paused", False), ("s.b", "", False), ("s.c", "", True), ("s.gone", "", False),
     ]  # fmt: skip
     assert (ids(shop, "s.a"), ids(shop, "s.b"), ids(shop, "s.c")) == ([1, 2], [1, 2], [])
     assert [c.name for c in baselines["s.gone"].relation.columns] == ["id", "n"]
-    orders.give(shop.orders_path, orders.ADD, ["s.c"], why="", who="me")
+    commands.give(shop.commands_path, commands.ADD, ["s.c"], why="", who="me")
     capture(shop)
     assert ids(shop, "s.c") == [2]
 
@@ -277,9 +279,9 @@ def test_a_slot_that_another_task_has_made_is_left_alone(
     before = db.execute("select confirmed_flush_lsn from pg_replication_slots").fetchall()
     for _ in range(2):
         error = refused(other)
-        assert "a slot of this name that this task did not create" in error.what
+        assert "a slot with this name exists that this task did not create" in error.what
         hint = error.hint or ""
-        assert "nobody reads it at the moment; reading it" in error.what
+        assert "no process reads it; reading it" in error.what
         assert hint.index(f"`source: {{slot: {SLOT}_2}}`") < hint.index(f"pg_drop_replication_slot('{SLOT}')")
     assert db.execute("select confirmed_flush_lsn from pg_replication_slots").fetchall() == before
     assert published(db, SLOT) == {"s.a", "s.b"}
@@ -307,7 +309,7 @@ def test_another_task_makes_the_slot_just_then(
         self._drop_fresh()
         from tailrace.sources.postgresql.snapshot import SlotSnapshot
 
-        SlotSnapshot(self.url, self.slot, slot_wait.Waits(self.url), where="here")
+        SlotSnapshot(self.url, self.slot, transaction_wait.Waits(self.url), where="here")
         raise AssertionError
 
     with monkeypatch.context() as one:
@@ -316,34 +318,13 @@ def test_another_task_makes_the_slot_just_then(
     assert "that this task did not create" in refused(shop).what
 
 
-def test_a_task_of_an_earlier_release_goes_on_with_the_slot_it_has(
-    db: psycopg.Connection, database: str, tmp_path: Path
-) -> None:
-    """It kept the slot's name next to its live state, and nothing in its control tables."""
-    db.execute("create schema s; create table s.a (id int primary key)")
-    old = task(tmp_path, database, "shop-eu")
-    db.execute("create publication tailrace_shop_eu for table s.a with (publish_via_partition_root = true)")
-    db.execute("select pg_create_logical_replication_slot('tailrace_shop_eu', 'pgoutput')")
-    source = PostgresSource(database, "shop_eu")
-    json_files.write(old.run_path, "source", {k: v for k, v in source.identity().items() if k != "begin"})
-    source.close()
-    capture(old)
-    db.execute("insert into s.a values (1)")
-    capture(old)
-    assert log_ids(old) == [7, 1, 12]
-    assert streams.newest(old).identity["slot"] == "tailrace_shop_eu"
-    slots = db.execute("select slot_name from pg_replication_slots where database = current_database()")
-    assert slots.fetchall() == [("tailrace_shop_eu",)]
-    assert "that this task did not create" in refused(task(tmp_path / "..", database, "shop_eu")).what
-
-
 def test_a_new_slot_says_which_transactions_it_waits_for(
     shop: Task,
     database: str,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slot_wait, "AFTER_S", 0.1)
+    monkeypatch.setattr(transaction_wait, "AFTER_S", 0.1)
     with psycopg.connect(database, application_name="a report") as other:
         other.execute("insert into s.a values (2)")
         with meanwhile(partial(capture, shop), stop=threading.Event()):

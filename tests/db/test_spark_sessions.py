@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from tailrace.config.task import load
 from tailrace.lake import json_files
-from tailrace.state import ledger
+from tailrace.state.baselines import read_baselines
 
 from .test_running import wait_for
 
@@ -55,7 +55,7 @@ def test_task_goes_on_in_the_driver_when_its_session_is_killed(
 
     command = [sys.executable, "-m", "tailrace", "--log-format", "json", "run", str(path)]
     with said.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out) as running:
-        wait_for(lambda: bool(ledger.read_baselines(task.control_path("baselines"))))
+        wait_for(lambda: bool(read_baselines(task.control_path("baselines"))))
         wait_for(lambda: spark_of().get("state") == "ready")
         insert(1)
         (java,) = [

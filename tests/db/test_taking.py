@@ -11,15 +11,16 @@ from typing import Any
 import psycopg
 import pytest
 
-from tailrace.capture import baseline
-from tailrace.capture import initial_load as taking
-from tailrace.capture.baseline import Attempt
-from tailrace.capture.initial_load import Baselines
+from tailrace.capture import baseline_reader
+from tailrace.capture import baselines as taking
+from tailrace.capture.baseline_reader import BaselineAttempt
+from tailrace.capture.baselines import Baselines
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.errors import ConnectionLostError
 from tailrace.lake import log
-from tailrace.state import capture_state, ledger, orders
+from tailrace.state import capture_state, commands, lifecycle
+from tailrace.state.baselines import read_baselines
 
 from .test_running import meanwhile, wait_for
 
@@ -61,11 +62,11 @@ def always(url: str, statement: str) -> Iterator[None]:
 
 
 def taken(task: Task) -> list[str]:
-    return sorted(ledger.read_baselines(task.control_path("baselines")))
+    return sorted(read_baselines(task.control_path("baselines")))
 
 
-def states(task: Task) -> dict[str, orders.TableControl]:
-    return orders.of_task(task.orders_path, ledger.read_baselines(task.control_path("baselines")))
+def states(task: Task) -> dict[str, lifecycle.TableLifecycle]:
+    return lifecycle.of_task(task.commands_path, read_baselines(task.control_path("baselines")))
 
 
 @pytest.mark.slow
@@ -82,10 +83,10 @@ def test_a_table_that_is_truncated_again_and_again(
     with meanwhile(Capture(task, stop=stop).run, stop=stop):
         with always(database, change):
             wait_for(lambda: taken(task) == ["s.a", "s.c"], 30)
-            wait_for(lambda: states(task).get("s.b", orders.TableControl("s.b")).held == "suspended", 30)
+            wait_for(lambda: states(task).get("s.b", lifecycle.TableLifecycle("s.b")).held == "suspended", 30)
             assert "2 times in a row" in states(task)["s.b"].why
         assert taken(task) == ["s.a", "s.c"]
-        orders.resync(task.orders_path, "s.b", "it is quiet now", who="me")
+        commands.resync(task.commands_path, "s.b", "it is quiet now", who="me")
         wait_for(lambda: taken(task) == ["s.a", "s.b", "s.c"], 30)
     assert states(task)["s.b"].held == ""
 
@@ -96,7 +97,7 @@ def test_a_connection_lost_while_a_baseline_is_read(
 ) -> None:
     """Whoever notices first: capture tries again, as it does when its own connection is lost."""
     monkeypatch.setattr(capture_state, "RETRY_S", (0.05,))
-    real, calls = baseline.take, []
+    real, calls = baseline_reader.take_baselines, []
 
     def lost(*args: Any) -> Any:
         calls.append(1)
@@ -104,7 +105,7 @@ def test_a_connection_lost_while_a_baseline_is_read(
             raise ConnectionLostError("the server closed the connection", where="here")
         return real(*args)
 
-    monkeypatch.setattr(baseline, "take", lost)
+    monkeypatch.setattr(baseline_reader, "take_baselines", lost)
     Capture(shop, once=True).run()
     assert taken(shop) == ["s.a", "s.b", "s.c"] and len(calls) == 2
 
@@ -116,13 +117,13 @@ def test_a_table_altered_loaded_and_altered_back_before_its_next_change(
     """The history says again what it said first: from the baseline on, readers go by the baseline's layout."""
     Capture(shop, once=True).run()
     db.execute("alter table s.b rename id to number")
-    orders.resync(shop.orders_path, "s.b", "it was altered", who="me")
+    commands.resync(shop.commands_path, "s.b", "it was altered", who="me")
     Capture(shop, once=True).run()
     db.execute("alter table s.b rename number to id; insert into s.b values (2)")
     Capture(shop, once=True).run()
     one, other = log.history(shop.relations_path)["s.b"]
     assert one.relation == other.relation and one.relation.key == ["id"]
-    baseline = ledger.read_baselines(shop.control_path("baselines"))["s.b"]
+    baseline = read_baselines(shop.control_path("baselines"))["s.b"]
     assert baseline.relation.key == ["number"]
     assert one.from_position < bytes.fromhex(baseline.position) <= other.from_position
 
@@ -134,12 +135,12 @@ def test_a_table_made_again_that_has_another_name_when_its_first_change_is_read(
     """It is known by the name that its baseline has: its changes are nobody else's."""
     Capture(shop, once=True).run()
     db.execute("drop table s.b; create table s.b (id int primary key, n int)")
-    orders.resync(shop.orders_path, "s.b", "it was made again", who="me")
+    commands.resync(shop.commands_path, "s.b", "it was made again", who="me")
     Capture(shop, once=True).run()
     db.execute("alter table s.b rename to moved; insert into s.moved values (2, 2)")
     db.execute("alter table s.moved rename to b; insert into s.b values (3, 3)")
     Capture(shop, once=True).run()
-    relid = ledger.read_baselines(shop.control_path("baselines"))["s.b"].relation.relid
+    relid = read_baselines(shop.control_path("baselines"))["s.b"].relation.relid
     found = log.history(shop.relations_path)
     assert sorted(found) == ["s.a", "s.b", "s.c"]
     assert next(one.relation.table for one in found["s.b"] if one.relation.relid == relid) == "s.b"
@@ -158,7 +159,7 @@ def test_a_table_that_goes_before_its_turn_leaves_the_others_their_baselines(
     file.write_text(file.read_text().replace("workers: 1", f"workers: 1, window: {window}"))
     attempts = Baselines._attempts
 
-    def late(self: Baselines, due: Sequence[str]) -> Mapping[str, Attempt]:
+    def late(self: Baselines, due: Sequence[str]) -> Mapping[str, BaselineAttempt]:
         db.execute("drop table if exists s.b; alter table if exists s.c rename to d")
         return attempts(self, due)
 

@@ -20,8 +20,9 @@ from tailrace.model.change import Relation
 from tailrace.operate.checks import before_run, check
 from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.sources.postgresql.embedded import free_port
-from tailrace.state import capture_state, ledger, orders
+from tailrace.sources.postgresql.embedded_server import free_port
+from tailrace.state import capture_state, commands
+from tailrace.state.baselines import read_baselines
 
 from .conftest import OwnServer
 from .test_running import meanwhile, wait_for
@@ -99,7 +100,7 @@ def test_a_baseline_waits_for_a_target_that_comes_back(
         Capture(task, once=True).run()
         server.stop()
         db.execute("update t set id = 2")
-        orders.resync(task.orders_path, "public.t", "")
+        commands.resync(task.commands_path, "public.t", "")
 
         def told() -> dict[str, Any]:
             return json_files.read(task.run_path, "capture") or {}
@@ -109,7 +110,7 @@ def test_a_baseline_waits_for_a_target_that_comes_back(
             db.execute("update t set id = 3")
             wait_for(lambda: told().get("records", 0) >= 3 and told()["state"] == "running", 30)
             server.start()
-            wait_for(lambda: ledger.read_baselines(task.control_path("baselines"))["public.t"].number > 1, 30)
+            wait_for(lambda: read_baselines(task.control_path("baselines"))["public.t"].number > 1, 30)
         with psycopg.connect(server.tcp_url()) as target:
             assert target.execute("select id from copies.t").fetchall() == [(3,)]
 
@@ -210,7 +211,7 @@ def test_a_target_that_goes_away_during_the_first_baseline_is_waited_for(
             wait_for(lambda: [t.state for t in status(task).tables] == ["target unreachable"], 30)
             db.execute("insert into t values (2)")
             server.start()
-            wait_for(lambda: "public.t" in ledger.read_baselines(task.control_path("baselines")), 30)
+            wait_for(lambda: "public.t" in read_baselines(task.control_path("baselines")), 30)
             wait_for(lambda: status(task).tables[0].behind == 0, 30)
         with psycopg.connect(server.tcp_url()) as target:
             assert target.execute("select id from copies.t order by 1").fetchall() == [(1,), (2,)]

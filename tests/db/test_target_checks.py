@@ -19,10 +19,10 @@ from tailrace.capture.process import Capture
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.errors import ApplyError, SourceError, TailraceError
-from tailrace.operate import checks, ordering
+from tailrace.operate import checks, table_commands
 from tailrace.operate.dropping import drop
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres, free_port
-from tailrace.state import ledger, orders
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres, free_port
+from tailrace.state import commands, ledger
 
 from .conftest import OwnServer
 
@@ -142,11 +142,11 @@ def test_a_source_table_is_not_dropped_as_a_target(
     for dry_run in (True, False):
         with pytest.raises(ApplyError, match="it is not dropped"):
             drop(task, dry_run=dry_run, targets=True, source=ask_source)
-    before = orders.read(task.orders_path)
+    before = commands.read(task.commands_path)
     for dry_run in (True, False):
         with pytest.raises(ApplyError, match="it is not dropped"):
-            ordering.order(task, orders.REMOVE, ["s.a"], drop_target=True, dry_run=dry_run)
-    assert orders.read(task.orders_path) == before
+            table_commands.give(task, commands.REMOVE, ["s.a"], drop_target=True, dry_run=dry_run)
+    assert commands.read(task.commands_path) == before
     assert tables.execute("select id from s.a union all select id from s.b").fetchall() == [(1,), (2,)]
     assert drop(task, dry_run=False, source=ask_source).targets == []
 
@@ -158,7 +158,7 @@ def test_a_target_that_cannot_be_asked_is_a_finding(
     nowhere = f"postgresql://postgres@127.0.0.1:{free_port()}/shop"
     for target, cure in (
         (database.replace(tables.info.dbname, "nosuch"), "correct the database's name in the address"),
-        (nowhere, "check the address's host and port, and that the server runs"),
+        (nowhere, "check the host and port of the address, and that the server is running"),
     ):
         task = shop(tmp_path, database, target)
         (one,) = checks.check(task, lambda: pytest.fail("no session is needed"))

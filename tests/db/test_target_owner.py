@@ -16,8 +16,8 @@ from tailrace.cli.main import app
 from tailrace.config.task import load
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.lake import delta as lake
-from tailrace.state import ledger
-from tailrace.validate.versions import version_before
+from tailrace.state.baselines import read_baselines
+from tailrace.validate.target_versions import version_before
 
 from .conftest import OwnServer
 
@@ -83,7 +83,7 @@ def test_delta_target_of_another_task_is_refused_until_it_is_taken_over(
         assert code == 1 and "belongs to the task crm" in said
     old = load(Path(mine))  # as while it runs
     with pytest.raises(ConfigError, match="belongs to the task crm"):
-        version_before(old, ledger.read_baselines(old.control_path("baselines"))["s.t"], "F" * 40)
+        version_before(old, read_baselines(old.control_path("baselines"))["s.t"], "F" * 40)
 
 
 def test_two_tasks_may_write_different_tables_into_one_folder(

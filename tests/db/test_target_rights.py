@@ -16,11 +16,11 @@ from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.errors import SourceError
 from tailrace.execution import BackgroundSession
-from tailrace.operate import checks, ordering
+from tailrace.operate import checks, table_commands
 from tailrace.operate.dropping import drop
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
-from tailrace.state import orders
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
+from tailrace.state import commands
 
 from .test_running import meanwhile, wait_for
 
@@ -177,7 +177,7 @@ def test_the_least_rights_are_enough(
         db.execute("truncate s.b; insert into s.b values (4, 'n')")
         becomes("select id, u from s.b", (4, "n"))
         before = lake.rows("select 's.b'::regclass::oid")
-        ordering.order(task, orders.RESYNC, ["s.a"])  # the task knows it by that name
+        table_commands.give(task, commands.RESYNC, ["s.a"])  # the task knows it by that name
         wait_for(lambda: lake.rows("select to_regclass('s.b')::oid") not in ([(None,)], before), 30)
         becomes("select id, u from s.b", (4, "n"))
         db.execute("create table s.c (id int primary key)")

@@ -12,8 +12,8 @@ from tailrace.capture.process import Capture
 from tailrace.config.task import load
 from tailrace.errors import ApplyError
 from tailrace.lake import log
-from tailrace.operate import ordering
-from tailrace.state import orders
+from tailrace.operate import table_commands
+from tailrace.state import commands
 
 pytestmark = pytest.mark.db
 
@@ -32,7 +32,7 @@ def test_a_target_that_others_use_is_removed_when_they_are_done(
     Capture(task, once=True).run()
     db.execute("create view copies.v as select * from copies.a")
     with pytest.raises(ApplyError, match="other objects depend on it"):
-        ordering.order(task, orders.REMOVE, ["s.a"], drop_target=True)
+        table_commands.give(task, commands.REMOVE, ["s.a"], drop_target=True)
 
     def captured() -> int:
         """The end of LOG, with one more transaction."""
@@ -44,7 +44,7 @@ def test_a_target_that_others_use_is_removed_when_they_are_done(
 
     first = captured()
     (said,) = [r.getMessage() for r in caplog.records if "not removed yet" in r.getMessage()]
-    assert "s.a" in said and "`tailrace add TASK s.a` takes the order back" in said
+    assert "s.a" in said and "`tailrace add TASK s.a` cancels the removal" in said
     db.execute("drop view copies.v")
     with psycopg.connect(database) as reader:
         reader.execute("select * from copies.a")  # its transaction is open

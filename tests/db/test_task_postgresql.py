@@ -19,10 +19,10 @@ from tailrace.model.types import schema_of
 from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
-from tailrace.state import orders
-from tailrace.validate.postgresql_side import hold
+from tailrace.state import lifecycle
+from tailrace.validate.postgresql_target import hold_target
 from tailrace.validate.sessions import Sessions
-from tailrace.validate.tables import ValidationReport, validate
+from tailrace.validate.validation import ValidationReport, validate
 
 from .test_model import drain
 
@@ -161,7 +161,7 @@ def test_a_baseline_does_not_touch_what_others_made(
 ) -> None:
     db.execute("create schema lake; create table lake.t (mine int)")
     drain(task, spark)
-    held = orders.paused(task.orders_path, {})
+    held = lifecycle.of_task(task.commands_path, {}).waiting
     assert list(held) == ["s.t"] and "did not make it" in held["s.t"].why
     assert db.execute("table lake.t").fetchall() == []
 
@@ -188,7 +188,7 @@ def test_what_others_made_is_found_before_a_run(task: Task, db: psycopg.Connecti
 
 def test_a_target_database_that_was_made_anew_has_none_of_the_tables(task: Task) -> None:
     """Nothing ends the transaction in which the tables are compared."""
-    with hold(task, ["s.t", "s.bag"]) as held:
+    with hold_target(task, ["s.t", "s.bag"]) as held:
         assert held is not None and held.tables == {}
         with pytest.raises(ConfigError, match=r"s\.t is not in the target"):
             held.table("s.t")

@@ -11,8 +11,8 @@ import pytest
 from tailrace.capture.process import Capture
 from tailrace.errors import SourceError
 from tailrace.lake import delta as lake
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
-from tailrace.state import ledger
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
+from tailrace.state.baselines import read_baselines
 
 from .test_connections import server, task
 from .tls_front import Authority, tls_front
@@ -60,7 +60,7 @@ def test_every_connection_is_verified_and_shows_its_certificate(
         with psycopg.connect(server.url(), autocommit=True) as admin:
             admin.execute("update a set id = id")
         Capture(made, once=True).run()
-        assert ledger.read_baselines(made.control_path("baselines"))["public.a"].rows == 1
+        assert read_baselines(made.control_path("baselines"))["public.a"].rows == 1
         assert lake.read(made.log_path).sort_by("CHANGE_SEQ")["RECID"].to_pylist() == [7, 3, 12]
     finally:
         with psycopg.connect(server.url(), autocommit=True) as admin:

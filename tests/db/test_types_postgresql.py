@@ -10,9 +10,9 @@ import pytest
 
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
-from tailrace.operate.ordering import order
+from tailrace.operate.table_commands import give
 from tailrace.runtime import setup
-from tailrace.state import orders
+from tailrace.state import lifecycle
 
 from .test_model import drain
 
@@ -146,9 +146,9 @@ def test_values_that_the_source_has_cut_need_a_new_baseline(
     db.execute("alter table s.up alter v type varchar(10) using v::varchar(10)")
     db.execute("insert into s.up values (2, 'new')")
     drain(task, None)
-    why = orders.paused(task.orders_path, {})["s.up"].why
+    why = lifecycle.of_task(task.commands_path, {}).waiting["s.up"].why
     assert why.startswith("older values do not fit") and '"v" TYPE character varying(10)' in why
-    order(task, "resync", ["s.up"])
+    give(task, "resync", ["s.up"])
     drain(task, None)
     assert rows(db, "lake.up", "id, v") == rows(db, "s.up", "id, v") != []
 
@@ -175,7 +175,7 @@ def test_an_empty_table_made_by_hand_is_filled_and_stays(
     for more in ("", "insert into s.up (mood, v) values ('sad', 'new')"):
         if more:
             db.execute(more)
-            order(task, "resync", ["s.up"])
+            give(task, "resync", ["s.up"])
         Capture(task, once=True).run()
         assert rows(db, "lake.up", "id, mood, v") == rows(db, "s.up", "id, mood, v")
     assert kinds(db, "lake.up") == {**kinds(db, "s.up"), "mine": "text"}
@@ -206,7 +206,7 @@ def test_the_mark_of_deleted_rows_may_be_made_by_hand(
     db.execute("delete from s.up; insert into s.up values (2, 'a')")
     drain(task, spark)
     assert db.execute(found).fetchall() == [(1, "a", False), (2, "a", True)]
-    order(task, "resync", ["s.up"])
+    give(task, "resync", ["s.up"])
     drain(task, spark)
     db.execute("delete from s.up; insert into s.up values (3, 'a')")
     drain(task, spark)
@@ -256,7 +256,7 @@ def test_a_table_that_cannot_be_filled_is_refused(
     )
     before = db.execute("table lake.up").fetchall()
     Capture(load(file), once=True).run()
-    assert why in orders.paused(load(file).orders_path, {})["s.up"].why
+    assert why in lifecycle.of_task(load(file).commands_path, {}).waiting["s.up"].why
     assert db.execute("table lake.up").fetchall() == before
 
 

@@ -16,7 +16,7 @@ from tailrace.errors import TailraceError
 from tailrace.operate.checks import check
 from tailrace.operate.status import status
 from tailrace.sources.postgresql.layout import UNKNOWN_VALUE
-from tailrace.state import orders
+from tailrace.state import commands
 from tailrace.state.capture_gaps import UNLOGGED_VALUES, of_table
 
 from .test_ddl import held
@@ -62,7 +62,7 @@ def test_rewrite_that_keeps_the_type_suspends_the_table_until_resync(
     drain(task, None)
     assert held(task)[TABLE].startswith(f"{UNLOGGED_VALUES} (column price: ")
     assert "price" in "\n".join(screen.reasons(status(task)))
-    orders.resync(task.orders_path, TABLE, "looked at", who="test")
+    commands.resync(task.commands_path, TABLE, "looked at", who="test")
     drain(task, None)
     db.execute("update t set price = 7 where id = 3")
     drain(task, None)
@@ -79,7 +79,7 @@ def test_rewrite_is_accepted_by_resume_and_stays_in_status(
     drain(task, None)
     db.execute(REWRITE)
     drain(task, None)
-    orders.give(task.orders_path, orders.RESUME, [TABLE], why="", who="test")
+    commands.give(task.commands_path, commands.RESUME, [TABLE], why="", who="test")
     db.execute("insert into t values (22, 22, 'sad')")
     drain(task, None)
     assert held(task) == {}
@@ -98,7 +98,7 @@ def test_rewrite_follows_the_policy_for_retype(
     if policy == "stop":
         with pytest.raises(TailraceError, match="its policy is `stop`"):
             Capture(task, once=True).run()
-        orders.resync(task.orders_path, TABLE, "looked at", who="test")
+        commands.resync(task.commands_path, TABLE, "looked at", who="test")
         drain(task, None)
         assert (held(task), differs(task, db)) == ({}, [])
         return
@@ -119,7 +119,7 @@ def test_default_that_the_log_does_not_prove_suspends_the_table_before_it(
     drain(task, None)
     assert UNKNOWN_VALUE in held(task)[TABLE]
     assert DeltaTable(task.target_path(TABLE)).to_pyarrow_table().num_rows == 21
-    orders.resync(task.orders_path, TABLE, "looked at", who="test")
+    commands.resync(task.commands_path, TABLE, "looked at", who="test")
     drain(task, None)
     assert (held(task), differs(task, db)) == ({}, [])
 
@@ -146,6 +146,6 @@ def test_renamed_label_suspends_the_table_if_it_identifies_rows(
     assert (TABLE in held(task)) == suspended
     assert any("column m: older rows have another text" in one for one in warned(task))
     assert "column m" in "\n".join(screen.reasons(status(task)))
-    orders.resync(task.orders_path, TABLE, "looked at", who="test")
+    commands.resync(task.commands_path, TABLE, "looked at", who="test")
     drain(task, None)
     assert (held(task), differs(task, db), warned(task)) == ({}, [], [])

@@ -19,9 +19,9 @@ from tailrace.lake import delta as lake
 from tailrace.model.steps import Steps
 from tailrace.operate.status import status
 from tailrace.runtime import setup
-from tailrace.state import orders
+from tailrace.state import commands
 from tailrace.validate.sides import TargetSide
-from tailrace.validate.tables import ValidationReport
+from tailrace.validate.validation import ValidationReport
 
 pytestmark = pytest.mark.db
 
@@ -101,7 +101,7 @@ def test_a_table_gets_a_new_baseline_while_it_is_validated(
     def draw(words: str, *_: int) -> None:
         said.append(words)
         if said.count("reading s.t") == 1 and words == "reading s.t":
-            orders.resync(task.orders_path, "s.t", "somebody wants it", who="me")
+            commands.resync(task.commands_path, "s.t", "somebody wants it", who="me")
 
     found = validated(task, Steps(draw))
     assert [(t.table, t.target_rows, t.equal) for t in found.tables] == [
@@ -279,7 +279,7 @@ def test_a_target_that_lacks_a_column_keeps_no_other_table_from_being_compared(
     for _ in range(2):
         bag, lacking = validated(task).tables
         assert bag.equal and not lacking.equal
-        assert (lacking.not_compared or "").startswith("the target of s.t lacks columns: v")
+        assert (lacking.not_compared or "").startswith("the target of s.t has no columns v")
     _, done, _ = setup.repair_task(task, (), dry_run=False, samples=3)
     assert [(r.table, (r.refused or "")[:14]) for r in done] == [("s.t", "not compared: ")]
 
@@ -324,7 +324,7 @@ def test_an_error_of_the_task_ends_the_comparison(
     monkeypatch.setattr("tailrace.runtime.session.session", no_java)
     with pytest.raises(ConfigError, match="no Java"):
         validated(task)
-    monkeypatch.setattr("tailrace.validate.tables._wait_stored", lost)
+    monkeypatch.setattr("tailrace.validate.validation._wait_stored", lost)
     with pytest.raises(ConnectionLostError, match="gone"):
         validated(task)
 

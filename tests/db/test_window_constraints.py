@@ -11,13 +11,13 @@ import psycopg
 import pytest
 
 from tailrace.apply.keylog.exceptions import EXCEPTIONS
-from tailrace.capture import initial_load as taking
+from tailrace.capture import baselines as taking
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.lake import delta as lake
 from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.state import orders
+from tailrace.state import commands
 
 pytestmark = [pytest.mark.db, pytest.mark.spark, pytest.mark.slow]
 CREATE = """
@@ -40,7 +40,7 @@ def taken(
 ) -> Callable[[str], Task]:
     """Gives a task with its baseline: its rows were read after the changes, which are in its window."""
     db.execute(CREATE)
-    take = taking.baseline.take
+    take = taking.baseline_reader.take_baselines
     waiting = list(PASSED_ON)
 
     def later(*given: Any) -> Any:
@@ -48,7 +48,7 @@ def taken(
             db.execute(waiting.pop(0))  # type: ignore[arg-type]
         return take(*given)
 
-    monkeypatch.setattr(taking.baseline, "take", later)
+    monkeypatch.setattr(taking.baseline_reader, "take_baselines", later)
 
     def made(more: str) -> Task:
         task = again(tmp_path, database, "baseline: {workers: 1, window: open}\n" + more)
@@ -102,7 +102,7 @@ def test_a_stop_names_the_ways_out_and_one_of_them_ends_right(
     logs = more.replace("apply: {", "apply: {on: {data_error: log}, ")
     logs = logs if "apply" in more else f"{more}apply: {{on: {{data_error: log}}}}\n"
     task = again(tmp_path, database, logs)
-    orders.give(task.orders_path, orders.RESUME, ["s.u"], why="", who="test")
+    commands.give(task.commands_path, commands.RESUME, ["s.u"], why="", who="test")
     Pipeline(task, spark).drain()
     (one,) = aside(task)
     assert one.startswith("data_error: duplicate key value violates unique constraint")
@@ -128,7 +128,7 @@ def test_an_exact_window_is_a_way_out(
     task = taken(more)
     Pipeline(task, spark).drain()
     task = again(tmp_path, database, f"baseline: {{workers: 1, window: exact}}\n{more}")
-    orders.give(task.orders_path, orders.RESYNC, ["s.u"], why="exact", who="test")
+    commands.give(task.commands_path, commands.RESYNC, ["s.u"], why="exact", who="test")
     Capture(task, once=True).run()
     Pipeline(task, spark).drain()
     assert same(db)

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 import tailrace
-from tailrace.capture import initial_load
+from tailrace.capture import baselines
 from tailrace.capture.process import Capture
 from tailrace.config.task import load
 from tailrace.execution import BackgroundSession
@@ -22,7 +22,7 @@ from tailrace.model import mask
 from tailrace.operate.status import status
 from tailrace.runtime import setup
 from tailrace.runtime.pipeline import Pipeline
-from tailrace.state import orders
+from tailrace.state import commands
 
 pytestmark = pytest.mark.db
 CREATE = """
@@ -158,7 +158,7 @@ def test_changes_of_an_open_window_start_no_jvm(
         f"name: shop\nsource: {{url: '{database}', tables: [s.t, s.other]}}\n{more}"
         "baseline: {window: open, workers: 1}\n"
     )
-    task, take = load(file), initial_load.baseline.take
+    task, take = load(file), baselines.baseline_reader.take_baselines
 
     def read_meanwhile(*args: Any) -> Any:
         db.execute("update s.t set v = 'early' where id % 5 = 0; delete from s.t where id % 13 = 0")
@@ -170,7 +170,7 @@ def test_changes_of_an_open_window_start_no_jvm(
         db.execute("insert into s.t values (13, 'again', 2); delete from s.other")
         return made
 
-    monkeypatch.setattr(initial_load.baseline, "take", read_meanwhile)
+    monkeypatch.setattr(baselines.baseline_reader, "take_baselines", read_meanwhile)
     Capture(task, once=True).run()
     monkeypatch.undo()
     db.execute("update s.t set n = 0 where id < 100")
@@ -261,7 +261,7 @@ def test_sources_of_one_target_start_no_jvm(
     go("update eu.t set id = 9 where id = 2; insert into eu.t values (4, null)")
     want = [("eu", 1, "A"), ("eu", 4, None), ("eu", 9, "b"), ("us", 3, "y"), ("us", 4, "z")]
     assert rows() == want
-    orders.resync(task.orders_path, "us.t", "a test")
+    commands.resync(task.commands_path, "us.t", "a test")
     go("insert into us.t values (5, 'late')")
     go("insert into us.t values (6, 'later')")
     go("insert into eu.t values (5, 'too')")
@@ -303,7 +303,7 @@ def test_a_table_that_is_suspended_before_its_first_waiting_change_is_behind(
     db.execute("update t set v = 'x' where id = 1; update t set v = 'y' where id = 2")
     go()
     assert behind() == [("public.t", 2)]
-    orders.give(task.orders_path, orders.RESUME, ["public.t"], why="", who="a test")
+    commands.give(task.commands_path, commands.RESUME, ["public.t"], why="", who="a test")
     go()  # it is suspended again, by the same change
     assert behind() == [("public.t", 2)]
     db.execute("update t set v = 'z' where id = 2")

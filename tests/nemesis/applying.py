@@ -17,7 +17,7 @@ from tailrace.apply.route import Routes
 from tailrace.config.groups import group_of
 from tailrace.lake import log
 from tailrace.model.sequence import number_of
-from tailrace.state import upkeep
+from tailrace.state import retention
 from tailrace.store.running import Run
 from tailrace.store.task import LOG_COLUMNS
 from tailrace.store.writer import Store, StorePaths
@@ -60,7 +60,7 @@ class Applying:
         self._store = Store(
             StorePaths("relations", "tracking", "control/stored", "control/quarantine", task.changes_path)
         )
-        self.gate = Ordered("control/orders", "control/errors", task.groups, automatic=self._automatic)
+        self.gate = Ordered("control/commands", "control/errors", task.groups, automatic=self._automatic)
         spark: Any = None
         self._applier = Applier(
             spark,
@@ -73,7 +73,7 @@ class Applying:
             need_baseline=True,
             gate=self.gate,
             routes=Routes(
-                spark, lambda t: TableMap(t, t), lambda t: {}, "control/ddl_decisions", "control/orders"
+                spark, lambda t: TableMap(t, t), lambda t: {}, "control/ddl_decisions", "control/commands"
             ),
         )
 
@@ -96,8 +96,8 @@ class Applying:
     def shorten(self) -> object:
         """Removes of the control tables what nobody needs, however young it is."""
         before = self._ram.rows("control/stored").num_rows
-        upkeep.shorten(self._task, {}, now=dt.datetime(2100, 1, 1, tzinfo=dt.timezone.utc))
-        upkeep.in_force(self._task)
+        retention.trim_batches(self._task, {}, now=dt.datetime(2100, 1, 1, tzinfo=dt.timezone.utc))
+        retention.trim_tables(self._task)
         return f"{before} rows of `stored`, {self._ram.rows('control/stored').num_rows} are left"
 
     def apply(self) -> object:

@@ -1,5 +1,5 @@
 """The capture process in steps: LOG's writer, windows, the following of orders and the choice of baselines are
-tailrace's own; reading the source and landing rows are done here, as `process.py` and `baseline.py` do them.
+tailrace's own; reading the source and landing rows are done here, as `process.py` and `baseline_reader.py` do them.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from fnmatch import fnmatchcase
 from types import SimpleNamespace
 from typing import Any
 
-from tailrace.capture.baseline import Attempt
+from tailrace.capture.baseline_reader import BaselineAttempt
+from tailrace.capture.baselines import Baselines
 from tailrace.capture.followed_tables import FollowedTables
 from tailrace.capture.incremental_snapshot import Windows
-from tailrace.capture.initial_load import Baselines
 from tailrace.capture.process import Capture
 from tailrace.lake import log
 from tailrace.model.change import Relation
 from tailrace.sources.base import LeftOut, Renamed
-from tailrace.state import ledger, orders
+from tailrace.state import commands, lifecycle
+from tailrace.state.baselines import Baseline, read_baselines, write_baseline
 from tailrace.state.capture_state import CaptureState
-from tailrace.state.ledger import Baseline
 
 from .ram import RamLake
 from .source import Row, Source, Table, position_at
@@ -36,7 +36,7 @@ class Reading:
     """A baseline on its way."""
 
     table: str
-    attempt: Attempt
+    attempt: BaselineAttempt
     position: bytes
     early: Table
     rows: dict[int, Row]
@@ -159,13 +159,13 @@ class Capturing:
     def look(self, window: int) -> int:
         """Picks up orders; gives how many baselines began."""
         self._windows_to_open, before = window, self._work.begun
-        self._followed.look(self._source, self._work, self._source)
+        self._followed.check(self._source, self._work, self._source)
         return self._work.begun - before
 
     def _begin(self, due: Sequence[str]) -> None:
         attempts = self._work._attempts(due)
-        states = orders.of_task(
-            self.task.orders_path, ledger.read_baselines(self.task.control_path("baselines"))
+        states = lifecycle.of_task(
+            self.task.commands_path, read_baselines(self.task.control_path("baselines"))
         )
         self._work._note_layouts(due)
         for n, name in enumerate(due):
@@ -187,9 +187,9 @@ class Capturing:
             one.order = 0
             if one.attempt.number > 1:
                 why = f"baseline {one.attempt.number}"
-                one.order = orders.give(
-                    self.task.orders_path,
-                    orders.LAND,
+                one.order = commands.give(
+                    self.task.commands_path,
+                    commands.LAND,
                     [one.table],
                     why=why,
                     who="capture",
@@ -215,8 +215,8 @@ class Capturing:
 
     def _land(self, one: Reading) -> None:
         self.reading.remove(one)
-        state = orders.states(orders.read(self.task.orders_path), {}).get(one.table)
-        if state is not None and state.member == "removed":
+        state = lifecycle.states(commands.read(self.task.commands_path), {}).get(one.table)
+        if state is not None and state.removed:
             return
         relation, after = one.early.relation, one.attempt.after
         self._ram.at("land in", f"target/{one.table}")
@@ -233,4 +233,4 @@ class Capturing:
         if one.open:
             self._windows.opened([done])
         else:
-            ledger.write_baseline(self.task.control_path("baselines"), done)
+            write_baseline(self.task.control_path("baselines"), done)

@@ -8,8 +8,8 @@ from collections import Counter
 from tailrace.lake import log
 from tailrace.model.change import PREFIX
 from tailrace.model.sequence import number_of
-from tailrace.state import ledger, orders
-from tailrace.state.ledger import Baseline
+from tailrace.state import commands, ledger, lifecycle
+from tailrace.state.baselines import Baseline, all_baselines, read_baselines
 from tailrace.state.totals import Totals
 
 from .applying import log_files
@@ -32,7 +32,7 @@ class Checks:
 
     def after_a_step(self) -> None:
         """What holds after each step."""
-        if self._new("control/orders", "control/baselines"):
+        if self._new("control/commands", "control/baselines"):
             order_numbers(self._world)
             self._take_in()
         self._reached()
@@ -51,10 +51,10 @@ class Checks:
 
     def _take_in(self) -> None:
         with self._world.ram.unnoticed():
-            every, given = ledger._baselines("control/baselines"), orders.read("control/orders")
+            every, given = all_baselines("control/baselines"), commands.read("control/commands")
         self._baselines = {b.table: b for b in every}
         for one in given:
-            if one.action == orders.LAND:
+            if one.action == commands.LAND:
                 self._landing[one.table] = max(one.baseline or 0, self._landing.get(one.table, 0))
 
     def _reached(self) -> None:
@@ -125,9 +125,9 @@ def stored(world: World) -> None:
 
 def order_numbers(world: World) -> None:
     """No number is given twice."""
-    if "control/orders" not in world.ram.tables:
+    if "control/commands" not in world.ram.tables:
         return
-    rows = world.ram.rows("control/orders").to_pylist()
+    rows = world.ram.rows("control/commands").to_pylist()
     if twice := [n for n, k in Counter(r["number"] for r in rows).items() if k > 1]:
         found(
             "orders",
@@ -138,8 +138,8 @@ def order_numbers(world: World) -> None:
 def followed(world: World) -> None:
     """Once capture has looked twice with nothing in between, it follows every table that is not removed."""
     with world.ram.unnoticed():
-        states = orders.of_task("control/orders", ledger.read_baselines("control/baselines"))
-    wanted = {t for t in world.source.now if t not in states or states[t].member != "removed"}
+        states = lifecycle.of_task("control/commands", read_baselines("control/baselines"))
+    wanted = {t for t in world.source.now if t not in states or not states[t].removed}
     if wanted != world.source.published:
         found("orders", f"{sorted(world.source.published)} are captured, and {sorted(wanted)} should be")
 
@@ -152,7 +152,7 @@ def at_the_end(world: World) -> None:
             continue
         differs(name, world.held[name], world, len(world.source.history) - 1)
     totals = Totals("control/stored", "control/applied")
-    reached_ = totals.reached(ledger.read_baselines("control/baselines"), {})
+    reached_ = totals.reached(read_baselines("control/baselines"), {})
     known = {t: max(reached_.get(t, -1), one.upto) for t, one in world.held.items()}
     if behind := {t: n for t, n in totals.behind(known).items() if n}:
         found("status", f"everything is applied, and status says that rows are behind: {behind}")

@@ -25,7 +25,7 @@ from pyarrow import acero
 from tailrace.lake import delta as lake
 from tailrace.lake import log, log_retention, removed
 from tailrace.lake.delta import admits
-from tailrace.state import ledger, orders, rolling, upkeep
+from tailrace.state import ledger, rolling, state_table
 
 _ledger_files = rolling._files
 
@@ -180,6 +180,10 @@ class RamLake:
         rows = self.rows(path)
         return rows.select(list(columns)) if columns else rows
 
+    def read_at(self, path: str, columns: Sequence[str] | None = None) -> tuple[int, pa.Table]:
+        rows = self.read(path, columns)
+        return len(self.tables[path]) - 1, rows
+
     def add_columns(self, path: str, fields: Sequence[pa.Field]) -> None:
         newest = self.tables[path][-1]
         if new := [f for f in fields if f.name not in newest.schema.names]:
@@ -215,7 +219,7 @@ class RamLake:
     def in_place(self) -> Iterator[None]:
         """Everything goes here while the context lasts."""
         names = ("exists", "create", "version", "progress", "commit", "overwrite", "replace_all", "read")
-        names += ("add_columns", "arrow_schema")
+        names += ("add_columns", "arrow_schema", "read_at")
         # What stands here alone may reach disk, or not at all.
         others = {n for n, f in vars(lake).items() if inspect.isfunction(f) and f.__module__ == lake.__name__}
         plain = {
@@ -246,8 +250,8 @@ class RamLake:
             put.enter_context(mock.patch.object(lake, "opened", self.opened))
             put.enter_context(mock.patch.object(lake, "vacuum", lambda path, after_s: None))
             put.enter_context(mock.patch.object(log_retention, "forget", lambda path: None))
-            put.enter_context(mock.patch.object(upkeep, "_MANY", 0))
-            for module in (ledger, log, rolling, orders, upkeep):
+            put.enter_context(mock.patch.object(state_table, "_TRIM_FROM", 0))
+            for module in (ledger, log, rolling):
                 if hasattr(module, "DeltaTable"):
                     put.enter_context(mock.patch.object(module, "DeltaTable", self.delta))
             put.enter_context(mock.patch.object(rolling.Ledger, "_dataset", read))

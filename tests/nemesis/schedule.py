@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from tailrace.state import orders
+from tailrace.state import commands, lifecycle
 
 from .checks import Checks, at_the_end, followed
 from .world import ACTIONS, ALL, FAIL, KILL, Find, Setup, Step, World, world
@@ -109,13 +109,13 @@ def settle(at: World, after: Checks) -> None:
     at.take(Step("look"))  # the second one picks up what came during the first
     at.take(Step("look"))
     followed(at)
-    states = orders.of_task("control/orders", {})
+    states = lifecycle.of_task("control/commands", {})
     for n, name in enumerate(sorted(at.source.now)):
-        if name in states and states[name].member == "removed":
-            at.take(Step("order", ACTIONS.index(orders.ADD), n))
-        at.take(Step("order", ACTIONS.index(orders.RESUME), n))
+        if name in states and states[name].removed:
+            at.take(Step("order", ACTIONS.index(commands.ADD), n))
+        at.take(Step("order", ACTIONS.index(commands.RESUME), n))
         if name in at.lost:
-            at.take(Step("order", ACTIONS.index(orders.RESYNC), n))
+            at.take(Step("order", ACTIONS.index(commands.RESYNC), n))
     for name in sorted(at.source.now):  # DDL is seen with the next change
         at.source.transaction(sum(name.encode()))
     for _ in range(ROUNDS):

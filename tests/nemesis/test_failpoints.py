@@ -14,6 +14,7 @@ import pytest
 import tailrace
 from tailrace.errors import ConfigError
 from tailrace.lake import failpoints
+from tailrace.state import declarations
 
 from ..db import test_points as server
 from ..spark import test_points as spark
@@ -24,7 +25,7 @@ from . import test_schedules as schedules
 pytestmark = pytest.mark.unit
 
 CODE = Path(tailrace.__file__).parent
-REACHED = re.compile(r'\breach\("([^"]+)"\)')
+REACHED = re.compile(r'\b(?:reach\(|KeyedTable\(.*, )"([^"]+)"\)')
 ENDS: dict[ModuleType, Sequence[str]] = {
     schedules: schedules.HERE,
     alone: alone.ENDS,
@@ -38,6 +39,7 @@ restart is what is there without that."""
 
 def test_every_registered_point_stands_in_the_code_and_no_other() -> None:
     found = {n for path in CODE.rglob("*.py") for n in REACHED.findall(path.read_text())}
+    found |= {one.fail_point for one in declarations.APPENDED}
     assert found == set(failpoints.POINTS)
 
 

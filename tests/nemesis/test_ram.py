@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.errors import OvertakenError, TailraceError
 from tailrace.lake import delta as lake
-from tailrace.state import orders
+from tailrace.state import commands
 
 from .ram import RamLake
 
@@ -46,10 +46,10 @@ def meanwhile(what: Callable[[], object]) -> mock._patch[object]:
 
 def test_an_order_that_others_overtake_is_given_after_them(path: str) -> None:
     """However many they are: its number is not theirs, and it is not lost."""
-    assert orders.give(path, "resync", ["s.a"], why="", who="") == 1
-    with meanwhile(lambda: orders.give(path, "resume", ["s.a", "s.b"], why="", who="")):
-        assert orders.give(path, "land", ["s.a"], why="", who="", baseline=2) == 4
-    assert [(o.number, o.action, o.table) for o in orders.read(path)] == [
+    assert commands.give(path, "resync", ["s.a"], why="", who="") == 1
+    with meanwhile(lambda: commands.give(path, "resume", ["s.a", "s.b"], why="", who="")):
+        assert commands.give(path, "land", ["s.a"], why="", who="", baseline=2) == 4
+    assert [(o.number, o.action, o.table) for o in commands.read(path)] == [
         (1, "resync", "s.a"), (2, "resume", "s.a"), (3, "resume", "s.b"), (4, "land", "s.a"),
     ]  # fmt: skip
 

@@ -29,7 +29,7 @@ FIRST, MANY = int(os.environ.get("TAILRACE_SEED", "990000000")), 390
 HERE = sorted(
     name
     for name in failpoints.POINTS
-    if name.partition(".")[0] in ("log", "windows", "store", "orders", "baselines")
+    if name.partition(".")[0] in ("log", "windows", "store", "commands", "baselines")
     or name in ("ddl.decision", "apply.layout", "apply.errors", "apply.record", "apply.recorded")
     if name
     not in ("store.quarantine", "store.retype", "store.behind")  # no bad values; nothing of LOG is lost

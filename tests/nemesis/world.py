@@ -21,7 +21,7 @@ from tailrace.config.groups import GroupSettings
 from tailrace.config.policies import EVERYTHING
 from tailrace.errors import TailraceError
 from tailrace.lake import failpoints
-from tailrace.state import orders
+from tailrace.state import commands
 
 from .applying import Applying, Setup
 from .capturing import Capturing
@@ -29,7 +29,14 @@ from .ram import RamLake
 from .source import Source
 from .target import Find, Held, NotFitError, found, read_changes
 
-ACTIONS = (orders.PAUSE, orders.RESUME, orders.RESYNC, orders.REMOVE, orders.ADD, orders.RESYNC_EXACT)
+ACTIONS = (
+    commands.PAUSE,
+    commands.RESUME,
+    commands.RESYNC,
+    commands.REMOVE,
+    commands.ADD,
+    commands.RESYNC_EXACT,
+)
 KILL, FAIL = "kill", "fail"
 ALL = -1
 """In the place of a table's number: an order for all of them."""
@@ -84,7 +91,7 @@ class World:
             log_path="log",
             relations_path="relations",
             tracking_path="tracking",
-            orders_path="control/orders",
+            commands_path="control/commands",
             run_path=str(Path(home) / "run"),
             groups=groups,
             control_path=lambda name: f"control/{name}",
@@ -134,7 +141,7 @@ class World:
     def _order(self, which: int, table: int) -> str:
         action, names = ACTIONS[which % len(ACTIONS)], sorted(self.source.now)
         chosen = names if table == ALL else [names[table % len(names)]]
-        number = orders.give("control/orders", action, chosen, why="nemesis", who="nemesis")
+        number = commands.give("control/commands", action, chosen, why="nemesis", who="nemesis")
         return f"{action} {', '.join(chosen)} is {number}"
 
     def _refuses(self, table: int, many: int) -> str:

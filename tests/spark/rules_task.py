@@ -26,7 +26,7 @@ from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.model import sequence
 from tailrace.model.change import Relation
-from tailrace.state import ledger, orders
+from tailrace.state import commands, ledger, lifecycle
 from tailrace.state.ledger import AppliedTable, Stored
 from tailrace.testing.images import change_rows, count
 
@@ -68,7 +68,7 @@ class Staged:
         self.spark, self.root, self.rules, self.keylog = spark, str(root), rules, keylog
         self.target = target or DeltaTarget(spark, f"{root}/lake", app_id="t")
         self.log, self.per_transaction = f"{root}/keylog", per_transaction
-        self.orders, self.control = f"{root}/control/orders", f"{root}/control"
+        self.orders, self.control = f"{root}/control/commands", f"{root}/control"
         self.models = {t: Model(r.rules.mode, r.rules.on) for t, r in rules.items()}
         layouts = [log.Layout(self.relation(t), bytes(20), sequence.make(0, 0)) for t in rules]
         log.record_layouts(f"{root}/relations", layouts)
@@ -127,8 +127,8 @@ class Staged:
         one = self.applier()
         for _ in range(RETRIES):
             one.catch_up()
-        why = orders.of_task(self.orders, {})[table].why
-        orders.give(self.orders, orders.RESUME, [table], why="", who="test")
+        why = lifecycle.of_task(self.orders, {})[table].why
+        commands.give(self.orders, commands.RESUME, [table], why="", who="test")
         return why
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:

@@ -31,7 +31,7 @@ from tailrace.lake import delta as lake
 from tailrace.testing.images import ID, RELATION, Image, V, W, batch_of, image
 from tailrace.testing.mapped_targets import MappedTargetConformance, places
 from tailrace.testing.target_case import TargetCase
-from tailrace.testing.target_plans import BagConformance, PlanConformance
+from tailrace.testing.target_plans import KeylessConformance, PlanConformance
 from tailrace.testing.targets import TargetConformance
 
 from .literal_tables import by_another, rows_at
@@ -208,7 +208,7 @@ def merged(tmp_path: Path, keys: range, memory: int) -> tuple[str, list[pa.Recor
 
 
 @pytest.mark.slow
-class TestDistributed(_Delta, PlanConformance, BagConformance):
+class TestDistributed(_Delta, PlanConformance, KeylessConformance):
     """The whole suite is TestTaskLocal's. Of what hangs on no plan here is what deletion vectors change; how a table
     gets them is TestPurged's."""
 

@@ -14,8 +14,7 @@ import pytest
 from tailrace.apply.task_rules import TableRules
 from tailrace.lake import delta as lake
 from tailrace.model.types import schema_of
-from tailrace.state import ledger
-from tailrace.state.ledger import Baseline
+from tailrace.state.baselines import Baseline, write_baseline
 
 from .rules_model import RELATION, Change
 from .rules_task import NOW, Staged
@@ -57,7 +56,7 @@ def test_a_baseline_that_lands_between_two_slices_gets_the_changes_of_both(
     ]})  # fmt: skip
     task.put({"s.t": [Change(4, "I", None, {"lane": 0, "id": "u", "a": 4, "b": "new"})]})
     taken = Baseline("s.t", task.relation("s.t"), "", 3, 0, NOW + dt.timedelta(seconds=1), 0, after=0)
-    landing = Between(2, lambda: ledger.write_baseline(f"{task.control}/baselines", taken))
+    landing = Between(2, lambda: write_baseline(f"{task.control}/baselines", taken))
 
     applier = task.applier(max_changes=1, need_baseline=True)
     applier.catch_up(landing)

@@ -11,7 +11,7 @@ from tailrace import formats
 from tailrace.apply import one_task
 from tailrace.apply.targets.delta import batch as delta_batch
 from tailrace.errors import UnsupportedError
-from tailrace.formats import convert, saving
+from tailrace.formats import convert, file_writer
 from tailrace.formats.base import WHY
 from tailrace.operate import vendor_apply as incoming
 from tailrace.testing.changes import Image, change_table
@@ -50,7 +50,7 @@ def applied(spark, folder: Path, target: str, **more) -> None:
     for n, images in enumerate((FIRST, [*FIRST, *SECOND])):
         place = str(folder / f"changes{n}")
         made = form.write({"shop.item": change_table(spark, images, columns=COLUMNS)}, form.options())
-        saving.save(made, place, "parquet")
+        file_writer.save(made, place, "parquet")
         ruling = incoming.ruling("upsert", {}, None, str(folder / "keylog"), "all")
         incoming.run(spark, place, "tailrace", {"key": "id"}, target, ruling=ruling, **more)
 
@@ -75,7 +75,7 @@ def test_applied_to_delta_by_one_task_and_by_several(spark, tmp_path, monkeypatc
 def test_a_key_has_no_arrays(spark, tmp_path):
     form = formats.get("tailrace")
     made = form.write({"shop.item": change_table(spark, FIRST, columns=COLUMNS)}, form.options())
-    saving.save(made, str(tmp_path / "changes"), "parquet")
+    file_writer.save(made, str(tmp_path / "changes"), "parquet")
     with pytest.raises(UnsupportedError, match=r"shop\.item: column tags of the key is array<string>"):
         incoming.run(spark, str(tmp_path / "changes"), "tailrace", {"key": "tags"}, str(tmp_path / "lake"))
     assert not (tmp_path / "lake").exists()
@@ -105,7 +105,7 @@ def test_there_and_back_as_text(spark, tmp_path, name, kind):
     }
     side = convert.side(name, str(tmp_path / name), given)
     tables = form.write({"shop.item": change_table(spark, FIRST, columns=COLUMNS)}, side.options)
-    saving.save(tables, side.path, kind) if form.save is None else form.save(
+    file_writer.save(tables, side.path, kind) if form.save is None else form.save(
         tables, side.path, kind, side.options
     )
     ct = convert.read(spark, side).changes["shop.item"]

@@ -18,10 +18,10 @@ import pytest
 from tailrace.execution import BackgroundSession, Job, counted
 from tailrace.model.types import header_schema, schema_of
 from tailrace.validate import compare as comparing
-from tailrace.validate.compare import Comparison, Pair, TableResult
+from tailrace.validate.compare import Comparison, TablePair, TableResult
+from tailrace.validate.differences import ChangeStamp, Differences
 from tailrace.validate.file_rows import FileRows
-from tailrace.validate.repair_changes import Differences, Mark
-from tailrace.validate.sql_rows import rows_of_query
+from tailrace.validate.sql_rows import write_query_rows
 
 from ..unit.file_rows import Rows, rows_in
 from ..unit.test_compare import EVERY, OTHERS
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
-MARK = Mark(2026030100000000, 41, "AB", "repair by me", dt.datetime(2026, 3, 1, tzinfo=dt.timezone.utc))
+MARK = ChangeStamp(
+    2026030100000000, 41, "AB", "repair by me", dt.datetime(2026, 3, 1, tzinfo=dt.timezone.utc)
+)
 
 
 @pytest.fixture
@@ -89,7 +91,7 @@ def test_rows_that_differ_are_counted_whatever_pieces_they_are_in(
 ) -> None:
     left, right, apart = sides(rows)
     before = counted().get("validate")
-    pair = Pair("s.t", ("id",), left, right)
+    pair = TablePair("s.t", ("id",), left, right)
     ((_, found),) = Comparison(session, str(tmp_path / "scratch")).compare([pair], 16, 4)
     assert isinstance(found, TableResult)
     assert (found.source_rows, found.target_rows, found.equal) == (1000, 1003, False)
@@ -108,11 +110,11 @@ def test_tables_that_are_compared_together_have_results_of_their_own(
     every = rows(id=ids, **EVERY)
     times = rows(id=ids, at=pa.array([1, 2], pa.time64("us")))
     pairs = [
-        Pair("s.equal", ("id",), every, rows(id=ids, **(EVERY | OTHERS))),
-        Pair("s.times", ("id",), times, times),
-        Pair("s.empty", ("id",), rows(id=ids[:0]), rows(id=ids[:0])),
-        Pair("s.none", (), FileRows.of([], pa.schema([])), rows(id=ids)),
-        Pair("s.other", ("id",), rows(id=ids), rows(id=pa.array([2, 3, 3]))),
+        TablePair("s.equal", ("id",), every, rows(id=ids, **(EVERY | OTHERS))),
+        TablePair("s.times", ("id",), times, times),
+        TablePair("s.empty", ("id",), rows(id=ids[:0]), rows(id=ids[:0])),
+        TablePair("s.none", (), FileRows.of([], pa.schema([])), rows(id=ids)),
+        TablePair("s.other", ("id",), rows(id=ids), rows(id=pa.array([2, 3, 3]))),
     ]
     found = {p.table: one for p, one in Comparison(session, str(tmp_path / "scratch")).compare(pairs, 4, 9)}
     assert "cannot be compared" in str(found.pop("s.times"))
@@ -153,12 +155,12 @@ def test_rows_that_spark_computes_are_files_with_the_same_columns(
         )
 
     before = counted().get("validate")
-    found = rows_of_query(spark, made, str(tmp_path), Job("validate", "validate s.t: rows of the target"))
+    found = write_query_rows(spark, made, str(tmp_path), Job("validate", "validate s.t: rows of the target"))
     assert found.schema.names == ["id", "a.b", "n"] and found.rows == 2
     read = pa.Table.from_batches(found.batches(["id", "a.b", "n"])).sort_by("id")
     assert read["n"].to_pylist() == [[1, None], None] and read["a.b"].to_pylist() == ["x", None]
     assert counted()["validate"].jobs > (before.jobs if before else 0)
     assert (
-        rows_of_query(spark, lambda s: made(s).select(), str(tmp_path), Job("validate", "")).schema.names
+        write_query_rows(spark, lambda s: made(s).select(), str(tmp_path), Job("validate", "")).schema.names
         == []
     )

@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.runtime.jars import resolve_jars
 from tailrace.runtime.session import CORRECTNESS
-from tailrace.sources.postgresql.embedded import free_port
+from tailrace.sources.postgresql.embedded_server import free_port
 
 from ..standalone_cluster import SPARK, Processes, wait_until
 

@@ -1,16 +1,14 @@
-"""What takes a little job no time that it does not need: rows that are here, the first worker, no ranges of one task."""
+"""What takes a little job no time that it does not need: rows that are here, no ranges of one task."""
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import functions as F
 
 from tailrace.formats.shape import few_rows
-from tailrace.formats.sqdr.ranges import Ranges
-from tailrace.runtime import first_worker
+from tailrace.formats.sqdr.writer import Ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,29 +41,6 @@ def test_one_task_needs_no_ranges(spark: SparkSession) -> None:
         assert [r.id for r in rows.collect()] == [1, 2, 3]
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", str(lanes))
-
-
-def test_a_first_worker_runs_one_task(spark: SparkSession) -> None:
-    before = started_jobs(spark)
-    first_worker.start(spark)
-    for thread in threading.enumerate():
-        if thread.name == "first worker":
-            thread.join(60)
-            assert not thread.is_alive()
-    assert started_jobs(spark) > before
-
-
-def started_jobs(spark: SparkSession) -> int:
-    """How many jobs it has started in this application."""
-    jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
-    return sum("first_worker.py" in jobs.apply(n).name() for n in range(jobs.size()))
-
-
-def test_a_session_that_ended_has_no_first_worker_and_nothing_is_said(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    first_worker._run(None)  # type: ignore[arg-type]
-    assert capfd.readouterr() == ("", "")
 
 
 def test_ranges_of_many_rows_with_few_numbers(spark: SparkSession) -> None:

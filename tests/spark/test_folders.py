@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tailrace.errors import FormatError
-from tailrace.formats import convert, files
-from tailrace.formats.base import ASIDE, FILE, ROW
+from tailrace.formats import convert, file_reader
+from tailrace.formats.base import ADDED_COLUMNS, FILE, ROW
 from tailrace.formats.openedge import FORMAT as OPENEDGE
-from tailrace.testing.changes import literal
+from tailrace.testing.changes import comparable_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,11 +47,11 @@ def put(file: Path, first: int, **more: str) -> None:
 def test_all_files_of_a_table_are_read(spark: SparkSession, tmp_path: Path, kind: str, inside: str) -> None:
     put(tmp_path / "t" / f"a[1].{kind}", 1)
     put(tmp_path / "t" / inside / f"b.{kind}", 3)
-    (df,) = files.load(spark, str(tmp_path)).values()
-    assert [c for c in df.columns if c not in ASIDE] == ["id"]
+    (df,) = file_reader.load(spark, str(tmp_path)).values()
+    assert [c for c in df.columns if c not in ADDED_COLUMNS] == ["id"]
     found = [
         (int(n), Path(unquote(f)).name, at)
-        for n, f, at in files.count_rows(df, df).select("id", FILE, ROW).collect()
+        for n, f, at in file_reader.count_rows(df, df).select("id", FILE, ROW).collect()
     ]
     first = {f"a[1].{kind}": 1} | ({} if inside == "_hidden" else {f"b.{kind}": 3})
     assert sorted(found) == [(n + k, f, k + 1) for f, n in first.items() for k in (0, 1)]
@@ -61,15 +61,15 @@ def test_files_of_several_tables_are_not_mixed(spark: SparkSession, tmp_path: Pa
     put(tmp_path / "lake" / "a" / "1.parquet", 1)
     put(tmp_path / "lake" / "b" / "1.parquet", 1, name="x")
     with pytest.raises(FormatError, match=r"b/1\.parquet has other columns than a/1\.parquet"):
-        files.load(spark, str(tmp_path))
+        file_reader.load(spark, str(tmp_path))
     for name in ("a", "b"):
         (tmp_path / "lake" / name).rename(tmp_path / "lake" / f"dt={name}")
-    assert files.load(spark, str(tmp_path))["lake"].columns[:2] == ["id", "name"]
+    assert file_reader.load(spark, str(tmp_path))["lake"].columns[:2] == ["id", "name"]
 
 
 def keylog(spark: SparkSession, path: Path) -> list[str]:
     (ct,) = convert.read(spark, convert.side("sqdr", str(path), {})).changes.values()
-    return [str(row) for row in literal(ct)]
+    return [str(row) for row in comparable_rows(ct)]
 
 
 @pytest.mark.slow
@@ -94,4 +94,4 @@ def test_what_openedges_hidden_folders_have_besides_is_told(spark: SparkSession,
     assert OPENEDGE.load is not None
     found = OPENEDGE.load(spark, str(tmp_path), OPENEDGE.options())
     assert set(found) == {"_Cdc-Change-Tracking", "PUB.CDC_item"}
-    assert files.notes_of(found) == ["_Cdc-Change-Tracking/notes.txt is not a table: not read"]
+    assert file_reader.notes_of(found) == ["_Cdc-Change-Tracking/notes.txt is not a table: not read"]

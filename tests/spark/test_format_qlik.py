@@ -17,7 +17,7 @@ from tailrace.formats.qlik.layout import outside
 from tailrace.formats.qlik.options import QlikOptions
 from tailrace.model import mask
 from tailrace.model.change import ChangeTable
-from tailrace.testing.changes import Image, change_table, literal, reasons
+from tailrace.testing.changes import Image, change_table, comparable_rows, reasons
 from tailrace.testing.formats import FormatConformance, full
 from tests.spark.literal_tables import table
 
@@ -162,7 +162,7 @@ def test_changes_whose_masks_nobody_told_get_them_by_the_rule(spark: SparkSessio
     options = QlikOptions(key="id", mask_order=order)
     back = QLIK.read(QLIK.write({ct.name: untold}, options), options).changes[ct.name]
     every = ("id", "name", "amount", "at", "note")
-    assert [(oper, marked) for _, oper, marked, *_ in literal(back, headers=[])] == [
+    assert [(oper, marked) for _, oper, marked, *_ in comparable_rows(back, headers=[])] == [
         ("I", every), ("I", ("id", "note")), ("B", ()), ("U", None), ("D", ("id",)), ("T", None),
     ]  # fmt: skip
 
@@ -226,7 +226,7 @@ def test_queue_masks_count_data_columns(spark: SparkSession) -> None:
     options = QlikOptions(masks="queue", key="id")
     ct = QLIK.read({"dbo.item__ct": table(spark, rows, columns)}, options).changes["dbo.item"]
     assert reasons(ct) == []
-    (found,) = literal(ct, headers=[])
+    (found,) = comparable_rows(ct, headers=[])
     assert found[2:4] == (("name",), ("id", "name"))
 
 

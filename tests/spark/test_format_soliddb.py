@@ -12,12 +12,11 @@ from pyspark.sql import functions as F
 
 from tailrace import formats
 from tailrace.errors import FormatError
-from tailrace.formats import checks, convert, files, saving, shape
+from tailrace.formats import checks, convert, file_reader, file_writer, shape
 from tailrace.formats.base import RAW, WHY, Options, Read
 from tailrace.formats.soliddb import log as soliddb_log
-from tailrace.formats.soliddb import place as soliddb_place
 from tailrace.formats.soliddb.pairs import NO_START
-from tailrace.formats.soliddb.reading import FIELDS, RECORDS, TABLES
+from tailrace.formats.soliddb.reader import FIELDS, RECORDS, TABLES
 from tailrace.model import mask
 from tailrace.model.change import PREFIX
 from tailrace.operate import vendor_apply
@@ -172,25 +171,6 @@ def test_statements(spark: SparkSession) -> None:
     ]
 
 
-def test_addresses_in_spark_are_those_of_the_codec(spark: SparkSession) -> None:
-    seqs = [f"{n:035d}" for n in (0, 1, 2**32, 2**95 - 1, 2**95, 10**19, 10**34 + 7, 10**35 - 1)]
-    seqs += [f"{k * 37**k % 10**35:035d}" for k in range(40)]
-    own = [at(p, q) for p in (0, 1, 351, 2**63 - 1) for q in (0, 7, 2**32 - 1)]
-    ranks = soliddb_address.RANKS.values()
-    for length in soliddb_address.LENGTHS:
-        rows = [(s, r, soliddb_address.make(s, r, length)) for s in seqs for r in ranks]
-        made = spark.createDataFrame(rows, "s string, r int, a binary").withColumns(
-            {"back": soliddb_place.sequence_of(F.col("a")), "rank": soliddb_place.rank_of(F, F.col("a"))}
-        )
-        for row in made.collect():
-            assert (row.back, row["rank"]) == (row.s, row.r)
-    there = spark.createDataFrame([(a,) for a in own], "a binary")
-    for row in there.select(
-        "a", soliddb_place.sequence_of(F.col("a")), soliddb_place.rank_of(F, F.col("a"))
-    ).collect():
-        assert row[1:] == (soliddb_address.sequence_of(bytes(row[0])), None)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "want"), [("skip-all", []), ("skip-deletes", ["I"]), ("keep", ["I", "D"])]
@@ -261,7 +241,7 @@ def test_layout_b_base64_and_made_metadata(spark: SparkSession, tmp_path: Path) 
     given = formats.options(FORMAT, {"row_layout": "B", "binary": "base64", "logaddr_bytes": "28"})
     assert FORMAT.save is not None
     FORMAT.save(FORMAT.write({TABLE: ct}, given), str(tmp_path), "csv", given)
-    found = FORMAT.read(files.load(spark, str(tmp_path)), given)
+    found = FORMAT.read(file_reader.load(spark, str(tmp_path)), given)
     assert sorted(found.changes) == [RECORDS, TABLE]
     assert found.changes[TABLE].key == ["id"]
     assert [r[0] for r in rows(found.changes[TABLE])] == ["I", "B", "U"]
@@ -276,7 +256,7 @@ def test_tables_without_columns_are_left_out(spark: SparkSession, tmp_path: Path
     bare = [Image(1, "I", {}), Image(3, "U", {}), Image(4, "D", {})]
     bare_too = change_table(spark, bare, columns={}, key=[], name="PUB.Bare")
     tables = {f"{ct.name}__ct": ct.df for ct in (item, bare_too)}
-    saving.save(tables, str(tmp_path / "in"), "parquet")
+    file_writer.save(tables, str(tmp_path / "in"), "parquet")
     source = convert.side("tailrace", str(tmp_path / "in"), {"key": f"{TABLE}=id"})
     report = convert.convert(spark, source, convert.side("soliddb", str(tmp_path / "out"), {}, "csv"))
     assert report.tables["PUB.Bare"].lost["no_columns"] == 3
@@ -296,7 +276,7 @@ def test_a_bad_row_of_a_system_table_is_named_before_its_effects(spark: SparkSes
     made = tables(spark, sample())
     made["SYS_COLUMNS"] = made["SYS_COLUMNS"].withColumn("NUMERIC_PRECISION", F.lit("x"))
     place = str(tmp_path / "in")
-    saving.save(made, place, "csv")
+    file_writer.save(made, place, "csv")
     cause = r"bad row in _SYSTEM\.SYS_COLUMNS: NUMERIC_PRECISION is not valid as int"
     with pytest.raises(FormatError, match=cause):
         vendor_apply.run(spark, place, "soliddb", OPTIONS, str(tmp_path / "lake"))

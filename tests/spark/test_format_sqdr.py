@@ -9,10 +9,10 @@ from pyspark.sql import functions as F
 
 from tailrace import formats
 from tailrace.formats.base import FINER, WHY
-from tailrace.formats.sqdr import detail as sqdr_detail
-from tailrace.formats.sqdr import flags as sqdr_flags
+from tailrace.formats.sqdr.reader import recount
 from tailrace.formats.sqdr.tables import COLUMNS_TABLE, KEYLOG_TABLE
-from tailrace.testing.changes import Image, change_table, literal, reasons
+from tailrace.formats.sqdr.text import detail
+from tailrace.testing.changes import Image, change_table, comparable_rows, reasons
 from tailrace.testing.formats import FormatConformance, full
 from tests.spark.literal_tables import table
 
@@ -167,7 +167,7 @@ def read(tables, **options):
 def test_what_a_key_log_says(spark):
     found = read(good(spark)).changes["SHOP.ITEM"]
     assert (found.key, found.columns) == (["ID"], ["ID", "NAME", "PIC"])
-    assert [(oper, there, values) for _, oper, _, there, _, values in literal(found, headers=[])] == [
+    assert [(oper, there, values) for _, oper, _, there, _, values in comparable_rows(found, headers=[])] == [
         ("I", None, (1, "a<b", b"\x0a\xff")),
         ("U", None, (1, None, b"")),
         ("B", ("ID",), (1, "(absent)", "(absent)")),
@@ -223,7 +223,7 @@ def test_before_images_have_every_value_that_their_key_text_has(spark):
                 after_image=image('ID="1" NAME="south" PIC="&#x00"'))  # fmt: skip
     gone = row(2, "D", before_key='ID="1" NAME=&xsi:nil="true"')
     tables["ir_keylog"] = log(spark, moved, gone)
-    rows = literal(read(tables).changes["SHOP.ITEM"], headers=[])
+    rows = comparable_rows(read(tables).changes["SHOP.ITEM"], headers=[])
     assert [(oper, there, values) for _, oper, _, there, _, values in rows] == [
         ("B", ("ID", "NAME"), (1, "north", "(absent)")),
         ("U", None, (1, "south", b"\x00")),
@@ -244,7 +244,7 @@ def test_a_key_that_only_before_key_has_is_taken_from_there(spark):
         row(8, "D", after_image=image('NAME="a"')),
     ]
     found = read(good(spark) | {"ir_keylog": log(spark, *rows)}).changes["SHOP.ITEM"]
-    made = [(oper, there, values) for _, oper, _, there, _, values in literal(found, headers=[])]
+    made = [(oper, there, values) for _, oper, _, there, _, values in comparable_rows(found, headers=[])]
     assert made[:5] == [
         ("D", ("ID",), (1, "(absent)", "(absent)")),
         ("D", ("ID",), (2, "(absent)", "(absent)")),
@@ -262,7 +262,10 @@ def test_octet_text_has_two_digits(spark):
     options = FORM.options(octet="name")
     tables = FORM.write({"shop.item": ct}, options)
     assert 'name="a&#x0Ab"' in tables["ir_keylog"].collect()[0]["after_image"]
-    assert literal(FORM.read(tables, FORM.options()).changes["shop.item"], headers=[])[0][-1][1] == "a\nb"
+    assert (
+        comparable_rows(FORM.read(tables, FORM.options()).changes["shop.item"], headers=[])[0][-1][1]
+        == "a\nb"
+    )
 
 
 def test_rows_written_for_other_formats_changes(spark):
@@ -307,7 +310,7 @@ def test_an_updates_new_values_are_no_key_before_it(spark, key, before, keys, lo
     tables = FORM.write({"shop.item": ct}, FORM.options())
     log = tables["ir_keylog"].orderBy("keylog_sort").collect()
     assert [r["before_key"] for r in log] == keys
-    assert literal(read(tables).changes["shop.item"], headers=[]) == literal(
+    assert comparable_rows(read(tables).changes["shop.item"], headers=[]) == comparable_rows(
         ct.with_df(ct.df.withColumn("header__change_mask", F.lit(None).cast("binary"))), headers=[]
     )
     (gap,) = (g for g in FORM.cannot if g.kind == "before_key")
@@ -317,7 +320,7 @@ def test_an_updates_new_values_are_no_key_before_it(spark, key, before, keys, lo
 
 def test_the_vendors_detail_in_columns(spark):
     df = spark.createDataFrame([(DETAIL,), (None,), ("<detail></detail>",)], "d string")
-    found = [r[0] for r in df.select(sqdr_detail.detail(F.col("d"))).collect()]
+    found = [r[0] for r in df.select(detail(F.col("d"))).collect()]
     assert tuple(found[0]) == (
         "MYLIB", "QSQJRN0014", "SQDR91", "QZRCSRVS", "QUSER", "511037", "U", "70", "00000000000019012714", "0",
         "RJRNLAPI",
@@ -348,11 +351,11 @@ def test_flags_are_counted_again(spark):
         row(8, "C", flagged_count=0),
         row(9, "D", result_row_count=2, flagged_count=1),
     ]
-    found = sqdr_flags.recount(log(spark, *rows)).orderBy("keylog_sort")
+    found = recount(log(spark, *rows)).orderBy("keylog_sort")
     assert [r[0] for r in found.select("flagged_expected").collect()] == [8, 9, 9, 9, 9, 9, 9, 0, 1]
     assert [r[0] for r in found.filter("flagged_differs").select("keylog_sort").collect()] == [103]
     upsert = [row(1, "U", action_taken="U"), row(2, "D", result_row_count=0)]
-    assert sqdr_flags.recount(log(spark, *upsert)).filter("flagged_differs").count() == 0
+    assert recount(log(spark, *upsert)).filter("flagged_differs").count() == 0
     bad = good(spark)
     bad["ir_keylog"] = bad["ir_keylog"].withColumn("flagged_count", F.col("keylog_sort"))
     assert any("flagged_count is not" in w for w in reasons(read(bad, check_flags=True).changes["SHOP.ITEM"]))

@@ -79,3 +79,25 @@ def test_openedge_and_another_vendor_in_one_folder(
     told = capsys.readouterr().out
     assert "PUB.Item  key: Id" in told
     assert "shop.item (qlik): id, name, price" in told
+
+
+def preview(spark: SparkSession, *path: str, first: int = looking.PREVIEW) -> looking.Found:
+    return looking.inspect(spark, str(EXAMPLES.joinpath(*path)), rows=20, first=first)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("vendor", ["openedge", "qlik", "soliddb", "sqdr"])
+def test_a_preview_of_all_rows_shows_what_a_check_shows(spark: SparkSession, vendor: str) -> None:
+    whole = looking.inspect(spark, str(EXAMPLES / vendor / "tables"), rows=20)
+    found = preview(spark, vendor, "tables")
+    assert (found.format, found.tables) == (whole.format, whole.tables)
+
+
+@pytest.mark.slow
+def test_a_preview_of_few_rows_says_how_many_it_read(spark: SparkSession) -> None:
+    found = preview(spark, "openedge", "tables", first=1)
+    assert {t.name for t in found.tables} == {"PUB.Item", "PUB.Till"}
+    assert sum(sum(t.operations.values()) for t in found.tables) <= 2
+    assert found.tables[0].key == ["Id"]
+    said = "at most 1 rows of each table were read; --check reads all of them and reports bad ones"
+    assert said in found.notes

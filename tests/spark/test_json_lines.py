@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from tailrace.errors import ConfigError
-from tailrace.formats import files, json_lines
+from tailrace.formats import file_reader, json_lines
 from tailrace.formats.tailrace import FORMAT
 
 from .test_text_files import seq
@@ -49,7 +49,7 @@ def test_numbers_are_read_digit_for_digit(spark: SparkSession, tmp_path: Path, e
 def test_any_format_reads_numbers_as_they_are(spark: SparkSession, tmp_path: Path, encoding: str) -> None:
     line = f'{{"header__change_seq":"{seq(1)}","header__change_oper":"I","name":"é","n":1.2390000000000000000000001}}\n'
     (tmp_path / "shop.item__ct.json").write_bytes(line.encode(encoding))
-    (df,) = files.load(spark, str(tmp_path), FORMAT.options(encoding=encoding)).values()
+    (df,) = file_reader.load(spark, str(tmp_path), FORMAT.options(encoding=encoding)).values()
     assert [(r["name"], r["n"]) for r in df.collect()] == [("é", "1.2390000000000000000000001")]
 
 

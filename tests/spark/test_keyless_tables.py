@@ -26,8 +26,8 @@ from tailrace.formats.qlik.dfm import DfmColumn
 from tailrace.lake import delta as lake
 from tailrace.model import mask
 from tailrace.operate import vendor_apply as incoming
-from tailrace.state import ledger
-from tailrace.state import orders as tables
+from tailrace.state import commands
+from tailrace.state.baselines import Baseline, write_baseline
 from tailrace.testing.images import KEYLESS, Image, change_table
 
 from .bag_model import NAMES, ROWS, Bag, Change, history
@@ -225,16 +225,16 @@ def test_what_a_task_refuses_of_a_table_without_key(spark: SparkSession, tmp_pat
     task = Keyless(spark, tmp_path / "soft", {"s.t": TableRules(Rules.of("soft_delete"))})
     task.put({"s.t": [Change(1, "I", None, ROWS[0])]})
     assert task.catch_up() == []
-    (order,) = tables.read(task.orders)
-    assert (order.action, order.table) == (tables.SUSPEND, "s.t")
+    (order,) = commands.read(task.orders)
+    assert (order.action, order.table) == (commands.SUSPEND, "s.t")
     assert "soft delete marks rows by their key" in order.why
     task = Keyless(spark, tmp_path / "open", {"s.t": TableRules(Rules.of("strict"))})
     relation = task.relation("s.t")
     DeltaLanding(task.target.path("s.t"), task.target.app("s.t")).begin(relation).commit(relation, [], 0)
-    open_ = ledger.Baseline("s.t", relation, "", 0, 1, NOW, 0.0, 1, 0, 0, "open", 5)
-    ledger.write_baseline(f"{task.control}/baselines", open_)
+    open_ = Baseline("s.t", relation, "", 0, 1, NOW, 0.0, 1, 0, 0, "open", 5)
+    write_baseline(f"{task.control}/baselines", open_)
     task.put({"s.t": [Change(1, "I", None, ROWS[0]), Change(9, "I", None, ROWS[1])]})
     assert task.catch_up() == []
-    orders = tables.read(task.orders)
-    assert [o.action for o in orders] == [tables.SUSPEND, tables.RESYNC_EXACT]
+    orders = commands.read(task.orders)
+    assert [o.action for o in orders] == [commands.SUSPEND, commands.RESYNC_EXACT]
     assert "lost its key while its baseline was read in an open window" in orders[0].why

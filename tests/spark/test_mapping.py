@@ -18,7 +18,7 @@ from tailrace.apply.mapping.table_map import TableMap
 from tailrace.model import mask
 from tailrace.model.change import Column, Relation
 from tailrace.testing.images import Image, change_table
-from tailrace.validate.mapped import Made
+from tailrace.validate.target_shape import TargetShape
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -214,8 +214,8 @@ def test_an_expression_that_is_wrong_is_said_once_without_a_stack(
 def test_what_the_source_dropped_is_not_compared(spark: SparkSession) -> None:
     """A column that the target kept, by itself and in an expression."""
     now = FULL.with_columns([ID, QTY])
-    both = Made(now, FULL, made(spark, columns={"twice": "qty * 2", "word": "upper(region)"}))
-    rows = both.left(now, spark.createDataFrame([(1, 4)], "id int, qty int"))
+    both = TargetShape(now, FULL, made(spark, columns={"twice": "qty * 2", "word": "upper(region)"}))
+    rows = both.source_frame(now, spark.createDataFrame([(1, 4)], "id int, qty int"))
     assert [r.asDict() for r in rows.collect()] == [{"id": 1, "qty": 4, "twice": 8}]
     assert both.kept == ["region", "word"]
 

@@ -7,8 +7,8 @@ from pyspark.sql import functions as F
 
 from tailrace.formats.base import RAW, WHY
 from tailrace.formats.openedge import tables as oe
-from tailrace.formats.openedge.arrays import join_array, split_array
-from tailrace.formats.openedge.split import SPLIT, cut_halves, join_halves
+from tailrace.formats.openedge.split_records import SPLIT, cut_halves, join_halves
+from tailrace.formats.types import join_array, split_array
 
 from .literal_tables import table as literal
 from .test_format_openedge import image, table

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from tailrace.cli.main import app
 from tailrace.errors import ConfigError, FormatError, PositionError
-from tailrace.formats import saving
+from tailrace.formats import file_writer
 from tailrace.formats.openedge import purge
 from tailrace.lake import delta as lake
 
@@ -31,7 +31,7 @@ def test_no_further_than_the_slowest_consumer(spark):
 
 @pytest.mark.slow
 def test_the_command(spark, tmp_path):
-    saving.save({n: df.coalesce(1) for n, df in vendor(spark).items()}, str(tmp_path), "delta")
+    file_writer.save({n: df.coalesce(1) for n, df in vendor(spark).items()}, str(tmp_path), "delta")
     words = ["purge-folder", str(tmp_path), "PUB.Customer", "--consumer", "a=3", "--json"]
 
     def purged(*more: str) -> tuple[dict[str, int], list[int]]:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tailrace import formats
-from tailrace.formats import saving
+from tailrace.formats import file_writer
 from tailrace.formats.base import FILE, ROW
-from tailrace.formats.openedge.by_range import joined
-from tailrace.formats.openedge.reading import locate
-from tailrace.testing.changes import TABLE, change_table, literal
+from tailrace.formats.openedge.ranges import joined
+from tailrace.formats.openedge.reader import locate
+from tailrace.testing.changes import TABLE, change_table, comparable_rows
 from tailrace.testing.histories import HISTORIES, one_after_the_other
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def test_both_ways_give_the_same_rows(spark: SparkSession, tmp_path: Path) -> No
     ct = change_table(spark, one_after_the_other(list(HISTORIES)))
     other = change_table(spark, HISTORIES["deletes"], name="shop.other")
     written = FORM.write({TABLE: ct, "shop.other": other}, options)
-    saving.save(written, str(tmp_path), "parquet")
+    file_writer.save(written, str(tmp_path), "parquet")
     assert FORM.load is not None
     tables = FORM.load(spark, str(tmp_path), options)
     place = locate(tables, options)  # type: ignore[arg-type]
@@ -38,6 +38,6 @@ def test_both_ways_give_the_same_rows(spark: SparkSession, tmp_path: Path) -> No
         assert joined(dict(tables), place.tracking, source, alone=False) is None
     by_range, by_spark = (FORM.read(t, options).changes for t in (tables, dict(tables)))
     for name, found in by_range.items():
-        assert literal(found) == literal(by_spark[name]), name
+        assert comparable_rows(found) == comparable_rows(by_spark[name]), name
         same = [r.df.orderBy(*r.df.columns[:2]).select(FILE, ROW).collect() for r in (found, by_spark[name])]
         assert same[0] == same[1]

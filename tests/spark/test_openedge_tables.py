@@ -12,7 +12,7 @@ import pytest
 
 from tailrace.apply.openedge_tables import TRACKING_TABLE, OpenEdgeTables
 from tailrace.config.task import Task, read
-from tailrace.formats import files
+from tailrace.formats import file_reader
 from tailrace.formats.openedge import FORMAT, OpenEdgeOptions
 from tailrace.lake import failpoints, log
 from tailrace.model.change import ChangeTable, Column
@@ -22,7 +22,7 @@ from tailrace.store.kept import kept
 from tailrace.store.log_files import LogFiles
 from tailrace.store.running import runner
 from tailrace.store.writer import Store
-from tailrace.testing.changes import literal, reasons
+from tailrace.testing.changes import comparable_rows, reasons
 from tailrace.wire.records import Chunk
 
 from ..unit.messages import UNSENT, delete, insert, update
@@ -58,14 +58,14 @@ def test_they_are_read_as_what_was_stored(spark, tmp_path):
     found = FORMAT.read(FORMAT.load(spark, task.openedge_path, OpenEdgeOptions()), OpenEdgeOptions())
     (got,) = found.changes.values()
     assert (got.name, reasons(got)) == ("shop.item", [])
-    df = files.read(spark, Path(task.changes_path("shop.item")))
+    df = file_reader.read(spark, Path(task.changes_path("shop.item")))
     want = ChangeTable(df, ["id"], ["id", "n", "note"], name="shop.item")
     headers = ["change_seq", "operation", "timestamp"]
     assert (got.key, got.columns) == (want.key, want.columns)
     # What the columns of old rows are, OpenEdge's tables say row by row: `note` is absent in them.
-    rows = [[(*r[:3], r[4], r[5][:2]) for r in literal(ct, headers=headers)] for ct in (got, want)]
+    rows = [[(*r[:3], r[4], r[5][:2]) for r in comparable_rows(ct, headers=headers)] for ct in (got, want)]
     assert rows[0] == rows[1]
-    assert [r[3] for r in literal(got) if r[1] == "I"] == [("id", "n"), None]
+    assert [r[3] for r in comparable_rows(got) if r[1] == "I"] == [("id", "n"), None]
 
 
 ODD = replace(ITEM, name="odd name", columns=(
@@ -92,7 +92,7 @@ def test_columns_may_have_any_name(spark, tmp_path):
     (got,) = found.changes.values()
     assert (got.name, got.key, reasons(got)) == ("shop.odd name", ["k k"], [])
     assert got.columns == ["k k", "c,d;{e}__until_7", "n n", "c,d;{e}"]
-    assert [r[5] for r in literal(got)] == [
+    assert [r[5] for r in comparable_rows(got)] == [
         (1, "a", None, None), (2, "b", "c", None), (3, None, None, 4),
     ]  # fmt: skip
 
@@ -111,7 +111,7 @@ def insert_of(task: Task, store: Store, writer: log.LogWriter, key: int) -> None
 def keys_of(task: Task, spark) -> list[int]:
     found = FORMAT.read(FORMAT.load(spark, task.openedge_path, OpenEdgeOptions()), OpenEdgeOptions())
     (got,) = found.changes.values()
-    return sorted(r[5][0] for r in literal(got))
+    return sorted(r[5][0] for r in comparable_rows(got))
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.errors import FormatError
 from tailrace.formats.openedge import OpenEdgeOptions, read
-from tailrace.testing.changes import literal, reasons
+from tailrace.testing.changes import comparable_rows, reasons
 
 from .test_format_openedge import image, track, vendor
 
@@ -36,7 +36,7 @@ def test_changes_of_several_tenants_are_read_one_by_one_or_all(spark: SparkSessi
     ):  # fmt: skip
         found = read(tables, OpenEdgeOptions(tenant=tenant)).changes["PUB.Customer"]
         assert reasons(found) == []
-        assert [row[-1][1] for row in literal(found)] == names
+        assert [row[-1][1] for row in comparable_rows(found)] == names
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from tailrace import pipelines
 from tailrace.errors import ConfigError
 from tailrace.lake import delta as lake
 from tailrace.pipelines import CdcPipeline
-from tailrace.query.history_table import HistoryTable
+from tailrace.query.history.table import HistoryTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,7 +71,7 @@ def test_a_checkpoint_that_is_made_anew_loses_nothing(
     land(tmp_path, (3, "new", 4))
     history = made.run(lake, session=spark)[target]
     assert rows(history) == [*before, (2, "new", 3, None), (3, "new", 4, None)]
-    assert history.aside().rows() == []
+    assert history.rejects().rows() == []
 
 
 @pytest.mark.slow
@@ -97,7 +97,7 @@ def test_a_history_of_an_older_version_goes_on(
     land(tmp_path, (2, "y", 2))
     history = made.run(lake, session=spark)[target]
     assert rows(history) == [*before[:2], (2, "x", 1, 2), (2, "y", 2, None)]
-    assert history.aside().rows() == []
+    assert history.rejects().rows() == []
 
 
 def location(spark: SparkSession, name: str) -> str:

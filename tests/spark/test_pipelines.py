@@ -20,10 +20,10 @@ from tailrace.model.change import Relation
 from tailrace.model.quoting import quoted
 from tailrace.model.types import arrow_type
 from tailrace.pipelines import CdcPipeline
-from tailrace.query.history_flow import HistoryFlow
-from tailrace.query.history_snapshots import changed
-from tailrace.query.history_spark import apply_in_tasks
-from tailrace.query.history_table import HistoryTable
+from tailrace.query.history.flow import HistoryFlow
+from tailrace.query.history.snapshots import changed_rows
+from tailrace.query.history.spark import apply_in_tasks
+from tailrace.query.history.table import HistoryTable
 from tailrace.query.spark_changes import SparkChanges
 from tailrace.testing.images import ID, V, change_table
 
@@ -161,7 +161,7 @@ def test_of_two_rows_of_a_snapshots_key_the_same_one_counts_each_time(
     try:
         history = made.run(tmp_path / "lake", session=spark)["twice"]
         assert rows(history) == [(1, "b", 1, 4), (1, "z", 4, None), (2, "c", 1, None), (3, "d", 1, None)]
-        assert {(r["name"], r["why"]) for r in history.aside().rows()} == {
+        assert {(r["name"], r["why"]) for r in history.rejects().rows()} == {
             ("x", "NULL in the key"), ("y", "NULL in the key"),
         }  # fmt: skip
     finally:
@@ -227,7 +227,7 @@ def test_tasks_make_the_history_that_one_process_makes(
         assert rows(mine) == rows(tasks), number
         if number == 1:
             assert mine.forget(90) > 0 and tasks.forget(90) > 0
-    told = [sorted(map(repr, h.aside().rows())) for h in (mine, tasks)]
+    told = [sorted(map(repr, h.rejects().rows())) for h in (mine, tasks)]
     assert told[0] == told[1]
 
 
@@ -241,7 +241,7 @@ def test_columns_are_known_by_any_name(spark: SparkSession, tmp_path: Path, odd:
     apply_in_tasks(history, flow, df, batch=0)
     assert rows(history) == [(1, "a", 10, 20), (1, "b", 20, None)]
     snapshot = table(spark, [(1, "c"), (2, "d")], columns)
-    assert sorted(r[odd] for r in changed(history, snapshot, 2).collect()) == ["c", "d"]
+    assert sorted(r[odd] for r in changed_rows(history, snapshot, 2).collect()) == ["c", "d"]
     relation = Relation(1, "s", "t", "d", (ID, replace(V, name=odd)))
     asked = SparkChanges("", change_table(spark, relation, [(1, "I", {"id": 1, odd: "a"})]))
     assert asked.rows(None, None, [odd]).to_pylist() == [{odd: "a"}]

@@ -25,7 +25,7 @@ from tailrace.errors import TailraceError
 from tailrace.lake import delta as lake
 from tailrace.lake import failpoints
 from tailrace.model.change import Relation
-from tailrace.state.ledger import Baseline
+from tailrace.state.baselines import Baseline
 from tailrace.testing.images import ID, RELATION, Image, V, W, batch_of, image
 
 from ..ending import ends
@@ -137,7 +137,7 @@ def test_a_mapped_baseline_is_loaded_once(spark: SparkSession, tmp_path: Path) -
     def life() -> None:
         root = str(Path(task.target_path("s.short")).parent)
         target = DeltaTarget(spark, root, app_id="t", places=lambda t: place_of(task_map(task, t)))
-        gate = Ordered(task.orders_path, task.control_path("errors"), task.groups)
+        gate = Ordered(task.commands_path, task.control_path("errors"), task.groups)
         MappedSnapshotLoader.of(task, spark, target, Routes.of(task, spark)).refresh(baselines, gate)
 
     for point in LOADS:

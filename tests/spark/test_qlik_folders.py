@@ -16,10 +16,10 @@ from tailrace.errors import FormatError
 from tailrace.formats import checks
 from tailrace.formats.base import FILE, RAW, WHY
 from tailrace.formats.qlik.dfm import Dfm, DfmColumn, column
-from tailrace.formats.qlik.loading import Count, completeness
+from tailrace.formats.qlik.file_reader import Count, completeness
 from tailrace.formats.qlik.options import QlikOptions
 from tailrace.operate import vendor_apply
-from tailrace.testing.changes import literal, reasons
+from tailrace.testing.changes import comparable_rows, reasons
 
 from .test_format_qlik import QLIK, images, seq
 
@@ -96,7 +96,7 @@ def test_layouts_and_full_load_as_one_table(spark: SparkSession, replicated: Pat
     kinds = [ct.df.schema[c].dataType.simpleString() for c in ct.columns]
     assert kinds == ["bigint", "decimal(10,2)", "string", "date"]
     assert read.notes == ("dbo.item__ct: 2 layouts were merged into one",)
-    found = literal(ct, headers=["native_oper", "timestamp"])
+    found = comparable_rows(ct, headers=["native_oper", "timestamp"])
     at, start, day = "2026-01-01 12:00:00.12", "2026-01-01 11:00:00.5", date(2020, 2, 29)
     gone, absent = ("id", "name", "old"), "(absent)"
     assert sorted(found, key=lambda r: r[0]) == [
@@ -126,7 +126,7 @@ def test_a_folder_inside_a_change_tables_is_read_with_it(spark: SparkSession, re
     def read() -> list[tuple[Any, ...]]:
         (ct,) = QLIK.read(QLIK.load(spark, str(replicated), options), options).changes.values()
         assert ct.name == "dbo.item"
-        return literal(ct)
+        return comparable_rows(ct)
 
     before = read()
     (inside := replicated / "dbo.item__ct" / "sub").mkdir()

@@ -15,10 +15,10 @@ from tailrace.formats.base import WHY
 from tailrace.formats.qlik import control
 from tailrace.formats.qlik import partitions as parts
 from tailrace.formats.qlik.dfm import parse
-from tailrace.formats.qlik.loading import completeness
+from tailrace.formats.qlik.file_reader import completeness
 from tailrace.formats.qlik.options import QlikOptions
 from tailrace.model.change import ChangeTable
-from tailrace.testing.changes import COLUMNS, TABLE, Image, change_table, literal
+from tailrace.testing.changes import COLUMNS, TABLE, Image, change_table, comparable_rows
 from tailrace.testing.formats import HISTORIES, full
 
 from .test_format_qlik import QLIK, seq
@@ -49,7 +49,7 @@ def test_settings_of_the_store_changes_page(spark: SparkSession, tmp_path: Path)
 
     ct = saved(first, before_images=False, headers="change_mask,timestamp", prefix="h_")
     assert [f.name for f in tmp_path.iterdir()] == ["shop.item_chg"]
-    assert [r[1] for r in literal(ct)] == ["I", "U", "U"]
+    assert [r[1] for r in comparable_rows(ct)] == ["I", "U", "U"]
     metas = [parse(f.read_text(), where=f.name) for f in (tmp_path / "shop.item_chg").glob("*.dfm")]
     assert sum(m.records or 0 for m in metas) == 3
     assert min(m.first for m in metas if m.first) == "2026-01-01T12:00:01.000"
@@ -65,13 +65,13 @@ def test_settings_of_the_store_changes_page(spark: SparkSession, tmp_path: Path)
     assert [(c.name, c.key) for c in meta.columns if c.key] == [("id", 1)]
     ct = saved(wide, start="keep", headers="change_mask,timestamp", prefix="h_")
     assert "more" in ct.columns
-    assert len(literal(ct)) == 4
+    assert len(comparable_rows(ct)) == 4
     # The table keeps its columns when DDL is ignored; without its changes it is still that table.
     saved(first)
     ct = saved(wide, start="keep", ddl="ignore")
-    assert (ct.columns, len(literal(ct))) == (list(COLUMNS), 6)
+    assert (ct.columns, len(comparable_rows(ct))) == (list(COLUMNS), 6)
     ct = saved(wide, start="truncate", ddl="ignore")
-    assert [r[1:3] for r in literal(ct)] == [("I", tuple(COLUMNS))]
+    assert [r[1:3] for r in comparable_rows(ct)] == [("I", tuple(COLUMNS))]
     assert saved(wide).columns == [*COLUMNS, "more"]
 
 

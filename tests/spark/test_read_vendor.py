@@ -63,11 +63,11 @@ def test_bad_rows_are_aside(spark: SparkSession, tmp_path: Path, column: str, re
         f"header__change_seq,header__change_oper,id,{column}\n{rows}"
     )
     table = tailrace.read(str(tmp_path / "in"), format="qlik", key=["id"], session=spark)
-    some = table.net(columns=["id"]).aside
+    some = table.net(columns=["id"]).rejects
     assert sorted(some.columns[-1].to_pylist()) == ["no change_seq", "unknown operation X"]
     found = table.net()
     assert [(r["id"], r[column]) for r in found.rows()] == [("1", "a")]
-    assert sorted(zip(found.aside[column].to_pylist(), found.aside[reason].to_pylist(), strict=True)) == [
+    assert sorted(zip(found.rejects[column].to_pylist(), found.rejects[reason].to_pylist(), strict=True)) == [
         ("b", "unknown operation X"),
         ("c", "no change_seq"),
     ]
@@ -81,7 +81,7 @@ def test_a_range_that_ends_before_it_starts_is_refused(spark: SparkSession, tmp_
     )
     found = tailrace.read(str(tmp_path), format="qlik", key=["id"], session=spark)
     for start, end in ((last, first), (2, "2026-11-22T10:00:00Z"), ("2026-11-22T10:00:05Z", 1)):
-        with pytest.raises(ConfigError, match="the older place goes first"):
+        with pytest.raises(ConfigError, match="pass the older position first"):
             found.net(start, end)
     assert found.net(3, "2026-11-22T10:00:05Z").rows() == []
     assert [r["id"] for r in found.net(2, "2026-11-22T10:00:05Z").rows()] == ["2"]

@@ -21,8 +21,8 @@ from tailrace.apply.rules_apply import RulesApply
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.engine.rules import DEFAULTS, Rules
 from tailrace.errors import ApplyError, ConfigError
-from tailrace.formats.sqdr import flags as sqdr_flags
-from tailrace.formats.sqdr import reading as sqdr_read
+from tailrace.formats.sqdr.reader import DIFFERS, recount
+from tailrace.formats.sqdr.reader import read as read_keylog
 from tailrace.formats.sqdr.tables import SqdrOptions
 from tailrace.model import sequence
 from tailrace.model.types import schema_of
@@ -120,8 +120,8 @@ def test_any_history_ends_as_row_by_row(
     place.apply(changes[len(start) :])  # what came before is passed over
     place.same(f"seed {seed}, cut {cut}")
     if mode != "archive":
-        log = sqdr_flags.recount(rows_at(spark, place.log.path))
-        assert log.where(sqdr_flags.DIFFERS).isEmpty()
+        log = recount(rows_at(spark, place.log.path))
+        assert log.where(DIFFERS).isEmpty()
 
 
 def change(number: int, oper: str, key: str, old: str | None = None, **values: Any) -> Change:
@@ -325,7 +325,7 @@ def test_the_command_and_its_key_log_read_back(spark: SparkSession, tmp_path: Pa
     assert again["version"] > done["version"]
     options = SqdrOptions(columns="lane int, id string, a int, b string", key="lane,id")
     log = rows_at(spark, f"{tmp_path}/keylog")
-    (read,) = sqdr_read.read({"ir_keylog": log}, options).changes.values()
+    (read,) = read_keylog({"ir_keylog": log}, options).changes.values()
     found = read.df.orderBy("header__change_seq", "header__change_oper").collect()
     assert [(r["header__change_oper"], r["id"], r["b"]) for r in found] == [
         ("I", "a", 'q"'),

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tailrace.errors import ConfigError
-from tailrace.formats import saving
+from tailrace.formats import file_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,14 +46,14 @@ def ended(started: Path) -> bool:
 
 
 def test_each_table_gets_a_folder(spark: SparkSession, tmp_path: Path) -> None:
-    saving.save({f"s.t{n}": spark.range(n) for n in range(5)}, str(tmp_path), "parquet")
+    file_writer.save({f"s.t{n}": spark.range(n) for n in range(5)}, str(tmp_path), "parquet")
     assert [pq.read_table(tmp_path / f"s.t{n}").num_rows for n in range(5)] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.slow
 def test_columns_of_a_delta_table_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
     names = ["a b", "c,d;{e}", "(f)=g", "h.i"]
-    saving.save(
+    file_writer.save(
         {"t": spark.sql("SELECT 1, 'x', current_timestamp(), DATE'2026-11-25'").toDF(*names)},
         str(tmp_path),
         "delta",
@@ -66,7 +66,7 @@ def test_nothing_is_written_when_a_folder_is_not_empty(spark: SparkSession, tmp_
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "x").touch()
     with pytest.raises(ConfigError, match="not empty"):
-        saving.save({"a": spark.range(1), "b": spark.range(1)}, str(tmp_path), "parquet")
+        file_writer.save({"a": spark.range(1), "b": spark.range(1)}, str(tmp_path), "parquet")
     assert not (tmp_path / "a").exists()
 
 
@@ -80,7 +80,7 @@ def test_a_table_that_fails_ends_the_others(spark: SparkSession, tmp_path: Path)
 
     tables = {"a": endless(spark, started), "b": spark.range(0, 1, 1, 1).mapInArrow(fails, "id bigint")}
     with pytest.raises(Exception, match="no such value"):
-        saving.save(tables, str(tmp_path / "out"), "parquet")
+        file_writer.save(tables, str(tmp_path / "out"), "parquet")
     assert ended(started)
 
 
@@ -93,8 +93,8 @@ def test_ctrl_c_ends_all(spark: SparkSession, tmp_path: Path, monkeypatch: pytes
             threading.Event().wait(0.05)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(saving, "wait", interrupted)
+    monkeypatch.setattr(file_writer, "wait", interrupted)
     tables = {"a": endless(spark, started), "b": spark.range(1)}
     with pytest.raises(KeyboardInterrupt):
-        saving.save(tables, str(tmp_path / "out"), "parquet")
+        file_writer.save(tables, str(tmp_path / "out"), "parquet")
     assert ended(started)

@@ -1,4 +1,4 @@
-"""A log read by ranges of TRXID gives the rows that Spark's shuffle gives; rules mean the same in Spark and in Arrow."""
+"""A log read by ranges of TRXID gives the rows that Spark's shuffle gives."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import functions as F
 
 from tailrace import formats
-from tailrace.formats import arrow_functions, files, row_groups
-from tailrace.formats.arrow_functions import ArrowRows
+from tailrace.formats import file_reader, row_groups
 from tailrace.formats.base import FILE, RAW, ROW, WHY
-from tailrace.formats.soliddb import by_range, reading
+from tailrace.formats.soliddb import log_reader
 from tailrace.formats.soliddb.log import RECNAMES, SYS_LOG
-from tailrace.formats.soliddb.rules import OfLog, OfTable
-from tailrace.formats.soliddb.tables import SYS_COLUMNS, SYS_TABLES, layouts
+from tailrace.formats.soliddb.reader import FIELDS, RECORDS
+from tailrace.formats.soliddb.reader import TABLES as SYSTEM_TABLES
+from tailrace.formats.soliddb.tables import SYS_COLUMNS, SYS_TABLES
 from tailrace.model.types import arrow_type
 from tailrace.wire.soliddb_address import RANKS, make
 
@@ -125,7 +124,7 @@ def told(read: Read) -> dict[str, list[str]]:
 
 @pytest.fixture(autouse=True)
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_range, "LEAST_BYTES", 1)
+    monkeypatch.setattr(log_reader, "LEAST_BYTES", 1)
     monkeypatch.setattr(row_groups, "MOST_AGAIN", 99.0)
 
 
@@ -143,16 +142,16 @@ def test_both_ways_give_the_same(
 ) -> None:
     log = a_log(random.Random(seed))
     put(tmp_path, log, group=20, lower=lower)
-    tables = files.load(spark, str(tmp_path))
-    ranged = by_range.in_ranges(tables, ["SYS_LOG"], 20)
+    tables = file_reader.load(spark, str(tmp_path))
+    ranged = log_reader.in_ranges(tables, ["SYS_LOG"], 20)
     assert ranged is not None
     assert len(ranged.ranges) > 5
     options = formats.options(FORMAT, {**OPTIONS, "capture_off": policy})
     mine, theirs = told(FORMAT.read(tables, options)), told(FORMAT.read(dict(tables), options))
-    assert set(mine) == {"SHOP.ITEM", "HR.STAFF", "SYS_LOG", reading.RECORDS, reading.TABLES, reading.FIELDS}
+    assert set(mine) == {"SHOP.ITEM", "HR.STAFF", "SYS_LOG", RECORDS, SYSTEM_TABLES, FIELDS}
     for name, found in theirs.items():
         assert mine[name] == found, name
-    assert all(len(mine[n]) > 20 for n in ("SHOP.ITEM", "HR.STAFF", reading.RECORDS))
+    assert all(len(mine[n]) > 20 for n in ("SHOP.ITEM", "HR.STAFF", RECORDS))
     assert mine["SYS_LOG"]
 
 
@@ -165,10 +164,10 @@ def test_files_and_numbers_of_rows(spark: SparkSession, tmp_path: Path) -> None:
     log += [record(7, 6, at(2)), record(1, 6, at(2, 1), DATA=None, RELID=ITEM), record(12, 6, at(2, 9))]
     put(tmp_path, log, group=2)
     (tmp_path / "SYS_LOG" / "c.parquet").unlink()
-    found = FORMAT.read(files.load(spark, str(tmp_path)), formats.options(FORMAT, OPTIONS)).changes
+    found = FORMAT.read(file_reader.load(spark, str(tmp_path)), formats.options(FORMAT, OPTIONS)).changes
     (one,) = found["SHOP.ITEM"].df.select(FILE, ROW, "ID").collect()
     assert tuple(one) == ("file:" + str(tmp_path / "SYS_LOG" / "a.parquet"), 2, 1)
-    (bad,) = found[reading.RECORDS].df.filter(f"{WHY} is not null").select(ROW, WHY, RAW).collect()
+    (bad,) = found[RECORDS].df.filter(f"{WHY} is not null").select(ROW, WHY, RAW).collect()
     assert (bad[ROW], bad[WHY]) == (2, "a row record without DATA")
     assert bad[RAW].startswith('{"RECID":1,"RECNAME":"DBE_LOGREADER_LOG_REC_INSERT","TRXID":6,')
 
@@ -184,49 +183,14 @@ def test_what_is_left_to_spark(spark: SparkSession, tmp_path: Path, monkeypatch:
             for column, values in more.items():
                 table = table.append_column(column, pa.array(values * table.num_rows))
             pq.write_table(table, folder / "a.parquet")
-        return by_range.in_ranges(files.load(spark, str(tmp_path / name)), ["SYS_LOG"], 20)
+        return log_reader.in_ranges(file_reader.load(spark, str(tmp_path / name)), ["SYS_LOG"], 20)
 
     assert ranged("good", log) is not None
     assert (
         ranged("idle", [*log, record(0, 1, None) | {"TRXID": None, "FLAGS": 0}]) is None
     )  # NULL is in no range
     assert ranged("more", log, MORE=["x"]) is None  # a column that nobody knows
-    tables = files.load(spark, str(tmp_path / "good"))
-    assert by_range.in_ranges(dict(tables), ["SYS_LOG"], 20) is None
+    tables = file_reader.load(spark, str(tmp_path / "good"))
+    assert log_reader.in_ranges(dict(tables), ["SYS_LOG"], 20) is None
     monkeypatch.setattr(row_groups, "MOST_AGAIN", 1.0)
     assert ranged("mixed", random.Random(5).sample(log, len(log))) is None  # ranges overlap
-
-
-@pytest.mark.slow
-def test_rules_mean_the_same(spark: SparkSession) -> None:
-    chance = random.Random(6)
-    log = [spoiled(chance, one) if one["DATA"] else one for _ in range(8) for one in a_log(chance, 40)]
-    log += [dict.fromkeys(LOG.names) | {"FLAGS": 0}, dict.fromkeys(LOG.names) | {"FLAGS": 2, "RECID": 0}]
-    plain = [{"TABLE_CATALOG": None, **t} for t in TABLES]
-    given = [{**dict.fromkeys(c.name for c in SYS_COLUMNS.columns), **c} for c in columns()]
-    found = layouts([{"FROM_LOGADDR": None, **t} for t in plain], given, {"SHOP.ITEM": ["ID"]})
-    batch = pa.RecordBatch.from_pylist(log, LOG)
-    batch = batch.append_column(WHY, pa.array([None, "before"] * (len(log) // 2) + [None] * (len(log) % 2)))
-    batch = batch.append_column(RAW, pa.array([str(n) for n in range(len(log))]))
-    df = spark.createDataFrame(pa.Table.from_batches([batch]))
-    item = tuple(x for x in found if x.table == "SHOP.ITEM")
-    for rule in (
-        OfLog(tuple(found), False, 20),
-        OfLog(tuple(found), True, 28),
-        OfTable(item, tuple(found), 20),
-    ):
-        # Cut, so that what only a few rows need is worked out for them alone, and for all.
-        parts = [rule(arrow_functions, ArrowRows(batch.slice(n, 97))).batch for n in range(0, len(log), 97)]
-        parts.append(rule(arrow_functions, ArrowRows(batch.slice(0, 0))).batch)
-        made = pa.Table.from_batches(parts)
-        theirs = rule(F, df)
-        assert made.num_rows > 100
-        assert {f.name: f.type for f in made.schema} == {
-            f.name: arrow_type(f.dataType.simpleString()) for f in theirs.schema
-        }
-        mine = sorted(repr(sorted(r.items())) for r in made.to_pylist())
-        their_rows = [
-            {k: bytes(v) if isinstance(v, bytearray) else v for k, v in r.asDict().items()}
-            for r in theirs.collect()
-        ]
-        assert mine == sorted(repr(sorted(r.items())) for r in their_rows)

@@ -12,9 +12,9 @@ import pytest
 
 from tailrace import formats
 from tailrace.errors import UnsupportedError
-from tailrace.formats import files
+from tailrace.formats import file_reader
 from tailrace.formats.base import FILE, RAW, ROW, WHY
-from tailrace.formats.soliddb.reading import FIELDS, RECORDS, TABLES
+from tailrace.formats.soliddb.reader import FIELDS, RECORDS, TABLES
 from tailrace.formats.soliddb.tables import layouts
 from tailrace.lake import log
 from tailrace.model.change import PREFIX, Column, Relation
@@ -76,7 +76,7 @@ def test_export(spark: SparkSession, tmp_path: Path, layout: str, size: str, her
     assert done.rows == {"SYS_LOG": 11, "SYS_TABLES": 1, "SYS_COLUMNS": 5}
     assert (done.absent_columns, done.kept_after) == (0, 0)
     given = formats.options(FORMAT, {"row_layout": layout})
-    found = FORMAT.read(files.load(spark, str(out)), given).changes
+    found = FORMAT.read(file_reader.load(spark, str(out)), given).changes
     assert sorted(found) == sorted([RECORDS, TABLES, FIELDS, "shop.item"])
     ct = found["shop.item"]
     assert ct.key == ["id"]
@@ -106,7 +106,7 @@ def test_this_process_writes_what_spark_writes(spark: SparkSession, tmp_path: Pa
     ]
     assert done[0] == done[1]
     for name in done[0].rows:
-        here, theirs = (files.read(spark, tmp_path / str(one) / name) for one in (False, True))
+        here, theirs = (file_reader.read(spark, tmp_path / str(one) / name) for one in (False, True))
         rows = [sorted(map(repr, df.drop(FILE, ROW, WHY, RAW).collect())) for df in (here, theirs)]
         assert rows[0] == rows[1], name
         assert [(f.name, f.dataType) for f in here.schema] == [(f.name, f.dataType) for f in theirs.schema]

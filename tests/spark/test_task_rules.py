@@ -26,7 +26,7 @@ from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.types import schema_of
-from tailrace.state import ledger, orders
+from tailrace.state import commands, ledger, lifecycle
 
 from .rules_model import RELATION, Change
 from .rules_task import TIME, CrashError, Staged, by_several_jobs, every_mode
@@ -142,7 +142,7 @@ def test_a_limit_suspends_one_table_and_its_changes_wait(spark: SparkSession, tm
         "s.t": why,
         "s.u": "",
     }
-    held = orders.paused(task.orders, {})["s.t"]
+    held = lifecycle.of_task(task.orders, {}).waiting["s.t"]
     assert (held.held, held.why) == ("suspended", why)
     assert [r[1] for r in task.rows("s.t")] == ["a", "b"]
     assert [r[1] for r in task.rows("s.u")] == ["u", "v"]
@@ -150,7 +150,7 @@ def test_a_limit_suspends_one_table_and_its_changes_wait(spark: SparkSession, tm
     assert (reached["s.t"], reached["s.u"]) == (7, 12)
     task.store({"s.u": [change(14, "D", "u")]})
     assert [one.table for one in task.catch_up()] == ["s.u"]
-    orders.give(task.orders, orders.RESUME, ["s.t"], why="", who="me")
+    commands.give(task.orders, commands.RESUME, ["s.t"], why="", who="me")
     assert [one.table for one in task.catch_up()] == ["s.t"]
     task.same()
 
@@ -169,10 +169,10 @@ def test_a_crash_before_the_key_log_suspends_no_table(
         patch.setattr(TaskRules, "flush", lambda _: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             task.catch_up(run="2")
-    assert orders.paused(task.orders, {}) == {}
+    assert lifecycle.of_task(task.orders, {}).waiting == {}
     (done,) = task.catch_up(run="3")
     assert done.suspended.startswith("delete_missing at change_seq")
-    assert list(orders.paused(task.orders, {})) == ["s.t"]
+    assert list(lifecycle.of_task(task.orders, {}).waiting) == ["s.t"]
     assert [n for n, *_ in task.logged("s.t")] == [1, 2]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import tailrace
 from tailrace.errors import ConfigError, UnsupportedError
-from tailrace.query.spark_rows import streamed
+from tailrace.query.spark_rows import stream_rows
 
 from ..unit.task_home import TaskHome, with_tables
 
@@ -60,11 +60,13 @@ def test_a_name_that_the_catalog_cannot_have_is_refused_where_it_stands(
     try:
         assert task.sql("SELECT id FROM o.other", spark).rows() == [{"id": 7}]
         for table in ("o.`a b`", "o.`ü`", "o.`dot.name`", "`o b`.t", "spark_catalog.o.`a b`", "o.`a b__ct`"):
-            with pytest.raises(UnsupportedError, match=r"Spark's catalog takes letters of ASCII") as caught:
+            with pytest.raises(
+                UnsupportedError, match=r"names in Spark's catalog have ASCII letters"
+            ) as caught:
                 task.sql(f"SELECT id FROM {table}", spark)
-            assert "ask without --spark" in str(caught.value)
+            assert "run it without --spark" in str(caught.value)
         for table in ("o.t", "o.`T`", "O.t__ct"):
-            with pytest.raises(ConfigError, match=r"means 2 things in SQL"):
+            with pytest.raises(ConfigError, match=r"has 2 meanings in SQL"):
                 task.sql(f"SELECT id FROM {table}", spark)
         path = task.task.target_path("o.ü")
         assert task.sql(f"SELECT id FROM delta.`{path}`", spark).rows() == [{"id": 3}]
@@ -80,7 +82,7 @@ TYPES = """
 
 
 def test_rows_come_with_their_types_and_names(spark: SparkSession) -> None:
-    found = streamed(spark.sql(TYPES), "types")
+    found = stream_rows(spark.sql(TYPES), "types")
     assert found.schema.names == ["a", "a_1", "with.dot", "at", "here", "many", "one", "raw", "nothing"]
     (batch,) = found.batches()
     assert [c[0].as_py() for c in batch.columns] == [
@@ -91,15 +93,15 @@ def test_rows_come_with_their_types_and_names(spark: SparkSession) -> None:
 
 
 def test_rows_come_in_order_partition_by_partition_each_time_they_are_read(spark: SparkSession) -> None:
-    found = streamed(spark.range(0, 1000, 1, 7).orderBy("id", ascending=False), "order")
+    found = stream_rows(spark.range(0, 1000, 1, 7).orderBy("id", ascending=False), "order")
     for _ in range(2):
         assert [n for b in found.batches() for n in b["id"].to_pylist()] == list(range(999, -1, -1))
-    nothing = streamed(spark.range(0), "none").table()
+    nothing = stream_rows(spark.range(0), "none").table()
     assert (nothing.num_rows, nothing.schema.field("id").type) == (0, pa.int64())
 
 
 def test_a_statement_that_fails_on_a_value_says_so_without_javas_trace(spark: SparkSession) -> None:
-    found = streamed(spark.sql("SELECT 1 / (id - 3) AS x FROM range(5)"), "the statement")
+    found = stream_rows(spark.sql("SELECT 1 / (id - 3) AS x FROM range(5)"), "the statement")
     with pytest.raises(ConfigError, match=r"cannot be run: \[DIVIDE_BY_ZERO") as caught:
         found.table()
     assert caught.value.where == "the statement"

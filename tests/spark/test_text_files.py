@@ -10,7 +10,7 @@ import pytest
 
 from tailrace import formats
 from tailrace.errors import ConfigError, FormatError
-from tailrace.formats import convert, files
+from tailrace.formats import convert, file_reader
 from tailrace.formats.base import FILE, ROW, WHY
 from tailrace.operate import vendor_apply as incoming
 from tailrace.testing.changes import reasons
@@ -126,11 +126,11 @@ def test_encodings_and_packed_files(spark: SparkSession, tmp_path: Path) -> None
     put(tmp_path / "packed" / "shop.item__ct.csv.gz", gzip.compress(text.encode()))
     form = formats.get("tailrace")
     for folder, options, want in (
-        ("latin", form.options(), [(None, "byte 0xFC is not UTF-8: see the option encoding")]),
+        ("latin", form.options(), [(None, "byte 0xFC is not UTF-8: set the option encoding")]),
         ("latin", form.options(encoding="latin-1"), [("Müller", None)]),
         ("packed", form.options(), [("Müller", None)]),
     ):
-        (df,) = files.load(spark, str(tmp_path / folder), options).values()
+        (df,) = file_reader.load(spark, str(tmp_path / folder), options).values()
         assert [(r["name"], r[WHY]) for r in df.collect()] == want
         assert [(r[ROW], r[FILE].startswith("file:///")) for r in df.collect()] == [(1, True)]
 

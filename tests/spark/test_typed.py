@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tailrace.formats.typed import as_type
+from tailrace.formats.types import as_type
 
 from .literal_tables import table
 

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace import formats
 from tailrace.errors import FormatError
-from tailrace.formats import convert, saving
+from tailrace.formats import convert, file_writer
 from tailrace.formats.qlik import control
 from tailrace.formats.sqdr import control as sqdr_control
 from tailrace.testing.changes import Image, change_table
@@ -29,7 +29,7 @@ def replicated(spark: SparkSession, tmp_path: Path) -> convert.Side:
     tables = form.write({"shop.item": change_table(spark, [Image(1, "I", full(1))])}, form.options())
     rows = [("s", "t", "5", "good"), ("s", "u", "many", "good")]
     tables["dbo.attrep_status"] = spark.createDataFrame(rows, STATUS)
-    saving.save(tables, str(tmp_path / "qlik"), "json")
+    file_writer.save(tables, str(tmp_path / "qlik"), "json")
     return convert.side("qlik", str(tmp_path / "qlik"), {"key": "id"})
 
 

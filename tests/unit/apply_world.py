@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tailrace.apply import known
 from tailrace.apply.applier import Applier
 from tailrace.apply.apply_result import ApplyResult
 from tailrace.apply.plan import SPECIAL, TableBatch
@@ -28,7 +29,8 @@ from tailrace.lake import log
 from tailrace.model.change import ChangeTable, Column, Relation
 from tailrace.model.sequence import make
 from tailrace.state import ledger, totals
-from tailrace.state.ledger import AppliedTable, Baseline, Stored
+from tailrace.state.baselines import Baseline
+from tailrace.state.ledger import AppliedTable, Stored
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 COLUMNS = (Column("id", 1, "integer", "int4", "int", key=True), Column("v", 2, "text", "text", "string"))
@@ -212,7 +214,7 @@ class World:
         history = {t: [log.Layout(relation(t), b"", make(0, 0))] for t in self.tables}
         patch.setattr(totals, "parts_gone", lambda _: dict(self.gone))
         patch.setattr(totals, "Totals", lambda *_: SimpleNamespace(reached=lambda *_: self.told()))
-        patch.setattr(ledger, "read_baselines", lambda _: dict(self.baselines))
+        patch.setattr(known, "read_baselines", lambda _: dict(self.baselines))
         patch.setattr(lake, "version", lambda _: self.version)
         patch.setattr(lake, "progress", lambda *_: self.recorded)
         patch.setattr(log, "history", lambda _: history)

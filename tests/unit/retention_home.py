@@ -17,8 +17,9 @@ from tailrace.model import sequence
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import header_schema, schema_of
 from tailrace.operate.purging import PurgeOrder, purge_task
-from tailrace.state import ledger, orders
-from tailrace.state.ledger import STORE_APP, Baseline
+from tailrace.state import commands, ledger
+from tailrace.state.baselines import Baseline, write_baseline
+from tailrace.state.ledger import STORE_APP
 from tailrace.store import tracking as tracked
 from tailrace.store.tables import SEQ
 
@@ -83,7 +84,7 @@ class Home:
 
     def baseline(self, table: str, number: int = 1, *, after: int = 0, version: int = 0, order: int = 0, **more: object) -> None:  # fmt: skip
         taken = Baseline(table, relation(table, 1), "0" * 40, 0, version, NOW, 0, number, order, after)
-        ledger.write_baseline(self.task.control_path("baselines"), replace(taken, **more))  # type: ignore[arg-type]
+        write_baseline(self.task.control_path("baselines"), replace(taken, **more))  # type: ignore[arg-type]
 
     def applied(self, table: str, upto: int) -> None:
         """A target's progress; a later baseline may put it back."""
@@ -92,10 +93,10 @@ class Home:
         lake.commit(path, [], progress={"tailrace/t": upto}, begin=True)
 
     def order(self, action: str, table: str = ITEM) -> int:
-        return orders.give(self.task.orders_path, action, [table], why="", who="me")
+        return commands.give(self.task.commands_path, action, [table], why="", who="me")
 
     def land(self, baseline: int) -> None:
-        orders.give(self.task.orders_path, "land", [ITEM], why="", who="capture", baseline=baseline)
+        commands.give(self.task.commands_path, "land", [ITEM], why="", who="capture", baseline=baseline)
 
     def ids(self, table: str = ITEM) -> list[int]:
         return sorted(lake.read(self.task.changes_path(table))["id"].to_pylist())

@@ -20,7 +20,8 @@ from tailrace.model import sequence
 from tailrace.model.change import Column, Relation, split
 from tailrace.model.types import header_schema, schema_of
 from tailrace.state import ledger
-from tailrace.state.ledger import STORE_APP, AppliedTable, Baseline, Stored
+from tailrace.state.baselines import Baseline, write_baseline
+from tailrace.state.ledger import STORE_APP, AppliedTable, Stored
 from tailrace.store.kept import KEPT_APP
 
 from .once import once
@@ -81,7 +82,7 @@ class TaskHome:
         taken = Baseline(
             ITEM, relation, position(after + 1), len(rows), lake.version(path), at(after), 0, number, 0, after
         )  # fmt: skip
-        ledger.write_baseline(self.task.control_path("baselines"), replace(taken, **more))
+        write_baseline(self.task.control_path("baselines"), replace(taken, **more))
 
     def write(self, rows: Sequence[Row], number: int) -> None:
         """A version of the target, which has reached a change number."""

@@ -11,7 +11,8 @@ from tailrace.apply.segment import segments, slices
 from tailrace.lake.log import Layout
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
-from tailrace.state.ledger import Baseline, Stored
+from tailrace.state.baselines import Baseline
+from tailrace.state.ledger import Stored
 
 pytestmark = pytest.mark.unit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.engine.rule_pages import markdown, outcomes_markdown
+from tailrace.engine.rule_docs import markdown, outcomes_markdown
 from tailrace.engine.rules import CONFLICTS, MODES, POLICIES, SITUATIONS, Rules, reason
 from tailrace.errors import ConfigError
 from tailrace.operate.vendor_apply import Ruling, ruling

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.state import orders
+from tailrace.state import commands
 
 from .test_followed_tables import Reader, Server, follow, noted
 from .test_renaming import states, task
@@ -14,7 +14,7 @@ from .test_renaming import states, task
 pytestmark = pytest.mark.unit
 
 PARTITION = (
-    "it was attached as a partition to s.p, and its changes come under that table's name: `tailrace remove TASK "
+    "it was attached as a partition to s.p, and its changes arrive under that table's name: `tailrace remove TASK "
     "s.a` ends its capture; or detach it, then `tailrace resync TASK s.a`"
 )
 
@@ -29,16 +29,16 @@ def test_a_table_that_became_a_partition_is_suspended_once_and_it_is_said(
     assert (followed.tables, states(one)) == (["s.a", "s.p"], {})
     server.roots = {"s.a": "s.p"}
     for _ in range(3):
-        followed.look(server, server, server)  # type: ignore[arg-type]
+        followed.check(server, server, server)  # type: ignore[arg-type]
     assert followed.tables == ["s.p"]
-    assert [(o.table, o.action, o.why) for o in orders.read(one.orders_path)] == [
+    assert [(o.table, o.action, o.why) for o in commands.read(one.commands_path)] == [
         ("s.a", "suspend", PARTITION)
     ]
     assert caplog.messages == [f"s.a: {PARTITION}"]
     again = follow(one, server)  # at the next start, too
-    assert (again.tables, len(orders.read(one.orders_path))) == (["s.p"], 1)
-    orders.give(one.orders_path, orders.RESUME, ["s.a"], why="", who="me")  # nothing comes of it
-    again.look(server, server, server)  # type: ignore[arg-type]
+    assert (again.tables, len(commands.read(one.commands_path))) == (["s.p"], 1)
+    commands.give(one.commands_path, commands.RESUME, ["s.a"], why="", who="me")  # nothing comes of it
+    again.check(server, server, server)  # type: ignore[arg-type]
     assert states(one)["s.a"].held == "suspended"
 
 
@@ -48,11 +48,11 @@ def test_it_is_followed_again_once_it_is_detached(tmp_path: Path) -> None:
     server = Reader(one, {}, r1="s.a", r2="s.p")
     server.roots = {"s.a": "s.p"}
     followed = follow(one, server)
-    orders.resync(one.orders_path, "s.a", "", who="me")
-    followed.look(server, server, server)  # type: ignore[arg-type]
+    commands.resync(one.commands_path, "s.a", "", who="me")
+    followed.check(server, server, server)  # type: ignore[arg-type]
     assert (followed.tables, server.asked) == (["s.p"], ["s.p"])
     server.roots = {}
-    followed.look(server, server, server)  # type: ignore[arg-type]
+    followed.check(server, server, server)  # type: ignore[arg-type]
     assert (followed.tables, server.asked) == (["s.a", "s.p"], ["s.a", "s.p"])
 
 
@@ -66,18 +66,18 @@ def test_a_table_that_was_a_partition_for_a_while_needs_a_baseline(tmp_path: Pat
     followed = follow(one, server)
     server.roots = {}
     followed = follow(one, server) if restart else followed
-    followed.look(server, server, server)  # type: ignore[arg-type]
+    followed.check(server, server, server)  # type: ignore[arg-type]
     assert states(one)["s.a"].held == "suspended"
-    orders.give(one.orders_path, orders.RESUME, ["s.a"], why="", who="me")
+    commands.give(one.commands_path, commands.RESUME, ["s.a"], why="", who="me")
     for _ in range(3):
-        followed.look(server, server, server)  # type: ignore[arg-type]
+        followed.check(server, server, server)  # type: ignore[arg-type]
     assert states(one)["s.a"].held == "suspended"
-    assert [o.action for o in orders.read(one.orders_path)] == ["suspend", "resume", "suspend"]
-    assert "only a new baseline brings them" in states(one)["s.a"].why
-    orders.resync(one.orders_path, "s.a", "", who="me")
+    assert [o.action for o in commands.read(one.commands_path)] == ["suspend", "resume", "suspend"]
+    assert "only a new baseline has them" in states(one)["s.a"].why
+    commands.resync(one.commands_path, "s.a", "", who="me")
     for _ in range(3):
-        followed.look(server, server, server)  # type: ignore[arg-type]
-    assert [o.action for o in orders.read(one.orders_path)][3:] == ["resync"]
+        followed.check(server, server, server)  # type: ignore[arg-type]
+    assert [o.action for o in commands.read(one.commands_path)][3:] == ["resync"]
 
 
 def test_a_partition_that_was_never_captured_is_none_of_those(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.engine.bag_changes import BagState, as_keyed, net_of_bag
 from tailrace.engine.change_arrays import ChangeArrays
+from tailrace.engine.keyless_changes import KeylessState, as_keyed, net_of_keyless
 from tailrace.engine.pairs import pairs
 from tailrace.errors import BaselineNeededError, ConfigError, UnsupportedError
 
@@ -87,7 +87,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Row], list[Change]]:
 @given(histories(), st.integers(1, 4))
 def test_a_bag_after_changes(given_in: tuple[list[Row], list[Change]], size: int) -> None:
     base, changes = given_in
-    state = BagState(arrays(changes))
+    state = KeylessState(arrays(changes))
     parts = [state.left(b) for b in bag_of(base).to_batches(max_chunksize=size)]
     found = [tuple(r.values()) for part in (*parts, state.more()) for r in part.to_pylist()]
     assert Counter(found) == after(base, changes)
@@ -97,7 +97,7 @@ def test_a_bag_after_changes(given_in: tuple[list[Row], list[Change]], size: int
 @given(histories())
 def test_net_changes_are_what_differs(given_in: tuple[list[Row], list[Change]]) -> None:
     base, changes = given_in
-    found = net_of_bag(arrays(changes), base=bag_of(base)).to_pylist()
+    found = net_of_keyless(arrays(changes), base=bag_of(base)).to_pylist()
     bag = Counter(base)
     for sign in ("delete", "insert"):
         bag.subtract((r["v"], r["w"]) for r in found if r["_change_type"] == sign == "delete")
@@ -115,13 +115,15 @@ def test_every_change_of_a_bag() -> None:
         ("T", (0, ""), None),
     ]
     made = arrays(changes)
-    told = [(r["_change_type"], r["v"]) for r in net_of_bag(made, mode="none").to_pylist()]
+    told = [(r["_change_type"], r["v"]) for r in net_of_keyless(made, mode="none").to_pylist()]
     assert told == [
         ("insert", 1), ("update_preimage", 1), ("update_postimage", 1), ("update_preimage", 1), ("update_postimage", 2), ("truncate", None),
     ]  # fmt: skip
-    plain = [r["_change_type"] for r in net_of_bag(made, mode="dropCarryovers", updates=False).to_pylist()]
+    plain = [
+        r["_change_type"] for r in net_of_keyless(made, mode="dropCarryovers", updates=False).to_pylist()
+    ]
     assert plain == ["insert", "delete", "insert", "truncate"]
-    assert [r["_change_type"] for r in net_of_bag(made).to_pylist()] == ["truncate"]
+    assert [r["_change_type"] for r in net_of_keyless(made).to_pylist()] == ["truncate"]
     paired = [(r["before"], r["after"], r["changed"]) for r in pairs(as_keyed(made)).to_pylist()]
     assert paired[2] == ({"v": 1, "w": "a"}, {"v": 2, "w": "a"}, ["v"])
 
@@ -129,11 +131,11 @@ def test_every_change_of_a_bag() -> None:
 def test_what_a_bag_cannot_tell_is_an_error() -> None:
     rows = arrays([("U", (1, "a"), (2, "a"))]).rows
     with pytest.raises(UnsupportedError, match="no before image"):
-        BagState(ChangeArrays.of(rows.slice(1), []))
+        KeylessState(ChangeArrays.of(rows.slice(1), []))
     sparse = rows.set_column(2, SCHEMA.field(2), pa.array([b"\x08", None], pa.binary()))
-    with pytest.raises(UnsupportedError, match="images lack columns"):
-        net_of_bag(ChangeArrays.of(sparse, []))
-    with pytest.raises(BaselineNeededError, match="1 rows that changes delete are not there"):
-        BagState(arrays([("D", (1, "a"), None)])).more()
+    with pytest.raises(UnsupportedError, match="images have missing columns"):
+        net_of_keyless(ChangeArrays.of(sparse, []))
+    with pytest.raises(BaselineNeededError, match="1 rows that changes delete do not exist"):
+        KeylessState(arrays([("D", (1, "a"), None)])).more()
     with pytest.raises(ConfigError, match="deduplicationMode is 'netchanges'"):
-        net_of_bag(arrays([("I", (1, "a"), None)]), mode="netchanges")
+        net_of_keyless(arrays([("I", (1, "a"), None)]), mode="netchanges")

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tailrace.capture import baseline
+from tailrace.capture import baseline_reader
 from tailrace.capture.part_readers import PartReaders
 from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.errors import SourceError, TableMovedError
@@ -61,14 +61,14 @@ def take(
         lands(relation.table)
         return True
 
-    reading = baseline.Reading(
+    reading = baseline_reader.BaselineOptions(
         lambda table: DeltaLanding(str(at / table), "t"), str(at / "quarantine"), 10, landing=landing
     )
     with PartReaders(2) as readers:
-        moved = baseline.take(
+        moved = baseline_reader.take_baselines(
             Tables(reads),  # type: ignore[arg-type]
             Snapshot("s", b"1"),
-            {f"shop.{n}": baseline.Attempt() for n in names},
+            {f"shop.{n}": baseline_reader.BaselineAttempt() for n in names},
             reading,
             lambda done: record([one.table for one in done]),
             readers,

@@ -19,11 +19,14 @@ from tailrace.errors import GapError
 from tailrace.lake import delta as lake
 from tailrace.library.task_table import TaskTable
 from tailrace.model.change import Relation
-from tailrace.query.points import Place
-from tailrace.state import ledger, orders, streams
-from tailrace.state.ledger import Baseline, Stored
-from tailrace.state.upkeep import in_force
+from tailrace.query.positions import Position
+from tailrace.state import commands, ledger, streams
+from tailrace.state.baselines import Baseline, all_baselines, read_baselines, write_baseline
+from tailrace.state.declarations import COMMANDS, STREAMS
+from tailrace.state.ledger import Stored
+from tailrace.state.retention import trim_tables
 
+from ..state_rows import put
 from .once import once
 from .task_home import ITEM, TaskHome, at, item, position, rows, seq
 from .test_ranges import KINDS, RANGES
@@ -32,11 +35,10 @@ pytestmark = pytest.mark.unit
 WAYS = (
     "removed and added",
     "new stream",
-    "new stream, of an earlier release",
     "made again",
     "partition attached",
 )
-TOLD_BY = ("removed and added", "new stream, of an earlier release")
+TOLD_BY = ("removed and added", "new stream")
 """Where what comes after a gap is told by a change number, and by a position."""
 
 
@@ -45,19 +47,16 @@ def table(home: TaskHome) -> TaskTable:
 
 
 def order(home: TaskHome, number: int, action: str, when: int, who: str = "me", why: str = "") -> None:
-    row = {"number": number, "ordered_at": at(when), "table": ITEM, "action": action, "why": why, "who": who}
-    lake.append(home.task.orders_path, pa.Table.from_pylist([row], orders.SCHEMA))
+    row = {"number": number, "at": at(when), "table": ITEM, "action": action, "why": why, "who": who}
+    put(home.task.commands_path, COMMANDS, row)
 
 
-def stream(home: TaskHome, number: int, seq_: str | None) -> None:
+def stream(home: TaskHome, number: int, seq_: str) -> None:
     row = {
         "number": number, "stream": 1 if number == 1 else 2, "state": streams.MADE, "at": at(17), "who": "me", "why": "",
         "identity": json.dumps({"begin": position(19)}), "after": position(14), "change_seq": seq_,
     }  # fmt: skip
-    schema = streams.SCHEMA if seq_ else streams.SCHEMA.remove(streams.SCHEMA.get_field_index("change_seq"))
-    lake.append(
-        home.task.control_path("streams"), pa.Table.from_pylist([row], schema), progress={streams.APP: number}
-    )
+    put(home.task.control_path("streams"), STREAMS, row)
 
 
 def baseline(home: TaskHome, given: Sequence[Any], number: int = 2) -> None:
@@ -66,7 +65,7 @@ def baseline(home: TaskHome, given: Sequence[Any], number: int = 2) -> None:
     relation = Relation(1, "shop", "item", "d", home.columns)
     version = lake.version(home.task.target_path(ITEM))
     taken = Baseline(ITEM, relation, position(19), len(given), version, at(20), 0, number, 2, 18)
-    ledger.write_baseline(home.task.control_path("baselines"), taken)
+    write_baseline(home.task.control_path("baselines"), taken)
 
 
 @once
@@ -82,16 +81,16 @@ def begun(folder: Path) -> TaskHome:
 def lose(home: TaskHome, way: str) -> None:
     """What is changed from 15 to 18 is lost; the new baseline is not there yet."""
     if way == "removed and added":
-        order(home, 1, orders.REMOVE, 15)
-        order(home, 2, orders.ADD, 17)
+        order(home, 1, commands.REMOVE, 15)
+        order(home, 2, commands.ADD, 17)
     elif way == "made again":
-        order(home, 1, orders.RESYNC, 15, orders.CAPTURE)
+        order(home, 1, commands.RESYNC, 15, commands.CAPTURE)
     elif way == "partition attached":
-        order(home, 1, orders.SUSPEND, 15, orders.CAPTURE, ATTACHED.format("shop.item_1"))
-        order(home, 2, orders.RESYNC, 17)
+        order(home, 1, commands.SUSPEND, 15, commands.CAPTURE, ATTACHED.format("shop.item_1"))
+        order(home, 2, commands.RESYNC, 17)
     else:
         stream(home, 1, seq(1))
-        stream(home, 4, None if "earlier" in way else seq(14))
+        stream(home, 4, seq(14))
 
 
 @once
@@ -115,7 +114,7 @@ def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return table(lossy(tmp_path_factory.mktemp("shop"), request.param))
 
 
-def refused(asked: TaskTable, start: Place | None, end: Place | None) -> None:
+def refused(asked: TaskTable, start: Position | None, end: Position | None) -> None:
     with pytest.raises(GapError, match=r"shop\.item between change number 13 and .* were never captured"):
         asked.net(start, end)
 
@@ -282,7 +281,7 @@ def test_all_is_answered_where_nothing_has_come_since(tmp_path: Path, way: str) 
 def test_a_new_baseline_alone_loses_nothing(tmp_path: Path) -> None:
     """Changes go on into the change table while it is read."""
     home = begun(tmp_path)
-    order(home, 1, orders.RESYNC, 15)
+    order(home, 1, commands.RESYNC, 15)
     baseline(home, [item(1, "d")])
     home.store((16, "U", item(1, "d")), (22, "U", item(1, "after")))
     assert len(table(home).changes().rows()) == 4
@@ -291,7 +290,7 @@ def test_a_new_baseline_alone_loses_nothing(tmp_path: Path) -> None:
 
 def test_a_removed_table_is_answered_as_far_as_it_was_captured(tmp_path: Path) -> None:
     home = begun(tmp_path)
-    order(home, 1, orders.REMOVE, 14)
+    order(home, 1, commands.REMOVE, 14)
     home.store((16, "U", item(1, "d")))  # capture had not heard of it yet
     assert len(table(home).changes().rows()) == 3
     assert rows(table(home).current()) == [(1, "d")]
@@ -304,7 +303,7 @@ def test_a_removed_table_is_answered_as_far_as_it_was_captured(tmp_path: Path) -
 def removed(folder: Path) -> TaskHome:
     """The table is captured up to 15; others go on."""
     made = begun(folder)
-    order(made, 1, orders.REMOVE, 15)
+    order(made, 1, commands.REMOVE, 15)
     ledger.write_stored(made.task.control_path("stored"), Stored(50, seq(50), position(50), at(50)), {})
     return made
 
@@ -346,7 +345,7 @@ def test_transactions_of_all_tables_have_a_removed_one_up_to_its_removal(tmp_pat
         found = task.transactions(of(start), of(end)).rows()
         assert [r["transaction_id"] for r in found] == want
     assert task.sql('SELECT * FROM transactions(start => 12, "end" => 50)').rows()
-    order(home, 2, orders.ADD, 17)
+    order(home, 2, commands.ADD, 17)
     for of in KINDS.values():
         with pytest.raises(GapError, match="never captured"):
             task.transactions(of(12), of(50))
@@ -368,21 +367,21 @@ def test_changes_that_came_before_the_new_baseline_began_are_within_the_gap(tmp_
 @pytest.mark.slow
 def test_records_of_gaps_are_kept(tmp_path: Path) -> None:
     home = begun(tmp_path)
-    order(home, 1, orders.REMOVE, 15)
-    order(home, 2, orders.ADD, 17)
+    order(home, 1, commands.REMOVE, 15)
+    order(home, 2, commands.ADD, 17)
     baseline(home, [item(1)])
     home.store((22, "U", item(1, "after")))
-    pauses = [(n, orders.PAUSE if n % 2 else orders.RESUME) for n in range(3, 401)]
+    pauses = [(n, commands.PAUSE if n % 2 else commands.RESUME) for n in range(3, 401)]
     ordered = [
-        {"number": n, "ordered_at": at(30), "table": ITEM, "action": action, "why": "", "who": "me"}
+        {"number": n, "at": at(30), "table": ITEM, "action": action, "why": "", "who": "me"}
         for n, action in pauses
     ]
-    lake.append(home.task.orders_path, pa.Table.from_pylist(ordered, orders.SCHEMA))
+    put(home.task.commands_path, COMMANDS, *ordered)
     record = home.task.control_path("baselines")
-    taken = ledger.read_baselines(record)[ITEM]
-    ledger.write_baseline(record, *(replace(taken, number=n) for n in range(3, 140)))
-    in_force(home.task, now=at(30) + dt.timedelta(days=400))
-    assert len(orders.read(home.task.orders_path)) < 10
-    assert len(ledger.all_baselines(home.task.control_path("baselines"))) < 10
+    taken = read_baselines(record)[ITEM]
+    write_baseline(record, *(replace(taken, number=n) for n in range(3, 140)))
+    trim_tables(home.task, now=at(30) + dt.timedelta(days=400))
+    assert len(commands.read(home.task.commands_path)) < 10
+    assert len(all_baselines(home.task.control_path("baselines"))) < 10
     with pytest.raises(GapError, match="between change number 13 and change number 19"):
         table(home).net()

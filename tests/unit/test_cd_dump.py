@@ -84,9 +84,9 @@ def test_any_policies_come_back(policies: list[TablePolicy]) -> None:
             TEXT.replace('"Field" "Customer_all" "CustNum"', '"Field" "Customer_all" ?'),
             "a field without name",
         ),
-        (TEXT + TEXT.splitlines()[2] + "\n", "4 rows, but the trailer says 3"),
+        (TEXT + TEXT.splitlines()[2] + "\n", "4 rows, but the trailer has 3"),
         (TEXT.replace("? 2\n", "? 3\n"), "3 field policies expected, found 2"),
-        (TEXT.replace('"Name"', '"Name'), "cannot be read"),
+        (TEXT.replace('"Name"', '"Name'), "cannot be parsed"),
         (TEXT.replace('"Customer" "PUB" "Data', '"PUB" "Data'), "30 values in a Table row"),
     ],
 )
@@ -98,5 +98,5 @@ def test_what_is_not_a_dump_is_refused(rows: str, words: str) -> None:
 def test_a_file_cut_short_is_refused() -> None:
     with pytest.raises(FormatError, match="no trailer"):
         read(TEXT.encode())
-    with pytest.raises(FormatError, match="not at the position that its last line gives"):
+    with pytest.raises(FormatError, match="not at the position in its last line"):
         read(file().replace(b"0000000421", b"").replace(f"{len(TEXT) + 2:010d}".encode(), b"0000000001"))

@@ -228,7 +228,7 @@ def test_a_key_of_bytes_in_another_form_is_an_error_that_says_which_are_taken(
 ) -> None:
     with pytest.raises(ConfigError, match="not a valid value for the key column k") as error:
         run(octets, "query", "chain", str(octets.file), ITEM, "--key", f"k={said}")
-    assert r"as the key log does (&#xFF01), or as PostgreSQL does (\xff01)" in str(error.value)
+    assert r"as in a key log (&#xFF01) or in PostgreSQL (\xff01)" in str(error.value)
 
 
 @pytest.mark.parametrize("words", ["status", "query current", "consumer list"])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tailrace.lake import rising
-from tailrace.state import ddl
+from tailrace.state import ddl, state_table
 from tailrace.state.ddl import CatalogEvent
 
 from .test_late_changes import T, World
@@ -30,7 +30,7 @@ class Clock(dt.datetime):
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
-    monkeypatch.setattr(rising, "datetime", Clock)
+    monkeypatch.setattr(state_table, "dt", SimpleNamespace(datetime=Clock, timezone=dt.timezone))
     Clock.at = NOON
     return Clock
 
@@ -49,16 +49,16 @@ def test_a_change_that_comes_late_to_a_vendors_table_is_told(tmp_path: Path, clo
 
 def test_the_newest_decision_on_ddl_counts(tmp_path: Path, clock: type[Clock]) -> None:
     path, key = str(tmp_path), ("s.t", "1", "add_column", 3)
-    ddl.decided(path, [(key, "apply")])
+    ddl.record_decisions(path, [(key, "apply")])
     clock.at -= dt.timedelta(hours=1)
-    ddl.decided(path, [(key, "ignore")])
+    ddl.record_decisions(path, [(key, "ignore")])
     assert ddl.decisions(path) == {key: "ignore"}
 
 
 def test_events_of_an_idle_source_stay_in_order(tmp_path: Path, clock: type[Clock]) -> None:
     path = str(tmp_path)
-    ddl.happened(path, [CatalogEvent("s.t", 7, "rename_table", "1", "s.u")])
+    ddl.record_events(path, [CatalogEvent("s.t", 7, "rename_table", "1", "s.u")])
     clock.at -= dt.timedelta(hours=1)
-    ddl.happened(path, [CatalogEvent("s.t", 7, "rename_table", "1", "s.v")])
+    ddl.record_events(path, [CatalogEvent("s.t", 7, "rename_table", "1", "s.v")])
     found = ddl.events(path)
     assert ddl.wanted_names(found, {key: "apply" for _, key in ddl.keyed(found)}) == {"s.t": "s.v"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.capture.identities import doubts_of, identity_findings
+from tailrace.capture.column_doubts import find_doubts, identity_findings
 from tailrace.cli import screen
 from tailrace.config.task import Task, load
 from tailrace.lake import log
@@ -17,8 +17,7 @@ from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.operate.status import status
 from tailrace.sources.postgresql.layout import UNKNOWN_COLUMN, UNKNOWN_VALUE
-from tailrace.state import ledger
-from tailrace.state.ledger import Baseline
+from tailrace.state.baselines import Baseline, read_baselines, write_baseline
 
 pytestmark = pytest.mark.unit
 AT = dt.datetime(2026, 3, 1, tzinfo=dt.timezone.utc)
@@ -30,7 +29,7 @@ def task(tmp_path: Path) -> Task:
     (tmp_path / "shop.yaml").write_text("name: shop\nhome: home\nsource: {url: 'postgresql://db/shop'}\n")
     made = load(tmp_path / "shop.yaml")
     taken = Baseline("s.t", RELATION, "0" * 40, 100, 0, AT, 2.0, after=3)
-    ledger.write_baseline(made.control_path("baselines"), taken)
+    write_baseline(made.control_path("baselines"), taken)
     return made
 
 
@@ -48,16 +47,16 @@ def test_a_column_that_is_proved_later_is_said_until_a_baseline_reads_it(task: T
         assert found.unknown_columns == ([name] if number == 4 else [])
         assert found.proved_columns == ([] if number == 4 else [name])
     seen = "\n".join(screen.reasons(status(task)))
-    assert "s.t: the identity of columns remark was proved by a later change only" in seen
+    assert "s.t: the identity of columns remark was proved only by a later change" in seen
     assert "may have been replaced by NULL" in seen and "validate --repair" in seen and "resync" in seen
     shown = {t["table"]: t for t in json.loads(json.dumps(status(task).as_dict()))["tables"]}
     assert shown["s.t"]["proved_columns"] == ["remark"]
-    baselines = ledger.read_baselines(task.control_path("baselines"))
+    baselines = read_baselines(task.control_path("baselines"))
     (warning,) = identity_findings(task, ["s.t"], baselines)
     assert (warning.level, warning.where) == ("warning", "s.t") and "remark" in warning.what
     for after, reads, left in ((5, told[0], ["remark"]), (5, told[1], []), (6, told[2], [])):
         again = Baseline("s.t", reads, "0" * 40, 100, 0, AT, 2.0, after=after, number=2)
-        doubts = doubts_of(task, {"s.t": again}).get("s.t")
+        doubts = find_doubts(task, {"s.t": again}).get("s.t")
         assert (doubts.proved if doubts else []) == left
 
 
@@ -65,4 +64,4 @@ def test_a_new_column_whose_older_value_is_unknown_is_not_one_proved_later(task:
     added = Column("note", 5, "text", "text", "string", note=UNKNOWN_VALUE)
     told = replace(RELATION, columns=(*RELATION.columns, added))
     log.record_layouts(task.relations_path, [log.Layout(told, bytes(20), make(0, 4))])
-    assert doubts_of(task, ledger.read_baselines(task.control_path("baselines"))) == {}
+    assert find_doubts(task, read_baselines(task.control_path("baselines"))) == {}

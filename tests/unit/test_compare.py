@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 
 from tailrace.model.change import Column, Relation
-from tailrace.validate.compare import Comparison, Pair, TableResult
+from tailrace.validate.compare import Comparison, TablePair, TableResult
 from tailrace.validate.file_rows import FileRows
 from tailrace.wire.row_hashes import hashes
 
@@ -33,7 +33,7 @@ def rows(tmp_path: Path) -> Rows:
 
 def compared(left: FileRows, right: FileRows, relation: Relation = KEYED, buckets: int = 4) -> TableResult:
     with tempfile.TemporaryDirectory() as scratch:
-        pair = Pair("s.t", tuple(relation.key), left, right)
+        pair = TablePair("s.t", tuple(relation.key), left, right)
         ((_, found),) = Comparison(None, scratch).compare([pair], buckets, 2)
     assert isinstance(found, TableResult)
     return found

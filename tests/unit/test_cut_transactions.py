@@ -148,7 +148,7 @@ def test_a_writer_takes_no_beginning_of_a_transaction_while_whole_ones_wait(tmp_
     writer = log.LogWriter(str(tmp_path / "log"), str(tmp_path / "relations"))
     writer.add(first)
     assert not writer.takes(second)
-    with pytest.raises(ValueError, match="commit those that wait before it is added"):
+    with pytest.raises(ValueError, match="commit the waiting ones before adding it"):
         writer.add(second)
     done = writer.commit()
     assert done is not None and done.records == 3

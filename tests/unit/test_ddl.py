@@ -23,8 +23,8 @@ from tailrace.model.change import ChangeTable, Column, Relation
 from tailrace.model.sequence import make
 from tailrace.sources.postgresql.layout import UNKNOWN_VALUE
 from tailrace.state import ddl as kept
-from tailrace.state.ddl import Key, decided, decisions
-from tailrace.validate.mapped import Made
+from tailrace.state.ddl import Key, decisions, record_decisions
+from tailrace.validate.target_shape import TargetShape
 
 pytestmark = pytest.mark.unit
 
@@ -208,7 +208,7 @@ def test_the_target_of_several_sources_loses_the_rows_of_one(tmp_path: Path) -> 
 def test_a_repair_needs_a_source_that_tells_all_the_target_has(
     new: Relation, policies: dict[str, str], whole: bool
 ) -> None:
-    assert Made(new, follow(new, **policies), None).whole is whole
+    assert TargetShape(new, follow(new, **policies), None).complete is whole
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_columns_of_a_target_that_others_may_feed_stay(
         changes = ": that would change the columns of s.all, which other sources" if policy == "apply" else ""
         assert halt.why.startswith(f"column 'x' was added{changes}")
         # It was applied, or accepted, as far as earlier releases, or whoever resumed the table, could tell.
-        decided(str(tmp_path / "ddl_decisions"), [(("s.t", make(0, 5), "add", 4), policy)])
+        record_decisions(str(tmp_path / "ddl_decisions"), [(("s.t", make(0, 5), "add", 4), policy)])
         again = found("apply").halt
         assert again is not None and again.policy == "suspend" and "which other sources" in again.why
     assert found("ignore").halt is None  # and that is final

@@ -22,7 +22,7 @@ def test_a_column_of_another_type_has_a_note() -> None:
         log.Layout(Relation(1, "s", "t", "d", (key, column)), bytes(20), make(0, number))
         for number, column in enumerate((narrow, wide))
     ]
-    first, then = (json.loads(r["DETAILS"]) for r in ddl_history.rows("task", {"s.t": layouts}, []))
+    first, then = (json.loads(r["DETAILS"]) for r in ddl_history.ddl_rows("task", {"s.t": layouts}, []))
     assert [list(one["columns"]) for one in (first, then)] == [["id", "n"], ["n"]]
     assert "note" not in first["columns"]["n"]
     changed = then["columns"]["n"]

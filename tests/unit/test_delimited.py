@@ -77,7 +77,7 @@ def test_bytes_that_are_no_text() -> None:
     good, why, raw = read(data, 2)
     assert (good, why, raw) == (
         [("2", "b")],
-        {1: "byte 0xFC is not UTF-8: see the option encoding"},
+        {1: "byte 0xFC is not UTF-8: set the option encoding"},
         {1: "1,M\\xfcller"},
     )
     assert read(data, 2, Dialect(encoding="latin-1"))[0] == [("1", "Müller"), ("2", "b")]

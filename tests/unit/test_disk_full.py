@@ -20,7 +20,7 @@ from tailrace.cli import main as cli
 from tailrace.errors import ApplyError, StorageFullError, from_spark, full
 from tailrace.lake import delta as lake
 from tailrace.lake import json_files, log
-from tailrace.state import ledger, live, orders
+from tailrace.state import commands, ledger, live
 
 from .messages import insert
 from .test_log_and_store import chunk
@@ -64,7 +64,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 def order(path: str) -> int:
-    return orders.give(path, orders.PAUSE, ["s.t"], why="", who="me")
+    return commands.give(path, commands.PAUSE, ["s.t"], why="", who="me")
 
 
 WRITES: dict[str, Callable[[str], Any]] = {

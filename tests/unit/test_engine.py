@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 
 from tailrace.engine.batch import Batch, Changes
-from tailrace.engine.carry import complete
 from tailrace.engine.columns import MASK, OPER, SEQ, carried
 from tailrace.engine.decide import NAMES
 from tailrace.engine.linked import linked
+from tailrace.engine.missing_values import origins_after_updates
 from tailrace.engine.rules import IGNORED, Rules
 from tailrace.engine.source import Source
 from tailrace.model import mask, sequence
@@ -103,7 +103,9 @@ class Table:
             return {}
         partial = (batch.events.oper == "U") & batch.decided.effective & ~there.all(axis=1)
         rows = np.flatnonzero(partial)
-        found, origin = complete(batch.events, batch.decided, there, rows, stays=self.mark is not None)
+        found, origin = origins_after_updates(
+            batch.events, batch.decided, there, rows, stays=self.mark is not None
+        )
         made = {}
         for at, row in enumerate(rows.tolist()):
             values = {}

@@ -14,7 +14,7 @@ from tailrace.engine.history import history
 from tailrace.engine.net import net
 from tailrace.engine.pairs import pairs
 from tailrace.engine.rebuild import rebuild
-from tailrace.engine.state_at import complete, state_at
+from tailrace.engine.state_at import complete_state, state_at
 from tailrace.engine.transactions import transactions
 from tailrace.errors import BaselineNeededError, ConfigError, FormatError, UnsupportedError
 
@@ -39,8 +39,8 @@ def test_rows_that_no_question_can_use_are_kept_aside() -> None:
         "NULL in the key, or the image has no key",
         "NULL in the key, or the image has no key",
         "change_oper is none of I, U, D, B, T",
-        "no change_seq: its place in the order is not known",
-        "the same change_seq and change_oper again",
+        "no change_seq: its position in the order is unknown",
+        "duplicate change_seq and change_oper",
     ]
 
 
@@ -149,8 +149,8 @@ def test_what_cannot_be_answered_is_an_error() -> None:
         chain(cm.arrays([]), {"name": "a"})
     with pytest.raises(ConfigError, match="not a valid value for the key column"):
         chain(ChangeArrays.of(rows, ["id"]), {"id": "x"})
-    with pytest.raises(BaselineNeededError, match=r"1 rows have columns that no image tells \(name\)"):
-        complete(ChangeArrays.of(rows, ["id"]), None, "t")
+    with pytest.raises(BaselineNeededError, match=r"1 rows have columns with unknown values \(name\)"):
+        complete_state(ChangeArrays.of(rows, ["id"]), None, "t")
 
 
 @pytest.mark.parametrize("base", [None, [], [full(1)]])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.engine import grouped, sql_server
+from tailrace.engine import key_timelines, sql_server
 from tailrace.engine.chains import chain
 from tailrace.engine.history import history
 from tailrace.engine.net import net
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.unit
 def _parts(request: pytest.FixtureRequest) -> Iterator[None]:
     """Keys are looked at together, and each in a part of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grouped, "BITS", request.param)
+        patch.setattr(key_timelines, "_GROUP_BITS", request.param)
         yield
 
 

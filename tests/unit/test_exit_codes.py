@@ -19,7 +19,7 @@ from tailrace.config.task import load
 from tailrace.errors import ConfigError
 from tailrace.runtime.setup import Draft
 from tailrace.sources.base import Finding
-from tailrace.validate.tables import validate
+from tailrace.validate.validation import validate
 
 pytestmark = pytest.mark.unit
 TASK = "name: shop\nsource: {url: 'postgresql://db/shop'}\n"
@@ -79,13 +79,13 @@ def test_wrong_usage_ends_with_2(words: str, file: str) -> None:
         ("purge-folder . t --end soon", "'soon' is not a _Change-Sequence"),
         ("purge-folder . t --consumer a", "'a' has no value"),
         ("purge-folder . t --consumer a=b", "'b' is not a _Change-Sequence"),
-        ("purge TASK --end ٣", "'٣' is not a place in the history"),
-        ("purge TASK --end soon", "'soon' is not a place in the history"),
+        ("purge TASK --end ٣", "'٣' is not a position"),
+        ("purge TASK --end soon", "'soon' is not a position"),
         ("purge TASK --end 9", "9 is beyond what is stored"),
-        ("consumer ack TASK a soon", "'soon' is not a place in the history"),
-        ("query as-of TASK s.t --at soon", "'soon' is not a place in the history"),
-        ("query diff TASK s.t --start soon", "'soon' is not a place in the history"),
-        ("query net TASK s.t --end soon", "'soon' is not a place in the history"),
+        ("consumer ack TASK a soon", "'soon' is not a position"),
+        ("query as-of TASK s.t --at soon", "'soon' is not a position"),
+        ("query diff TASK s.t --start soon", "'soon' is not a position"),
+        ("query net TASK s.t --end soon", "'soon' is not a position"),
         ("query chain TASK s.t --key id", "'id' has no value"),
         ("keylog story log --key id", "'id' has no value"),
         ("keylog errors log --since soon", "'soon' is not a time"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.capture.first_start import first_start
+from tailrace.capture.first_start import slot_hint
 from tailrace.errors import SourceError
 from tailrace.state import streams
 from tailrace.state.streams import MADE, UNMADE, StreamRecord
@@ -19,7 +19,7 @@ SLOT = {"slot": "tailrace_shop"}
 
 def ended(home: TaskHome, made: StreamRecord | None, hint: str | None = None) -> str | None:
     """The hint of an error that ends a start, in which this came of the stream."""
-    with pytest.raises(SourceError) as caught, first_start(home.task):
+    with pytest.raises(SourceError) as caught, slot_hint(home.task):
         if made is not None:
             streams.write(home.task, made)
         raise SourceError("no rights to read shop.item", hint=hint)
@@ -31,16 +31,16 @@ def test_a_slot_that_the_first_start_has_made_stays_until_the_task_is_dropped(tm
     hint = ended(home, StreamRecord(stream=1, state=MADE, identity=SLOT), hint="GRANT SELECT")
     assert hint is not None
     assert hint.splitlines()[0] == "GRANT SELECT"
-    assert "slot tailrace_shop was made" in hint and "`tailrace drop TASK --yes`" in hint
+    assert "slot tailrace_shop was created" in hint and "`tailrace drop TASK --yes`" in hint
 
 
 def test_it_is_said_once(tmp_path: Path) -> None:
     """By the capture process, and by the one that runs it."""
     home = TaskHome(tmp_path)
-    with pytest.raises(SourceError) as caught, first_start(home.task):
+    with pytest.raises(SourceError) as caught, slot_hint(home.task):
         ended_by = StreamRecord(stream=1, state=MADE, identity=SLOT)
         raise SourceError("capture ended", hint=ended(home, ended_by))
-    assert caught.value.hint is not None and caught.value.hint.count("was made") == 1
+    assert caught.value.hint is not None and caught.value.hint.count("was created") == 1
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,10 @@ import pytest
 
 from tailrace.errors import ConfigError, FormatError
 from tailrace.formats import folders
-from tailrace.formats.glance import glance
-from tailrace.formats.openedge import hidden
-from tailrace.formats.openedge.files import refuse
-from tailrace.formats.openedge.glance import samples as openedge_samples
+from tailrace.formats.file_reader import columns_at
+from tailrace.formats.openedge.files import columns_at as openedge_columns
+from tailrace.formats.openedge.files import dumps_at, refuse
 from tailrace.formats.openedge.options import OpenEdgeOptions
-from tailrace.formats.samples import samples
 
 pytestmark = pytest.mark.unit
 
@@ -34,12 +32,12 @@ def put(root: Path, *names: str, text: str = "id\n1\n") -> Path:
 
 def tables(root: Path) -> dict[str, list[str]]:
     """Table -> its files, below the root."""
-    found = folders.places(str(root))
+    found = folders.tables_at(str(root))
     return {n: [f.relative_to(root).as_posix() for f in folders.data_files(p)] for n, p in found.items()}
 
 
 def notes(root: Path) -> list[str]:
-    return folders.not_read(root, folders.places(str(root)).values())
+    return folders.not_read(root, folders.tables_at(str(root)).values())
 
 
 @pytest.mark.parametrize("inside", ["dt=2026-03-02", "month2", "2026/03"])
@@ -63,7 +61,7 @@ def test_endings_of_names_in_any_letter_case(tmp_path: Path) -> None:
     (tmp_path / "c.parquet").rename(tmp_path / "C.PARQUET")
     assert tables(tmp_path) == {n.rpartition(".")[0]: [n] for n in names} | {"d": ["d.csv.GZ"]}
     assert notes(tmp_path) == []
-    assert [p.name for p in hidden.dumps_at(tmp_path)] == ["keys.CD"]
+    assert [p.name for p in dumps_at(tmp_path)] == ["keys.CD"]
 
 
 def test_two_files_of_one_name_but_for_the_endings_letter_case(tmp_path: Path) -> None:
@@ -76,8 +74,8 @@ def test_a_table_that_has_only_folders(tmp_path: Path) -> None:
     files = ["ir_keylog/dt=1/a.parquet", "ir_keylog/dt=2/b.parquet"]
     put(tmp_path, *files)
     assert tables(tmp_path) == {"ir_keylog": files}
-    assert list(folders.places(str(tmp_path / "ir_keylog"))) == ["ir_keylog"]
-    assert samples(str(tmp_path))["ir_keylog"].total == 2
+    assert list(folders.tables_at(str(tmp_path / "ir_keylog"))) == ["ir_keylog"]
+    assert columns_at(str(tmp_path)) == {"ir_keylog": ["id"]}
 
 
 def test_what_a_tables_folder_has_besides_is_told(tmp_path: Path) -> None:
@@ -139,7 +137,7 @@ def test_a_loose_file_next_to_folders_of_tables_is_a_table(tmp_path: Path) -> No
         "ir_keylog": ["ir_keylog/x.parquet"],
         "tailrace_columns": ["tailrace_columns.csv"],
     }
-    assert set(samples(str(root))) == {"ir_keylog", "tailrace_columns"}
+    assert set(columns_at(str(root))) == {"ir_keylog", "tailrace_columns"}
 
 
 def test_a_loose_file_next_to_partitions_is_one_table(tmp_path: Path) -> None:
@@ -164,7 +162,7 @@ def test_tables_in_folders_of_a_folder_are_not_mixed(tmp_path: Path) -> None:
     put(tmp_path, "lake/a/1.csv")
     put(tmp_path, "lake/b/1.csv", text="no\n1\n")
     with pytest.raises(FormatError, match=r"b/1\.csv has other columns than a/1\.csv"):
-        samples(str(tmp_path))
+        columns_at(str(tmp_path))
 
 
 def test_a_link_that_leads_back_is_not_followed(tmp_path: Path) -> None:
@@ -176,7 +174,7 @@ def test_a_link_that_leads_back_is_not_followed(tmp_path: Path) -> None:
 def test_openedge_does_not_pass_over_a_folder_of_several_kinds(tmp_path: Path) -> None:
     put(tmp_path, "p.cd", "PUB.CDC_item/a.csv", "PUB.CDC_item/b.parquet")
     with pytest.raises(ConfigError, match=r"PUB\.CDC_item has files of several kinds"):
-        openedge_samples(str(tmp_path), OpenEdgeOptions())
+        openedge_columns(str(tmp_path), OpenEdgeOptions())
 
 
 def test_openedge_has_tables_in_hidden_folders(tmp_path: Path) -> None:
@@ -187,24 +185,11 @@ def test_openedge_has_tables_in_hidden_folders(tmp_path: Path) -> None:
         "_pending/a/1.csv",
         "_pending/b/1.parquet",
     )
-    assert set(openedge_samples(str(tmp_path), OpenEdgeOptions())) == {"_Cdc-Change-Tracking", "PUB.CDC_item"}
-
-
-def test_a_look_without_spark_tells_what_is_not_read(tmp_path: Path) -> None:
-    put(
-        tmp_path,
-        "shop.item__ct/1.csv",
-        "t/a.csv",
-        "t/b.parquet",
-        text="header__change_seq,header__change_oper,id\n1,I,1\n",
-    )
-    found = glance(str(tmp_path), form="tailrace", given={"key": "id"})
-    assert found is not None
-    assert "t has files of several kinds (csv, parquet): not read" in found.notes
+    assert set(openedge_columns(str(tmp_path), OpenEdgeOptions())) == {"_Cdc-Change-Tracking", "PUB.CDC_item"}
 
 
 def test_openedges_hidden_folders_have_one_kind(tmp_path: Path) -> None:
     put(tmp_path, "_Cdc-Change-Tracking/a.csv", "_Cdc-Change-Tracking/b.parquet", "PUB.CDC_item.csv")
-    for read in (openedge_samples, refuse):
+    for read in (openedge_columns, refuse):
         with pytest.raises(ConfigError, match="_Cdc-Change-Tracking has files of several kinds"):
             read(str(tmp_path), OpenEdgeOptions())

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
+from tailrace.capture.baselines import Baselines
 from tailrace.capture.followed_tables import FollowedTables
 from tailrace.capture.incremental_snapshot import Windows
-from tailrace.capture.initial_load import Baselines
 from tailrace.capture.stream import ALTERED, MISSING, RECREATED
-from tailrace.capture.table_selection import moved
+from tailrace.capture.table_selection import find_moved
 from tailrace.config.task import Task
 from tailrace.errors import SourceError
 from tailrace.lake.log import Layout, LogState, LogWriter, record_layouts
 from tailrace.model.change import Relation
 from tailrace.operate.checks import without_suspended
 from tailrace.sources.base import Finding, Renamed
-from tailrace.state import ddl, orders, streams
+from tailrace.state import commands, ddl, streams
 
 from .test_membership import Selected
 from .test_renaming import states, task
@@ -94,9 +94,9 @@ def test_and_gets_a_baseline_if_its_policy_says_so(tmp_path: Path) -> None:
     server = Server({"s.a": MISSING}, r1="s.a")
     follow(one, server)
     assert server.prepared == ["s.a"] and states(one)["s.a"].wanted
-    assert [(o.action, o.who) for o in orders.read(one.orders_path)] == [
+    assert [(o.action, o.who) for o in commands.read(one.commands_path)] == [
         ("suspend", "capture"),
-        ("resync", orders.CAPTURE),
+        ("resync", commands.CAPTURE),
     ]
 
 
@@ -154,10 +154,12 @@ def test_and_one_that_was_made_again_ends_the_task_if_nothing_has_been_decided(t
     assert (server.prepared, states(one)) == (["s.b"], {})
     server.end_position, server.reached = lambda: b"5", lambda: b"9"
     with pytest.raises(SourceError, match="its policy is `stop`"):
-        followed.watch.look(server, LogState(b"8", 0, 0))
+        followed.watch.check(server, LogState(b"8", 0, 0))
     (event,) = ddl.events(one.control_path("ddl_events"))
-    ddl.decided(one.control_path("ddl_decisions"), [(("s.a", event.change_seq, event.kind, 0), "suspend")])
-    followed.watch.carry_out()  # under an earlier policy, and somebody has resumed it since
+    ddl.record_decisions(
+        one.control_path("ddl_decisions"), [(("s.a", event.change_seq, event.kind, 0), "suspend")]
+    )
+    followed.watch.apply_policies()  # under an earlier policy, and somebody has resumed it since
     followed.follow(server, server, server)
     assert (states(one)["s.a"].held, states(one)["s.a"].why) == ("suspended", MISSING)
 
@@ -165,12 +167,12 @@ def test_and_one_that_was_made_again_ends_the_task_if_nothing_has_been_decided(t
 def _known(one: Task, tables: dict[str, int]) -> Any:
     """Gives the relations by which tables are known."""
     layouts = {t: [Layout(Relation(r, *t.split("."), "d", ()), b"", "")] for t, r in tables.items()}
-    return lambda source: moved(source, layouts, {}, lambda _: False)
+    return lambda source: find_moved(source, layouts, {}, lambda _: False)
 
 
 def test_a_followed_table_that_has_a_removed_ones_name_now_stays_in_the_stream(tmp_path: Path) -> None:
     one = task(tmp_path)
-    orders.give(one.orders_path, orders.REMOVE, ["s.a", "s.c"], why="", who="me")
+    commands.give(one.commands_path, commands.REMOVE, ["s.a", "s.c"], why="", who="me")
     server: Any = Server({}, r2="s.a", r3="s.d")  # s.b has the name of s.a, which is gone
     followed = FollowedTables(one, lambda *_: [])
     followed.watch.moved = _known(one, {"s.a": 1, "s.b": 2, "s.c": 3})  # type: ignore[method-assign]
@@ -182,7 +184,7 @@ def test_a_followed_table_that_has_a_removed_ones_name_now_stays_in_the_stream(t
 
 def test_and_so_does_one_when_the_removed_table_has_another_name(tmp_path: Path) -> None:
     one = task(tmp_path)
-    orders.give(one.orders_path, orders.REMOVE, ["s.a"], why="", who="me")
+    commands.give(one.commands_path, commands.REMOVE, ["s.a"], why="", who="me")
     server: Any = Server({}, r1="s.old", r2="s.a")
     followed = FollowedTables(one, lambda *_: [])
     followed.watch.moved = _known(one, {"s.a": 1, "s.b": 2})  # type: ignore[method-assign]
@@ -235,33 +237,33 @@ def test_a_baseline_that_begins_before_its_table_is_published_again_answers_no_o
 
 def test_nor_does_one_of_a_removed_table_that_is_added_again(tmp_path: Path) -> None:
     one = task(tmp_path)
-    orders.give(one.orders_path, orders.REMOVE, ["s.a"], why="", who="me")
+    commands.give(one.commands_path, commands.REMOVE, ["s.a"], why="", who="me")
     server = Reader(one, {}, r1="s.a", r2="s.b")
     server.busy, answered = {"s.a"}, []
 
     def added(step: str) -> None:
         if step == "withdrawn":
-            orders.give(one.orders_path, orders.ADD, ["s.a"], why="", who="me")
+            commands.give(one.commands_path, commands.ADD, ["s.a"], why="", who="me")
             answered.append(server.answers("s.a"))
 
     server.happens = added
     followed = follow(one, server)
     assert (server.withdrawn, answered, server.answers("s.a")) == (["s.a"], [0], 0)
-    followed.look(server, server, server)  # type: ignore[arg-type]
+    followed.check(server, server, server)  # type: ignore[arg-type]
     assert (server.prepared, server.answers("s.a")) == (["s.a", "s.b"], 2)
 
 
 def test_a_removed_table_that_is_added_again_just_before_it_is_withdrawn_stays(tmp_path: Path) -> None:
     """Its baseline may have answered that: from there on all changes have to come."""
     one = task(tmp_path)
-    orders.give(one.orders_path, orders.REMOVE, ["s.a"], why="", who="me")
+    commands.give(one.commands_path, commands.REMOVE, ["s.a"], why="", who="me")
     server = Reader(one, {}, r1="s.a", r2="s.b")
     followed = FollowedTables(one, lambda *_: [])
     followed.begin(server)  # type: ignore[arg-type]
-    orders.give(one.orders_path, orders.ADD, ["s.a"], why="", who="me")
+    commands.give(one.commands_path, commands.ADD, ["s.a"], why="", who="me")
     followed.follow(server, server, server)  # type: ignore[arg-type]
     assert server.withdrawn == []
-    followed.look(server, server, server)  # type: ignore[arg-type]
+    followed.check(server, server, server)  # type: ignore[arg-type]
     assert server.prepared == ["s.a", "s.b"]
 
 
@@ -269,11 +271,11 @@ def test_a_baseline_that_is_ordered_of_a_table_that_waits_begins_once_it_is_publ
     one = task(tmp_path, WITHOUT_BASELINES)
     noted(one, "s.a", "s.b")
     server = Reader(one, {"s.a": MISSING}, r1="s.a", r2="s.b")
-    server.happens = lambda _: orders.resync(one.orders_path, "s.a", "", who="me")
+    server.happens = lambda _: commands.resync(one.commands_path, "s.a", "", who="me")
     followed = follow(one, server)
     assert (server.prepared, server.asked) == (["s.b"], ["s.b"])
     server.happens = lambda _: None
-    followed.look(server, server, server)  # type: ignore[arg-type]
+    followed.check(server, server, server)  # type: ignore[arg-type]
     assert (server.prepared, server.asked) == (["s.a", "s.b"], ["s.a", "s.b"])
 
 
@@ -305,8 +307,8 @@ def test_a_suspended_table_that_cannot_be_captured_waits_and_ends_no_session(tmp
     followed = FollowedTables(one, lambda *_: [])
     followed.begin(server)
     assert followed.tables == ["s.a", "s.b", "s.c"]
-    orders.suspend(one.orders_path, "s.b", RECREATED)
-    orders.suspend(one.orders_path, "s.c", "an error in its data")
+    commands.suspend(one.commands_path, "s.b", RECREATED)
+    commands.suspend(one.commands_path, "s.c", "an error in its data")
     followed._findings = _unreadable
     for later in (followed, FollowedTables(one, _unreadable)):  # after a lost connection, and at a start
         later.begin(server)

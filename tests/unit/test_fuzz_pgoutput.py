@@ -273,5 +273,5 @@ ONE = (Column("id", 1, "integer", "int4", "int"),)
 
 def test_rows_that_copy_sent_and_the_reader_did_not_see() -> None:
     assert pgcopy.batch(ONE, b"1\n2\n", rows=2)[0].num_rows == 2
-    with pytest.raises(FormatError, match="2 rows were sent, 1 read"):
+    with pytest.raises(FormatError, match="2 rows were sent, but 1 were read"):
         pgcopy.batch((Column("v", 1, "text", "text", "string"),), b'"1\n2"\n', rows=2)

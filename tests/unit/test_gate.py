@@ -30,9 +30,8 @@ from tailrace.lake import json_files, log
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.runtime import pipeline
-from tailrace.state import orders as tables
-from tailrace.state import retries
-from tailrace.state.ledger import Baseline
+from tailrace.state import commands, lifecycle
+from tailrace.state.baselines import Baseline
 
 pytestmark = pytest.mark.unit
 
@@ -103,7 +102,7 @@ def test_errors_in_a_row_pause_the_group_and_success_ends_the_row(tmp_path: Path
     made.refresh(baselines)
     assert [made.open(t) for t in ("s.a", "s.b", "m.c")] == [False, False, True]
     assert not made.failing
-    assert {o.why for o in tables.read(str(tmp_path / "orders"))} == {
+    assert {o.why for o in commands.read(str(tmp_path / "orders"))} == {
         "group g: 2 errors in a row of s.a: disk full"
     }
 
@@ -111,7 +110,7 @@ def test_errors_in_a_row_pause_the_group_and_success_ends_the_row(tmp_path: Path
 def test_a_group_is_suspended_with_its_tables_that_have_no_baseline(tmp_path: Path) -> None:
     """They need none with `baseline: {enabled: false}`, or have none yet."""
     path, baselines = str(tmp_path / "orders"), taken("s.a")
-    tables.give(path, tables.REMOVE, ["s.gone"], why="", who="me")
+    commands.give(path, commands.REMOVE, ["s.gone"], why="", who="me")
     group = {"g": GroupSettings(tables=["s.*"], retries=1)}
     known = ["m.c", "s.b", "s.c", "s.gone"]
     made = Ordered(path, str(tmp_path / "errors"), group, known=lambda: known)
@@ -122,7 +121,7 @@ def test_a_group_is_suspended_with_its_tables_that_have_no_baseline(tmp_path: Pa
     assert {t: made.open(t) for t in ("s.a", "s.b", "s.c", "m.c")} == {
         "s.a": False, "s.b": False, "s.c": False, "m.c": True,
     }  # fmt: skip
-    assert [o.table for o in tables.read(path) if o.action == "suspend"] == ["s.a", "s.b", "s.c"]
+    assert [o.table for o in commands.read(path) if o.action == "suspend"] == ["s.a", "s.b", "s.c"]
 
 
 @pytest.mark.parametrize("kind", [SparkLostError, LeaseLostError])
@@ -130,7 +129,7 @@ def test_what_ends_the_process_is_no_error_of_the_table(tmp_path: Path, kind: ty
     made = gate(tmp_path, taken("s.a"), g=GroupSettings(tables=["s.*"], retries=1))
     with pytest.raises(kind):
         made.failed("s.a", kind("gone"))
-    assert not made.failing and tables.read(str(tmp_path / "orders")) == []
+    assert not made.failing and commands.read(str(tmp_path / "orders")) == []
 
 
 @pytest.mark.parametrize("retries", [0, 3])
@@ -138,7 +137,7 @@ def test_a_limit_on_conflicts_suspends_the_group_at_once(tmp_path: Path, retries
     """Each retry would count the conflicts anew, and let as many more pass."""
     made = gate(tmp_path, taken("s.a", "s.b"), g=GroupSettings(tables=["s.*"], retries=retries))
     made.failed("s.a", LimitReachedError("update_missing: no row"))
-    held = tables.paused(str(tmp_path / "orders"), {})
+    held = lifecycle.of_task(str(tmp_path / "orders"), {}).waiting
     assert {t: (one.held, one.why) for t, one in held.items()} == dict.fromkeys(
         ("s.a", "s.b"), ("suspended", "group g: s.a: update_missing: no row")
     )
@@ -151,7 +150,7 @@ def test_a_restart_counts_errors_on(tmp_path: Path) -> None:
         before.failed("s.a", ApplyError("disk full"))
     before.failed("s.b", ApplyError("no key"))
     before.went("s.b")
-    assert {t: (f.errors, f.what) for t, f in retries.failing(str(tmp_path / "errors")).items()} == {
+    assert {t: (f.errors, f.what) for t, f in lifecycle.failures(str(tmp_path / "errors")).items()} == {
         "s.a": (2, "disk full")
     }
     made = gate(tmp_path, baselines, g=group)
@@ -159,7 +158,7 @@ def test_a_restart_counts_errors_on(tmp_path: Path) -> None:
     made.failed("s.a", ApplyError("disk full"))
     made.refresh(baselines)
     assert not made.open("s.a") and not made.failing
-    assert retries.failing(str(tmp_path / "errors")) == {}
+    assert lifecycle.failures(str(tmp_path / "errors")) == {}
 
 
 def test_a_limit_of_0_tries_for_ever_unless_somebody_waits_for_the_end(tmp_path: Path) -> None:
@@ -179,7 +178,7 @@ def test_table_without_group_is_suspended_alone_after_three_errors(tmp_path: Pat
         made.failed("s.a", ApplyError("a view uses it", hint="drop the view"))
         made.refresh(baselines)
         assert (made.open("s.a"), made.failing, made.open("s.b")) == (open_still, open_still, True)
-    (order,) = tables.read(str(tmp_path / "orders"))
+    (order,) = commands.read(str(tmp_path / "orders"))
     assert (order.table, order.action, order.why) == ("s.a", "suspend", "a view uses it (drop the view)")
 
 
@@ -204,7 +203,7 @@ def test_error_of_the_task_ends_it_whatever_table_it_was_raised_for(tmp_path: Pa
     ):
         with pytest.raises(type(error)):
             made.failed("s.a", error)
-    assert tables.read(str(tmp_path / "orders")) == []
+    assert commands.read(str(tmp_path / "orders")) == []
 
 
 @pytest.mark.parametrize("automatic", [False, True])
@@ -215,10 +214,10 @@ def test_what_only_a_new_baseline_helps_is_suspended_until_it_has_one(
     made.failed("s.a", NEW)
     made.refresh(taken("s.a"))
     assert not made.open("s.a")
-    actions = [o.action for o in tables.read(str(tmp_path / "orders"))]
+    actions = [o.action for o in commands.read(str(tmp_path / "orders"))]
     assert actions == (["suspend", "resync"] if automatic else ["suspend"])
     if not automatic:
-        tables.resync(str(tmp_path / "orders"), "s.a", "by hand", who="me")
+        commands.resync(str(tmp_path / "orders"), "s.a", "by hand", who="me")
     made.refresh(taken("s.a"))
     assert not made.open("s.a")
     made.refresh(taken("s.a", number=2, order=2))
@@ -226,7 +225,7 @@ def test_what_only_a_new_baseline_helps_is_suspended_until_it_has_one(
 
 
 def test_a_table_that_fails_while_its_baseline_is_on_its_way_waits_for_it(tmp_path: Path) -> None:
-    tables.resync(str(tmp_path / "orders"), "s.a", "by hand", who="me")
+    commands.resync(str(tmp_path / "orders"), "s.a", "by hand", who="me")
     made = gate(tmp_path, taken("s.a"))
     assert made.open("s.a")
     made.failed("s.a", NEW)
@@ -237,7 +236,7 @@ def test_a_table_that_fails_while_its_baseline_is_on_its_way_waits_for_it(tmp_pa
 
 def test_a_table_that_waits_for_its_baseline_is_not_tried_again(tmp_path: Path) -> None:
     """`run --once` would wait for it without end."""
-    tables.resync(str(tmp_path / "orders"), "s.a", "by hand", who="me")
+    commands.resync(str(tmp_path / "orders"), "s.a", "by hand", who="me")
     baselines = taken("s.a")
     made = gate(tmp_path, baselines, g=GroupSettings(tables=["s.*"], retries=9))
     made.failed("s.a", ApplyError("disk full"))
@@ -245,7 +244,7 @@ def test_a_table_that_waits_for_its_baseline_is_not_tried_again(tmp_path: Path) 
     made.failed("s.a", NEW)
     made.refresh(baselines)
     assert not made.open("s.a") and not made.failing
-    assert retries.failing(str(tmp_path / "errors")) == {}
+    assert lifecycle.failures(str(tmp_path / "errors")) == {}
 
 
 def test_a_window_that_nobody_can_tell_gets_another_baseline(tmp_path: Path) -> None:
@@ -255,7 +254,7 @@ def test_a_window_that_nobody_can_tell_gets_another_baseline(tmp_path: Path) -> 
     assert replace(one, tolerant=False).unclear({}) is None
     why = one.unclear({"I": 1})
     assert why is not None and made.unclear("s.a", why)
-    orders = [(o.action, o.why) for o in tables.read(str(tmp_path / "orders"))]
+    orders = [(o.action, o.why) for o in commands.read(str(tmp_path / "orders"))]
     assert orders == [("suspend", why), ("resync_exact", why)]
     keyed = replace(one, relation=relation.with_columns([replace(column, key=True)]))
     assert keyed.unclear({"absent": 1}) is None
@@ -277,6 +276,6 @@ def test_the_pipelines_gate_knows_tables_without_a_baseline(
     log.record_layouts(task.relations_path, [log.Layout(Relation(1, "s", "a", "d", ()), b"", make(0, 1))])
     json_files.write(task.run_path, "capture", {"tables": ["s.b", "m.c"]})
     made.failed("s.a", ApplyError("disk full"))
-    assert [(o.table, o.action) for o in tables.read(task.orders_path)] == [
+    assert [(o.table, o.action) for o in commands.read(task.commands_path)] == [
         ("s.a", "suspend"), ("s.b", "suspend"),
     ]  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import Phase, given
 from hypothesis import strategies as st
 
-from tailrace.engine.kept_history import HistoryRules
+from tailrace.engine.history_updates import HistoryRules
 
 from ..examples import examples
 from .test_history_table import COLUMNS, Event, Row, make, rows, table
@@ -98,7 +98,7 @@ def test_any_order_batches_and_repetitions_give_the_history_of_all_events(
         assert rows(history) == wanted
         before = history.versions().table().num_rows
         done = history.apply(table(given_in[-1], ignored))  # a replay, under no name
-        assert (done.came, done.gone, rows(history)) == (0, 0, wanted)
+        assert (done.added, done.removed, rows(history)) == (0, 0, wanted)
         assert history.versions().table().num_rows == before
 
 
@@ -114,7 +114,8 @@ def test_ties_come_out_the_same_whatever_order_they_came_in(
         there.apply(table([e for one in reversed(given_in) for e in reversed(one)]))
         assert rows(here) == rows(there)
         told = [
-            sorted(map(repr, h.aside().select([*COLUMNS, "__sequence", "why"]).rows())) for h in (here, there)
+            sorted(map(repr, h.rejects().select([*COLUMNS, "__sequence", "why"]).rows()))
+            for h in (here, there)
         ]
         assert told[0] == told[1]
 
@@ -138,5 +139,5 @@ def test_events_that_are_forgotten_were_not_needed(
         counted = [e for one in before for e in one]
         counted += [e for one in fresh for e in one if e[0] is not None and e[0] >= at]
         assert rows(history) == versions(counted, history.rules, ignored)
-        late = {r["why"] for r in history.aside().rows()} & {"older than the events that the history keeps"}
+        late = {r["why"] for r in history.rejects().rows()} & {"older than the events that the history keeps"}
         assert bool(late) == any(e[0] is not None and e[0] < at for one in fresh for e in one)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tailrace.engine.kept_history import HistoryRules
+from tailrace.engine.history_updates import HistoryRules
 from tailrace.errors import ConfigError
-from tailrace.query.history_table import HistoryTable
+from tailrace.query.history.table import HistoryTable
 
 pytestmark = pytest.mark.unit
 
@@ -45,4 +45,4 @@ def test_arrays_are_kept(tmp_path: Path) -> None:
     odd = [(None, [1], 6, "U"), (None, [1], 6, "U"), (None, [1, 1], 6, "U")]
     for _ in range(2):
         history.apply(pa.Table.from_pylist([dict(zip(schema.names, t, strict=True)) for t in odd], schema))
-    assert sorted(r["tags"] for r in history.aside().rows()) == [[1], [1, 1]]
+    assert sorted(r["tags"] for r in history.rejects().rows()) == [[1], [1, 1]]

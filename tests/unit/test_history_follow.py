@@ -18,10 +18,10 @@ from tailrace.model import mask, sequence
 from tailrace.model.change import HEADERS, Column, Relation
 from tailrace.model.types import header_schema, schema_of
 from tailrace.query.change_files import ChangeFiles
-from tailrace.query.history_places import FOLLOWS
-from tailrace.query.history_progress import Followed
-from tailrace.query.history_table import HistoryTable
-from tailrace.query.points import Point
+from tailrace.query.history.positions import FOLLOWS
+from tailrace.query.history.progress import FollowProgress
+from tailrace.query.history.table import HistoryTable
+from tailrace.query.positions import PositionRange
 from tailrace.store.tables import ensure
 
 from ..ending import ends
@@ -83,7 +83,7 @@ def test_a_column_that_is_another_one_by_now_ends_a_history(
         with pytest.raises(UnsupportedError, match=why) as error:
             keep(home, tmp_path)
     assert error.value.where == str(tmp_path / "kept")
-    assert "keep another one" in (error.value.hint or "") and "range" not in error.value.what
+    assert "keep another history" in (error.value.hint or "") and "range" not in error.value.what
     assert HistoryTable.open(str(tmp_path / "kept")).versions().rows() == before
 
 
@@ -164,7 +164,7 @@ def test_what_a_crash_kept_out_of_the_versions_is_done_by_the_next_call(tmp_path
     history = keep(home, tmp_path)
     want = {(2, "p2", "new"), (9, "p2", "newer") if more else (1, "p1", "newer")}
     assert {(r["id"], r["p"], r["q"]) for r in history.current().rows()} == want
-    assert not history.cut_off
+    assert not history.has_pending_events
 
 
 def change(time: int, number: int, oper: str, **values: Any) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def test_changes_that_come_late_are_added(tmp_path: Path, number: int) -> None:
     came(tmp_path, change(10, number, "U", id=5, p="late"))
     for _ in range(2):
         assert versions(kept_of(tmp_path), "p") == [(1, "old"), (2, "b"), (5, "late"), (5, "old")]
-    assert kept_of(tmp_path).aside().rows() == []
+    assert kept_of(tmp_path).rejects().rows() == []
 
 
 def test_late_changes_are_refused_by_a_history_that_has_forgotten_events(tmp_path: Path) -> None:
@@ -216,9 +216,9 @@ def test_late_changes_are_refused_by_a_history_that_has_forgotten_events(tmp_pat
     came(tmp_path, change(11, 1, "U", id=1, p="c"))
     assert versions(kept_of(tmp_path), "p") == [(1, "a"), (1, "b"), (1, "c")]
     came(tmp_path, change(10, 8, "U", id=1, p="late"))
-    with pytest.raises(UnsupportedError, match="changes came late") as error:
+    with pytest.raises(UnsupportedError, match="changes arrived after later ones") as error:
         kept_of(tmp_path)
-    assert "keep another one, in another folder" in (error.value.hint or "")
+    assert "keep another history in another folder" in (error.value.hint or "")
 
 
 def went(path: Path, which: str) -> None:
@@ -234,7 +234,7 @@ def test_changes_that_come_late_are_added_where_others_went(tmp_path: Path) -> N
     came(tmp_path, change(10, 15, "I", id=15, p="late"))
     for _ in range(2):
         assert versions(kept_of(tmp_path), "p") == [(10, "a"), (15, "late"), (20, "a"), (30, "a")]
-    assert kept_of(tmp_path).aside().rows() == []
+    assert kept_of(tmp_path).rejects().rows() == []
     before = kept_of(tmp_path).events().number
     kept_of(tmp_path)
     assert kept_of(tmp_path).events().number == before  # what is there by now is noted
@@ -255,7 +255,7 @@ def test_an_image_that_rows_which_went_had_completed_stays(tmp_path: Path) -> No
     came(tmp_path, change(10, 21, "I", id=6, p="next"))
     for _ in range(2):
         assert versions(kept_of(tmp_path), "p") == [*want, (6, "next")]
-    assert kept_of(tmp_path).aside().rows() == []
+    assert kept_of(tmp_path).rejects().rows() == []
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -265,7 +265,7 @@ def test_a_history_that_has_forgotten_events_goes_on_where_rows_went(tmp_path: P
     went(tmp_path, "id IN (10, 20)")
     if late:
         came(tmp_path, change(10, 25, "I", id=25, p="late"))
-        with pytest.raises(UnsupportedError, match="changes came late"):
+        with pytest.raises(UnsupportedError, match="changes arrived after later ones"):
             kept_of(tmp_path)
         return
     came(tmp_path, change(11, 1, "I", id=1, p="next"))
@@ -277,13 +277,13 @@ def test_a_history_that_has_forgotten_events_goes_on_where_rows_went(tmp_path: P
 def counts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Where the rows of change tables were counted up to, by count."""
     made: list[str] = []
-    count = ChangeFiles.many
+    count = ChangeFiles.count_until
 
-    def counted(self: ChangeFiles, upto: Point) -> int | None:
+    def counted(self: ChangeFiles, upto: PositionRange) -> int | None:
         made.append(upto.text)
         return count(self, upto)
 
-    monkeypatch.setattr(ChangeFiles, "many", counted)
+    monkeypatch.setattr(ChangeFiles, "count_until", counted)
     return made
 
 
@@ -300,14 +300,14 @@ def test_rows_are_counted_once_a_call(tmp_path: Path, counts: list[str]) -> None
     ):
         came(tmp_path, *more)
         kept_of(tmp_path)
-        followed = Followed.of(str(tmp_path / "kept"))
+        followed = FollowProgress.of(str(tmp_path / "kept"))
         assert followed is not None
         seen.append((len(counts), followed.number, followed.many))
         counts.clear()
     assert seen == [(0, 20, 3), (1, 30, 5), (1, 30, 6), (2, 30, 6), (2, 30, 6)]
     came(tmp_path / "later", *(change(10, n, "I", id=n, p="a") for n in (10, 20, 30)))
     kept_of(tmp_path / "later", start=20, base=pa.table({"id": pa.array([10], pa.int32()), "p": ["a"]}))
-    followed = Followed.of(str(tmp_path / "later" / "kept"))
+    followed = FollowProgress.of(str(tmp_path / "later" / "kept"))
     assert followed is not None and (len(counts), followed.many) == (1, 3)
 
 
@@ -321,7 +321,7 @@ def test_a_late_change_behind_start_is_counted_once(tmp_path: Path, counts: list
         came(tmp_path, change(10, late, "I", id=late, p="late"))
         want = sorted([*want, (late, "late")] if behind else want)
         assert versions(kept_of(tmp_path), "p") == want
-        followed = Followed.of(str(tmp_path / "kept"))
+        followed = FollowProgress.of(str(tmp_path / "kept"))
         assert followed is not None and followed.many == lake.read(str(tmp_path / "ct")).num_rows
     counts.clear()
     number = kept_of(tmp_path).events().number
@@ -343,7 +343,7 @@ def test_a_history_that_noted_a_number_alone_reads_all_again(tmp_path: Path) -> 
     noted_alone(tmp_path, 500)
     came(tmp_path, change(11, 1, "U", id=1, p="c"))
     assert versions(kept_of(tmp_path), "p") == [(1, "b"), (1, "c")]
-    assert kept_of(tmp_path).aside().rows() == []
+    assert kept_of(tmp_path).rejects().rows() == []
 
 
 def test_a_history_that_noted_a_number_alone_and_has_forgotten_events_goes_on(tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ def test_a_history_that_noted_a_number_alone_and_has_forgotten_events_goes_on(tm
     for _ in range(2):
         assert versions(kept_of(tmp_path), "p") == [*before, (1, "c")]
     came(tmp_path, change(10, 600, "U", id=1, p="late"))  # from here on rows are counted
-    with pytest.raises(UnsupportedError, match="came late"):
+    with pytest.raises(UnsupportedError, match="arrived after later ones"):
         kept_of(tmp_path)
 
 
@@ -369,9 +369,9 @@ def test_a_change_that_an_older_version_lost_is_no_secret_of_a_history_that_has_
     assert versions(kept_of(tmp_path), "p") == [(1, "a"), (1, "b")]
     shutil.rmtree(tmp_path / "kept")
     noted_alone(tmp_path, 498, 500).forget(498)
-    with pytest.raises(UnsupportedError, match="came late") as error:
+    with pytest.raises(UnsupportedError, match="arrived after later ones") as error:
         kept_of(tmp_path)
-    assert "keep another one, in another folder" in (error.value.hint or "")
+    assert "keep another history in another folder" in (error.value.hint or "")
 
 
 def kept_schema() -> pa.Schema:

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import Phase, given
 from hypothesis import strategies as st
 
-from tailrace.engine.kept_history import HistoryRules
+from tailrace.engine.history_updates import HistoryRules
 from tailrace.model.mask import pack
-from tailrace.query.history_table import HistoryTable
+from tailrace.query.history.table import HistoryTable
 
 from ..examples import examples
 

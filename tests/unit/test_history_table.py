@@ -13,13 +13,13 @@ import pytest
 from deltalake import DeltaTable
 
 import tailrace
-from tailrace.engine.event_rows import ignoring_nulls
-from tailrace.engine.kept_history import HistoryRules
+from tailrace.engine.history_events import ignore_nulls
+from tailrace.engine.history_updates import HistoryRules
 from tailrace.errors import ConfigError, UnsupportedError
 from tailrace.model import mask
-from tailrace.query import history_table
-from tailrace.query.history_files import HistoryFiles
-from tailrace.query.history_table import HistoryTable
+from tailrace.query.history import table as history_table
+from tailrace.query.history.files import HistoryFiles
+from tailrace.query.history.table import HistoryTable
 
 from ..ending import ends
 from .task_home import ITEM, TaskHome
@@ -43,7 +43,7 @@ def table(events: Sequence[Event], ignored: Sequence[str] = ()) -> pa.Table:
         [*DATA, ("__sequence", pa.int64()), ("__operation", pa.string()), ("__carries", pa.binary())]
     )
     made = pa.Table.from_pylist(rows, schema)
-    return ignoring_nulls(made, COLUMNS, ignored) if ignored else made
+    return ignore_nulls(made, COLUMNS, ignored) if ignored else made
 
 
 def make(path: str | Path, **more: Any) -> HistoryTable:
@@ -65,12 +65,12 @@ def test_what_cannot_count_is_kept_aside_with_its_reason(tmp_path: Path) -> None
     for _ in range(2):
         history.apply(table(odd))
     assert rows(history) == []
-    found = sorted((r["__operation"], r["__sequence"] or 0, r["why"]) for r in history.aside().rows())
+    found = sorted((r["__operation"], r["__sequence"] or 0, r["why"]) for r in history.rejects().rows())
     assert found == [
-        ("U", 0, "NULL as its sequence: its place in the order is not known"),
+        ("U", 0, "NULL as its sequence: its position in the order is unknown"),
         ("U", 1, "NULL in the key"),
-        ("U", 2, "another event of the same key and sequence counts"),
-        ("U", 3, "another event of the same key and sequence counts"),
+        ("U", 2, "another event has the same key and sequence"),
+        ("U", 3, "another event has the same key and sequence"),
         ("X", 1, "its operation is none of U, D, T"),
     ]
 
@@ -92,8 +92,8 @@ def test_nan_is_no_place_in_the_order(tmp_path: Path, batches: list[list[float]]
         history.apply(events.set_column(place, "__sequence", pa.array(batch, kind)))
     assert rows(history) == [(1, "at 1.0", 1, 1.0, 2.0), (1, "at 2.0", 1, 2.0, None)]
     assert [r["name"] for r in history.as_of(1.5).rows()] == ["at 1.0"]
-    assert [(r["name"], r["why"]) for r in history.aside().rows()] == [
-        ("at nan", "NaN as its sequence: it has no place in the order")
+    assert [(r["name"], r["why"]) for r in history.rejects().rows()] == [
+        ("at nan", "NaN as its sequence, which has no order")
     ]
 
 
@@ -101,7 +101,7 @@ def test_a_late_event_splits_the_version_that_it_falls_into(tmp_path: Path) -> N
     history = make(tmp_path / "h")
     history.apply(table([(1, "U", 1, "a", 1), (9, "U", 1, "c", 1)]))
     done = history.apply(table([(5, "U", 1, "b", 1)]))
-    assert (done.came, done.gone) == (2, 1)
+    assert (done.added, done.removed) == (2, 1)
     assert rows(history) == [(1, "a", 1, 1, 5), (1, "b", 1, 5, 9), (1, "c", 1, 9, None)]
     assert [r["name"] for r in history.as_of(6).rows()] == ["b"]
     assert [r["name"] for r in history.current().rows()] == ["c"]
@@ -152,9 +152,9 @@ def test_a_history_keeps_what_it_was_made_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "given", "why"),
     [
-        ("name", pa.array([7], pa.int64()), "another kind of values"),
-        ("qty", pa.array([dt.date(2026, 1, 2)]), "another kind of values"),
-        ("__sequence", pa.array([dt.datetime(2026, 1, 2)]), "another kind of values"),
+        ("name", pa.array([7], pa.int64()), "the types have no values in common"),
+        ("qty", pa.array([dt.date(2026, 1, 2)]), "the types have no values in common"),
+        ("__sequence", pa.array([dt.datetime(2026, 1, 2)]), "the types have no values in common"),
         ("qty", pa.array([1.5]), "truncated"),
     ],
 )
@@ -174,7 +174,7 @@ def test_an_event_that_is_aside_is_told_with_its_first_time(tmp_path: Path) -> N
     for day, number in ((days[1], 1), (days[2], 2), (days[0], 1), (None, 1)):
         events = table([(number, "U", None, "a", 1)])
         history.apply(events.append_column("__time", pa.array([day], pa.timestamp("us", "UTC"))))
-    found = sorted((r["__sequence"], r["__time"]) for r in history.aside().rows())
+    found = sorted((r["__sequence"], r["__time"]) for r in history.rejects().rows())
     assert found == [(1, days[0]), (2, days[2])]
 
 
@@ -195,7 +195,7 @@ def test_what_a_crash_kept_out_of_the_versions_is_done_by_the_next_batch(tmp_pat
     history.apply(table([(3, "U", 3, "c", 1)]), flow="g", batch=0)
     wanted = [(1, "a", 1, 1, 2), (1, "b", 1, 2, None), (2, "b", 1, 2, None), (3, "c", 1, 3, None)]
     assert rows(history) == wanted
-    assert history.apply(table([(2, "U", 1, "b", 1)]), flow="f", batch=1).came == 0
+    assert history.apply(table([(2, "U", 1, "b", 1)]), flow="f", batch=1).added == 0
 
 
 def test_columns_that_a_crash_kept_out_of_the_versions_come_with_the_next_call(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_the_history_of_a_change_table_is_that_of_its_changes(tmp_path: Path) ->
     )
     assert sorted(map(repr, history.versions().select(names).rows())) == sorted(map(repr, whole.rows()))
     assert history.versions().table().num_rows == 5
-    assert [r["why"] for r in history.aside().rows()] == ["change_oper is none of I, U, D, B, T"]
+    assert [r["why"] for r in history.rejects().rows()] == ["change_oper is none of I, U, D, B, T"]
     with pytest.raises(ConfigError, match="tracked is None"):
         tailrace.open(home.file).table(ITEM).keep_history(path, track_history_column_list=["name"])
 

@@ -114,7 +114,7 @@ def test_octets_in_another_form_are_an_error_that_says_which_are_taken(tmp_path:
         done = CliRunner().invoke(app, command(log, "story", "--key", f"k={said}"))
         assert isinstance(done.exception, ConfigError)
         assert f"{said!r} is no value of the column k (binary)" in str(done.exception)
-        assert r"as the key log does (&#xFF01), or as PostgreSQL does (\xff01)" in str(done.exception)
+        assert r"as in a key log (&#xFF01) or in PostgreSQL (\xff01)" in str(done.exception)
     assert tailrace(log, "story", "--key", r"k=\xff02") == []
 
 

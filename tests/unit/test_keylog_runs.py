@@ -11,12 +11,13 @@ import pytest
 from tailrace.errors import ConfigError
 from tailrace.formats.sqdr.control import TABLES, table_of
 from tailrace.lake import delta as lake
-from tailrace.operate import control_tables, retention
+from tailrace.operate import control_tables
 from tailrace.operate.consumers import Consumers
 from tailrace.operate.retention import add_consumer, of_keylog, prune
 from tailrace.operate.runs import REPAIR, Group, Runs, Subscription
 from tailrace.operate.task_runs import TaskRuns
-from tailrace.state import orders
+from tailrace.state import commands
+from tailrace.state.state_table import KeyedTable
 from tailrace.wire.keylog_values import IGNORED
 
 from .keylog_rows import SCHEMA, missed, row, write
@@ -103,9 +104,9 @@ def test_a_table_that_was_removed_is_said_to_be_removed(tmp_path: Path) -> None:
         return row["state"], row["state_reason"]
 
     assert told() == ("active", None)
-    orders.give(home.task.orders_path, orders.PAUSE, [ITEM], why="moving", who="me")
+    commands.give(home.task.commands_path, commands.PAUSE, [ITEM], why="moving", who="me")
     assert told() == ("suspended", "moving")
-    orders.give(home.task.orders_path, orders.REMOVE, [ITEM], why="no longer needed", who="me")
+    commands.give(home.task.commands_path, commands.REMOVE, [ITEM], why="no longer needed", who="me")
     assert told() == ("removed", "no longer needed")
 
 
@@ -189,7 +190,7 @@ def test_a_begun_prune_is_ended_by_the_next(
 ) -> None:
     log, (one, two, *_) = three_runs
     with monkeypatch.context() as broken:
-        broken.setattr(retention.control_tables, "change", lambda *_: (_ for _ in ()).throw(OSError("gone")))
+        broken.setattr(KeyedTable, "change", lambda *_: (_ for _ in ()).throw(OSError("gone")))
         with pytest.raises(OSError, match="gone"):
             prune(log, 1)
     assert {r for r, _ in logged(log)}.isdisjoint({one, two})

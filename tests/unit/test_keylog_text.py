@@ -135,7 +135,7 @@ def test_names_with_plain_spaces_and_equal_signs_are_read():
         ('A="1"B="2"', "'B=' is not a name between a space and ="),
         ('="1"', "'=' is not a name between a space and ="),
         ('Z="1"', "there is no column Z"),
-        ('A="1" A="2"', "A comes twice"),
+        ('A="1" A="2"', "A occurs twice"),
         ('A="&"', "A is not valid as Unicode text"),
         ('A="&#x00"', "A is not valid as Unicode text"),
         ('A="&#xD800"', "A is not valid as Unicode text"),

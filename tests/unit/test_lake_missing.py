@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tailrace.lake import delta as lake
-from tailrace.validate.versions import own_and_living
+from tailrace.validate.target_versions import row_filter
 
 pytestmark = pytest.mark.unit
 
@@ -26,8 +26,8 @@ def test_rows_of_files_without_the_column_have_null_in_it(tmp_path: Path) -> Non
     data = lake.dataset(DeltaTable(path))
     for which, want in (
         (pc.field("_deleted").is_null(), [1, 2, 3]),
-        (own_and_living(data.schema.names, {}, "_deleted"), [1, 2, 3]),
-        (own_and_living(data.schema.names, {"site": "eu"}, "_deleted"), [1, 3]),
+        (row_filter(data.schema.names, {}, "_deleted"), [1, 2, 3]),
+        (row_filter(data.schema.names, {"site": "eu"}, "_deleted"), [1, 3]),
     ):
         assert sorted(data.to_table(columns=["id"], filter=which)["id"].to_pylist()) == want
         found = [

@@ -16,7 +16,9 @@ from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.state import ledger, rolling
-from tailrace.state.ledger import APPLIED, STORED, AppliedTable, Baseline, Stored
+from tailrace.state.baselines import Baseline
+from tailrace.state.declarations import APPLIED, STORED
+from tailrace.state.ledger import AppliedTable, Stored
 from tailrace.state.totals import Totals, batches_after, last_stored, records_of, stored_since
 
 pytestmark = pytest.mark.unit
@@ -105,22 +107,6 @@ def test_files_that_others_have_joined_are_told_apart_by_their_rows(tmp_path: Pa
         assert Totals(path, "").stored["a"].rows == 6
         assert [b.upto for b in ledger.read_stored(path)] == [1, 2, 3]
         rolling.fold(path, STORED)
-
-
-def test_rows_of_an_earlier_release_are_added_up(tmp_path: Path) -> None:
-    path = str(tmp_path / "stored")
-    old = [n for n in STORED.schema.names if n not in ("kind", "gone", "stored_at")]
-    for upto in (1, 2):
-        row = {"upto": upto, "change_seq": "", "position": f"{upto:040X}", "commit_time": AT}
-        rows = [row | {"rows": 5, "counts": "{}"}, row | {"table": "a", "rows": 5, "counts": '{"rows": 5}'}]
-        lake.append(path, pa.Table.from_pylist(rows, STORED.schema).select(old))
-    assert Totals(path, "").stored["a"].rows == 10
-    rolling.fold(path, STORED)
-    store(path, batch(3, a=1))
-    assert Totals(path, "").stored["a"].rows == 11
-    assert [b.upto for b in ledger.read_stored(path)] == [1, 2, 3]
-    at = rolling.Ledger(path, STORED).batches(["stored_at"])["stored_at"]
-    assert at.null_count == 0
 
 
 def test_single_batches_that_are_gone_are_not_taken_for_none(tmp_path: Path) -> None:

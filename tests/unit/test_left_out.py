@@ -21,9 +21,8 @@ from tailrace.apply.segment import Segment, segments
 from tailrace.lake import log
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
-from tailrace.state import ledger
+from tailrace.state.baselines import Baseline, write_baseline
 from tailrace.state.layouts import layouts_seen
-from tailrace.state.ledger import Baseline
 
 pytestmark = pytest.mark.unit
 
@@ -142,7 +141,7 @@ def test_a_baseline_after_the_rename_leaves_it_out(tmp_path: Path) -> None:
 def test_a_baseline_tells_of_a_name_that_no_change_ever_had(tmp_path: Path) -> None:
     again = replace(layout("a", "s"), relid=8)  # made again; renamed before its first change; read once more
     log.record_layouts(f"{tmp_path}/relations", history(layout("a")))
-    ledger.write_baseline(f"{tmp_path}/baselines", taken(again, 5))
+    write_baseline(f"{tmp_path}/baselines", taken(again, 5))
     new = taken(replace(layout("a", "s9"), relid=8), 15, number=2)
     paths = f"{tmp_path}/ddl_decisions", f"{tmp_path}/orders"
     seen = functools.partial(layouts_seen, f"{tmp_path}/relations", f"{tmp_path}/baselines")

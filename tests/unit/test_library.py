@@ -19,8 +19,10 @@ from tailrace.errors import BaselineNeededError, ConfigError, PositionError, Uns
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import schema_of
-from tailrace.operate.ordering import begin_anew
-from tailrace.state import live
+from tailrace.operate.table_commands import renew_stream
+from tailrace.state import live, streams
+from tailrace.state.baselines import Baseline, write_baseline
+from tailrace.state.streams import StreamRecord
 from tailrace.store.trimming import Bound, trim
 
 from .task_home import COLUMNS, ITEM, TaskHome, at, item, partly_applied, position, rows, seq, values
@@ -63,11 +65,11 @@ def test_the_difference_of_two_places_is_that_of_their_rows(home: TaskHome) -> N
         came = [values(r) for r in found if r["_change_type"] in ("insert", "update_postimage")]
         old, new = states[start], states[end]
         assert (sorted(gone), sorted(came)) == (sorted(old - new), sorted(new - old)), (start, end)
-    with pytest.raises(ConfigError, match="the older place goes first"):
+    with pytest.raises(ConfigError, match="pass the older position first"):
         table.diff(13, 12)
     with pytest.raises(PositionError, match="before the baseline"):
         table.diff(3)
-    with pytest.raises(PositionError, match="22 is not stored yet; changes are up to"):
+    with pytest.raises(PositionError, match="22 is not stored yet; changes are stored up to"):
         table.diff(13, 22)
 
 
@@ -159,7 +161,7 @@ def test_a_kept_history_that_began_without_changes_needs_all_later_ones(tmp_path
     trim(made.task.changes_path(ITEM), "header__change_seq", Bound(12))
     made.store((13, "U", item(1, "d")))
     with pytest.raises(
-        PositionError, match="changes at 12 are asked for; only those after number 12 are kept"
+        PositionError, match="changes at 12 are requested; only those after number 12 are kept"
     ):
         tailrace.open(made.file).table(ITEM).keep_history(path)
 
@@ -182,7 +184,7 @@ def test_targets_that_are_no_copies_are_refused(tmp_path: Path) -> None:
 def test_a_table_that_is_only_tracked_has_no_rows(tmp_path: Path) -> None:
     made = TaskHome(tmp_path, "policies: {shop.item: 1}")
     made.store((1, "I", item(1)))
-    with pytest.raises(UnsupportedError, match="cannot be shown as of a place: it is only tracked"):
+    with pytest.raises(UnsupportedError, match="are not known as of a position: it is only tracked"):
         tailrace.open(made.file).table(ITEM).current()
 
 
@@ -235,12 +237,10 @@ def test_soft_deleted_rows_are_no_rows(tmp_path: Path) -> None:
     made.write([item(1), item(2) | {"gone": at(1)}], 10)
     made.columns = COLUMNS
     made_at = made.task.target_path(ITEM)
-    from tailrace.state import ledger
-
-    taken = ledger.Baseline(
+    taken = Baseline(
         ITEM, Relation(1, "shop", "item", "d", COLUMNS), position(11), 2, lake.version(made_at), at(10), 0, 1, 0, 10
     )  # fmt: skip
-    ledger.write_baseline(made.task.control_path("baselines"), taken)
+    write_baseline(made.task.control_path("baselines"), taken)
     assert rows(tailrace.open(made.file).table(ITEM).current()) == [(1, "a")]
 
 
@@ -270,7 +270,7 @@ def test_results_come_as_what_the_user_works_with(home: TaskHome) -> None:
     assert found.select(["id"]).schema.names == ["id"]
     with pytest.raises(ConfigError, match="no column nope"):
         found.select(["nope"])
-    with pytest.raises(ConfigError, match="the condition cannot be read"):
+    with pytest.raises(ConfigError, match="the condition is not valid"):
         found.where("nope > 3")
 
 
@@ -313,7 +313,7 @@ def test_a_task_is_opened_by_its_file_or_its_folder(home: TaskHome) -> None:
         task.table("shop.nope")
     with pytest.raises(ConfigError, match=r"'shop\.\*' is a pattern") as error:
         task.table("shop.*")
-    assert error.value.hint == "name one: shop.item"
+    assert error.value.hint == "name one table: shop.item"
     with pytest.raises(ConfigError, match="there is no key log"):
         _ = task.keylog
     home.file.write_text(home.file.read_text() + "keylog: {mode: all}\n")
@@ -339,7 +339,7 @@ def test_an_archive_that_changes_alone_have_filled_is_not_replaced_unasked(home:
     shutil.rmtree(home.task.control_path("baselines"))
     home.file.write_text(f"{home.file.read_text()}\napply: {{mode: archive}}\nbaseline: {{enabled: false}}\n")
     task = tailrace.open(home.file)
-    for call in (lambda: task.resync(ITEM, dry_run=True), lambda: begin_anew(task.task, dry_run=True)):
+    for call in (lambda: task.resync(ITEM, dry_run=True), lambda: renew_stream(task.task, dry_run=True)):
         with pytest.raises(ConfigError, match=f"{ITEM}: a new baseline replaces all changes"):
             call()
     shutil.rmtree(task.task.target_path(ITEM))
@@ -359,14 +359,14 @@ def test_an_archive_loses_what_it_has_kept_only_on_request(home: TaskHome) -> No
             task.resync(ITEM, dry_run=dry_run)
         assert "--replace-archives" in str(refused.value)
         with pytest.raises(ConfigError, match="replaces all changes"):
-            begin_anew(task.task, dry_run=dry_run)
+            renew_stream(task.task, dry_run=dry_run)
     for dry_run in (True, False):
         with pytest.raises(ConfigError, match="has not read anything yet"):
-            begin_anew(task.task, dry_run=dry_run, replace_archives=True)
-    home.captured(10, 1)
+            renew_stream(task.task, dry_run=dry_run, replace_archives=True)
+    streams.write(task.task, StreamRecord(stream=1, state=streams.MADE))
     with live.lock(task.task.run_path, "capture"), pytest.raises(ConfigError, match="already running"):
-        begin_anew(task.task, dry_run=True, replace_archives=True)
-    assert begin_anew(task.task, dry_run=True, replace_archives=True).tables == [ITEM]
+        renew_stream(task.task, dry_run=True, replace_archives=True)
+    assert renew_stream(task.task, dry_run=True, replace_archives=True).tables == [ITEM]
     assert task.resync(ITEM, replace_archives=True).tables == [ITEM]
 
 
@@ -377,7 +377,7 @@ def test_as_of_from_a_base_and_changes_alone(home: TaskHome) -> None:
     assert rows(found.as_of(None, base=base)) == [(1, "c"), (4, "a"), (5, "a")]
     assert rows(found.as_of(11, base=found.schema.empty_table())) == [(1, "b")]
     assert rows(tailrace.open(home.file).table(ITEM).as_of(12, base=base[:1])) == [(1, "b"), (3, "a")]
-    with pytest.raises(BaselineNeededError, match="nothing tells which rows"):
+    with pytest.raises(BaselineNeededError, match="the rows before the oldest change are unknown"):
         found.as_of(13)
     with pytest.raises(ConfigError, match="base has no column price"):
         found.as_of(13, base=base.drop_columns(["price"]))
@@ -395,7 +395,7 @@ def test_any_change_table_may_be_read(home: TaskHome) -> None:
         tailrace.read(home.task.changes_path(ITEM), key=["header__change_seq"])
     with pytest.raises(ConfigError, match="no column nope"):
         found.net(columns=["nope"])
-    with pytest.raises(ConfigError, match="is not a place in the history"):
+    with pytest.raises(ConfigError, match="is not a position"):
         found.net("yesterday")
 
 

@@ -13,7 +13,7 @@ import tailrace
 from tailrace.errors import CancelledError, ConfigError, PositionError, UnsupportedError
 from tailrace.model import mask
 from tailrace.model.change import Column
-from tailrace.state import orders
+from tailrace.state import commands
 
 from .once import once
 from .task_home import COLUMNS, ITEM, Row, TaskHome, at, position, seq
@@ -73,7 +73,7 @@ def test_what_a_table_without_key_cannot_answer_names_what_can(bag: TaskHome) ->
         with pytest.raises(UnsupportedError) as caught:
             asked()
         assert caught.value.hint is not None
-        assert "pairs, net changes, changes or transactions" in caught.value.hint
+        assert "use pairs, net, changes or transactions" in caught.value.hint
         assert "tailrace.read(CHANGE_TABLE, key=[...])" in caught.value.hint
     for answer in (table.pairs(), table.net(), table.changes(), task.transactions()):
         assert answer.rows()
@@ -131,7 +131,7 @@ def test_a_target_that_is_gone_is_named(bag: TaskHome) -> None:
 
 
 def test_a_cut_is_one_of_the_tables_that_are_captured(bag: TaskHome) -> None:
-    orders.give(bag.task.orders_path, orders.REMOVE, [ITEM], why="", who="me")
+    commands.give(bag.task.commands_path, commands.REMOVE, [ITEM], why="", who="me")
     task = tailrace.open(bag.file)
     assert (task.tables, task.cut()) == ([ITEM], {})
     assert list(task.cut(12, [ITEM])) == [ITEM]
@@ -141,7 +141,8 @@ def test_a_place_that_is_not_stored_yet_is_refused(bag: TaskHome) -> None:
     table = tailrace.open(bag.file).table(ITEM)
     for place in (14, seq(14), position(14)):
         with pytest.raises(
-            PositionError, match=r"not stored yet; changes are up to .*committed at 2026-11-22T10:00:13Z"
+            PositionError,
+            match=r"not stored yet; changes are stored up to .*committed at 2026-11-22T10:00:13Z",
         ):
             table.as_of(place)
     assert len(rows(table.as_of(at(99)))) == 3

@@ -34,7 +34,7 @@ def test_a_base_that_lacks_a_column_is_refused(home: TaskHome, question: str, st
         places: list[Any] = {"as_of": [start], "chain": [{"id": 1}, start]}.get(question, [start])
         with pytest.raises(ConfigError, match="base has no column name, price") as error:
             getattr(table, question)(*places, base=base).table()
-        assert error.value.hint == "it needs id, name, price, with the values of before"
+        assert error.value.hint == "pass id, name, price, with the values before the range"
         if question in ("net", "history", "pairs"):  # a column that is not asked for may be missing
             getattr(table, question)(*places, base=base, columns=["id"]).table()
 
@@ -48,7 +48,7 @@ def test_a_base_has_the_types_of_the_table_or_values_that_fit(home: TaskHome, qu
     places: list[Any] = {"as_of": [None], "chain": [{"id": 1}]}.get(question, [])
     ask = getattr(table, question)
     assert ask(*places, base=wide).rows() == ask(*places, base=right).rows()
-    with pytest.raises(ConfigError, match="base has id as string: its values cannot be int32") as error:
+    with pytest.raises(ConfigError, match="base column id is string and does not fit int32") as error:
         ask(*places, base=odd).table()
     assert error.value.where == ITEM
     assert error.value.hint == "give id as int32"

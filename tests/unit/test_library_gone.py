@@ -40,6 +40,6 @@ def test_files_that_maintenance_removed_after_a_table_was_opened(tmp_path: Path)
     table = tailrace.open(made.file).table(ITEM)
     for one in Path(made.task.changes_path(ITEM)).glob("*.parquet"):
         one.unlink()
-    with pytest.raises(PositionError, match="files of this version are gone") as error:
+    with pytest.raises(PositionError, match="files of this version were removed") as error:
         table.net()
     assert "open the table again" in str(error.value)

@@ -97,8 +97,8 @@ def test_a_place_behind_a_rename_that_the_target_passed_in_one_batch(home: TaskH
                 UnsupportedError, match=f"name was renamed to title at .*{seq(17)}, and"
             ) as no:
                 ask()
-            assert "no version between that and this place" in str(no.value)
-            assert "ask for a place that the target has reached" in str(no.value)
+            assert "no version between that and this position" in str(no.value)
+            assert "use a position that the target has reached" in str(no.value)
             assert no.value.where is not None and "version" in no.value.where
 
     refused(table.current, lambda: table.as_of(18))
@@ -140,7 +140,7 @@ def test_a_name_that_was_dropped_and_added_again_splits_the_range(home: TaskHome
     home.store((18, "U", item(1, "new")))
     table = tailrace.open(home.file).table(ITEM)
     for ask in (table.current, lambda: table.diff(16)):
-        with pytest.raises(UnsupportedError, match="name was replaced by another one of its name"):
+        with pytest.raises(UnsupportedError, match="name was replaced by another column of that name"):
             ask()
     # The new column was NULL in all rows until then.
     assert [r["name"] for r in table.pairs(15).rows() for r in (r["after"],)] == [None, None, None, "new"]
@@ -177,7 +177,9 @@ def test_ranges_on_either_side_of_another_type_are_answered(home: TaskHome) -> N
     assert [r["id"] for r in table.net(columns=["id", "price"]).rows()] == [2, 4, 5]
     assert len(table.transactions().rows()) == 7
     for ask in (table.net, table.current, lambda: table.changes(16, 17)):
-        with pytest.raises(UnsupportedError, match=f"the column name became int at change_seq {seq(17)}"):
+        with pytest.raises(
+            UnsupportedError, match=f"the type of column name changed to int at change_seq {seq(17)}"
+        ):
             ask()
 
 
@@ -318,7 +320,9 @@ def test_rows_of_before_lack_a_column_that_was_added_later(tmp_path: Path) -> No
     _altered(home, 13, key, q, replace(p, attnum=4))
     table = tailrace.open(home.file).table(ITEM)
     for ask in (table.net, table.history, table.pairs):
-        with pytest.raises(UnsupportedError, match="the column p was replaced by another one of its name"):
+        with pytest.raises(
+            UnsupportedError, match="the column p was replaced by another column of that name"
+        ):
             ask(13, base=base)
     assert [r["q"] for r in table.net(13, base=base, columns=["q"]).rows()] == ["Q1"]
     _altered(home, 14, key, replace(q, name="title"))
@@ -341,12 +345,14 @@ def test_rows_of_before_another_type_or_another_table_are_refused(tmp_path: Path
     base = tailrace.open(home.file).table(ITEM).as_of(11).table()
     _altered(home, 12, key, Column("p", 2, "integer", "int4", "int"), q)
     table = tailrace.open(home.file).table(ITEM)
-    with pytest.raises(UnsupportedError, match="the column p became int between base and the changes"):
+    with pytest.raises(
+        UnsupportedError, match="the type of column p changed to int between the base and the changes"
+    ):
         table.net(12, base=base)
     assert [r["q"] for r in table.net(12, base=base, columns=["q"]).rows()] == ["Q1"]
     home.layout(13, (key, p, q), relid=2)
     home.store((13, "D", {"id": 1}))
-    with pytest.raises(UnsupportedError, match="dropped and created again between base and the changes"):
+    with pytest.raises(UnsupportedError, match="dropped and created again between the base and the changes"):
         tailrace.open(home.file).table(ITEM).net(13, base=base, columns=["q"])
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import tailrace
 from tailrace.errors import PositionError
-from tailrace.query.points import Place, Point
+from tailrace.query.positions import Position, PositionRange
 
 from .task_home import ITEM, TaskHome, at, item, partly_applied, position, rows, seq
 
@@ -33,7 +33,9 @@ def test_places_after_the_baseline_are_refused_as_long_as_no_change_is_stored(tm
     made.baseline([item(1, "a")], after=10)
     table = tailrace.open(made.file).table(ITEM)
     for place in (11, 20261122, seq(30), position(12), "F" * 40):
-        with pytest.raises(PositionError, match="is not stored yet; no change is; the baseline is up to"):
+        with pytest.raises(
+            PositionError, match="is not stored yet; no change is stored; the baseline is up to"
+        ):
             table.as_of(place)
         with pytest.raises(PositionError, match="is not stored yet"):
             table.diff(10, place)
@@ -73,7 +75,7 @@ def test_a_place_before_a_change_that_the_baseline_has_is_refused_whatever_the_h
 @pytest.mark.parametrize(
     "end", [dt.datetime.max, "9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-01:00"], ids=str
 )
-def test_the_end_of_time_is_behind_all_changes(home: TaskHome, end: Place) -> None:
+def test_the_end_of_time_is_behind_all_changes(home: TaskHome, end: Position) -> None:
     table = tailrace.open(home.file).table(ITEM)
     assert rows(table.as_of(end)) == rows(table.current())
     assert table.changes(None, end).rows() == table.changes().rows()
@@ -95,11 +97,11 @@ def test_places_may_be_now_durations_before_now_and_postgresql_positions(home: T
     assert rows(table.as_of("0/0")) == rows(table.current())  # the first 16 digits of all positions here
     with pytest.raises(PositionError, match="1/A0 is not stored yet"):
         table.as_of("1/A0")
-    lsn = Point.of("1/a0")
+    lsn = PositionRange.of("1/a0")
     assert (lsn.low[:16], lsn.high[:17]) == ("00000001000000A0", "00000001000000A0F")
 
 
 def test_a_time_is_exact_in_any_year() -> None:
     """As numbers of floating point, seconds since 1970 are not from 2038 on."""
     times = [dt.datetime(2039, 11, 22, 10, 0, 0, 10_000 * n) for n in range(100)]
-    assert [Point.of(at).low[14:16] for at in times] == [f"{n:02d}" for n in range(100)]
+    assert [PositionRange.of(at).low[14:16] for at in times] == [f"{n:02d}" for n in range(100)]

@@ -12,7 +12,7 @@ from tailrace.apply.keylog.exceptions import Exceptions, Orders, Suspensions
 from tailrace.apply.rules_apply import RulesApply
 from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.engine.rules import Rules
-from tailrace.state import orders
+from tailrace.state import commands
 
 from .apply_world import relation
 
@@ -42,22 +42,22 @@ class Limited:
 
     def suspend(self) -> None:
         """What is left of a suspension, when a kill comes before the count begins anew."""
-        orders.suspend(self.orders, "s.t", f"{KIND} at change_seq 20260101: the row is not there")
+        commands.suspend(self.orders, "s.t", f"{KIND} at change_seq 20260101: the row is not there")
 
 
 def test_a_kill_between_suspension_and_count(tmp_path: Path) -> None:
     task = Limited(tmp_path)
     assert task.counted(0) == 0
     task.met(0, 9, 2)
-    orders.suspend(task.orders, "s.t", "column 'n' was added", who="ddl")
+    commands.suspend(task.orders, "s.t", "column 'n' was added", who="ddl")
     assert task.counted(9) == 2
     task.suspend()
-    orders.give(task.orders, orders.RESUME, ["s.t"], why="", who="me")
+    commands.give(task.orders, commands.RESUME, ["s.t"], why="", who="me")
     assert task.counted(9) == 0
     task.met(9, 20, 2)
     assert task.counted(20) == 2  # it has begun anew for that suspension
     task.suspend()
-    orders.give(task.orders, orders.RESUME, ["s.t"], why="", who="me")
+    commands.give(task.orders, commands.RESUME, ["s.t"], why="", who="me")
     assert task.counted(20) == 0
 
 

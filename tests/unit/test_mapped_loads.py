@@ -21,8 +21,8 @@ from tailrace.capture.snapshot_sink import DeltaLanding, StagedLanding
 from tailrace.config.groups import GroupSettings
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
-from tailrace.state import orders, retries
-from tailrace.state.ledger import Baseline
+from tailrace.state import commands, lifecycle
+from tailrace.state.baselines import Baseline
 
 pytestmark = pytest.mark.unit
 
@@ -73,8 +73,8 @@ def test_without_a_group_it_is_tried_again_and_then_suspended(
     for failing in (True, True, False):
         task.look()
         assert task.gate.failing is failing
-    (order,) = orders.read(task.orders)
-    assert order.action == orders.SUSPEND and order.why.startswith("connection refused")
+    (order,) = commands.read(task.orders)
+    assert order.action == commands.SUSPEND and order.why.startswith("connection refused")
 
 
 def test_in_a_group_it_is_tried_again_and_its_row_of_errors_ends_with_it(
@@ -83,12 +83,12 @@ def test_in_a_group_it_is_tried_again_and_its_row_of_errors_ends_with_it(
     task = Task(tmp_path, monkeypatch, GroupSettings(tables=["s.*"], retries=3))
     task.look()
     task.look()
-    assert retries.failing(task.errors)["s.a"].errors == 2
-    assert not task.loads.ready("s.a") and task.gate.failing and orders.read(task.orders) == []
+    assert lifecycle.failures(task.errors)["s.a"].errors == 2
+    assert not task.loads.ready("s.a") and task.gate.failing and commands.read(task.orders) == []
     task.away = False
     task.look()
     assert task.loads.ready("s.a") and not task.gate.failing
-    assert retries.failing(task.errors) == {} and loaded(task.mapped) == {"s.a": (1, "d", 5)}
+    assert lifecycle.failures(task.errors) == {} and loaded(task.mapped) == {"s.a": (1, "d", 5)}
 
 
 def test_after_so_many_errors_in_a_row_it_is_suspended_and_goes_on_when_it_is_resumed(
@@ -98,11 +98,11 @@ def test_after_so_many_errors_in_a_row_it_is_suspended_and_goes_on_when_it_is_re
     for _ in range(4):
         task.look()
     assert task.tries == 2
-    (order,) = orders.read(task.orders)
+    (order,) = commands.read(task.orders)
     assert (order.action, order.table, order.who) == ("suspend", "s.a", "apply")
     assert "2 errors in a row" in order.why and "connection refused" in order.why
     task.away = False
-    orders.give(task.orders, orders.RESUME, ["s.a"], why="", who="me")
+    commands.give(task.orders, commands.RESUME, ["s.a"], why="", who="me")
     task.look()
     assert task.loads.ready("s.a")
 
@@ -114,14 +114,14 @@ def test_a_removed_table_is_left_alone_whatever_becomes_of_its_mapping(
     task.away = False
     task.look()
     assert loaded(task.mapped) == {"s.a": (1, "d", 5)}
-    orders.give(task.orders, orders.REMOVE, ["s.a"], why="", who=orders.TASK_FILE)
+    commands.give(task.orders, commands.REMOVE, ["s.a"], why="", who=commands.TASK_FILE)
     task.digest = ""  # its entry under `tables` went with it
     for _ in range(3):
         task.look_anew()
-    assert [one.action for one in orders.read(task.orders)] == ["remove"]
-    orders.give(task.orders, orders.ADD, ["s.a"], why="", who="me")
+    assert [one.action for one in commands.read(task.orders)] == ["remove"]
+    commands.give(task.orders, commands.ADD, ["s.a"], why="", who="me")
     task.look_anew()
-    actions = [one.action for one in orders.read(task.orders)]
+    actions = [one.action for one in commands.read(task.orders)]
     assert actions == ["remove", "add"] and not task.gate.open("s.a")
 
 
@@ -132,17 +132,17 @@ def test_a_removed_table_whose_rows_wait_in_staging_is_not_loaded(
     """Its target may be dropped by now; and what it meets is no error of the task."""
     task = Task(tmp_path, monkeypatch, None)
     task.away = away
-    orders.give(task.orders, orders.REMOVE, ["s.a"], why="", who="me")
+    commands.give(task.orders, commands.REMOVE, ["s.a"], why="", who="me")
     task.look_anew()
     assert task.tries == 0 and loaded(task.mapped) == {}
-    assert [one.action for one in orders.read(task.orders)] == ["remove"]
+    assert [one.action for one in commands.read(task.orders)] == ["remove"]
 
 
 def test_a_table_whose_target_has_just_moved_is_not_suspended(tmp_path: Path) -> None:
     """The gate has seen the order to move it, and not yet that it was carried out."""
     path = str(tmp_path / "orders")
-    for what in (orders.RENAME, orders.RENAMED):
-        orders.give(path, what, ["s.t"], why="x", who="ddl", target="s.u")
+    for what in (commands.RENAME, commands.RENAMED):
+        commands.give(path, what, ["s.t"], why="x", who="ddl", target="s.u")
     routes: Any = SimpleNamespace(map=lambda name: TableMap(name, name))
     gate: Any = SimpleNamespace(moving=lambda _: True, open=lambda _: True, superseded=lambda _: False)
     nobody: Any = None
@@ -151,7 +151,7 @@ def test_a_table_whose_target_has_just_moved_is_not_suspended(tmp_path: Path) ->
     )
     one: Any = SimpleNamespace(table="s.t", number=1, order=0, version=1, relation=None)
     loader.refresh({"s.t": one}, gate)
-    assert orders.of_task(path, {"s.t": one})["s.t"].held == ""
+    assert lifecycle.of_task(path, {"s.t": one})["s.t"].held == ""
     assert not loader.ready("s.t")
     gate.moving = lambda _: False
     loader.look({"s.t": one}, gate)
@@ -185,7 +185,7 @@ class Landed:
         assert to.commit(RELATION, [added], 0) < 0
 
     def record(self, number: int) -> None:
-        order = orders.newest(self.orders)
+        order = commands.newest(self.orders)
         self.taken = {"s.a": replace(TAKEN["s.a"], number=number, order=order)}
 
     def load(self, table: str, baseline: Baseline, path: str) -> int:
@@ -202,7 +202,7 @@ class Landed:
 
     @property
     def held(self) -> str:
-        state = orders.of_task(self.orders, self.taken).get("s.a")
+        state = lifecycle.of_task(self.orders, self.taken).get("s.a")
         return state.why if state and state.held else ""
 
 
@@ -229,21 +229,21 @@ def test_rows_of_a_baseline_that_is_not_recorded_are_not_those_of_the_one_before
     task.record(1)
     task.digest = "another mapping"
     assert not task.look() and task.held == loading.CHANGED
-    orders.resync(task.orders, "s.a", "another mapping", who="me")
+    commands.resync(task.orders, "s.a", "another mapping", who="me")
     task.end(task.begin(2), 2)
     assert not task.look() and task.got == []
     task.record(2)
     assert task.look() and task.got == [[2]] and task.held == ""
 
 
-@pytest.mark.parametrize("what", [orders.REMOVE, orders.RESYNC, orders.ANEW, orders.LAND])
+@pytest.mark.parametrize("what", [commands.REMOVE, commands.RESYNC, commands.ANEW, commands.LAND])
 def test_a_baseline_that_an_order_supersedes_gets_into_no_target(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     task = Landed(tmp_path, monkeypatch)
     task.end(task.begin(1), 1)
     task.record(1)
-    orders.give(task.orders, what, ["s.a"], why="", who="me", baseline=2)
+    commands.give(task.orders, what, ["s.a"], why="", who="me", baseline=2)
     assert not task.look() and task.got == [] and task.held == ""
 
 
@@ -254,16 +254,5 @@ def test_one_that_is_in_its_target_stays_there_while_another_one_comes(
     task.end(task.begin(1), 1)
     task.record(1)
     assert task.look()
-    orders.resync(task.orders, "s.a", "", who="me")
+    commands.resync(task.orders, "s.a", "", who="me")
     assert task.look() and task.got == [[1]]
-
-
-def test_one_that_an_earlier_release_has_landed_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = Landed(tmp_path, monkeypatch)
-    early = Path(task.staging.root) / "s.a"
-    task.end(task.begin(1), 1)
-    (Path(task.staging.root) / "1/s.a").rename(early)
-    task.record(1)
-    assert task.look() and task.got == [[1]] and not early.exists()

@@ -33,8 +33,9 @@ from tailrace.runtime.counts import Counts
 from tailrace.runtime.metrics import METRICS, collect, served
 from tailrace.runtime.metrics.collect import TaskCollector
 from tailrace.state import ledger, live
+from tailrace.state.baselines import Baseline, write_baseline
 from tailrace.state.capture_state import CaptureState
-from tailrace.state.ledger import AppliedTable, Baseline, Stored
+from tailrace.state.ledger import AppliedTable, Stored
 
 pytestmark = pytest.mark.unit
 AT = dt.datetime(2026, 3, 1, tzinfo=dt.timezone.utc)
@@ -55,9 +56,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("task")
     (folder / "shop.yaml").write_text("name: shop\nhome: home\nsource: {url: 'postgresql://db/shop'}\n")
     made = load(folder / "shop.yaml")
-    ledger.write_baseline(
-        made.control_path("baselines"), Baseline("s.t", RELATION, "0" * 40, 100, 0, AT, 2.0)
-    )
+    write_baseline(made.control_path("baselines"), Baseline("s.t", RELATION, "0" * 40, 100, 0, AT, 2.0))
     for upto, rows in ((3, 9), (5, 4)):
         one = Stored(upto, make(0, upto), f"{upto:016X}{0:024X}", AT, {"s.t": {"rows": rows}})
         ledger.write_stored(made.control_path("stored"), one, {"s.t": 7})

@@ -11,8 +11,8 @@ import pytest
 
 from tailrace.errors import ConfigError
 from tailrace.formats import convert, new_folder
-from tailrace.formats.glance import glance
 from tailrace.formats.new_folder import filled, refuse_used
+from tailrace.formats.recognition import recognise
 
 pytestmark = pytest.mark.unit
 
@@ -130,7 +130,7 @@ def test_half_a_folder_is_not_read(tmp_path: Path) -> None:
                 with pytest.raises(ConfigError, match=f"{out} is not whole: a command writes it"):
                     read(path)
                 with pytest.raises(ConfigError, match=f"{out} is not whole: a command writes it"):
-                    glance(str(path))
+                    recognise(str(path))
     read(out)
 
 

@@ -11,10 +11,18 @@ from hypothesis import strategies as st
 
 from tailrace.errors import FormatError
 from tailrace.formats.openedge.dumps import policies_of
-from tailrace.formats.openedge.made import policy_id, table_number
-from tailrace.formats.openedge.notes import keyless, notes, unknown_tables
+from tailrace.formats.openedge.metadata import policy_id, table_number
 from tailrace.formats.openedge.options import OpenEdgeOptions
-from tailrace.formats.openedge.policy import FIELDS, FIELDS_OF, FILES, POLICIES, sources
+from tailrace.formats.openedge.policies import (
+    FIELDS,
+    FIELDS_OF,
+    FILES,
+    POLICIES,
+    keyless,
+    notes,
+    sources,
+    unknown_tables,
+)
 from tailrace.model import mask
 from tailrace.wire.cd_dump import FieldPolicy, TablePolicy
 

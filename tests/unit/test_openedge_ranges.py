@@ -12,7 +12,7 @@ import pytest
 
 from tailrace.formats import row_groups
 from tailrace.formats.openedge import ranges as by
-from tailrace.formats.openedge.both_rows import THERE
+from tailrace.formats.openedge.changes import THERE
 from tailrace.formats.openedge.ranges import RangeJoin, side_of
 from tailrace.formats.openedge.shares import Share
 from tailrace.formats.openedge.tables import CHANGE, TRACKING

@@ -11,7 +11,7 @@ import pytest
 from tailrace.errors import ConfigError
 from tailrace.formats import get, options
 from tailrace.formats.openedge import OpenEdgeOptions
-from tailrace.formats.openedge.tenants import TENANT, is_one
+from tailrace.formats.openedge.shares import TENANT, is_one
 
 pytestmark = pytest.mark.unit
 

@@ -96,7 +96,7 @@ def test_a_batch_is_recorded_behind_those_that_it_was_counted_from(
     monkeypatch.setattr(writer, "reach", wakes)
     with pytest.raises(OvertakenError, match="tailrace/store is at 3, no longer at -1") as caught:
         store(at).batch(both)
-    assert str(caught.value.hint).startswith("another process of the task is at work")
+    assert str(caught.value.hint).startswith("another process of the task is running")
     store(at).batch(both)
     assert [(b.upto, b.rows) for b in ledger.read_stored(str(at / "stored"))] == [(3, 1), (6, 1)]
     assert ids(at) == [0, 1]

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tailrace.errors import FormatError
-from tailrace.formats.base import FILE, RAW, ROW, WHY
-from tailrace.formats.own_columns import refuse_own, shown
+from tailrace.formats.base import FILE, RAW, ROW, WHY, refuse_own, shown
 
 pytestmark = pytest.mark.unit
 

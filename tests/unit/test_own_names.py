@@ -12,7 +12,7 @@ import tailrace
 from tailrace.errors import ConfigError
 from tailrace.library.task_table import TaskTable
 from tailrace.model.change import Column
-from tailrace.query.history_table import HistoryTable
+from tailrace.query.history.table import HistoryTable
 
 from .once import once
 from .task_home import COLUMNS, ITEM, TaskHome, item

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.capture import part_readers
-from tailrace.capture.part_readers import Asked, Loaded, PartLoad, PartReaders, tried
+from tailrace.capture.part_readers import Loaded, PartLoad, PartReaders, RequestedPart, try_read
 from tailrace.errors import TailraceError
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
@@ -49,10 +49,12 @@ class Tasks:
     def __init__(self, state: str, left: int = 0) -> None:
         self.state, self._left, self.read_rows = state, left, list[list[int]]()
 
-    def read(self, asked: Sequence[Asked], done: Callable[[int, Loaded | TailraceError], None]) -> None:
+    def read(
+        self, asked: Sequence[RequestedPart], done: Callable[[int, Loaded | TailraceError], None]
+    ) -> None:
         self.read_rows.append([one.part.rows for one in asked])
         for at, one in enumerate(asked[: len(asked) - self._left]):
-            done(at, tried(one))
+            done(at, try_read(one))
 
 
 def read_by(spark: Tasks, tmp_path: Path, rows: Sequence[int]) -> list[int]:

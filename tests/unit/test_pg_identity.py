@@ -16,10 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.model.change import Column, Relation
-from tailrace.sources.postgresql import timeline as pg_timeline
-from tailrace.sources.postgresql.evidence import LiveColumn, LiveTable, Look, Moment, XidSnapshot
+from tailrace.sources.postgresql import column_identity
+from tailrace.sources.postgresql.column_identity import (
+    LiveColumn,
+    LiveTable,
+    Look,
+    Moment,
+    Timeline,
+    XidSnapshot,
+)
 from tailrace.sources.postgresql.layout import UNKNOWN_COLUMN, UNKNOWN_VALUE, TypeInfo, catalogued, layout
-from tailrace.sources.postgresql.timeline import Timeline
 from tailrace.wire.pgmessages import RelationColumn, RelationMessage
 
 pytestmark = pytest.mark.unit
@@ -267,7 +273,7 @@ def values(first: Relation, found: Sequence[tuple[Relation, Announced]], told: S
 
 @pytest.fixture(autouse=True)
 def _always_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pg_timeline, "EVERY_S", 0.0)
+    monkeypatch.setattr(column_identity, "EVERY_S", 0.0)
 
 
 @given(st.integers(0, 1 << 60), st.booleans(), st.booleans())

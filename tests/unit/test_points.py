@@ -17,12 +17,12 @@ import pytest
 from deltalake import DeltaTable
 
 from tailrace.apply.keylog.exceptions import EXCEPTIONS
-from tailrace.capture import baseline, table_selection
-from tailrace.capture.ddl_watch import Watch
+from tailrace.capture import baseline_reader, table_selection
+from tailrace.capture.ddl_watch import DdlWatch
 from tailrace.capture.part_readers import PartReaders
 from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.capture.stream import Streams
-from tailrace.capture.target_rename import Renaming
+from tailrace.capture.target_rename import TargetRenames
 from tailrace.lake import delta as lake
 from tailrace.lake import log, log_retention
 from tailrace.model.types import schema_of
@@ -30,8 +30,10 @@ from tailrace.operate import control_tables
 from tailrace.operate.consumers import Consumers
 from tailrace.operate.dropping import drop
 from tailrace.sources.base import BadValue, BaselineBatch, BaselinePart, Snapshot
-from tailrace.state import ddl, ledger, orders, rolling, streams
-from tailrace.state.ledger import STORED
+from tailrace.state import commands, ddl, ledger, lifecycle, rolling, streams
+from tailrace.state.baselines import read_baselines, write_baseline
+from tailrace.state.declarations import STORED
+from tailrace.state.notes import Notes
 from tailrace.state.totals import Totals
 from tailrace.store import tables as change_tables
 from tailrace.store.kept import kept
@@ -96,8 +98,8 @@ def catalog(at: Path) -> tuple[Life, State]:
     source.end_position = source.reached = lambda: b"1"
 
     def life() -> None:
-        Watch(one).look(source, log.state(one.log_path))
-        Watch(one).look(source, log.state(one.log_path))
+        DdlWatch(one).check(source, log.state(one.log_path))
+        DdlWatch(one).check(source, log.state(one.log_path))
 
     def state() -> object:
         path = one.control_path("ddl_events")
@@ -113,9 +115,9 @@ def renaming(at: Path) -> tuple[Life, State]:
     renamed(one, ("s.a", "s.b"), ("s.b", "s.a"))
 
     def state() -> object:
-        return there(one), orders.target_names(orders.of_task(one.orders_path, {}))
+        return there(one), lifecycle.of_task(one.commands_path, {}).target_names
 
-    return lambda: Renaming(one).carry_on(one), state
+    return lambda: TargetRenames(one).continue_all(one), state
 
 
 def removal(at: Path) -> tuple[Life, State]:
@@ -123,13 +125,13 @@ def removal(at: Path) -> tuple[Life, State]:
     one = task(at)
     lake.append(one.target_path("s.a"), pa.table({"id": [1]}))
     target(one, "s.b")
-    for action in (orders.REMOVE, orders.DROP):
-        orders.give(one.orders_path, action, ["s.a"], why="", who="test")
+    for action in (commands.REMOVE, commands.DROP):
+        commands.give(one.commands_path, action, ["s.a"], why="", who="test")
 
     def life() -> None:
-        table_selection.drop_targets(one, orders.of_task(one.orders_path, {}))
+        table_selection.drop_targets(one, lifecycle.of_task(one.commands_path, {}))
 
-    return life, lambda: (there(one), rows(one.orders_path, "ordered_at"))
+    return life, lambda: (there(one), rows(one.commands_path, "at"))
 
 
 def dropped(at: Path) -> tuple[Life, State]:
@@ -171,6 +173,17 @@ def consumers(at: Path) -> tuple[Life, State]:
     mine.add("lake")
     mine.acknowledge("lake", 3)
     return lambda: mine.acknowledge("lake", 7), lambda: [(c.name, c.acknowledged) for c in mine.all()]
+
+
+def noted(at: Path) -> tuple[Life, State]:
+    """Capture notes what it has seen of a table."""
+    one = task(at)
+    Notes(one, "partitions").write({"s.a": {"there": {}}})
+
+    def life() -> None:
+        Notes(one, "partitions").write({"s.a": {"there": {"1": "s.a1"}}})
+
+    return life, lambda: Notes(one, "partitions").read()
 
 
 def old_commits(at: Path) -> tuple[Life, State]:
@@ -297,18 +310,20 @@ def landing(at: Path) -> tuple[Life, State]:
     """A new baseline of a table that has a target."""
     path, quarantine = str(at / "target"), str(at / "quarantine")
     lake.append(path, pa.Table.from_pylist([{"id": 9, "n": None}], schema_of(ITEM.columns)))
-    reading = baseline.Reading(lambda _: DeltaLanding(path, "t"), quarantine, 10, keep_bad=True)
-    attempt, record = {"shop.item": baseline.Attempt(1, 0, 5)}, str(at / "baselines")
+    reading = baseline_reader.BaselineOptions(
+        lambda _: DeltaLanding(path, "t"), quarantine, 10, keep_bad=True
+    )
+    attempt, record = {"shop.item": baseline_reader.BaselineAttempt(1, 0, 5)}, str(at / "baselines")
 
     def life() -> None:
         with PartReaders(1) as readers:
-            baseline.take(
+            baseline_reader.take_baselines(
                 OneTable(), Snapshot("s", b"1"), attempt, reading,  # type: ignore[arg-type]
-                lambda done: ledger.write_baseline(record, *done), readers,  # type: ignore[arg-type]
+                lambda done: write_baseline(record, *done), readers,  # type: ignore[arg-type]
             )  # fmt: skip
 
     def state() -> object:
-        (one,) = ledger.read_baselines(record).values()
+        (one,) = read_baselines(record).values()
         return (
             rows(path),
             rows(quarantine, "noticed_at"),
@@ -332,6 +347,7 @@ CASES: dict[str, Case] = {
     "ledger.replace": ledger_of,
     "control.change": control,
     "control.consumers": consumers,
+    "state.note": noted,
     "maintain.forget:2": old_commits,
     "maintain.compact": many_files,
     "maintain.vacuum": many_files,

@@ -27,7 +27,7 @@ from tailrace.model import mask
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.model.types import schema_of
-from tailrace.validate.mapped import Made
+from tailrace.validate.target_shape import TargetShape
 
 pytestmark = pytest.mark.unit
 
@@ -161,8 +161,17 @@ def test_a_baseline_goes_from_its_staging_table_to_the_target(tmp_path: Path) ->
 
 def test_what_the_source_dropped_is_not_compared() -> None:
     now = SOURCE.with_columns([c for c in SOURCE.columns if c.name != "v"])  # the drop was ignored
-    both = Made(now, SOURCE, made())
+    both = TargetShape(now, SOURCE, made())
     assert both.kept == ["word", "again"]
-    assert {n: str(e) for n, e in both.left_here(now).items()} == {"no": "id", "w": "w", "site": '"eu"'}
+    assert {n: str(e) for n, e in both.source_expressions(now).items()} == {
+        "no": "id",
+        "w": "w",
+        "site": '"eu"',
+    }
     renamed = SOURCE.with_columns([replace(c, name="x") if c.name == "w" else c for c in SOURCE.columns])
-    assert list(Made(SOURCE, SOURCE, made()).left_here(renamed)) == ["no", "word", "again", "site"]
+    assert list(TargetShape(SOURCE, SOURCE, made()).source_expressions(renamed)) == [
+        "no",
+        "word",
+        "again",
+        "site",
+    ]

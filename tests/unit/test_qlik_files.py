@@ -18,10 +18,9 @@ from tailrace import formats
 from tailrace.errors import ConfigError, FormatError
 from tailrace.formats.qlik import dfm, files
 from tailrace.formats.qlik import layout as lay
-from tailrace.formats.qlik.glance import samples
-from tailrace.formats.qlik.loading import completeness
+from tailrace.formats.qlik.file_reader import completeness
+from tailrace.formats.qlik.masks import by_insert, by_update, winner
 from tailrace.formats.qlik.options import QlikOptions
-from tailrace.formats.qlik.order import by_insert, by_update, winner
 from tailrace.model import mask
 
 pytestmark = pytest.mark.unit
@@ -336,7 +335,7 @@ def test_a_delta_tables_name_is_no_other_tables(
         files.refuse(str(root), PLAIN)
     assert "move one of them away" in str(wrong.value)
     with pytest.raises(ConfigError, match=both):
-        samples(str(root), PLAIN)
+        files.columns_at(str(root), PLAIN)
 
 
 def test_hidden_delta_tables_are_passed_over(tmp_path: Path) -> None:
@@ -359,7 +358,4 @@ def test_packed_files_are_told_in_any_letter_case(
     tmp_path: Path, kind: str, text: str, columns: list[dfm.DfmColumn] | None
 ) -> None:
     put(tmp_path / "shop.item", f"LOAD00000001.{kind}", text, columns)
-    found = samples(str(tmp_path), PLAIN)
-    assert {name: one.rows.to_pylist() for name, one in found.items()} == {
-        "shop.item": [{"id": "1", "v": "a"}]
-    }
+    assert files.columns_at(str(tmp_path), PLAIN) == {"shop.item": ("id", "v")}

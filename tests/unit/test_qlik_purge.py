@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from tailrace.cli.main import app
 from tailrace.errors import ConfigError
-from tailrace.formats.qlik import purge
-from tailrace.formats.qlik.purge import drop_partitions, has_partitions
+from tailrace.formats.qlik import partitions
+from tailrace.formats.qlik.partitions import drop_partitions, has_partitions
 
 pytestmark = pytest.mark.unit
 ONE, TWO, NOW = (
@@ -69,7 +69,7 @@ def test_what_a_crash_leaves_is_hidden_and_goes_with_the_next(
 ) -> None:
     where = folder(tmp_path)
     with monkeypatch.context() as broken:
-        real = purge.filesystem
+        real = partitions.filesystem
 
         class Dies:
             def __init__(self, path: str) -> None:
@@ -82,7 +82,7 @@ def test_what_a_crash_leaves_is_hidden_and_goes_with_the_next(
                     else getattr(self.fs, name)
                 )
 
-        broken.setattr(purge, "filesystem", lambda path: (Dies(path), real(path)[1]))
+        broken.setattr(partitions, "filesystem", lambda path: (Dies(path), real(path)[1]))
         with pytest.raises(OSError, match="gone"):
             drop_partitions(where, NOON, {})
     assert [p.name.startswith(".gone-") for p in sorted((tmp_path / "shop.item__ct").iterdir())] == [

@@ -9,7 +9,7 @@ import pyarrow.fs
 import pytest
 
 from tailrace.errors import ConfigError, FormatError
-from tailrace.formats.qlik import saving, stage
+from tailrace.formats.qlik import file_writer
 from tailrace.formats.qlik.options import QlikOptions
 
 from .test_qlik_files import put
@@ -39,10 +39,10 @@ def part(root: Path, folder: str, name: str = "part-0.csv") -> str:
     ],
 )
 def test_parts_of_partitions_with_any_name_are_kept(tmp_path: Path, folder: str, partition: str) -> None:
-    path = part(tmp_path, f"{stage.PARTITION}={folder}")
-    other = part(tmp_path, f"{stage.PARTITION}=20260101T010000_20260101T020000")
+    path = part(tmp_path, f"{file_writer.PARTITION}={folder}")
+    other = part(tmp_path, f"{file_writer.PARTITION}=20260101T010000_20260101T020000")
     count = {"rows": 2, "first": None, "last": None}
-    made = stage._parts(str(tmp_path), {path: count, other: count})
+    made = file_writer._parts(str(tmp_path), {path: count, other: count})
     assert {(p.partition, p.rows) for p in made} == {(partition, 2), ("20260101T010000_20260101T020000", 2)}
 
 
@@ -50,15 +50,15 @@ def test_rows_of_no_part_are_an_error(tmp_path: Path) -> None:
     path = part(tmp_path, "rows")
     part(tmp_path, "rows", "part-1.csv")
     count = {"rows": 2, "first": None, "last": None}
-    assert [p.rows for p in stage._parts(str(tmp_path), {path: count})] == [2]
+    assert [p.rows for p in file_writer._parts(str(tmp_path), {path: count})] == [2]
     with pytest.raises(FormatError, match=r"rows/part-9\.csv"):
-        stage._parts(str(tmp_path), {path: count, "rows/part-9.csv": count})
+        file_writer._parts(str(tmp_path), {path: count, "rows/part-9.csv": count})
 
 
 def test_reference_files_are_numbered(tmp_path: Path) -> None:
     options = QlikOptions(reference="R", start="keep")
     for n in (1, 2, 3):
-        saving._referring(LOCAL, str(tmp_path), [f"dbo.item,dbo.item/LOAD0000000{n}.csv"], options)
+        file_writer._referring(LOCAL, str(tmp_path), [f"dbo.item,dbo.item/LOAD0000000{n}.csv"], options)
     assert {f.name: f.read_text().rpartition("/")[2] for f in tmp_path.iterdir()} == {
         f"R0000000{n}.csv": f"LOAD0000000{n}.csv\n" for n in (1, 2, 3)
     }
@@ -69,4 +69,4 @@ def test_a_reference_that_is_written_is_not_read(tmp_path: Path, start: Any) -> 
     put(tmp_path, "LOAD00000001.csv", "id\n1\n")
     options = QlikOptions(reference="S3Target", ddl="ignore", start=start)
     with pytest.raises(ConfigError, match="its newest file has no DFM"):  # it was found
-        saving._as_it_was(None, str(tmp_path), LOCAL, options)  # type: ignore[arg-type]
+        file_writer._as_it_was(None, str(tmp_path), LOCAL, options)  # type: ignore[arg-type]

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from tailrace.errors import ConfigError
-from tailrace.query.duck import connected
+from tailrace.query.duckdb_session import connect
 from tailrace.query.result import Result
-from tailrace.query.sql import asked
+from tailrace.query.sql import run_query
 
 pytestmark = pytest.mark.unit
 
@@ -43,7 +43,7 @@ ITEMS = Result.of(pa.table({"id": [1, 2, 3]}))
 
 def test_a_subquery_of_a_condition_does_not_read_the_rows() -> None:
     """They come once: it would take them away from the question."""
-    with pytest.raises(ConfigError, match="the condition cannot be read"):
+    with pytest.raises(ConfigError, match="the condition is not valid"):
         ITEMS.where("id IN (SELECT id FROM rows WHERE id = 2)")
 
 
@@ -85,7 +85,7 @@ NUMBERS = Result.of(
 def test_nan_is_above_all_numbers(condition: str, ids: list[int]) -> None:
     """As it is without Arrow, which finds it by no comparison."""
     assert [r["id"] for r in NUMBERS.where(condition).rows()] == ids
-    given = asked(connected(), f"SELECT id FROM numbers WHERE {condition}", {"numbers": NUMBERS})
+    given = run_query(connect(), f"SELECT id FROM numbers WHERE {condition}", {"numbers": NUMBERS})
     for _ in range(2):
         assert [r["id"] for r in given.rows()] == ids
     assert [n for n, *_ in NUMBERS.duckdb().filter(condition).fetchall()] == ids
@@ -93,7 +93,7 @@ def test_nan_is_above_all_numbers(condition: str, ids: list[int]) -> None:
 
 def test_numbers_come_as_they_are() -> None:
     halves = pa.table({"F": pa.array([1.5, None], pa.float32()), "f": pa.array([2.5, -0.0])})
-    found = asked(connected(), "FROM given", {"given": Result.of(halves)}).table()
+    found = run_query(connect(), "FROM given", {"given": Result.of(halves)}).table()
     assert found.schema.types == halves.schema.types
     assert [c.to_pylist() for c in found.columns] == [c.to_pylist() for c in halves.columns]
 
@@ -113,7 +113,7 @@ def test_numbers_come_as_they_are() -> None:
 )
 def test_only_questions_are_run(tmp_path: Path, statement: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        asked(connected(), statement.format(tmp_path / "out"))
+        run_query(connect(), statement.format(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
@@ -127,4 +127,4 @@ def test_only_questions_are_run(tmp_path: Path, statement: str, why: str) -> Non
     ],
 )
 def test_a_question_is_answered(statement: str, rows: list[dict[str, object]]) -> None:
-    assert asked(connected(), statement).rows() == rows
+    assert run_query(connect(), statement).rows() == rows

@@ -11,13 +11,13 @@ import pytest
 
 import tailrace
 from tailrace.errors import ConfigError, PositionError
-from tailrace.query.points import Place
+from tailrace.query.positions import Position
 
 from .task_home import ITEM, Row, TaskHome, at, position, seq
 
 pytestmark = pytest.mark.unit
 
-KINDS: dict[str, Callable[[int], Place]] = {
+KINDS: dict[str, Callable[[int], Position]] = {
     "number": int,
     "change_seq": seq,
     "position": position,
@@ -49,7 +49,7 @@ def table(home: TaskHome) -> tailrace.TaskTable:
 @pytest.mark.parametrize(("start", "end"), PAIRS)
 def test_an_end_before_the_start_is_refused(table: tailrace.TaskTable, start: str, end: str) -> None:
     for low, high in ((16, 12), (16, 13), (14, 12), (13, 12), (13, 11), (99, 13)):
-        with pytest.raises(ConfigError, match="the older place goes first"):
+        with pytest.raises(ConfigError, match="pass the older position first"):
             table.changes(KINDS[start](low), KINDS[end](high))
 
 
@@ -57,7 +57,7 @@ def test_an_end_before_the_start_is_refused(table: tailrace.TaskTable, start: st
 def test_each_question_refuses_it(home: TaskHome, table: tailrace.TaskTable, start: str, end: str) -> None:
     low, high = KINDS[start](16), KINDS[end](12)
     for question in RANGES:
-        with pytest.raises(ConfigError, match="the older place goes first"):
+        with pytest.raises(ConfigError, match="pass the older position first"):
             getattr(table, question)(low, high)
     with pytest.raises(ConfigError, match="is before"):
         tailrace.open(home.file).transactions(low, high)
@@ -70,7 +70,7 @@ def test_diff_refuses_an_end_before_the_start(table: tailrace.TaskTable, start: 
     """Each range for some pairs of kinds: `changes` looks at the places in the same way, and has them all."""
     ranges = ((16, 12), (16, 13), (14, 12), (13, 12), (13, 11))
     low, high = ranges[PAIRS.index((start, end)) % len(ranges)]
-    with pytest.raises(ConfigError, match="the older place goes first"):
+    with pytest.raises(ConfigError, match="pass the older position first"):
         table.diff(KINDS[start](low), KINDS[end](high))
 
 
@@ -110,7 +110,7 @@ def test_a_change_within_the_time_of_the_start_is_no_end_of_a_difference(tmp_pat
     home.store((11, "U", item(1, "b")), (12, "U", item(1, "c") | {"header__change_seq": both + seq(12)[16:]}))
     table = tailrace.open(home.file).table(ITEM)
     for first in (11, seq(11), position(11)):
-        with pytest.raises(ConfigError, match="the older place goes first"):
+        with pytest.raises(ConfigError, match="pass the older position first"):
             table.diff(at(11), first)
     for last in (12, both + seq(12)[16:], position(12)):
         assert table.diff(at(11), last).rows() == []

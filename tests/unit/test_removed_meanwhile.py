@@ -10,14 +10,14 @@ import pytest
 from tailrace.errors import TailraceError
 from tailrace.lake import delta as lake
 from tailrace.lake.removed import GONE
-from tailrace.state import orders
+from tailrace.state import commands
 
 pytestmark = pytest.mark.unit
 
 
 def given(folder: Path) -> Path:
     path = folder / "orders"
-    orders.give(str(path), orders.PAUSE, ["s.a"], why="", who="me")
+    commands.give(str(path), commands.PAUSE, ["s.a"], why="", who="me")
     return path
 
 
@@ -26,25 +26,24 @@ def test_orders_whose_rows_are_gone(tmp_path: Path) -> None:
     for part in path.glob("*.parquet"):
         part.unlink()
     with pytest.raises(TailraceError) as caught:
-        orders.read(str(path))
+        commands.read(str(path))
     assert str(caught.value).splitlines() == [
         GONE,
         f"  where: {path}",
-        "  hint: if it was dropped, there is nothing left to do; otherwise put the files back. "
-        "`tailrace status` tells what there is",
+        "  hint: if it was dropped, there is nothing left to do; otherwise restore the files. "
+        "`tailrace status` shows the current state",
     ]
 
 
-@pytest.mark.parametrize("step", ["add_columns", "commit"])
-def test_orders_that_go_while_one_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+def test_commands_removed_while_one_is_given_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, does = given(tmp_path), getattr(lake, step)
+    path, does = given(tmp_path), lake.commit
 
     def late(*words: object, **more: object) -> object:
         shutil.rmtree(path)
         return does(*words, **more)
 
-    monkeypatch.setattr(lake, step, late)
+    monkeypatch.setattr(lake, "commit", late)
     with pytest.raises(TailraceError, match=GONE):
-        orders.give(str(path), orders.RESYNC, ["s.a"], why="", who="me")
+        commands.give(str(path), commands.RESYNC, ["s.a"], why="", who="me")

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.capture.target_rename import Renaming
+from tailrace.capture.target_rename import TargetRenames
 from tailrace.config.task import Task, read
 from tailrace.errors import ConfigError
-from tailrace.state import ddl, orders
-from tailrace.validate.tables import wait_named
+from tailrace.state import commands, ddl, lifecycle
+from tailrace.validate.validation import wait_for_renames
 
 from ..examples import examples
 
@@ -47,11 +47,11 @@ def target(one: Task, name: str, mark: str = "") -> Path:
 def renamed(one: Task, *names: tuple[str, str], at: int = 1, policy: str = "apply") -> None:
     """Tables were renamed at the source, all between two looks at it."""
     seq = f"{at:035d}"
-    ddl.happened(
+    ddl.record_events(
         one.control_path("ddl_events"), [ddl.CatalogEvent(t, 7, "rename_table", seq, new) for t, new in names]
     )
     made = [((t, seq, "rename_table", 0), policy) for t, _ in names]
-    ddl.decided(one.control_path("ddl_decisions"), made)
+    ddl.record_decisions(one.control_path("ddl_decisions"), made)
 
 
 def there(one: Task) -> dict[str, str]:
@@ -59,27 +59,27 @@ def there(one: Task) -> dict[str, str]:
     return {p.name: next(p.iterdir()).name for p in Path(one.target.path).iterdir()}
 
 
-def states(one: Task) -> dict[str, orders.TableControl]:
-    return orders.of_task(one.orders_path, {})
+def states(one: Task) -> lifecycle.TableStates:
+    return lifecycle.of_task(one.commands_path, {})
 
 
 def known(one: Task, *names: str) -> None:
     """Tables that the task has, with targets."""
     for name in names:
         target(one, name)
-    orders.give(one.orders_path, orders.RESUME, names, why="", who="test")
+    commands.give(one.commands_path, commands.RESUME, names, why="", who="test")
 
 
 def test_a_target_gets_the_new_name_and_gives_it_back(tmp_path: Path) -> None:
     one = task(tmp_path)
     known(one, "s.a")
     renamed(one, ("s.a", "t.x"))
-    Renaming(one).carry_on(one)
+    TargetRenames(one).continue_all(one)
     assert there(one) == {"t.x": "s.a"}
-    assert orders.target_names(states(one)) == {"s.a": "t.x"} and not states(one)["s.a"].waits
+    assert states(one).target_names == {"s.a": "t.x"} and not states(one)["s.a"].waits
     renamed(one, ("s.a", "s.a"), at=2)
-    Renaming(one).carry_on(one)
-    assert there(one) == {"s.a": "s.a"} and orders.target_names(states(one)) == {}
+    TargetRenames(one).continue_all(one)
+    assert there(one) == {"s.a": "s.a"} and states(one).target_names == {}
 
 
 class Killed(BaseException):
@@ -87,7 +87,7 @@ class Killed(BaseException):
 
 
 def give_or_die(lives: list[int]) -> object:
-    real = orders.give
+    real = commands.give
 
     def give(*args: object, **more: object) -> int:
         lives[0] -= 1
@@ -114,30 +114,28 @@ def test_whatever_tables_exchange_and_whenever_it_dies_each_target_has_its_table
     for at, names in enumerate(steps, 1):
         renamed(one, *zip(NAMES, names, strict=False), at=at)
         for life in kills:
-            with mock.patch.object(orders, "give", give_or_die([life])):
+            with mock.patch.object(commands, "give", give_or_die([life])):
                 try:
-                    Renaming(one).carry_on(one)
+                    TargetRenames(one).continue_all(one)
                 except Killed:
                     continue
-        Renaming(one).carry_on(one)
+        TargetRenames(one).continue_all(one)
         assert there(one) == dict(zip(names, NAMES, strict=False))
-        assert {t: orders.target_names(states(one)).get(t, t) for t in NAMES} == dict(
-            zip(NAMES, names, strict=False)
-        )
+        assert {t: states(one).target_names.get(t, t) for t in NAMES} == dict(zip(NAMES, names, strict=False))
 
 
 def test_a_validation_waits_for_the_name_that_a_target_is_about_to_get(tmp_path: Path) -> None:
     one = task(tmp_path)
     known(one, "s.a", "s.b")
     renamed(one, ("s.a", "t.x"))
-    with mock.patch.object(orders, "give", give_or_die([2])), pytest.raises(Killed):
-        Renaming(one).carry_on(one)
-    wait_named(one, ["s.b"], 0)
+    with mock.patch.object(commands, "give", give_or_die([2])), pytest.raises(Killed):
+        TargetRenames(one).continue_all(one)
+    wait_for_renames(one, ["s.b"], 0)
     with pytest.raises(ConfigError, match=r"the target of s\.a is about to be renamed to t\.x"):
-        wait_named(one, ["s.a", "s.b"], 0.1)
-    later = threading.Timer(0.3, lambda: Renaming(one).carry_on(one))
+        wait_for_renames(one, ["s.a", "s.b"], 0.1)
+    later = threading.Timer(0.3, lambda: TargetRenames(one).continue_all(one))
     later.start()
-    wait_named(one, ["s.a", "s.b"], 30)
+    wait_for_renames(one, ["s.a", "s.b"], 30)
     later.join()
     assert there(one) == {"t.x": "s.a", "s.b": "s.b"}
 
@@ -147,28 +145,28 @@ def test_a_name_that_others_have_is_not_taken(tmp_path: Path) -> None:
     known(one, "s.a", "s.b", "s.c")
     strange = target(one, "s.strange", "mine")
     renamed(one, ("s.a", "s.strange"), ("s.b", "s.c"))
-    watch = Renaming(one)
-    watch.carry_on(one)
+    watch = TargetRenames(one)
+    watch.continue_all(one)
     assert there(one) == {"s.a": "s.a", "s.b": "s.b", "s.c": "s.c", "s.strange": "mine"}
     why = {t: s.why for t, s in states(one).items() if s.held}
     assert "s.strange: something that is not a target of this task has that name" in why["s.a"]
     assert "s.c: the target of s.c has that name" in why["s.b"] and set(why) == {"s.a", "s.b"}
     (strange / "mine").unlink()
     strange.rmdir()
-    orders.give(one.orders_path, orders.RESUME, ["s.a", "s.b"], why="", who="test")
-    watch.carry_on(task(tmp_path, "tables: {s.b: {ddl: {rename_table: ignore}}}"))
+    commands.give(one.commands_path, commands.RESUME, ["s.a", "s.b"], why="", who="test")
+    watch.continue_all(task(tmp_path, "tables: {s.b: {ddl: {rename_table: ignore}}}"))
     assert there(one) == {"s.b": "s.b", "s.c": "s.c", "s.strange": "s.a"}
     # One that is removed keeps its name, until its target is gone.
-    for action in (orders.REMOVE, orders.DROP, orders.DROPPED):
+    for action in (commands.REMOVE, commands.DROP, commands.DROPPED):
         assert there(one)["s.b"] == "s.b"
-        orders.give(one.orders_path, action, ["s.c"], why="", who="test")
-        if action == orders.DROP:
+        commands.give(one.commands_path, action, ["s.c"], why="", who="test")
+        if action == commands.DROP:
             (Path(one.target_path("s.c")) / "s.c").unlink()
             Path(one.target_path("s.c")).rmdir()
-        watch.carry_on(one)
-        if action == orders.REMOVE:
+        watch.continue_all(one)
+        if action == commands.REMOVE:
             assert "the target of s.c has that name" in states(one)["s.b"].why
-            orders.give(one.orders_path, orders.RESUME, ["s.b"], why="", who="test")
+            commands.give(one.commands_path, commands.RESUME, ["s.b"], why="", who="test")
     assert there(one) == {"s.c": "s.b", "s.strange": "s.a"}
     assert not any(s.held for s in states(one).values())
 
@@ -177,9 +175,9 @@ def test_what_is_under_both_names_is_touched_by_nobody(tmp_path: Path) -> None:
     one = task(tmp_path)
     known(one, "s.a")
     renamed(one, ("s.a", "s.x"))
-    orders.give(one.orders_path, orders.RENAME, ["s.a"], why="", who="ddl", target="s.x")
+    commands.give(one.commands_path, commands.RENAME, ["s.a"], why="", who="ddl", target="s.x")
     target(one, "s.x", "mine")
-    Renaming(one).carry_on(one)
+    TargetRenames(one).continue_all(one)
     state = states(one)["s.a"]
     assert state.held == "suspended" and f"both {tmp_path}/lake/s.a and {tmp_path}/lake/s.x" in state.why
     assert there(one) == {"s.a": "s.a", "s.x": "mine"}
@@ -188,17 +186,17 @@ def test_what_is_under_both_names_is_touched_by_nobody(tmp_path: Path) -> None:
 def test_what_holds_a_rename_up(tmp_path: Path) -> None:
     one = task(tmp_path, "tables: {s.c: {target: s.other}, s.e: {target: s.d}}")
     known(one, "s.a", "s.b", "s.c", "s.d")
-    orders.give(one.orders_path, orders.RESUME, ["s.e"], why="", who="test")
-    orders.give(one.orders_path, orders.PAUSE, ["s.b"], why="", who="test")
+    commands.give(one.commands_path, commands.RESUME, ["s.e"], why="", who="test")
+    commands.give(one.commands_path, commands.PAUSE, ["s.b"], why="", who="test")
     renamed(one, ("s.a", "s.x"), ("s.b", "s.y"), ("s.c", "s.z"), ("s.d", "s.w"))
     renamed(one, ("s.a", "s.v"), at=2, policy="ignore")
-    Renaming(one).carry_on(one, busy={"s.a"})
+    TargetRenames(one).continue_all(one, busy={"s.a"})
     assert set(there(one)) == {"s.a", "s.b", "s.c", "s.d"}
-    Renaming(one).carry_on(one)
+    TargetRenames(one).continue_all(one)
     # A mapping says where s.c goes, and s.e goes where s.d does.
     assert set(there(one)) == {"s.x", "s.b", "s.c", "s.d"}
-    orders.give(one.orders_path, orders.RESUME, ["s.b"], why="", who="test")
-    Renaming(one).carry_on(one)
+    commands.give(one.commands_path, commands.RESUME, ["s.b"], why="", who="test")
+    TargetRenames(one).continue_all(one)
     assert set(there(one)) == {"s.x", "s.y", "s.c", "s.d"}
 
 
@@ -208,12 +206,12 @@ def test_what_cannot_be_done_now_is_tried_again(
     one = task(tmp_path)
     known(one, "s.a")
     renamed(one, ("s.a", "s.x"))
-    watch = Renaming(one)
+    watch = TargetRenames(one)
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", mock.Mock(side_effect=PermissionError(13, "Permission denied")))
         for _ in range(2):
-            watch.carry_on(one)
+            watch.continue_all(one)
     assert there(one) == {"s.a": "s.a"} and states(one)["s.a"].waits and not states(one)["s.a"].held
     assert [r.getMessage().count("Permission denied") for r in caplog.records] == [1]
-    watch.carry_on(one)
+    watch.continue_all(one)
     assert there(one) == {"s.x": "s.a"}

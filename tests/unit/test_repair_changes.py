@@ -14,8 +14,8 @@ import pytest
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import header_schema, schema_of
 from tailrace.validate.compare import Comparison
+from tailrace.validate.differences import ChangeStamp, Differences
 from tailrace.validate.file_rows import FileRows
-from tailrace.validate.repair_changes import Differences, Mark
 
 from .file_rows import Rows, rows_in
 
@@ -27,7 +27,7 @@ V = Column("v", 3, "bigint", "int8", "bigint")
 KEYED = Relation(7, "s", "t", "d", (ID, PART, V))
 BAG = Relation(8, "s", "bag", "f", (Column("n", 1, "integer", "int4", "int"),))
 AT = dt.datetime(2026, 3, 1, tzinfo=dt.timezone.utc)
-MARK = Mark(2026030100000000, 41, "AB", "repair by me", AT)
+MARK = ChangeStamp(2026030100000000, 41, "AB", "repair by me", AT)
 
 
 @pytest.fixture

@@ -23,14 +23,15 @@ from tailrace.model.sequence import make
 from tailrace.model.types import schema_of
 from tailrace.operate import control_tables
 from tailrace.state import ledger
-from tailrace.state.ledger import Baseline, Stored
+from tailrace.state.baselines import Baseline, write_baseline
+from tailrace.state.ledger import Stored
 from tailrace.validate.compare import TableResult
-from tailrace.validate.mapped import Made
-from tailrace.validate.repair import Repair, Repaired
+from tailrace.validate.repair import Repair, RepairResult
 from tailrace.validate.sessions import Sessions
-from tailrace.validate.sides import Both, Landed, TargetSide
-from tailrace.validate.tables import Difference
-from tailrace.validate.versions import Version
+from tailrace.validate.sides import LoadedRows, TableSides, TargetSide
+from tailrace.validate.target_shape import TargetShape
+from tailrace.validate.target_versions import TargetVersion
+from tailrace.validate.validation import TableDifference
 
 pytestmark = pytest.mark.unit
 NOW = dt.datetime(2026, 3, 1, 12, 1, tzinfo=dt.timezone.utc)
@@ -59,7 +60,7 @@ def task_of(folder: Path, more: str = "") -> Task:
     path = task.target_path("s.t")
     delta_layout.create(path, RELATION)  # without marks, as it is before the first change
     version = lake.version(path)
-    ledger.write_baseline(
+    write_baseline(
         task.control_path("baselines"), Baseline("s.t", RELATION, position(0), 1, version, NOW, 1.0)
     )
     batch = Stored(9, make(0, 9), position(7), NOW, {"s.t": {"rows": 1, "I": 1}})
@@ -76,15 +77,17 @@ def no_spark() -> NoReturn:
 SESSIONS = Sessions(BackgroundSession(no_spark))
 
 
-def repaired(task: Task, wanted: Mapping[int, str | None]) -> Repaired:
+def repaired(task: Task, wanted: Mapping[int, str | None]) -> RepairResult:
     """A repair of the table, whose source has these rows at position 8."""
     file = task.folder / f"{len(list(task.folder.glob('*.parquet')))}.parquet"
     pq.write_table(rows(wanted), file)
-    path, made = task.target_path("s.t"), Made(RELATION, RELATION, None)
-    there = Version(path, lake.version(path), {}, 9)
-    both = Both(Landed(RELATION, [str(file)]), TargetSide(task, "s.t", there, position(8), [], 0, {}, made))
+    path, made = task.target_path("s.t"), TargetShape(RELATION, RELATION, None)
+    there = TargetVersion(path, lake.version(path), {}, 9)
+    both = TableSides(
+        LoadedRows(RELATION, [str(file)]), TargetSide(task, "s.t", there, position(8), [], 0, {}, made)
+    )
     repair = Repair(task, SESSIONS)
-    repair([Difference(TableResult("s.t", False, 1, 1, 1, 1), made, both, position(8))])
+    repair([TableDifference(TableResult("s.t", False, 1, 1, 1, 1), made, both, position(8))])
     return repair.done[0]
 
 
@@ -154,7 +157,7 @@ def test_a_target_that_goes_away_is_none_that_refuses(
         monkeypatch.setattr(Repair, "_applied_here", applied)
 
     fails(ApplyError("23514"))
-    assert repaired(task, {1: "v1"}).refused == "the target refuses the rows that it lacks: 23514"
+    assert repaired(task, {1: "v1"}).refused == "the target refuses the missing rows: 23514"
     fails(TargetLostError("gone"))
     with pytest.raises(TargetLostError, match="gone"):
         repaired(task, {1: "v1"})
@@ -163,12 +166,14 @@ def test_a_target_that_goes_away_is_none_that_refuses(
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     task = task_of(tmp_path)
     version = lake.version(task.target_path("s.t"))
-    path, made = task.target_path("s.t"), Made(RELATION, RELATION, None)
+    path, made = task.target_path("s.t"), TargetShape(RELATION, RELATION, None)
     pq.write_table(rows({1: "v1"}), tmp_path / "a.parquet")
-    landed = Landed(RELATION, [str(tmp_path / "a.parquet")])
-    both = Both(landed, TargetSide(task, "s.t", Version(path, version, {}, 9), position(8), [], 0, {}, made))
+    landed = LoadedRows(RELATION, [str(tmp_path / "a.parquet")])
+    both = TableSides(
+        landed, TargetSide(task, "s.t", TargetVersion(path, version, {}, 9), position(8), [], 0, {}, made)
+    )
     repair = Repair(task, SESSIONS, dry_run=True)
-    repair([Difference(TableResult("s.t", False, 1, 1, 1, 1), made, both, position(8))])
+    repair([TableDifference(TableResult("s.t", False, 1, 1, 1, 1), made, both, position(8))])
     assert [(r.deletes, r.refused) for r in repair.done] == [(9, None)]
     assert lake.version(path) == version and not lake.exists(f"{task.home}/repairs/s.t__ct")
 
@@ -200,12 +205,14 @@ def test_the_exceptions_of_the_sources_changes_stay(tmp_path: Path, more: str) -
 def test_a_newer_baseline_is_not_undone(tmp_path: Path) -> None:
     """`tailrace capture` has answered a `resync` between the comparison and the repair."""
     task = task_of(tmp_path)
-    path, made = task.target_path("s.t"), Made(RELATION, RELATION, None)
+    path, made = task.target_path("s.t"), TargetShape(RELATION, RELATION, None)
     file = tmp_path / "source.parquet"
     pq.write_table(rows({i: f"v{i}" for i in range(1, 10)}), file)
-    there = Version(path, lake.version(path), {}, 9)
-    both = Both(Landed(RELATION, [str(file)]), TargetSide(task, "s.t", there, position(8), [], 0, {}, made))
-    found = Difference(TableResult("s.t", False, 1, 1, 1, 1), made, both, position(8))
+    there = TargetVersion(path, lake.version(path), {}, 9)
+    both = TableSides(
+        LoadedRows(RELATION, [str(file)]), TargetSide(task, "s.t", there, position(8), [], 0, {}, made)
+    )
+    found = TableDifference(TableResult("s.t", False, 1, 1, 1, 1), made, both, position(8))
     newer = {50: "inserted"}
     lake.replace_all(
         path,
@@ -214,7 +221,7 @@ def test_a_newer_baseline_is_not_undone(tmp_path: Path) -> None:
         progress={task.apply_app: 9},
     )
     taken = Baseline("s.t", RELATION, position(12), 1, lake.version(path), NOW, 1.0, number=2, after=9)
-    ledger.write_baseline(task.control_path("baselines"), taken)
+    write_baseline(task.control_path("baselines"), taken)
     repair = Repair(task, SESSIONS)
     repair([found])
     assert [r.refused for r in repair.done] == [

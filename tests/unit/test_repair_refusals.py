@@ -16,12 +16,13 @@ from tailrace.lake import log
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.state import ledger
-from tailrace.state.ledger import Baseline, Stored
+from tailrace.state.baselines import Baseline, read_baselines, write_baseline
+from tailrace.state.ledger import Stored
 from tailrace.validate.compare import TableResult
-from tailrace.validate.mapped import Made
-from tailrace.validate.repair_sides import wanted
-from tailrace.validate.tables import Difference
-from tailrace.validate.versions import WAITS
+from tailrace.validate.repair_sides import wanted_rows
+from tailrace.validate.target_shape import TargetShape
+from tailrace.validate.target_versions import NOT_MAPPED
+from tailrace.validate.validation import TableDifference
 
 pytestmark = pytest.mark.unit
 NOW = dt.datetime(2026, 3, 1, 12, 1, tzinfo=dt.timezone.utc)
@@ -41,8 +42,8 @@ def task_of(folder: Path, more: str = "", version: int = 1) -> Task:
     file = folder / "shop.yaml"
     file.write_text(f"name: shop\nhome: home\nsource: {{url: 'postgresql://db/shop'}}\n{more}")
     task = load(file)
-    if not ledger.read_baselines(task.control_path("baselines")):
-        ledger.write_baseline(
+    if not read_baselines(task.control_path("baselines")):
+        write_baseline(
             task.control_path("baselines"), Baseline("s.t", RELATION, position(0), 1, version, NOW, 1.0)
         )
         batch = Stored(9, make(0, 9), position(9), NOW, {"s.t": {"rows": 1, "I": 1}})
@@ -54,8 +55,8 @@ def refused(task: Task, upto: int = 9, columns: str | None = None, follows: Rela
     """What a repair of rows that differ at position 8 says, when the target has reached a change."""
     nobody: Any = None
     result = TableResult("s.t", False, 1, 1, 1, 1, columns=columns)
-    one = Difference(result, Made(RELATION, follows, None), nobody, position(8))
-    return wanted(task, one, upto, ["id"])
+    one = TableDifference(result, TargetShape(RELATION, follows, None), nobody, position(8))
+    return wanted_rows(task, one, upto, ["id"])
 
 
 def test_columns_that_differ(tmp_path: Path) -> None:
@@ -75,9 +76,7 @@ def test_changes_that_wait(tmp_path: Path) -> None:
 
 def test_a_column_that_was_kept(tmp_path: Path) -> None:
     found = refused(task_of(tmp_path), follows=KEPT)
-    assert (
-        found == "its target does not follow every DDL statement of the source: `tailrace resync` rebuilds it"
-    )
+    assert found == "its target ignores some DDL of the source: run `tailrace resync` to rebuild it"
 
 
 def test_a_layout_that_came_since(tmp_path: Path) -> None:
@@ -100,7 +99,7 @@ def test_another_mapping(tmp_path: Path, version: int, before: str, now: str) ->
 
 def test_a_mapping_whose_baseline_waits(tmp_path: Path) -> None:
     task = task_of(tmp_path, MAPPED, version=-1)
-    again = replace(ledger.read_baselines(task.control_path("baselines"))["s.t"], number=2)
+    again = replace(read_baselines(task.control_path("baselines"))["s.t"], number=2)
     noted(task.control_path("mapped"), "s.t", (1, task_map(task, "s.t").digest, 3))
-    ledger.write_baseline(task.control_path("baselines"), again)
-    assert refused(task) == f"{WAITS} (`tailrace status`)"
+    write_baseline(task.control_path("baselines"), again)
+    assert refused(task) == f"{NOT_MAPPED} (`tailrace status`)"

@@ -18,8 +18,8 @@ from tailrace.model.steps import Steps
 from tailrace.runtime.repair_requests import LOST_S, Options, Outcome, RepairRequests, ask
 from tailrace.state import live
 from tailrace.validate.compare import TableResult
-from tailrace.validate.repair import Repaired
-from tailrace.validate.tables import ValidationReport
+from tailrace.validate.repair import RepairResult
+from tailrace.validate.validation import ValidationReport
 
 from .task_home import TaskHome
 
@@ -28,7 +28,7 @@ DIFFERS = ValidationReport(
     "0A", [TableResult("s.t", False, 3, 2, 256, 1, 1, [{"side": "source", "id": "7"}])]
 )
 EQUAL = ValidationReport("0B", [TableResult("s.t", True, 3, 3, 256, 0)])
-DONE = Outcome(DIFFERS, [Repaired("s.t", inserts=1, run_id="r-repair")], EQUAL)
+DONE = Outcome(DIFFERS, [RepairResult("s.t", inserts=1, run_id="r-repair")], EQUAL)
 
 Work = Callable[[Options, Steps], Outcome]
 

@@ -25,7 +25,8 @@ from tailrace.operate import consumers, purging
 from tailrace.operate.consumers import consumers_of, failing_in
 from tailrace.operate.purging import PurgeOrder, number_at, purge_task
 from tailrace.operate.status import status
-from tailrace.state import ddl, ledger
+from tailrace.state import ddl
+from tailrace.state.declarations import APPLIED
 from tailrace.state.open_warnings import open_warnings
 from tailrace.store.kept import files_between, kept
 from tailrace.store.tables import SEQ
@@ -87,7 +88,7 @@ def test_a_dry_run_tells_the_rows_of_files_that_would_be_rewritten_and_what_foll
 def test_a_table_may_differ_and_tracking_too(tmp_path: Path) -> None:
     home = Home(tmp_path, "retention: {keep: 10d, tables: {shop.note: 20d}, tracking: forever}")
     assert (first(home), home.ids(NOTE)[0]) == (29, 17)
-    assert kept(home.task.tracking_path) == -1
+    assert kept(home.task.tracking_path) is None
 
 
 def test_a_joined_file_is_rewritten_once_its_oldest_change_is_a_quarter_too_old(tmp_path: Path) -> None:
@@ -158,9 +159,11 @@ def test_a_table_that_was_gone_before_its_first_baseline_keeps_nothing(tmp_path:
     DeltaTable(home.task.control_path("baselines")).delete(f"\"table\" = '{ITEM}'")
     known = log.history(home.task.relations_path)
     assert Needs(home.task).passed(known) == -1
-    ddl.happened(home.task.control_path("ddl_events"), [ddl.CatalogEvent(ITEM, 1, "drop_table", seq(30, 10))])
+    ddl.record_events(
+        home.task.control_path("ddl_events"), [ddl.CatalogEvent(ITEM, 1, "drop_table", seq(30, 10))]
+    )
     assert (home.held(), Needs(home.task).passed(known)) == ([], 20)
-    ddl.happened(
+    ddl.record_events(
         home.task.control_path("ddl_events"), [ddl.CatalogEvent(ITEM, 1, "recreate_table", seq(31, 9))]
     )
     assert (home.held()[0], Needs(home.task).passed(known)) == (("its first baseline", -1), -1)
@@ -171,7 +174,9 @@ def test_a_dropped_table_that_gets_no_first_baseline_keeps_what_its_target_lacks
     home = Home(tmp_path, f"{KEEP}\nbaseline: {{enabled: false}}", both=False)
     DeltaTable(home.task.control_path("baselines")).delete(f"\"table\" = '{ITEM}'")
     home.applied(ITEM, 8)
-    ddl.happened(home.task.control_path("ddl_events"), [ddl.CatalogEvent(ITEM, 1, "drop_table", seq(30, 10))])
+    ddl.record_events(
+        home.task.control_path("ddl_events"), [ddl.CatalogEvent(ITEM, 1, "drop_table", seq(30, 10))]
+    )
     assert home.held() == [("its target", 8)]
     assert first(home) == 9
     home.applied(ITEM, 36)
@@ -330,7 +335,7 @@ def test_a_purge_that_dies_between_two_tables_is_ended_by_the_next(
 def test_what_is_ordered_goes_by_age_or_position_but_not_what_somebody_needs(tmp_path: Path) -> None:
     home = Home(tmp_path, "")
     purge_task(home.task, PurgeOrder(upto=6, tables=("*.item",)))
-    assert (home.ids()[0], home.ids(NOTE)[0], kept(home.task.tracking_path)) == (7, 1, -1)
+    assert (home.ids()[0], home.ids(NOTE)[0], kept(home.task.tracking_path)) == (7, 1, None)
     purge_task(home.task, PurgeOrder(older_than=20 * 86_400))
     assert (home.ids()[0], home.ids(NOTE)[0], kept(home.task.tracking_path)) == (20, 20, 19)
     home.applied(ITEM, 22)
@@ -348,7 +353,7 @@ def test_positions_are_sequences_numbers_and_places_in_the_stream(tmp_path: Path
         number_at(task, "37")
     with pytest.raises(ConfigError, match="is beyond what is stored: change number 36"):
         number_at(task, f"{1000:040X}")
-    with pytest.raises(ConfigError, match="'soon' is not a place in the history"):
+    with pytest.raises(ConfigError, match="'soon' is not a position"):
         number_at(task, "soon")
     with pytest.raises(ConfigError, match="'2026-11-22' is a time, not a position"):
         number_at(task, "2026-11-22")
@@ -359,7 +364,7 @@ def test_log_goes_once_it_is_stored_applied_and_read_by_who_reads_it(tmp_path: P
     task = home.task
     for numbers in ([1, 2], [3, 4], [40, 41], [42, 43]):
         lake.append(task.log_path, pa.table({"CHANGE_SEQ": [seq(n, 40 - n) for n in numbers]}))
-    lake.create(task.control_path("applied"), ledger.APPLIED_SCHEMA)
+    lake.create(task.control_path("applied"), APPLIED.schema)
     lake.commit(task.control_path("applied"), [], progress={"tailrace/applied": 36})
     assert purge_task(task) == []  # the files are young
     later = time.time() + 7200
@@ -380,7 +385,7 @@ def test_the_newest_file_of_log_stays(tmp_path: Path) -> None:
     home = Home(tmp_path, "maintenance: {keep_log: 0s}", both=False)
     for numbers in ([1, 2], [3, 4]):
         lake.append(home.task.log_path, pa.table({"CHANGE_SEQ": [seq(n, n) for n in numbers]}))
-    lake.create(home.task.control_path("applied"), ledger.APPLIED_SCHEMA)
+    lake.create(home.task.control_path("applied"), APPLIED.schema)
     lake.commit(home.task.control_path("applied"), [], progress={"tailrace/applied": 36})
     for _ in range(2):
         purge_task(home.task, now=time.time() + 10)

@@ -20,7 +20,7 @@ from tailrace.operate.consumers import consumers_of
 from tailrace.operate.laggards import log_removed
 from tailrace.operate.purging import purge_task
 from tailrace.operate.status import status
-from tailrace.state import ledger
+from tailrace.state.declarations import APPLIED
 from tailrace.store.kept import kept
 
 from .retention_home import NOTE, NOW, Home, first, seq
@@ -33,7 +33,7 @@ def test_what_a_consumer_has_not_acknowledged_stays(tmp_path: Path) -> None:
     readers = consumers_of(home.task)
     readers.add("lake", tables=["shop.i*"])
     assert home.held() == [("the consumer lake", -1)]
-    assert (first(home), home.ids(NOTE)[0], kept(home.task.tracking_path)) == (1, 29, -1)
+    assert (first(home), home.ids(NOTE)[0], kept(home.task.tracking_path)) == (1, 29, None)
     readers.acknowledge("lake", 8)
     assert (first(home), kept(home.task.tracking_path)) == (9, 8)
     readers.remove("lake")
@@ -50,15 +50,6 @@ def test_a_consumer_of_tables_with_any_name(tmp_path: Path, names: list[str]) ->
     (one,) = readers.all()
     assert one.tables == tuple(names)
     assert all(map(one.reads, names)) and not one.reads("s.y")
-
-
-def test_a_consumer_that_was_stored_with_commas(tmp_path: Path) -> None:
-    readers = consumers.Consumers(str(tmp_path / "consumers"))
-    lake.create(readers.path, consumers.SCHEMA)
-    now = dt.datetime.now(dt.timezone.utc)
-    row = {"name": "lake", "acknowledged": 7, "since": now, "at": now, "tables": "s.a, log.*", "log": False}
-    lake.append(readers.path, pa.Table.from_pylist([row], schema=consumers.SCHEMA))
-    assert readers.all()[0].tables == ("s.a", "log.*")
 
 
 def test_who_is_not_registered_cannot_be_removed_also_if_nobody_is(tmp_path: Path) -> None:
@@ -88,7 +79,7 @@ def test_a_consumer_that_has_not_moved_for_a_day_is_said(tmp_path: Path) -> None
 
 
 def applied_all(home: Home) -> None:
-    lake.create(home.task.control_path("applied"), ledger.APPLIED_SCHEMA)
+    lake.create(home.task.control_path("applied"), APPLIED.schema)
     lake.commit(home.task.control_path("applied"), [], progress={"tailrace/applied": 36})
 
 
@@ -111,7 +102,7 @@ def test_a_consumer_of_log_is_told_what_has_been_removed_from_it(tmp_path: Path)
         missed in str(tailrace("ack", "lake", "2").exception) and tailrace("ack", "other", "2").exit_code == 0
     )
     assert tailrace("ack", "lake", "4").exit_code == 0 and status(home.task).consumers == {}
-    readers._change(lambda have: [replace(c, acknowledged=2) for c in have])  # as earlier releases let it
+    readers._change(lambda have: [replace(c, acknowledged=2) for c in have])
     said = "it has acknowledged 2, but records of LOG up to 4 have been removed: it misses some"
     assert status(home.task).consumers == {"lake": said}
 
@@ -132,4 +123,4 @@ def test_a_consumer_that_registers_while_log_is_purged_is_told(
 
     monkeypatch.setattr(purging.Line, "done", looks)
     purge_task(home.task, now=NOW.timestamp() + 7200)
-    assert seen == [2] and kept(home.task.log_path) == -1
+    assert seen == [2] and kept(home.task.log_path) is None

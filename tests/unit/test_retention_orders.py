@@ -85,7 +85,7 @@ class Story:
         readers = consumers_of(self.home.task)
         if self.reader is None:
             readers.add("lake")
-            self.reader = max(kept(self.home.task.changes_path(t)) for t in self.target)
+            self.reader = max(kept(self.home.task.changes_path(t)) or 0 for t in self.target)
             self.reader = max(self.reader, readers.promised)
         else:
             self.reader = max(self.reader, self.stored - 2)
@@ -102,7 +102,7 @@ class Story:
             needs += [self.begun[table][1]] if table in self.begun else []
             needs += [] if self.reader is None else [self.reader]
             ids = self.home.ids(table)
-            for after in (max(min(needs), 0), max(kept(self.home.task.changes_path(table)), 0)):
+            for after in (max(min(needs), 0), kept(self.home.task.changes_path(table)) or 0):
                 assert [n for n in ids if n > after] == list(range(after + 1, self.stored + 1))
 
     def purge(self, between: Callable[[], None] | None = None, *, dies: bool = False) -> None:

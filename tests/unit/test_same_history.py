@@ -10,8 +10,8 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from tailrace.capture.initial_load import Stopped
-from tailrace.capture.same_history import check
+from tailrace.capture.baselines import Stopped
+from tailrace.capture.stream_identity import check_stream
 from tailrace.errors import PositionError
 from tailrace.lake import log
 from tailrace.sources.base import LogSource, Resent
@@ -70,7 +70,7 @@ def logged(tmp_path: Path) -> str:
 
 
 def look(source: Source, path: str, *, stopped: bool = False) -> None:
-    check(cast(LogSource, source), path, at(45), lambda: stopped)
+    check_stream(cast(LogSource, source), path, at(45), lambda: stopped)
 
 
 @pytest.mark.parametrize(
@@ -132,4 +132,4 @@ def test_a_stop_comes_first_and_a_source_that_sends_nothing_again_is_not_asked(l
     nothing = Source(5)
     nothing._found = None
     look(nothing, logged)
-    check(cast(LogSource, None), "no log", None, lambda: False)
+    check_stream(cast(LogSource, None), "no log", None, lambda: False)

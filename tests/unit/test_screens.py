@@ -25,7 +25,7 @@ from tailrace.demo.questions import Answer
 from tailrace.demo.story import StoryEvent
 from tailrace.operate.status import Status
 from tailrace.validate.compare import TableResult
-from tailrace.validate.tables import ValidationReport
+from tailrace.validate.validation import ValidationReport
 
 from .keylog_rows import missed, row, write
 

@@ -189,7 +189,7 @@ def test_validation_catches_up_only_when_nothing_runs(
         "tailrace.runtime.session.session", lambda name, conf: pytest.fail("nobody asks for Spark")
     )
     monkeypatch.setattr(
-        "tailrace.validate.tables.validate", lambda *args, **more: given.update(more, args=args)
+        "tailrace.validate.validation.validate", lambda *args, **more: given.update(more, args=args)
     )
     with ExitStack() as held:
         for half in running:

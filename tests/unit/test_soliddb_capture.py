@@ -14,8 +14,9 @@ from tailrace.capture.process import Capture
 from tailrace.config import task
 from tailrace.errors import ConfigError, SourceError
 from tailrace.lake import delta as lake
-from tailrace.operate.ordering import begin_anew
-from tailrace.state import ledger, orders
+from tailrace.operate.table_commands import renew_stream
+from tailrace.state import commands
+from tailrace.state.baselines import read_baselines, read_open
 
 from ..soliddb_server import Database, serving
 from .test_soliddb_source import ITEM, database, item
@@ -62,7 +63,7 @@ def test_capture_end_to_end(data: Database, tmp_path: Path, monkeypatch: pytest.
         capture = Capture(made)
         running = threading.Thread(target=capture.run)
         running.start()
-        wait_for(lambda: "SHOP.ITEM" in ledger.read_baselines(made.control_path("baselines")))
+        wait_for(lambda: "SHOP.ITEM" in read_baselines(made.control_path("baselines")))
         data.commit((1, ITEM, item(3, "c")))
         wait_for(lambda: log_records(made) >= 3)
         first.stop()
@@ -89,11 +90,11 @@ def test_without_locks_the_window_is_open_until_the_logs_end_was_read(
         made = task.load(tmp_path / "task.yml")
         Capture(made, once=True).run()
         data.commit((1, ITEM, item(3, "c")))
-        orders.resync(made.orders_path, "SHOP.ITEM", "by hand", who="me")
+        commands.resync(made.commands_path, "SHOP.ITEM", "by hand", who="me")
         Capture(made, once=True).run()
-        taken = ledger.read_baselines(made.control_path("baselines"))["SHOP.ITEM"]
+        taken = read_baselines(made.control_path("baselines"))["SHOP.ITEM"]
         assert (taken.number, taken.window, taken.after, taken.closes) == (2, "open", 0, 3)
-        assert ledger.read_open(made.control_path("baselines")) == {}
+        assert read_open(made.control_path("baselines")) == {}
 
 
 def test_a_table_without_key_is_not_read_while_it_is_written_to(
@@ -113,23 +114,23 @@ def test_a_table_without_key_is_not_read_while_it_is_written_to(
             "(SHOP.NOTE)",
         ]
         (tmp_path / "exact.yml").write_text(text.replace("{workers: 1}", "{workers: 1, window: exact}"))
-        with pytest.raises(ConfigError, match="no baseline can be exact"):
+        with pytest.raises(ConfigError, match="no baseline is exact"):
             Capture(task.load(tmp_path / "exact.yml"), once=True).run()
         (tmp_path / "task.yml").write_text(text)
         made = task.load(tmp_path / "task.yml")
         capture = Capture(made)
         running = threading.Thread(target=capture.run)
         running.start()
-        wait_for(lambda: "SHOP.ITEM" in ledger.read_baselines(made.control_path("baselines")))
-        orders.give(made.orders_path, orders.ADD, ["SHOP.NOTE"], why="", who="me")
-        wait_for(lambda: len(orders.read(made.orders_path)) >= 2)
+        wait_for(lambda: "SHOP.ITEM" in read_baselines(made.control_path("baselines")))
+        commands.give(made.commands_path, commands.ADD, ["SHOP.NOTE"], why="", who="me")
+        wait_for(lambda: len(commands.read(made.commands_path)) >= 2)
         data.commit((1, ITEM, item(3, "c")))
         wait_for(lambda: log_records(made) >= 3)
         capture.stop.set()
         running.join(10)
-        ordered = [(o.table, o.action, o.who) for o in orders.read(made.orders_path)]
+        ordered = [(o.table, o.action, o.who) for o in commands.read(made.commands_path)]
         assert ordered == [("SHOP.NOTE", "add", "me"), ("SHOP.NOTE", "suspend", "capture")]
-        assert "source.lock: true" in orders.read(made.orders_path)[1].why
+        assert "source.lock: true" in commands.read(made.commands_path)[1].why
 
 
 def log_records(made: task.Task) -> int:
@@ -153,9 +154,9 @@ def test_a_new_stream_begins_at_the_logs_end_with_new_baselines(
         made = task.load(tmp_path / "task.yml")
         Capture(made, once=True).run()
         data.commit((1, ITEM, item(3, "c")))
-        begin_anew(made)
+        renew_stream(made)
         Capture(made, once=True).run()
-        assert ledger.read_baselines(made.control_path("baselines"))["SHOP.ITEM"].number == 2
+        assert read_baselines(made.control_path("baselines"))["SHOP.ITEM"].number == 2
         Capture(made, once=True).run()
         assert log_records(made) == 0
         data.commit((1, ITEM, item(4, "d")))

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.formats.soliddb.order import MADE, MARK, MOVES, order_of
+from tailrace.formats.soliddb.rules import MADE, MARK, MOVES
+from tailrace.formats.soliddb.transactions import order_of
 
 pytestmark = pytest.mark.unit
 KINDS = {

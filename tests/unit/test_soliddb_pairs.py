@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tailrace.formats.base import AGAIN, WHY
 from tailrace.formats.soliddb.codec import Decoding
 from tailrace.formats.soliddb.log import CAPTURE_OFF, COMMIT, DATA, RANK, ROWS, SEQ, START
-from tailrace.formats.soliddb.order import MADE, MARK, MOVES
 from tailrace.formats.soliddb.pairs import NO_COMMIT, NO_START, OPER, OTHER_ROW, Pairs
+from tailrace.formats.soliddb.rules import MADE, MARK, MOVES
 from tailrace.wire import soliddb
 
 from ..examples import examples

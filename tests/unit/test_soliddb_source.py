@@ -264,7 +264,7 @@ def test_changes_of_a_dropped_table_whose_layout_is_unknown_are_said(
     one = started(source(node, options={"keys": keys}), tables=("SHOP.*",))
     data.commit((1, ITEM, item(1, "a")))
     drop(data, ITEM)
-    with pytest.raises(FormatError, match="was dropped before this change of it was read") as caught:
+    with pytest.raises(FormatError, match="was dropped before this change was read") as caught:
         until(one, 1)
     assert "SHOP.ITEM" in (caught.value.where or "") and "tailrace remove" in (caught.value.hint or "")
     one.close()

@@ -131,13 +131,13 @@ def test_made_up_rows_come_back() -> None:
     spec = ("shop.item", tuple((f"c{i}", k) for i, k in enumerate(kinds)), ("c3", "c0"))
     odd = ("no schema", (("id", "int"),), ())
     dotted = ("a.b.c", (("id", "int"),), ("id",))
-    found = {x.table: x for x in tables.layouts(*tables.made_up([spec, odd, dotted]), {})}
+    found = {x.table: x for x in tables.layouts(*tables.generated_rows([spec, odd, dotted]), {})}
     assert sorted(found) == ["a.b.c", "no schema", "shop.item"]
     assert [f.type for f in found["shop.item"].fields] == kinds
     assert found["shop.item"].key == ("c3", "c0")
-    assert tables.same(*[tables.made_up([spec])[1]] * 2, tables.SYS_COLUMNS)
+    assert tables.same(*[tables.generated_rows([spec])[1]] * 2, tables.SYS_COLUMNS)
     with pytest.raises(UnsupportedError, match="no type for array"):
-        tables.made_up([("t", (("a", "array<int>"),), ())])
+        tables.generated_rows([("t", (("a", "array<int>"),), ())])
 
 
 @pytest.mark.parametrize(

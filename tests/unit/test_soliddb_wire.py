@@ -255,10 +255,10 @@ def test_slices_and_no_rows() -> None:
 
 
 def test_a_date_without_a_place_is_an_error() -> None:
-    with pytest.raises(FormatError, match="cannot be a solidDB date"):
+    with pytest.raises(FormatError, match="solidDB cannot represent the date"):
         soliddb.encode([pa.array(["25:00"])], [RowField("t", "DATE", "string")], Style())
     far = pa.array([0, -735_000], pa.int32()).cast(pa.date32())
-    with pytest.raises(FormatError, match="-0043-08-22 cannot be a solidDB date"):
+    with pytest.raises(FormatError, match="solidDB cannot represent the date -0043-08-22"):
         soliddb.encode([far], [RowField("d", "DATE", "date")], Style())
 
 

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tailrace.capture.identities import identity_findings
+from tailrace.capture.column_doubts import identity_findings
 from tailrace.cli import screen
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load
@@ -29,9 +29,10 @@ from tailrace.operate import control_tables
 from tailrace.operate.lateness import late
 from tailrace.operate.status import Status, TableStatus, status
 from tailrace.operate.status_views import status_row
-from tailrace.state import ledger, live, orders, rolling
+from tailrace.state import commands, declarations, ledger, live, rolling
+from tailrace.state.baselines import Baseline, read_baselines, write_baseline
 from tailrace.state.capture_state import CaptureState
-from tailrace.state.ledger import AppliedTable, Baseline, Stored
+from tailrace.state.ledger import AppliedTable, Stored
 
 pytestmark = pytest.mark.unit
 AT = dt.datetime(2026, 3, 1, tzinfo=dt.timezone.utc)
@@ -44,7 +45,7 @@ def task(tmp_path: Path) -> Task:
     (tmp_path / "shop.yaml").write_text(TASK)
     made = load(tmp_path / "shop.yaml")
     taken = Baseline("s.t", RELATION, "0" * 40, 100, 0, AT, 2.0, after=3)
-    ledger.write_baseline(made.control_path("baselines"), taken)
+    write_baseline(made.control_path("baselines"), taken)
     for upto, rows in ((3, 9), (5, 3), (9, 7)):
         one = Stored(upto, make(0, upto), f"{upto:040X}", AT, {"s.t": {"rows": rows}, "s.low": {"rows": 1}})
         ledger.write_stored(made.control_path("stored"), one, {"s.t": 7, "s.low": 8})
@@ -94,7 +95,7 @@ def test_the_age_of_the_oldest_change_that_waits(task: Task) -> None:
     assert age() >= began - AT
     apply(task, 9, record=True)
     assert began - AT - dt.timedelta(days=1) <= age() < began - AT
-    rolling.fold(task.control_path("stored"), ledger.STORED)
+    rolling.fold(task.control_path("stored"), declarations.STORED)
     assert began - AT - dt.timedelta(days=1) <= age() < began - AT
     apply(task, 12, record=True)
     assert age() == dt.timedelta(0)
@@ -176,7 +177,7 @@ def test_what_an_earlier_process_has_said_is_over(task: Task, held: ExitStack) -
     reading = {"baselines": {"s.t": {"state": "running", "parts": 8, "parts_done": 3}}}
     said = {"state": "running", "lag_bytes": 0, "lag_seconds": 0.0, **reading}
     json_files.write(task.run_path, "capture", said)
-    orders.resync(task.orders_path, "s.t", "")
+    commands.resync(task.commands_path, "s.t", "")
     assert of(status(task))[0] == "waits for a new baseline"
     held.enter_context(live.lock(task.run_path, "capture"))
     found = status(task)
@@ -190,7 +191,7 @@ def test_what_an_earlier_process_has_said_is_over(task: Task, held: ExitStack) -
 
 def test_a_table_that_was_removed_waits_for_nothing(task: Task) -> None:
     assert of(status(task))[1] == 10
-    orders.give(task.orders_path, orders.REMOVE, ["s.t"], why="", who="me")
+    commands.give(task.commands_path, commands.REMOVE, ["s.t"], why="", who="me")
     (mine,) = (t for t in status(task).tables if t.table == "s.t")
     assert (mine.state, mine.behind, mine.seconds_behind) == ("removed", 0, 0.0)
 
@@ -201,7 +202,7 @@ def test_a_source_that_cannot_be_reached_is_said_with_its_reason(task: Task, hel
     json_files.write(task.run_path, "pipeline", {"state": "running"})
     lost = CaptureState()
     lost.lost("no route")
-    lost.lost("connection refused\n  hint: check the address's host and port")
+    lost.lost("connection refused\n  hint: check the host and port of the address")
     lost.tell(task.run_path)
     found = status(task)
     assert found.capture is not None
@@ -234,7 +235,7 @@ def test_a_target_that_cannot_be_reached_is_said_with_its_reason(task: Task, hel
     assert said in words(found) and "(4 attempts); 10 rows wait to be applied; refused\n" in words(found)
     CaptureState("running", baselines={"s.t": {"state": "target unreachable"}}).tell(task.run_path)
     json_files.write(task.run_path, "pipeline", {"state": "running"})
-    orders.resync(task.orders_path, "s.t", "")
+    commands.resync(task.commands_path, "s.t", "")
     assert of(status(task))[0] == "target unreachable"
 
 
@@ -259,7 +260,7 @@ def test_flagged_rows_and_columns_of_unknown_identity(task: Task) -> None:
     found = next(t for t in status(task).tables if t.table == "s.t")
     assert found.unknown_columns == ["note"]
     assert "s.t: the identity of columns note is not proved" in words(status(task))
-    (warning,) = identity_findings(task, ["s.t"], ledger.read_baselines(task.control_path("baselines")))
+    (warning,) = identity_findings(task, ["s.t"], read_baselines(task.control_path("baselines")))
     assert (warning.level, warning.where) == ("warning", "s.t") and "resync" in warning.cure
 
 

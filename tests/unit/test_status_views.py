@@ -16,8 +16,9 @@ from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.operate.status_views import HISTORY, STATUS, SUSPENDED, export
-from tailrace.state import ledger, orders, retries
-from tailrace.state.ledger import AppliedTable, Baseline, Stored
+from tailrace.state import commands, ledger, lifecycle
+from tailrace.state.baselines import Baseline, write_baseline
+from tailrace.state.ledger import AppliedTable, Stored
 
 pytestmark = pytest.mark.unit
 RELATION = Relation(7, "s", "t", "d", (Column("id", 1, "integer", "int4", "int", key=True),))
@@ -36,14 +37,14 @@ def task(tmp_path: Path) -> Task:
     taken = Baseline(
         "s.t", RELATION, "0" * 40, 1000, 1, dt.datetime(2026, 3, 1, 12, 1, tzinfo=dt.timezone.utc), 2.0
     )
-    ledger.write_baseline(made.control_path("baselines"), taken)
+    write_baseline(made.control_path("baselines"), taken)
     for upto, rows, late in ((5, 3, 4), (9, 7, 8)):
         batch = stored(upto, now - dt.timedelta(seconds=late), rows)
         ledger.write_stored(made.control_path("stored"), batch, {"s.t": 7})
     for batch in ledger.read_stored(made.control_path("stored"))[:1]:
         done = AppliedTable("s.t", 2, 1, 1, 1, 0, "task_local", 0.1)
         ledger.write_applied(made.control_path("applied"), batch, [done], "tailrace/applied")
-    orders.suspend(made.control_path("orders"), "s.u.v", "v became text", who="ddl")
+    commands.suspend(made.commands_path, "s.u.v", "v became text", who="ddl")
     return made
 
 
@@ -87,7 +88,7 @@ def test_state_history_and_suspended_tables(task: Task, tmp_path: Path) -> None:
     # What an export has of the past stays, what was resumed goes.
     done = task.control_path("baselines")
     lake.replace_all(done, [], schema=lake.arrow_schema(done), progress={})
-    orders.give(task.control_path("orders"), orders.RESUME, ["s.u.v"], why="", who="me")
+    commands.give(task.commands_path, commands.RESUME, ["s.u.v"], why="", who="me")
     assert export() == {STATUS: 1, HISTORY: 2, SUSPENDED: 0}
 
 
@@ -97,8 +98,8 @@ def test_tasks_that_share_a_folder_keep_their_rows(task: Task, tmp_path: Path) -
     other.write_text("name: hr\nhome: hr\nsource: {url: 'postgresql://db/hr'}\n")
     hr = load(other)
     at = dt.datetime(2026, 3, 1, 12, 1, tzinfo=dt.timezone.utc)  # the slot of shop's baseline
-    ledger.write_baseline(hr.control_path("baselines"), Baseline("h.r", RELATION, "0" * 40, 5, 1, at, 2.0))
-    orders.suspend(hr.control_path("orders"), "h.r", "r has no key", who="ddl")
+    write_baseline(hr.control_path("baselines"), Baseline("h.r", RELATION, "0" * 40, 5, 1, at, 2.0))
+    commands.suspend(hr.commands_path, "h.r", "r has no key", who="ddl")
 
     def there() -> dict[str, list[tuple[Any, ...]]]:
         columns = {STATUS: (), HISTORY: ("timeslot_type", "timeslot_records"), SUSPENDED: ("table_name",)}
@@ -118,7 +119,7 @@ def test_tasks_that_share_a_folder_keep_their_rows(task: Task, tmp_path: Path) -
     assert export(task, str(folder)) == {STATUS: 1, HISTORY: 2, SUSPENDED: 1}
     assert there() == both
     # What one resumed goes, what the other has stays.
-    orders.give(hr.orders_path, orders.RESUME, ["h.r"], why="", who="me")
+    commands.give(hr.commands_path, commands.RESUME, ["h.r"], why="", who="me")
     done = hr.control_path("baselines")
     lake.replace_all(done, [], schema=lake.arrow_schema(done), progress={})
     export(hr, str(folder))
@@ -126,9 +127,9 @@ def test_tasks_that_share_a_folder_keep_their_rows(task: Task, tmp_path: Path) -
 
 
 def test_status_says_what_is_tried_again_and_what_targets_are_called(task: Task, tmp_path: Path) -> None:
-    retries.note(task.control_path("errors"), "s.t", 2, "disk full")
-    orders.give(task.orders_path, orders.RENAMED, ["s.t"], why="", who="ddl", target="s.other")
-    orders.give(task.orders_path, orders.RENAME, ["s.v"], why="", who="ddl", target="s.w")
+    lifecycle.record_failure(task.control_path("errors"), "s.t", 2, "disk full")
+    commands.give(task.commands_path, commands.RENAMED, ["s.t"], why="", who="ddl", target="s.other")
+    commands.give(task.commands_path, commands.RENAME, ["s.v"], why="", who="ddl", target="s.w")
     text = str(tmp_path / "shop.yaml")
     found = {
         t["table"]: t

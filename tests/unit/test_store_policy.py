@@ -22,7 +22,7 @@ from tailrace.model import mask
 from tailrace.model.change import PREFIX, Column, Relation
 from tailrace.model.types import schema_of
 from tailrace.sources.base import BaselinePart
-from tailrace.state.ledger import Baseline, write_baseline
+from tailrace.state.baselines import Baseline, write_baseline
 from tailrace.store import images, tables, tracking
 from tailrace.store.images import BadImageValue
 from tailrace.store.policy import reduced, unpack

@@ -9,7 +9,7 @@ import pytest
 from tailrace.capture.table_errors import suspend_unfit
 from tailrace.config.task import Task, read
 from tailrace.sources.base import Finding, PassingFinding
-from tailrace.state import orders
+from tailrace.state import commands
 
 pytestmark = pytest.mark.unit
 OF_A = Finding("error", "two columns are one", "server, s.a", "rename one,\n        or leave it out", "s.a")
@@ -42,13 +42,13 @@ def test_which_errors_suspend_tables(
 ) -> None:
     task = shop(tmp_path)
     assert suspend_unfit(task, findings, tables) == left
-    assert [one.table for one in orders.read(task.orders_path)] == suspended
+    assert [one.table for one in commands.read(task.commands_path)] == suspended
 
 
 def test_suspension_has_all_errors_of_its_table_with_their_cures(tmp_path: Path) -> None:
     task = shop(tmp_path)
     suspend_unfit(task, [OF_A, ALSO_OF_A], ["s.a", "s.b"])
-    (one,) = orders.read(task.orders_path)
+    (one,) = commands.read(task.commands_path)
     assert (one.who, one.why) == (
         "check",
         "two columns are one: rename one, or leave it out; it has no key: give it one; then `tailrace resume TASK "

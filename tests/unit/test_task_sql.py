@@ -9,9 +9,9 @@ import pytest
 
 import tailrace
 from tailrace.errors import ConfigError
-from tailrace.library.task_sql import words
+from tailrace.library.task_sql import completions
 from tailrace.model.change import Column
-from tailrace.query.calls import QUESTIONS, calls, replaced
+from tailrace.query.table_functions import FUNCTIONS, find_calls, replace_calls
 
 from .task_home import ITEM, TaskHome
 
@@ -92,16 +92,19 @@ def test_an_answer_is_read_as_often_as_a_statement_scans_it(
         ("SELECT * FROM net()", "its first argument is the table"),
         (
             "SELECT * FROM net('shop.item', since => 3)",
-            r"unexpected keyword argument 'since'; it takes start, end",
+            r"unexpected keyword argument 'since'; its arguments are start, end",
         ),
-        ("SELECT * FROM net('shop.item', start)", "'start' is no literal"),
-        ("SELECT * FROM net('shop.item', start => 3, 4)", "without a name follows one with a name"),
+        ("SELECT * FROM net('shop.item', start)", "'start' is not a literal"),
+        ("SELECT * FROM net('shop.item', start => 3, 4)", "a positional argument follows a named one"),
         ("SELECT * FROM net('shop.item', start => 2, start => 3)", "start is given twice"),
         ("SELECT * FROM chain('shop.item', {'id': 2, 'id': 3})", "id is given twice"),
-        ("SELECT * FROM net('shop.item'", "it has no end"),
+        ("SELECT * FROM net('shop.item'", "the closing bracket is missing"),
         ("SELECT * FROM net('shop.item' 3)", "',' is missing before '3'"),
         ("SELECT * FROM net('shop.itme')", "did you mean shop.item"),
-        ("SELECT * FROM net('shop.item', base => 'x')", "base is for Python alone; it takes start, end"),
+        (
+            "SELECT * FROM net('shop.item', base => 'x')",
+            "base can be given only in Python; its arguments are start, end",
+        ),
         ("SELECT * FROM chain('shop.item', 7)", "key is 7"),
         ("SELECT * FROM net('shop.item', computeUpdates => 'no')", "computeUpdates is 'no'"),
         ("SELECT * FROM transactions(tables => ['nope.*'])", r"no table of the task matches 'nope\.\*'"),
@@ -126,8 +129,8 @@ def test_the_tables_are_shown_by_the_names_that_sql_knows(task: tailrace.OpenTas
 
 def test_the_questions_are_shown_with_what_they_take(task: tailrace.OpenTask) -> None:
     found = {r["question"]: (r["takes"], r["gives"]) for r in task.sql("SHOW FUNCTIONS").rows()}
-    assert found.keys() == set(QUESTIONS)
-    assert found["as_of"] == ("table, at", "the rows as they stood at a place")
+    assert found.keys() == set(FUNCTIONS)
+    assert found["as_of"] == ("table, at", "the rows at a position")
     assert found["chain"][0] == "table, key, start, end, columns, names"
     assert found["transactions"][0] == "tables, start, end"
 
@@ -135,11 +138,11 @@ def test_the_questions_are_shown_with_what_they_take(task: tailrace.OpenTask) ->
 @pytest.mark.parametrize(
     ("statement", "hint"),
     [
-        ("FROM cut(5)", "ask as_of of each table, at one place"),
+        ("FROM cut(5)", "use as_of for each table, at one position"),
         ("FROM nett('shop.item')", "did you mean net"),
-        ("FROM report('shop.item')", "the questions are as_of, current, diff"),
+        ("FROM report('shop.item')", "the functions are as_of, current, diff"),
         ("FROM shop.net('shop.item')", r"without a schema: FROM net\('schema.table'\)"),
-        ("SELECT net('shop.item')", r"where a table stands"),
+        ("SELECT net('shop.item')", r"use it as a table"),
         ("FROM itm", r"did you mean shop.item\? SHOW TABLES"),
         ("FROM ITEM", "did you mean shop.item or shop.item__ct"),
         ("FROM nothing", "SHOW TABLES lists the task's tables"),
@@ -154,7 +157,7 @@ def test_a_name_that_nothing_has_is_answered_with_those_of_the_task(
 
 
 def test_literals() -> None:
-    (call,) = calls("FROM net('it''s', -1, 2.5, TRUE, null, ['a', 'b'], {'k': -2}, x := [])")
+    (call,) = find_calls("FROM net('it''s', -1, 2.5, TRUE, null, ['a', 'b'], {'k': -2}, x := [])")
     assert call.given == ("it's", -1, Decimal("2.5"), True, None, ["a", "b"], {"k": -2})
     assert call.named == {"x": []}
 
@@ -169,11 +172,11 @@ def test_literals() -> None:
     ],
 )
 def test_what_only_looks_like_a_question_stays(statement: str) -> None:
-    assert replaced(statement, lambda call: "x") == statement
+    assert replace_calls(statement, lambda call: "x") == statement
 
 
 def test_what_a_prompt_completes(task: tailrace.OpenTask) -> None:
-    found = words(task)
+    found = completions(task)
     assert {ITEM, f"{ITEM}__ct", "name", "as_of(", "net("} <= set(found)
 
 

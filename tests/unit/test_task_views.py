@@ -27,7 +27,7 @@ def ids(task: tailrace.OpenTask, table: str) -> list[int]:
         (
             {"a.t": 1, "a.T": 2},
             ["a.t", 'a."T"', "A.T"],
-            r"means 2 things in SQL, .*: the target a\.T, and the target a\.t\n",
+            r"has 2 meanings in SQL, .*: the target a\.T, and the target a\.t\n",
         ),
         (
             {"a.t": 1, "a.T": 2},

@@ -12,8 +12,8 @@ from tailrace.config.task import Task, read
 from tailrace.errors import UnsupportedError
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
-from tailrace.state import capture_gaps, ledger, orders
-from tailrace.state.ledger import Baseline
+from tailrace.state import capture_gaps, commands
+from tailrace.state.baselines import Baseline, write_baseline
 from tailrace.store.unstorable import BadValue, LeftChange, TableSuspensions
 from tailrace.store.writer import Store, StorePaths
 
@@ -35,12 +35,12 @@ def task_of(folder: Path, more: str = "") -> Task:
 
 
 def given(task: Task) -> list[tuple[str, str, str]]:
-    return [(one.action, one.who, one.why) for one in orders.read(task.orders_path)]
+    return [(one.action, one.who, one.why) for one in commands.read(task.commands_path)]
 
 
 def baseline_at(task: Task, position: str) -> None:
     now = dt.datetime.now(dt.timezone.utc)
-    ledger.write_baseline(
+    write_baseline(
         task.control_path("baselines"),
         Baseline("s.t", Relation(7, "s", "t", "d", ()), position, 0, 1, now, 0.0),
     )
@@ -63,7 +63,7 @@ def test_first_bad_value_of_a_table_suspends_it_once(tmp_path: Path) -> None:
 
 def test_reason_of_an_earlier_suspension_stays(tmp_path: Path) -> None:
     task = task_of(tmp_path)
-    orders.suspend(task.orders_path, "s.t", "somebody has to look", who="ddl")
+    commands.suspend(task.commands_path, "s.t", "somebody has to look", who="ddl")
     TableSuspensions(task).for_values([BAD])
     assert given(task)[1][2].endswith("; it was suspended before: somebody has to look")
 

@@ -216,7 +216,7 @@ def test_a_version_whose_commits_are_gone(tmp_path: Path) -> None:
         (folder / "_delta_log" / f"{version:020d}.json").unlink()
     assert at_version(path, newest).version() == newest
     for version in range(newest):
-        with pytest.raises(PositionError, match="files of this version are gone") as error:
+        with pytest.raises(PositionError, match="files of this version were removed") as error:
             at_version(path, version)
         assert f"version {version}" in str(error.value) and "vacuum_after" in str(error.value)
     with pytest.raises(TableNotFoundError):

@@ -14,11 +14,11 @@ from tailrace.config.task import Task, load
 from tailrace.errors import ConfigError
 from tailrace.execution import BackgroundSession
 from tailrace.model.change import Column, Relation
-from tailrace.state import ledger
-from tailrace.validate.mapped import Made
+from tailrace.state.baselines import read_baselines
 from tailrace.validate.sessions import Sessions
 from tailrace.validate.sides import TargetSide
-from tailrace.validate.versions import Version
+from tailrace.validate.target_shape import TargetShape
+from tailrace.validate.target_versions import TargetVersion
 
 from .task_home import ITEM, TaskHome
 
@@ -35,8 +35,8 @@ def target(folder: Path, more: str = "", *files: dict[str, list[Any]], stored: i
     schema = pa.schema([("id", pa.int32()), ("gone", pa.string())])
     for rows in files:
         write_deltalake(path, pa.Table.from_pydict(rows, schema), mode="append")
-    base = Version(path, len(files) - 1, {}, 7)
-    return TargetSide(task, "s.t", base, "FF", [], stored, {}, Made(RELATION, RELATION, None))
+    base = TargetVersion(path, len(files) - 1, {}, 7)
+    return TargetSide(task, "s.t", base, "FF", [], stored, {}, TargetShape(RELATION, RELATION, None))
 
 
 def no_spark() -> NoReturn:
@@ -73,6 +73,6 @@ def test_a_baseline_that_waits_to_be_mapped_is_the_reason(tmp_path: Path, older:
     home.baseline([], number=2, version=-1)
     if older:
         noted(home.task.control_path("mapped"), ITEM, (1, "", 0))
-    taken = ledger.read_baselines(home.task.control_path("baselines"))[ITEM]
-    with pytest.raises(ConfigError, match="its baseline waits to be mapped"):
+    taken = read_baselines(home.task.control_path("baselines"))[ITEM]
+    with pytest.raises(ConfigError, match="its baseline is not mapped yet"):
         TargetSide.at(home.task, taken, "FF", None, Sessions(BackgroundSession(no_spark)))

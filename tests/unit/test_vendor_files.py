@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tailrace import formats
 from tailrace.errors import FormatError
-from tailrace.formats import files, parquet, tailrace
+from tailrace.formats import file_reader, parquet, tailrace
 from tailrace.formats.base import Options
 from tailrace.formats.tailrace import TailraceOptions
 
@@ -30,19 +29,24 @@ def test_columns_of_json_come_as_they_were_written(tmp_path: Path, encoding: str
     data = "\n".join(lines).encode(encoding)
     file = tmp_path / f"t{ending}"
     file.write_bytes(gzip.compress(data) if ending.endswith("gz") else data)
-    assert files._in_order(["a", "b", "c", "zoë"], file, Options(encoding=encoding)) == ["zoë", "b", "a", "c"]
+    assert file_reader._in_order(["a", "b", "c", "zoë"], file, Options(encoding=encoding)) == [
+        "zoë",
+        "b",
+        "a",
+        "c",
+    ]
 
 
 def test_the_first_file_with_a_line_of_json_has_the_order(tmp_path: Path) -> None:
     (tmp_path / "1.json").write_text("oops\n")
     (tmp_path / "2.json").write_text('{"b": 1, "a": 1}\n')
-    assert files._in_order(["a", "b"], tmp_path, Options()) == ["b", "a"]
+    assert file_reader._in_order(["a", "b"], tmp_path, Options()) == ["b", "a"]
 
 
 def test_columns_of_json_without_an_order_are_refused(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text("{'b': 1, 'a': 1}\n")
     with pytest.raises(FormatError, match="no line says in which order its columns are") as wrong:
-        files._in_order(["a", "b"], tmp_path, Options())
+        file_reader._in_order(["a", "b"], tmp_path, Options())
     assert "encoding" in str(wrong.value.hint)
 
 
@@ -50,8 +54,6 @@ def test_two_tables_of_one_name(tmp_path: Path) -> None:
     tables: Any = {n: SimpleNamespace(columns=[*CT, "id"]) for n in ("shop.item", "shop.item__ct")}
     with pytest.raises(FormatError, match=r"shop\.item and shop\.item__ct are both the table shop\.item"):
         tailrace.read(tables, TailraceOptions())
-    with pytest.raises(FormatError, match=r"shop\.item and shop\.item__ct are both the table shop\.item"):
-        tailrace.glance(tables, TailraceOptions(), "in")
 
 
 def parquet_files(folder: Path, *columns: dict[str, pa.Array]) -> list[Path]:
@@ -124,7 +126,7 @@ def test_files_of_several_dialects(tmp_path: Path) -> None:
         ("d", ""),
     ):
         (tmp_path / f"{name}.csv").write_bytes(text.encode())
-    names, found = files._by_dialect(tmp_path, Options())
+    names, found = file_reader._by_dialect(tmp_path, Options())
     assert names == ("id", "name")
     assert [(d.ends, d.delimiter, [Path(f).name for f in fs]) for d, fs in found.items()] == [
         ("\n", ",", ["a.csv"]),
@@ -133,17 +135,13 @@ def test_files_of_several_dialects(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("vendor", ["sqdr", "openedge", "soliddb"])
-def test_a_look_reads_text_as_its_options_say(tmp_path: Path, vendor: str) -> None:
-    (tmp_path / "t.csv").write_bytes("id~name\n1~é,x\n".encode("latin-1"))
-    form = formats.get(vendor)
-    options = formats.options(form, {"encoding": "latin-1", "delimiter": "~"})
-    assert form.samples is not None
-    (found,) = form.samples(str(tmp_path), options).values()
-    assert found.rows.to_pylist() == [{"id": "1", "name": "é,x"}]
+def test_columns_of_text_are_read_as_the_options_say(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("id~näme\n1~x\n".encode("latin-1"))
+    options = Options(encoding="latin-1", delimiter="~")
+    assert file_reader.columns_at(str(tmp_path), options) == {"t": ("id", "näme")}
 
 
 def test_whether_a_table_is_wanted_is_seen_as_its_options_say(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes("id~name\n".encode("utf-16-le"))
     options = Options(encoding="utf-16-le", delimiter="~")
-    assert files._wanted(tmp_path / "t.csv", lambda names: float(names == ("id", "name")), options)
+    assert file_reader._wanted(tmp_path / "t.csv", lambda names: float(names == ("id", "name")), options)

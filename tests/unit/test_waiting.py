@@ -12,7 +12,8 @@ from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.state import ledger
-from tailrace.state.ledger import AppliedTable, Baseline, Stored
+from tailrace.state.baselines import Baseline
+from tailrace.state.ledger import AppliedTable, Stored
 from tailrace.state.totals import Totals
 
 pytestmark = pytest.mark.unit

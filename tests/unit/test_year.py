@@ -12,8 +12,8 @@ import pytest
 
 from tailrace.config.task import Task, load
 from tailrace.operate.status import Status, status
-from tailrace.state.upkeep import shorten
-from tailrace.testing.year import Year, raw, settled
+from tailrace.state.retention import trim_batches
+from tailrace.testing.year import Year, settled
 
 BENCH = Path(__file__).parents[2] / "bench" / "year.py"
 SMALL = Year(batches=3650, tables=7, in_a_batch=3, tail=2, commits=5)
@@ -37,18 +37,8 @@ def test_a_small_year_is_what_it_says(tmp_path: Path) -> None:
     assert (found.captured, found.stored, found.applied) == (73_000,) * 3
     assert [t.state for t in found.tables] == ["paused"] + ["stopped"] * 6
     assert sum(t.stored for t in found.tables) == 7 * 40_000 + 2 * 3 * 4
-    shorten(made, {})
+    trim_batches(made, {})
     assert timeless(status(made)) == timeless(found)
-
-
-@pytest.mark.unit
-def test_a_small_year_of_an_earlier_release_is_taken_over(tmp_path: Path) -> None:
-    made = task(tmp_path)
-    raw(made, SMALL)
-    found = status(made)
-    assert sum(t.stored for t in found.tables) == 3650 * 3 * 4
-    shorten(made, {})
-    assert status(made) == found
 
 
 @pytest.mark.slow

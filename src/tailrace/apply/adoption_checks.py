@@ -9,8 +9,8 @@ from ..config.task import Task
 from ..errors import ApplyError, is_of_table
 from ..model.change import Relation
 from ..sources.base import Finding
-from ..sources.postgresql.connect import Session
-from ..state.orders import of_task
+from ..sources.postgresql.connection import Session
+from ..state import lifecycle
 from .applied_places import applied_places
 from .mapping.table_map import task_map
 from .rule_columns import added_by, rules_of
@@ -30,7 +30,7 @@ def adoption_findings(
     `relation` gives a source table's layout."""
     if not task.target.database:
         return []
-    moving = {t for t, one in of_task(task.orders_path, {}).items() if one.moving}
+    moving = {t for t, one in lifecycle.read(task).items() if one.moving}
     places = applied_places(task, [t for t in tables if t not in moving])
     place = Place.of(task.target.database)
     progress = Progress(place, task.name, places.__getitem__)

@@ -12,8 +12,7 @@ from ..lake import delta as lake
 from ..model.change import Relation
 from ..model.types import spark_type
 from ..sources.base import Finding
-from ..state import ledger
-from ..state.orders import of_task
+from ..state import lifecycle
 from .applied_places import applied_places
 from .effects import other_mode
 from .needs import Needs
@@ -46,9 +45,9 @@ def refuse_lowered(task: Task) -> None:
 
 
 def _lowered(task: Task) -> list[str]:
-    taken = ledger.read_baselines(task.control_path("baselines"))
-    states = of_task(task.orders_path, taken)
-    kept = [t for t in sorted(taken) if t not in states or states[t].member != "removed"]
+    states = lifecycle.read(task)
+    taken = states.baselines
+    kept = [t for t in sorted(taken) if not states[t].removed]
     return [t for t in kept if task.policy(t).level < MEDIUM]
 
 

@@ -1,6 +1,6 @@
 """Which tables apply may touch now, and what happens when the changes of one cannot be applied.
 
-The gate goes by the orders for single tables (`state/orders.py`) and by the task's groups. It is asked by
+The gate goes by the orders for single tables (`state/commands.py`) and by the task's groups. It is asked by
 the applier alone, under the applier's lock, so once it has taken in an order nothing older is at work.
 """
 
@@ -29,10 +29,9 @@ from ..errors import (
     is_of_table,
 )
 from ..lake import delta as lake
-from ..state import orders as tables
-from ..state import retries
-from ..state.ledger import Baseline
-from ..state.orders import TableControl
+from ..state import commands, lifecycle
+from ..state.baselines import Baseline
+from ..state.lifecycle import TableLifecycle, TableStates
 from .cadence import SLACK_S
 
 logger = logging.getLogger("tailrace.apply")
@@ -76,7 +75,7 @@ class Ordered:
 
     Args:
         orders: the task's orders table.
-        errors: where errors in a row are kept (`state.retries`), so that a restart counts on.
+        errors: where errors in a row are kept (`state.lifecycle`), so that a restart counts on.
         groups: the task's groups.
         interval: the least time between two batches of a table (seconds).
         patient: False for a task that ends once everything is applied: intervals do not count then, and an
@@ -104,10 +103,10 @@ class Ordered:
         self.names: dict[str, str] = {}
         """The names of targets that are called otherwise than their tables: changed in place by `refresh`."""
         self._version: tuple[int, int] = (-1, -1)
-        self._states: dict[str, TableControl] = {}
+        self._states = TableStates()
         self._baselines: Mapping[str, Baseline] = {}
         self._stuck: dict[str, int] = {}  # waits for a baseline on its way: table -> the one it cannot follow
-        self._errors = {t: one.errors for t, one in retries.failing(errors).items()}
+        self._errors = {t: one.errors for t, one in lifecycle.failures(errors).items()}
         self._again: set[str] = set()  # failed in this process
         self._last: dict[str, float] = {}
         self._turn: set[str] = set()  # tables that may go on until the next `begin`
@@ -131,10 +130,10 @@ class Ordered:
         version = (lake.version(self._path), id(baselines))
         if version == self._version:
             return
-        orders = tables.read(self._path)
-        fresh = tables.states(orders, baselines)
+        orders = commands.read(self._path)
+        fresh = lifecycle.states(orders, baselines)
         for table, one in fresh.items():
-            before = self._states.get(table, TableControl(table)).held
+            before = self._states[table].held
             if one.held and one.held != before:
                 logger.warning(
                     "%s is %s by %s: %s; its changes wait",
@@ -147,7 +146,7 @@ class Ordered:
             elif before and not one.held:
                 logger.warning("%s is no longer %s", table, before, extra={"table": table})
         self._states, self._baselines, self._version = fresh, baselines, version
-        names = tables.target_names(fresh)
+        names = fresh.target_names
         self.names.update(names)
         for table in self.names.keys() - names.keys():
             del self.names[table]
@@ -173,15 +172,15 @@ class Ordered:
         self._last.clear()
 
     def _waits(self, table: str) -> bool:
-        return table in self._stuck or (table in self._states and self._states[table].waits)
+        return table in self._stuck or self._states[table].waits
 
     def moving(self, table: str) -> bool:
         """Whether an order says so."""
-        return table in self._states and bool(self._states[table].moving)
+        return bool(self._states[table].moving)
 
     def superseded(self, table: str) -> bool:
         """Whether an order says so."""
-        return table in self._states and self._states[table].superseded
+        return self._states[table].superseded
 
     def went(self, table: str) -> None:
         """Ends a row of errors, and begins the table's interval."""
@@ -191,13 +190,13 @@ class Ordered:
     def _forget(self, table: str) -> None:
         self._again.discard(table)
         if self._errors.pop(table, 0):
-            retries.note(self._kept, table, 0)
+            lifecycle.record_failure(self._kept, table, 0)
 
     def failed(self, table: str, error: TailraceError) -> None:
         """Suspends the table or its group, or has it tried again; raises what concerns the task."""
         if isinstance(error, (LeaseLostError, SparkLostError, TargetLostError)):
             raise error  # whatever the table is
-        name, state = group_of(self._groups, table), self._states.get(table, TableControl(table))
+        name, state = group_of(self._groups, table), self._states[table]
         if isinstance(error, BaselineNeededError):
             self._needs_baseline(table, error, state)
             return
@@ -213,7 +212,7 @@ class Ordered:
         self._again.add(table)
         self._errors[table] = count
         if group.retries:
-            retries.note(self._kept, table, count, error.what)
+            lifecycle.record_failure(self._kept, table, count, error.what)
         logger.warning("%s: error %d in a row: %s", table, count, error.what, extra={"table": table})
         if group.retries and count >= group.retries:
             self._suspend(name, table, f"{count} errors in a row of {table}: {error.what}")
@@ -228,32 +227,29 @@ class Ordered:
             self._errors[table] = count
             logger.warning("%s: error %d in a row: %s", table, count, error.what, extra={"table": table})
             return
-        tables.suspend(self._path, table, in_one_line(error, where=True))
+        commands.suspend(self._path, table, in_one_line(error, where=True))
         self._forget(table)
 
     def _suspend(self, group: str, table: str, why: str) -> None:
         """Suspends the group of a table."""
         known = {*self._baselines, *self._known()}
-        mine = {t for t in known if group_of(self._groups, t) == group and not self._removed(t)}
-        tables.give(
-            self._path, tables.SUSPEND, sorted({table, *mine}), why=f"group {group}: {why}", who="apply"
+        mine = {t for t in known if group_of(self._groups, t) == group and not self._states[t].removed}
+        commands.give(
+            self._path, commands.SUSPEND, sorted({table, *mine}), why=f"group {group}: {why}", who="apply"
         )
         self._forget(table)
 
-    def _removed(self, table: str) -> bool:
-        return table in self._states and self._states[table].member == "removed"
-
     def unclear(self, table: str, why: str) -> bool:
         """Suspends the table and asks for a baseline in an exact window."""
-        tables.suspend(self._path, table, why)
-        tables.resync(self._path, table, why, exact=True)
+        commands.suspend(self._path, table, why)
+        commands.resync(self._path, table, why, exact=True)
         return True
 
-    def _needs_baseline(self, table: str, error: TailraceError, state: TableControl) -> None:
+    def _needs_baseline(self, table: str, error: TailraceError, state: TableLifecycle) -> None:
         if state.wanted:  # it is on its way
             self._stuck[table] = self._baselines[table].number if table in self._baselines else 0
             self._forget(table)
             return
-        tables.suspend(self._path, table, in_one_line(error))
+        commands.suspend(self._path, table, in_one_line(error))
         if self._automatic(table):
-            tables.resync(self._path, table, error.what)
+            commands.resync(self._path, table, error.what)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..sources.base import Finding, LogSource
-from ..state import ledger
+from ..state.baselines import read_baselines
 from .mapping.table_map import task_map
 
 NO_WINDOW = (
@@ -37,7 +37,7 @@ def keyless_findings(task: Task, source: LogSource, tables: Sequence[str]) -> li
             found.append(Finding("error", what, table, _MARKS % table, table))
     if source.exact or not task.baseline.enabled:
         return found
-    taken = ledger.read_baselines(task.control_path("baselines"))
+    taken = read_baselines(task.control_path("baselines"))
     waiting = [t for t in mine if t not in taken and needs_locks(source, t)]
     return found + [Finding("error", NO_WINDOW, t, _LOCKS, t) for t in waiting]
 

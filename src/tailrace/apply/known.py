@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ..lake import delta as lake
 from ..lake import log
-from ..state import ledger
-from ..state.ledger import Baseline
+from ..state.baselines import Baseline, read_baselines
 from .reading import ApplyPaths
 
 
@@ -24,7 +23,7 @@ class TableHistory:
         versions = (lake.version(self._paths.relations), lake.version(self._paths.baselines))
         if versions == self._versions:
             return None
-        history, fresh = log.history(self._paths.relations), ledger.read_baselines(self._paths.baselines)
+        history, fresh = log.history(self._paths.relations), read_baselines(self._paths.baselines)
         changed = {t for t, one in fresh.items() if self._versions and self.baselines.get(t) != one}
         self.history, self.baselines, self._versions = history, fresh, versions
         return changed

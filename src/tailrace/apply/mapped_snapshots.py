@@ -6,13 +6,11 @@ that in the control table `mapped`, and removes the staging table. A crash in be
 same end. One that orders have superseded is left alone: its target belongs to whoever carries them out.
 
 `mapped` says which mapping a target was made with; one that has become another since waits for a new
-baseline. Columns: `table`, `number` (the baseline's), `digest` (the mapping's), `version` (the target's),
-`at`.
+baseline.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,8 +25,11 @@ from ..execution import Job
 from ..lake import delta as lake
 from ..lake.failpoints import reach
 from ..model.types import schema_of
-from ..state import orders as tables
-from ..state.ledger import Baseline
+from ..state import commands, lifecycle
+from ..state.baselines import Baseline
+from ..state.declarations import MAPPED_LOADS
+from ..state.lifecycle import TableStates
+from ..state.state_table import StateTable
 from .gate import Gate
 from .mapping.mapped import rows
 from .mapping.projection import Projection
@@ -45,30 +46,22 @@ if TYPE_CHECKING:
     from .targets.base import Target
 
 logger = logging.getLogger("tailrace.apply")
-MAPPED = pa.schema(
-    [
-        ("table", pa.string()), ("number", pa.int64()), ("digest", pa.string()), ("version", pa.int64()),
-        ("at", pa.timestamp("us", "UTC")),
-    ]
-)  # fmt: skip
 CHANGED = "its mapping is another one than its target was made with: `tailrace resync` makes it anew"
 
 
 def loaded(path: str) -> dict[str, tuple[int, str, int]]:
     """Of each mapped table the newest load: the baseline's number, the mapping's digest, the version."""
-    if not lake.exists(path):
-        return {}
-    found = sorted(lake.read(path).to_pylist(), key=lambda r: (r["number"], r["at"]))
-    return {r["table"]: (r["number"], r["digest"], r["version"]) for r in found}
+    return _loads(path).latest()
 
 
 def noted(path: str, table: str, load: tuple[int, str, int]) -> None:
-    """Notes a load, as `loaded` gives it."""
+    """Records a load, as `loaded` returns it."""
     number, digest, version = load
-    now = dt.datetime.now(dt.timezone.utc)
-    row = {"table": table, "number": number, "digest": digest, "version": version, "at": now}
-    reach("apply.mapped")
-    lake.append(path, pa.Table.from_pylist([row], MAPPED))
+    _loads(path).append([{"table": table, "baseline": number, "digest": digest, "version": version}])
+
+
+def _loads(path: str) -> StateTable[tuple[int, str, int]]:
+    return StateTable(path, MAPPED_LOADS, lambda row: (row["baseline"], row["digest"], row["version"]))
 
 
 def made_with(digest: str, baseline: Baseline, found: Mapping[str, tuple[int, str, int]]) -> bool | None:
@@ -130,7 +123,7 @@ class MappedSnapshotLoader:
             target,
             staging=Staging(task.staging_path),
             record=task.control_path("mapped"),
-            orders=task.orders_path,
+            orders=task.commands_path,
             rule_columns=lambda table: added_by(rules_of(task, table)),
         )
 
@@ -180,11 +173,11 @@ class MappedSnapshotLoader:
                     gate.failed(table, from_spark(error, where=where))
         # Nobody has looked at those.
         left = {t for t in self._waiting - self._failed - moving if not gate.superseded(t)}
-        states = tables.of_task(self._orders, baselines) if left else {}
+        states = lifecycle.of_task(self._orders, baselines) if left else TableStates()
         for table in sorted(left):
-            state = states.get(table)
-            if state is None or not (state.held or state.superseded or state.moving):
-                tables.suspend(
+            state = states[table]
+            if not (state.held or state.superseded or state.moving):
+                commands.suspend(
                     self._orders, table, self._refused.get(table, (None, CHANGED))[1], who="mapping"
                 )
 
@@ -192,7 +185,7 @@ class MappedSnapshotLoader:
         digest = self._routes.map(table).digest
         if (fits := made_with(digest, baseline, self._loaded)) is not None:
             return fits
-        staged = self._staging.waiting(table, baseline.number)
+        staged = self._staging.path(table, baseline.number)
         if superseded or _digest(staged) != digest:
             return False
         version = self._load(table, baseline, staged)

@@ -16,8 +16,8 @@ from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..errors import OtherTableError
 from ..lake import delta as lake
-from ..state import ddl, ledger, orders
-from ..state.orders import TableControl
+from ..state import ddl, lifecycle
+from ..state.lifecycle import TableLifecycle
 from .keylog.key_log import KeyLog
 from .mapped_snapshots import loaded, waits_in_staging
 from .mapping.shared_rows import TargetPlace
@@ -40,25 +40,25 @@ class Needs:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        record = task.control_path("baselines")
-        self._taken, self._open = ledger.read_baselines(record), ledger.read_open(record)
-        self._states = orders.of_task(task.orders_path, self._taken)
+        self._states = lifecycle.read(task)
+        self._taken = self._states.baselines
+        self._open = {t for t, one in self._states.items() if one.loading is not None}
         self._lost = self._never_to_be_read()
         self._loaded = loaded(task.control_path("mapped"))
-        self._names = orders.target_names(self._states)
+        self._names = self._states.target_names
         logged = task.keylog.mode != "off" and lake.exists(task.keylog_path)
         self._keylog = KeyLog(task.keylog_path, app_id=task.name, run_id="") if logged else None
 
     @property
     def removed(self) -> set[str]:
         """Tables that were removed: nobody waits for their changes."""
-        return {t for t, one in self._states.items() if one.member == "removed"}
+        return self._states.removed
 
     def of(self, table: str) -> list[Need]:
         """What a table's target and key log need."""
         if table in self.removed | self._lost or self._task.policy(table).level < MEDIUM:
             return []
-        state = self._states.get(table, TableControl(table))
+        state = self._states[table]
         found = [Need(who, NOTHING) for who in self._on_its_way(table, state)]
         taken = self._taken.get(table)
         if taken is not None and waits_in_staging(taken, self._loaded):
@@ -102,7 +102,7 @@ class Needs:
 
     def landed(self, table: str) -> bool:
         """Whether the newest baseline of a table is the one that its target is to have."""
-        taken, state = self._taken.get(table), self._states.get(table, TableControl(table))
+        taken, state = self._taken.get(table), self._states[table]
         if (
             taken is None
             or waits_in_staging(taken, self._loaded)
@@ -128,9 +128,9 @@ class Needs:
             return set()
         last = {one.table: one.kind for one in ddl.events(self._task.control_path("ddl_events"))}
         gone = {t for t, kind in last.items() if kind == "drop_table"}
-        return gone - self._taken.keys() - self._open.keys()
+        return gone - self._taken.keys() - self._open
 
-    def _on_its_way(self, table: str, state: TableControl) -> list[str]:
+    def _on_its_way(self, table: str, state: TableLifecycle) -> list[str]:
         """The baselines that are asked for, being read, or not closed."""
         found = []
         if self._task.baseline.enabled and table not in self._taken and table not in self._open:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..config.task import Task
-from ..formats.delta_tables import laid_out, table_schema
-from ..formats.openedge.made import change_table, made_metadata, policy_id, table_number
+from ..formats.file_writer import prepare_delta_table, table_schema
+from ..formats.openedge.metadata import change_table, generated_metadata, policy_id, table_number
 from ..formats.openedge.options import OpenEdgeOptions
 from ..formats.openedge.tables import TRACKING
-from ..formats.openedge.writing import Plan, image_rows, metadata_tables, numbered
+from ..formats.openedge.writer import Plan, image_rows, metadata_tables, numbered
 from ..lake import delta as lake
 from ..lake import guards, log
 from ..model.change import PREFIX, ChangeTable, Relation
@@ -72,8 +72,8 @@ class OpenEdgeTables:
     def _passed(self, after: int) -> int:
         """The change number to go on behind: `after`, or where the task's own tables are complete from, when
         that is later: behind a gap in LOG, or after a time in which these tables were not kept."""
-        there = kept.kept(self._task.tracking_path) if after >= 0 else -1
-        if there <= after:
+        there = kept.kept(self._task.tracking_path) if after >= 0 else None
+        if there is None or there <= after:
             return after
         for table in sorted(log.history(self._task.relations_path)):
             path = self.path(change_table(table))
@@ -87,7 +87,7 @@ class OpenEdgeTables:
 
     def _plan(self, name: str, relation: Relation) -> Plan:
         empty = self._changes(name, relation, 0, -1)
-        return Plan(made_metadata(name, empty, self._task.policy(name).level), made=True)
+        return Plan(generated_metadata(name, empty, self._task.policy(name).level), made=True)
 
     def _changes(self, name: str, relation: Relation, after: int, upto: int) -> ChangeTable:
         """Change rows with numbers in (after, upto]; all columns that the change table ever had."""
@@ -108,8 +108,8 @@ class OpenEdgeTables:
         self._policies = said
 
     def _images(self, name: str, relation: Relation, plan: Plan, after: int, upto: int) -> None:
-        path, since = self.path(str(plan.kept.change_table)), kept.kept(self._task.changes_path(name))
-        done = lake.progress(path, APP)
+        path, removed = self.path(str(plan.kept.change_table)), kept.kept(self._task.changes_path(name))
+        since, done = -1 if removed is None else removed, lake.progress(path, APP)
         if done >= upto:
             return
         done = since if done < 0 else max(done, after, since)  # none came for it before `after`
@@ -146,7 +146,7 @@ class OpenEdgeTables:
         if anew:
             lake.replace_all(path, files, schema=schema, progress={APP: upto})
             return
-        laid_out(rows, path)
+        prepare_delta_table(rows, path)
         lake.commit(path, files, progress={APP: upto})
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..state.ledger import Baseline, Stored
+from ..state.baselines import Baseline
+from ..state.ledger import Stored
 from .gone import gone
 from .known import TableHistory
 from .targets.base import Target

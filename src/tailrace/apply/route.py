@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from ..errors import ApplyError, StopPolicyError
 from ..lake import log
 from ..model.change import Relation
+from ..state import commands
 from ..state import ddl as kept
-from ..state import orders as tables
+from ..state.baselines import Baseline
 from ..state.layouts import layouts_seen
-from ..state.ledger import Baseline
 from ..state.open_warnings import PIPELINE, OpenWarnings, log_only
 from . import ddl
 from .mapping.left_out import TO_HAVE_IT, LeftOutColumns, TargetLayout, stays_out
@@ -91,7 +91,7 @@ class Routes:
             cache(lambda table: task_map(task, table)),
             lambda table: task.table(table).ddl,
             task.control_path("ddl_decisions"),
-            task.orders_path,
+            task.commands_path,
             seen=lambda: layouts_seen(task.relations_path, task.control_path("baselines")),
             record=record,
             archives=lambda table: task.table(table).rule_mode == "archive",
@@ -265,7 +265,7 @@ class Routes:
                 where=f"{halt.table}, change number {halt.number}",
                 hint="all changes before it are applied; set another policy (`ddl`) for that kind",
             )
-        tables.suspend(self._orders, halt.table, halt.why, who="ddl")
+        commands.suspend(self._orders, halt.table, halt.why, who="ddl")
         # Whoever resumes the table accepts it.
         self.keep(halt.decisions)
 
@@ -273,7 +273,7 @@ class Routes:
         """Records decisions."""
         with self._deciding:
             if self._record:
-                kept.decided(self._path, made)
+                kept.record_decisions(self._path, made)
             self._decided = (self._decided or {}) | dict(made)
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from ..lake import log
 from ..model.change import Relation
-from ..state.ledger import Baseline, Stored
+from ..state.baselines import Baseline
+from ..state.ledger import Stored
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,6 @@ class Staging:
         """The staging table of a baseline."""
         return f"{self.root}/{number}/{file_name(table)}"
 
-    def waiting(self, table: str, number: int) -> str:
-        """The same for one that waits: earlier releases had one place for all of a table's."""
-        mine, early = self.path(table, number), self._early(table)
-        return early if not lake.exists(mine) and lake.exists(early) else mine
-
     def remove(self, table: str, number: int) -> None:
         """Removes the staging table of a baseline, if there is one."""
         _remove(self.path(table, number))
@@ -43,14 +38,10 @@ class Staging:
         for other in self._numbers():
             if other <= number:
                 self.remove(table, other)
-        _remove(self._early(table))
 
     def clear(self, table: str) -> None:
         """Removes all of a table."""
         self.done(table, max(self._numbers(), default=0))
-
-    def _early(self, table: str) -> str:
-        return f"{self.root}/{file_name(table)}"
 
     def _numbers(self) -> list[int]:
         fs, folder = lake.filesystem(self.root)

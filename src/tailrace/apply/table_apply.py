@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from ..errors import TailraceError, from_spark
 from ..execution import Job, described
 from ..model.change import ChangeTable
-from ..state.ledger import AppliedTable, Baseline, Stored
+from ..state.baselines import Baseline
+from ..state.ledger import AppliedTable, Stored
 from .apply_result import ApplyResult
 from .gate import Gate
 from .known import TableHistory

@@ -13,14 +13,15 @@ from contextlib import suppress
 from ..config import addresses
 from ..config.task import Task
 from ..errors import ApplyError, TargetLostError
-from ..lake import delta as lake
 from ..sources.base import Finding
-from ..sources.postgresql import connect as pg_source
+from ..sources.postgresql import connection as pg_source
 from ..sources.postgresql.address import address
 from ..sources.postgresql.checks import identity
-from ..sources.postgresql.connect import Session
-from ..state import ledger, streams
+from ..sources.postgresql.connection import Session
+from ..state import streams
+from ..state.baselines import read_baselines
 from ..state.ledger import APPLIED_APP
+from ..state.progress import Progress
 from .applied_places import applied_places
 from .target_rights import rights_findings
 from .targets.postgresql import relid_column
@@ -94,9 +95,9 @@ def waits(task: Task) -> bool:
     written to it. If neither, its address may be wrong."""
     if answered(Place.of(task.target.database)):
         return True
-    if lake.progress(task.control_path("applied"), APPLIED_APP) >= 0:
+    if Progress.read(task.control_path("applied"), APPLIED_APP).number is not None:
         return True
-    taken = ledger.read_baselines(task.control_path("baselines"))
+    taken = read_baselines(task.control_path("baselines"))
     return any(one.version >= 0 for one in taken.values())  # those of mapped tables wait elsewhere
 
 

@@ -19,7 +19,7 @@ from ..lake import guards
 from ..lake.applications import applications
 from ..sources.base import Finding
 from ..state import streams
-from ..state.ledger import Baseline
+from ..state.baselines import Baseline
 from .applied_places import applied_places
 from .mapping.shared_rows import TargetPlace
 from .targets.postgresql import task_names

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import TailraceError, from_spark
-from ..state.ledger import Baseline
+from ..state.baselines import Baseline
 from .apply_result import ApplyResult
 from .mapping.mapped import counts_of
 from .mapping.projection import Projection

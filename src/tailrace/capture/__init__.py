@@ -1,1 +1,1 @@
-"""Source to LOG: the process, baselines, which tables."""
+"""Capture reads a source's log into the task's LOG table, and takes the baselines of its tables."""

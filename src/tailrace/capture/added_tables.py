@@ -1,4 +1,5 @@
-"""Tables added while capture runs: a table that cannot be captured yet waits, without delaying the others."""
+"""Tables added while capture runs: a table that cannot be captured yet waits, and does not delay
+the others."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ SHARE = 0.05
 
 
 class AddedTables:
-    """The waiting tables, each with what is missing; `findings` checks given tables."""
+    """Wanted tables that cannot be captured yet, with the reason."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Finding] = {}
@@ -26,7 +27,13 @@ class AddedTables:
     def ready(
         self, wanted: Sequence[str], known: Sequence[str], findings: Callable[[Sequence[str]], list[Finding]]
     ) -> list[str]:
-        """Those of the wanted tables that can be captured now; tables in `known` always can."""
+        """Returns those wanted tables that can be captured now.
+
+        Args:
+            wanted: the tables that should be captured.
+            known: tables that are captured already, so they are not checked.
+            findings: checks the given tables.
+        """
         new = [t for t in wanted if t not in known]
         self._waiting = {t: why for t, why in self._waiting.items() if t in new}
         if any(t not in self._waiting for t in new) or time.monotonic() >= self._again:
@@ -43,12 +50,12 @@ class AddedTables:
                 logger.warning("%s is not captured yet: %s; fix: %s", table, why.what, why.cure)
 
     def without(self, wanted: Sequence[str]) -> list[str]:
-        """The wanted tables except those that wait."""
+        """Returns the wanted tables except those that wait."""
         return [t for t in wanted if t not in self._waiting]
 
     @property
     def message(self) -> str | None:
-        """The message about the waiting tables; None if there are none."""
+        """The message about the waiting tables; None if no table waits."""
         if not self._waiting:
             return None
         table, why = next(iter(self._waiting.items()))
@@ -57,8 +64,11 @@ class AddedTables:
 
 
 def unfit(tables: Sequence[str], findings: Callable[[Sequence[str]], list[Finding]]) -> dict[str, Finding]:
-    """The tables that cannot be captured now, each with the first reason; all are asked about at once. What
-    keeps any table from it (the slot is gone, and a new one is about to be made) leaves none of them out."""
+    """Returns the tables that cannot be captured now, with the first reason.
+
+    All tables are checked together first. A reason that concerns the whole task (the slot is missing, and is
+    about to be created) excludes no table.
+    """
 
     def errors(these: Sequence[str]) -> list[Finding]:
         return [one for one in findings(these) if one.level == "error"]

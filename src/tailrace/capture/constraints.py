@@ -1,5 +1,7 @@
-"""NOT NULL, defaults and enums of a PostgreSQL source in a PostgreSQL target (`target.not_null`, `defaults`,
-`enums`): while a task is captured, its targets follow the source's catalog.
+"""Copies NOT NULL, defaults and enums of a PostgreSQL source to a PostgreSQL target (`target.not_null`,
+`defaults`, `enums`).
+
+While a task is captured, its targets follow the source's catalog.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from ..config.task import Task
 from ..errors import ApplyError, TailraceError
 from ..lake import guards
 from ..model.change import Relation
-from ..sources.postgresql.connect import Session, asking, connect
-from ..sources.postgresql.declared import Declared, declared
+from ..sources.postgresql.column_declarations import Declared, declared
+from ..sources.postgresql.connection import Session, asking, connect
 from ..sources.postgresql.locks import PATIENCE
 from ..state.layouts import policy
 from ..state.open_warnings import CAPTURE, OpenWarnings
@@ -32,7 +34,7 @@ from ..state.open_warnings import CAPTURE, OpenWarnings
 logger = logging.getLogger("tailrace.capture")
 EVERY_S = 10.0
 AGAIN_S = 3600.0
-"""What a target refuses is tried again after this time, and reported again."""
+"""Seconds after which a statement that the target rejected is tried and reported again."""
 _LOCK_WAIT = "5s"
 _TARGETS = """
 SELECT p."table", p.target, p.layout, to_regclass(p.target)::oid::bigint, {notes}
@@ -48,7 +50,7 @@ _NOTES = """
 
 @dataclass(frozen=True)
 class _Target:
-    """A target, as quoted SQL, with its layout, its number, and what was copied to it."""
+    """A target table: its name as quoted SQL, its layout, its oid, and the notes of copied constraints."""
 
     table: str
     target: str
@@ -58,7 +60,7 @@ class _Target:
 
 
 class ConstraintWatch:
-    """Brings a task's targets to what its source declares; one for a run of capture."""
+    """Applies the source's declarations to a task's targets, during one run of capture."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -72,7 +74,7 @@ class ConstraintWatch:
 
     @contextmanager
     def watched(self, stop: threading.Event, *, once: bool) -> Iterator[None]:
-        """Looks every few seconds until the block ends, and, with `once`, a last time then."""
+        """Checks every few seconds until the block ends and, with `once`, one last time then."""
         if self._place is None or not self._wanted:
             yield
             return
@@ -85,23 +87,23 @@ class ConstraintWatch:
             over.set()
             watch.join()
         if once:
-            self.look()
+            self.check()
 
     def _watch(self, stop: threading.Event, over: threading.Event) -> None:
         while not over.wait(EVERY_S) and not stop.is_set():
             try:
-                self.look()
-            except (TailraceError, psycopg.Error) as error:  # a source or target that does not answer
+                self.check()
+            except (TailraceError, psycopg.Error) as error:  # the source or target does not answer
                 logger.info("constraints of the source were not copied to the target: %s", error)
 
-    def look(self) -> None:
-        """Brings every target that is not as its source declares.
+    def check(self) -> None:
+        """Alters every target that differs from its source's declarations.
 
         Raises:
             TailraceError: source or target does not answer.
         """
         task, place = self._task, self._place
-        assert place is not None  # noqa: S101 - `watched` looked
+        assert place is not None  # noqa: S101 - `watched` has checked it
         if time.monotonic() - self._began > AGAIN_S:
             self._began, self._failed, self._seen = time.monotonic(), {}, {}
         with session(place, place.label) as on:
@@ -111,7 +113,7 @@ class ConstraintWatch:
         with asking(task.name):
             source = connect(task.source.url)
             try:
-                source.execute(f"set lock_timeout = '{PATIENCE}'")  # an expression is read with a lock
+                source.execute(f"set lock_timeout = '{PATIENCE}'")  # reading an expression needs a lock
                 found = declared(source, [one.layout.relid for one in targets])
             finally:
                 source.close()
@@ -121,7 +123,7 @@ class ConstraintWatch:
                 guards.check()
                 try:
                     self._sync(place, one, said)
-                except ApplyError as error:  # somebody uses it, or it has just got another name
+                except ApplyError as error:  # it is in use, or was just renamed
                     logger.info("%s is altered later: %s", one.table, error, extra={"table": one.table})
                 else:
                     self._seen[one.table] = one, said
@@ -129,7 +131,7 @@ class ConstraintWatch:
         self._open.hold("constraints", refused)
 
     def _targets(self, on: Session, place: Place) -> list[_Target]:
-        """The targets that may be altered: copies of their sources that this task made."""
+        """Returns the targets that may be altered: copies of their sources that this task created."""
         own, progress = place.own(TABLE), place.own(PROGRESS)
         query = "SELECT to_regclass(%s) IS NOT NULL, to_regclass(%s) IS NOT NULL"
         there = on.execute(query, (progress, own)).fetchone()

@@ -1,8 +1,9 @@
-"""The history of a source's DDL, `<home>/control/ddl_history`, in the shape of Qlik's `attrep_ddl_history`.
+"""The history of a source's DDL, `<home>/control/ddl_history`, with the columns of Qlik's
+`attrep_ddl_history`.
 
-It follows from the relation history and the events that the catalog told, so it can be written at any time,
-by capture alone: rows that are there are not written again. `CHANGE_SEQ` is where the new layout begins; all
-rows of the old one have smaller ones. `TABLE_VERSION` counts a table's layouts, from 1. Times are UTC.
+It is derived from the relation history and the catalog events, so it can be written at any time, by capture
+alone. Existing rows are not written again. `CHANGE_SEQ` is where the new layout begins; all rows of the old
+one have smaller values. `TABLE_VERSION` counts a table's layouts from 1. Times are UTC.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ _TYPES = {"drop_table": "DROP_TABLE", "rename_table": "ALTER_TABLE", "recreate_t
 _NUMBERS = re.compile(r"\((\d+)(?:,(-?\d+))?\)")
 
 
-def keep(
+def write_missing(
     path: str, task: str, history: Mapping[str, Sequence[log.Layout]], events: Sequence[CatalogEvent]
 ) -> int:
-    """Writes the missing rows; returns their number."""
+    """Writes the missing rows and returns their number."""
     names = ["TABLE_OWNER", "TABLE_NAME", "CHANGE_SEQ", "TABLE_VERSION", "DDL_TYPE"]
     have = set()
     if lake.exists(path):
@@ -45,7 +46,7 @@ def keep(
     begins = f"{max(lake.progress(path, BEGINS), 0):0{sequence.TIME_DIGITS}d}"
     new = [
         r
-        for r in rows(task, history, events)
+        for r in ddl_rows(task, history, events)
         if tuple(r[n] for n in names) not in have
         and (r["CHANGE_SEQ"] >= begins or _time(r["CHANGE_SEQ"]) is None)
     ]
@@ -55,14 +56,14 @@ def keep(
     return len(new)
 
 
-def rows(
+def ddl_rows(
     task: str, history: Mapping[str, Sequence[log.Layout]], events: Sequence[CatalogEvent]
 ) -> Iterator[dict[str, Any]]:
-    """All rows, table by table, in order."""
+    """Returns all rows, table by table, in order."""
     for table, layouts in history.items():
         steps: list[tuple[str, log.Layout | CatalogEvent]] = [(one.from_seq, one) for one in layouts]
         steps += [(one.change_seq, one) for one in events if one.table == table]
-        # Layouts that came with a baseline belong to no change: they begin before all changes.
+        # Layouts that were read with a baseline belong to no change: they begin before all changes.
         steps.sort(key=lambda each: each[0])
         before: Relation | None = None
         version = 0
@@ -112,7 +113,7 @@ def _row(
 
 
 def _columns(before: Relation | None, after: Relation) -> dict[str, Any]:
-    """Old name -> what happened to the column."""
+    """Returns what changed by old column name."""
     if before is None:
         return {c.name: _column("ADD", c, after) for c in after.columns}
     found: dict[str, Any] = {}
@@ -154,7 +155,7 @@ def _column(action: str, column: Column, relation: Relation) -> dict[str, Any]:
 
 
 def _time(seq: str) -> dt.datetime | None:
-    """The time in a change sequence; None for what began before all changes."""
+    """Returns the time in a change sequence; None for a layout that begins before all changes."""
     text = seq[: sequence.TIME_DIGITS]
     if not int(text):
         return None

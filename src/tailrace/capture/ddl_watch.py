@@ -1,9 +1,8 @@
-"""DDL that no log record tells: tables that were dropped, renamed or made again, seen in the catalog.
+"""Detects DDL without a log record: tables that were dropped, renamed or recreated, as the catalog shows.
 
-Capture looks every two seconds and at each start. What it finds is kept as an event in `ddl_events` once the
-stream has been read past the moment of the look and is in LOG, so all changes from before the DDL have
-smaller change sequences. Its policy is carried out once those are applied, and that is kept in
-`ddl_decisions`.
+Capture checks the catalog once a second and at each start. A finding is stored as an event in
+`ddl_events` once LOG has reached the position of the check. So all changes from before the DDL have smaller
+change sequences. Its policy is applied once those changes are applied, and that is stored in `ddl_decisions`.
 """
 
 from __future__ import annotations
@@ -18,43 +17,50 @@ from ..lake import delta as lake
 from ..lake import log
 from ..model import sequence
 from ..sources.base import LogSource
-from ..state import ddl, ledger
-from ..state import orders as tables
+from ..state import commands, ddl, ledger, lifecycle
+from ..state.baselines import Baseline, read_baselines
+from ..state.progress import Progress
 from . import ddl_history
-from .table_selection import Moved, called_now, moved, newest
+from .table_selection import MovedTables, current_names, find_moved, newest_relations
 
 logger = logging.getLogger("tailrace.ddl")
-WORDS = {
+DESCRIPTIONS = {
     "drop_table": "the table was dropped at the source",
     "rename_table": "the table was renamed at the source, to {new_name}",
     "recreate_table": "the table was dropped and created again at the source",
 }
 
 
-class Watch:
+class DdlWatch:
     """Watches a task's tables in the catalog of its source."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self._versions: tuple[int, ...] = ()
-        self._baselines: dict[str, ledger.Baseline] = {}
+        self._baselines: dict[str, Baseline] = {}
         self._history: dict[str, list[log.Layout]] = {}
         self._events: list[ddl.CatalogEvent] = []
         self._done: list[ddl.CatalogEvent] = []
         self._coming: dict[tuple[str, int, str], tuple[ddl.CatalogEvent, bytes]] = {}
 
     def follow(self, task: Task) -> None:
-        """Uses the task file as it is now."""
+        """Uses the current task file."""
         self._task = task
 
-    def moved(self, source: LogSource) -> Moved:
-        """What happened to known tables; from now on the source uses their known names."""
+    def moved(self, source: LogSource) -> MovedTables:
+        """Returns which known tables were dropped or renamed; from then on the source uses their
+        known names."""
         self._refresh()
-        return moved(source, self._history, self._baselines, lambda t: recreated(self._task, t) == IGNORE)
+        return find_moved(
+            source, self._history, self._baselines, lambda t: recreate_policy(self._task, t) == IGNORE
+        )
 
-    def look(self, source: LogSource, state: log.LogState, *, waiting: bool = False) -> None:
-        """Detects what happened to known tables, and records events once the log has been read past them, and
-        is in LOG: `waiting` tells whether transactions that were read are not."""
+    def check(self, source: LogSource, state: log.LogState, *, waiting: bool = False) -> None:
+        """Detects DDL of known tables, and stores its events once LOG has reached them.
+
+        Args:
+            waiting: whether transactions that were read are not yet in LOG.
+        """
         self._refresh()
         new = self._news(source)
         if new is None:
@@ -69,15 +75,16 @@ class Watch:
             new = [
                 ddl.CatalogEvent(**(vars(self._coming.pop(key)[0]) | {"change_seq": seq})) for key in ready
             ]
-            ddl.happened(self._task.control_path("ddl_events"), new)
+            ddl.record_events(self._task.control_path("ddl_events"), new)
             for one in new:
-                logger.warning("%s: %s", one.table, said(one), extra={"table": one.table})
-        self.carry_out()
+                logger.warning("%s: %s", one.table, describe(one), extra={"table": one.table})
+        self.apply_policies()
 
     def _news(self, source: LogSource) -> list[ddl.CatalogEvent] | None:
-        """What the catalog shows and is not recorded yet; None if it cannot tell."""
-        relids = newest(self._history, self._baselines)
-        found = called_now(source, list(relids.values()))
+        """Returns the events that the catalog shows and that are not stored yet; None if the source has no
+        catalog."""
+        relids = newest_relations(self._history, self._baselines)
+        found = current_names(source, list(relids.values()))
         if found is None:
             return None
         now, there = found
@@ -85,22 +92,22 @@ class Watch:
         events = (self._event(table, relid, now.get(relid), taken) for table, relid in relids.items())
         return [one for one in events if one is not None]
 
-    def made_again(self, source: LogSource) -> set[str]:
-        """The tables that were made again, if the policy for that is still to be carried out: the event is
-        recorded, or is about to be."""
+    def recreated_tables(self, source: LogSource) -> set[str]:
+        """Returns the recreated tables whose policy is still to be applied; their event is stored, or about
+        to be."""
         self._refresh()
-        relids = newest(self._history, self._baselines)
+        relids = newest_relations(self._history, self._baselines)
         events = [one for one in self._events if one not in self._done]
         events += [one for one, _ in self._coming.values()] + (self._news(source) or [])
         return {
             one.table for one in events if one.kind == "recreate_table" and relids.get(one.table) == one.relid
         }
 
-    def carry_out(self) -> None:
-        """Carries out the policies of events that have not been handled yet.
+    def apply_policies(self) -> None:
+        """Applies the policies of events that have not been handled yet.
 
         Raises:
-            SourceError: one says `stop`.
+            SourceError: a policy is `stop`.
         """
         self._refresh()
         if all(one in self._done for one in self._events):
@@ -108,16 +115,16 @@ class Watch:
         task = self._task
         path = task.control_path("ddl_decisions")
         done = ddl.decisions(path)
-        applied = lake.progress(task.control_path("applied"), ledger.APPLIED_APP)
-        states = tables.of_task(task.orders_path, self._baselines)
-        removed = {t for t, state in states.items() if state.member == "removed"}
+        applied = Progress.read(task.control_path("applied"), ledger.APPLIED_APP).number or 0
+        states = lifecycle.read(task)
+        removed = states.removed
         for one, key in ddl.keyed(self._events):
             if one in self._done:
                 continue
             if key in done:
                 self._done.append(one)
                 continue
-            if max(applied, 0) < sequence.number_of(one.change_seq):
+            if applied < sequence.number_of(one.change_seq):
                 continue
             policy = self._policy(one, one.table in removed)
             if policy is None:
@@ -125,37 +132,40 @@ class Watch:
             if one.table not in removed:
                 self._order(one, policy)
             elif (state := states[one.table]).who == "ddl" and not (state.dropped or state.gone):
-                self._drop(one, policy)  # the process was killed between the two orders
-            ddl.decided(path, [(key, policy)])
+                self._drop(one, policy)  # the process was killed between the two commands
+            ddl.record_decisions(path, [(key, policy)])
 
     def _policy(self, one: ddl.CatalogEvent, removed: bool) -> str | None:
-        """The policy for an event, of a table that was removed or not; None if that is not clear yet.
+        """Returns the policy for an event of a table, which may have been removed; None if that is not known
+        yet.
 
         Raises:
             SourceError: it is `stop`.
         """
         policy = self._task.table(one.table).ddl.get(one.kind, DEFAULTS[one.kind])
-        if one.kind == "recreate_table":  # capture handles the new one
-            policy = recreated(self._task, one.table)
+        if one.kind == "recreate_table":  # capture handles the new table
+            policy = recreate_policy(self._task, one.table)
         if removed:
             return IGNORE if policy == STOP else policy
         superseded = self._superseded(one)
         if superseded is None:
             return None
         if superseded:
-            logger.info("%s: %s, and another one has its name: ignored", one.table, said(one))
+            logger.info("%s: %s, and another one has its name: ignored", one.table, describe(one))
             return IGNORE
         if policy == STOP:
             raise SourceError(
-                f"{said(one)}, and its policy is `stop`",
+                f"{describe(one)}, and its policy is `stop`",
                 where=one.table,
                 hint=f"set another policy, `ddl: {{{one.kind}: ...}}`, or remove the table from the task",
             )
         return policy
 
     def _superseded(self, one: ddl.CatalogEvent) -> bool | None:
-        """Whether the name of a table that was dropped belongs to a later one, whose target it is now; None
-        if that is about to be recorded: a drop that comes later is only noticed if it is."""
+        """Returns whether a dropped table's name and target belong to a later table now.
+
+        None if that is about to be recorded; a drop that arrives later is noticed only then.
+        """
         if one.kind != "drop_table":
             return False
         taken = self._baselines.get(one.table)
@@ -166,32 +176,32 @@ class Watch:
         return None if (one.table, one.relid, "recreate_table") in self._coming else False
 
     def _known(self, table: str, relid: int) -> list[ddl.CatalogEvent]:
-        """What is recorded of a relation, in order."""
+        """Returns the stored events of a relation, in order."""
         return [one for one in self._events if one.table == table and one.relid == relid]
 
     def _order(self, one: ddl.CatalogEvent, policy: str) -> None:
-        orders, why = self._task.control_path("orders"), said(one)
+        orders, why = self._task.commands_path, describe(one)
         if one.kind == "recreate_table":
             return
         if policy == SUSPEND:
-            tables.suspend(orders, one.table, why, who="ddl")
+            commands.suspend(orders, one.table, why, who="ddl")
         elif policy == APPLY and one.kind == "drop_table":
-            tables.give(orders, tables.REMOVE, [one.table], why=why, who="ddl")
+            commands.give(orders, commands.REMOVE, [one.table], why=why, who="ddl")
             self._drop(one, policy)
 
     def _drop(self, one: ddl.CatalogEvent, policy: str) -> None:
-        """Orders that the target of a table that was dropped goes, too."""
+        """Gives the command to remove the target of a dropped table."""
         if policy == APPLY and one.kind == "drop_table":
-            orders = self._task.control_path("orders")
-            tables.give(orders, tables.DROP, [one.table], why=said(one), who="ddl")
+            orders = self._task.commands_path
+            commands.give(orders, commands.DROP, [one.table], why=describe(one), who="ddl")
 
     def _event(
         self, table: str, relid: int, name: str | None, taken: Collection[str]
     ) -> ddl.CatalogEvent | None:
-        """What happened to a table, if it is not recorded yet."""
+        """Returns the event of a table, if it is not stored yet."""
         known = self._known(table, relid)
         last = known[-1].kind if known else ""
-        if name != table and table in taken:  # another one has its name
+        if name != table and table in taken:  # another table has its name
             again = ddl.CatalogEvent(table, relid, "recreate_table", "", name)
             return None if last == "recreate_table" else again
         if name is None:
@@ -207,36 +217,36 @@ class Watch:
         if versions == self._versions:
             return
         self._history, self._events = log.history(task.relations_path), ddl.events(events)
-        self._baselines = ledger.read_baselines(baselines)
-        ddl_history.keep(task.control_path("ddl_history"), task.name, self._history, self._events)
+        self._baselines = read_baselines(baselines)
+        ddl_history.write_missing(task.control_path("ddl_history"), task.name, self._history, self._events)
         self._versions = versions
 
 
-def moved_of(task: Task, source: LogSource) -> Moved:
-    """What happened to a task's tables, for a process that does not capture."""
+def moved_tables(task: Task, source: LogSource) -> MovedTables:
+    """Returns which tables of a task were dropped or renamed, for a process that does not capture."""
     history = log.history(task.relations_path)
-    baselines = ledger.read_baselines(task.control_path("baselines"))
-    return moved(source, history, baselines, lambda t: recreated(task, t) == IGNORE)
+    baselines = read_baselines(task.control_path("baselines"))
+    return find_moved(source, history, baselines, lambda t: recreate_policy(task, t) == IGNORE)
 
 
-def recreated(task: Task, table: str) -> str:
-    """The policy for a recreated table: the group's, if none is given: a new baseline if the group has
+def recreate_policy(task: Task, table: str) -> str:
+    """Returns the policy for a recreated table; by default a new baseline if the group has
     `automatic_baseline`."""
     given = task.table(table).ddl.get("recreate_table")
     return given or (APPLY if task.automatic_baseline(table) else SUSPEND)
 
 
-def rewritten(task: Task, table: str) -> str:
-    """The policy for a table whose values changed without a record in the log: that of a type whose values
-    cannot be converted."""
+def rewrite_policy(task: Task, table: str) -> str:
+    """Returns the policy for a table whose values changed without a record in the log: that for a type whose
+    values cannot be converted."""
     given = task.table(table).ddl.get("retype", APPLY)
     return SUSPEND if given == APPLY and not task.automatic_baseline(table) else given
 
 
-def said(one: ddl.CatalogEvent) -> str:
-    """An event in words.
+def describe(one: ddl.CatalogEvent) -> str:
+    """Returns an event as text.
 
-    >>> said(ddl.CatalogEvent("s.t", 7, "rename_table", "", "s.u"))
+    >>> describe(ddl.CatalogEvent("s.t", 7, "rename_table", "", "s.u"))
     'the table was renamed at the source, to s.u'
     """
-    return WORDS[one.kind].format(new_name=one.new_name)
+    return DESCRIPTIONS[one.kind].format(new_name=one.new_name)

@@ -1,20 +1,20 @@
 """Open windows: baselines that are read while their table is written to.
 
-The window opens at a position of the log; the table is read as it is meanwhile; then a *token* (task, table,
-number of the baseline) is written into the source's own log. Changes between the two may be in the rows
-already, so they are applied tolerantly; from the token on the table's own rules hold. A source whose log
-takes no messages has the log's end in the token's place.
+The window opens at a position of the log, and the table is read while it changes. Then a *token* (task,
+table, number of the baseline) is written into the source's log. Changes between the two may be in the rows
+already, so they are applied tolerantly. From the token on, the table's own rules apply. If the source's log
+takes no messages, the log's end replaces the token.
 
-What happened is durable before anything follows from it, so that a process that dies finds where it was:
+Each step is durable before the next one, so that a later process can continue:
 
-| it dies | then |
+| the process dies | then |
 | --- | --- |
-| before or while the table is read | the table is read again, as the same number |
-| when the rows are the target | the same |
-| when that is recorded (`baselines`, `closes` = 0) | another token is written, with the same number |
-| when the token is recorded (`control/tokens`) | the baseline is recorded as closed |
+| before or while the table is read | the table is read again, under the same number |
+| after the rows are committed | the table is read again, under the same number |
+| after that is recorded (`baselines`, `closes` = 0) | another token is written, with the same number |
+| after the token is recorded (`control/tokens`) | the baseline is recorded as closed |
 
-Apply touches the table only then. A token of another number is *stale*: its baseline was begun again; it is
+Apply writes to the table only then. A token of another number is *stale*: its baseline was begun again. It is
 recorded, and closes nothing.
 """
 
@@ -24,32 +24,22 @@ import datetime as dt
 import json
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-
-import pyarrow as pa
+from typing import Any
 
 from ..config.task import Task
 from ..errors import UnsupportedError
-from ..lake import delta as lake
 from ..lake import log
 from ..lake.failpoints import reach
 from ..sources.base import LogSource
-from ..state import ledger
-from ..state.ledger import Baseline
+from ..state.baselines import Baseline, read_open, write_baseline
+from ..state.declarations import TOKENS
+from ..state.state_table import StateTable
 from ..wire import pgmessages
 
 logger = logging.getLogger("tailrace.capture")
 PREFIX = "tailrace"
-APP = "tailrace/tokens"
-TOKENS_SCHEMA = pa.schema(
-    [
-        ("table", pa.string()), ("baseline", pa.int64()), ("number", pa.int64()), ("change_seq", pa.string()),
-        ("position", pa.string()), ("stale", pa.bool_()), ("seen_at", pa.timestamp("us", "UTC")),
-    ]
-)  # fmt: skip
-"""Columns of `<home>/control/tokens`, one row per token of this task that came through the log: `number`,
-`change_seq` and `position` are its record's in LOG."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +57,12 @@ class WindowToken:
     baseline: int
 
     def text(self) -> str:
-        """The message's content."""
+        """Returns the message's content."""
         return json.dumps({"task": self.task, "table": self.table, "baseline": self.baseline})
 
     @staticmethod
     def of(content: bytes) -> WindowToken | None:
-        """The token in a message's content; None for other messages."""
+        """Returns the token in a message's content; None for other messages."""
         try:
             found = json.loads(content)
             return WindowToken(str(found["task"]), str(found["table"]), int(found["baseline"]))
@@ -81,8 +71,8 @@ class WindowToken:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A token of this task and its place in LOG."""
+class LoggedToken:
+    """A token of this task and its position in LOG."""
 
     table: str
     baseline: int
@@ -93,18 +83,18 @@ class Seen:
 
 
 class Windows:
-    """The open windows of a task; any thread may open one, the capture loop closes them."""
+    """The open windows of a task. Any thread may open one; the capture loop closes them."""
 
     def __init__(self, task: Task, source: LogSource) -> None:
         self._task, self._source = task, source
         self._record, self._tokens = task.control_path("baselines"), task.control_path("tokens")
         self._lock = threading.Lock()
         self._ends: dict[str, bytes] = {}  # for sources without messages: where a window closes
-        self._open = ledger.read_open(self._record)
+        self._open = read_open(self._record)
 
     @property
     def tables(self) -> set[str]:
-        """Tables whose window is open: their rows are the target, their changes wait."""
+        """Tables whose window is open: their rows are committed, and their changes wait."""
         with self._lock:
             return set(self._open)
 
@@ -114,9 +104,9 @@ class Windows:
         return bool(self._ends)
 
     def resume(self) -> None:
-        """Continues where the previous process ended."""
+        """Continues the windows of the previous process."""
         for one in list(self._open.values()):
-            closing = [s for s in seen(self._tokens) if not s.stale]
+            closing = [s for s in read_tokens(self._tokens) if not s.stale]
             mine = [s for s in closing if (s.table, s.baseline) == (one.table, one.number)]
             if mine:
                 self._close(one, mine[0].number)
@@ -124,10 +114,10 @@ class Windows:
                 self._mark(one)
 
     def opened(self, landed: Sequence[Baseline]) -> None:
-        """The rows of baselines are their targets: only their tokens are missing."""
+        """Records that the rows of baselines are committed, and writes their tokens."""
         reach("windows.opened")
         opened = [replace(one, window="open") for one in landed]
-        ledger.write_baseline(self._record, *opened)
+        write_baseline(self._record, *opened)
         with self._lock:
             self._open |= {one.table: one for one in opened}
         for one in opened:
@@ -144,7 +134,7 @@ class Windows:
 
     def logged(self, messages: Sequence[log.Message]) -> None:
         """Handles the messages of a commit of LOG: this task's tokens close their windows, or are stale."""
-        found: list[Seen] = []
+        found: list[LoggedToken] = []
         for record in messages:
             message = pgmessages.message(record.data)
             token = WindowToken.of(message.content) if message.prefix == PREFIX else None
@@ -154,11 +144,10 @@ class Windows:
             done = any((f.table, f.baseline) == (token.table, token.baseline) for f in found)
             stale = mine is None or mine.number != token.baseline or done
             place = (record.number, record.change_seq, record.position.hex().upper())
-            found.append(Seen(token.table, token.baseline, *place, stale))
+            found.append(LoggedToken(token.table, token.baseline, *place, stale))
         if not found:
             return
-        reach("windows.token")
-        _write(self._tokens, found)
+        _table(self._tokens).append(vars(one) | {"change_number": one.number} for one in found)
         reach("windows.close")
         for one in found:
             if one.stale:
@@ -172,7 +161,7 @@ class Windows:
                 self._close(self._open[one.table], one.number)
 
     def passed(self, position: bytes | None, number: int) -> None:
-        """Everything before a position is in LOG, up to a change number: closes windows without token."""
+        """Closes windows without a token whose position LOG has reached, at a change number."""
         with self._lock:
             over = [t for t, end in self._ends.items() if position is not None and position >= end]
             for table in over:
@@ -182,20 +171,20 @@ class Windows:
 
     def _close(self, one: Baseline, number: int) -> None:
         now = dt.datetime.now(dt.timezone.utc)
-        ledger.write_baseline(self._record, replace(one, closes=max(number, 1), finished_at=now))
+        write_baseline(self._record, replace(one, closes=max(number, 1), finished_at=now))
         with self._lock:
             del self._open[one.table]
 
 
-def seen(path: str) -> list[Seen]:
-    """The tokens of a task that came through its log, in order; a key log records each (`C`, stale: `#`)."""
-    if not lake.exists(path):
-        return []
-    rows = sorted(lake.read(path).to_pylist(), key=lambda r: r["number"])
-    return [Seen(**{k: r[k] for k in Seen.__dataclass_fields__}) for r in rows]
+def read_tokens(path: str) -> list[LoggedToken]:
+    """Returns the tokens of a task in its log, in order; a key log records each (`C`, stale: `#`)."""
+    return _table(path).rows()
 
 
-def _write(path: str, found: Sequence[Seen]) -> None:
-    now = dt.datetime.now(dt.timezone.utc)
-    rows = pa.Table.from_pylist([vars(one) | {"seen_at": now} for one in found], TOKENS_SCHEMA)
-    lake.append(path, rows, progress={APP: max(one.number for one in found)})
+def _parse(row: Mapping[str, Any]) -> LoggedToken:
+    baseline = (row["table"], row["baseline"])
+    return LoggedToken(*baseline, row["change_number"], row["change_seq"], row["position"], row["stale"])
+
+
+def _table(path: str) -> StateTable[LoggedToken]:
+    return StateTable(path, TOKENS, _parse)

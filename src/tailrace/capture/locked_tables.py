@@ -1,4 +1,4 @@
-"""Captured tables that somebody keeps locked: the others go on, and it is said who keeps which."""
+"""Captured tables that another session keeps locked: the others continue, and a warning names the session."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ..sources.base import LogSource
 
 logger = logging.getLogger("tailrace.capture")
 EVERY_S = 5.0
-"""Seconds between two looks at the server's locks."""
-_SAID = "%s %s: until then it can be neither published nor read for a baseline, and the other tables go on"
+"""Seconds between two checks of the server's locks."""
+_SAID = "%s %s: until then it can be neither published nor read for a baseline; the other tables continue"
 
 
 class LockedTables:
-    """The tables that were locked when they were looked at last.
+    """The locked tables as of the last check.
 
     Attributes:
-        waits: those that are to be published, and by whom they are locked.
+        waits: tables that are to be published, with the session that locks them.
     """
 
     def __init__(self) -> None:
@@ -26,8 +26,8 @@ class LockedTables:
         self._locked: Mapping[str, str] = {}
         self._due = 0.0
 
-    def look(self, source: LogSource, tables: Sequence[str]) -> None:
-        """Looks for locks now and then, and warns of new ones."""
+    def check(self, source: LogSource, tables: Sequence[str]) -> None:
+        """Checks the locks if that is due, and warns of new ones."""
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + EVERY_S
             before, self._locked = self._locked, source.locked(tables)
@@ -40,7 +40,7 @@ class LockedTables:
 
     @property
     def message(self) -> str | None:
-        """What is locked, and by whom."""
+        """Which tables are locked, and by which session; None if none is."""
         every = {**self._locked, **self.waits}
         return "; ".join(f"{table} {why}" for table, why in sorted(every.items())) or None
 

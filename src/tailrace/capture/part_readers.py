@@ -1,7 +1,7 @@
-"""Reads parts of tables into files or a landing, several at once.
+"""Reads parts of tables into files or a landing, in parallel.
 
-Spark's tasks read them if there is a session for that. Threads read the first few rows while it starts, as
-they start immediately, and small jobs; without a session processes read what is more than a few rows.
+Spark's tasks read them if there is a session. While it starts, threads read the first few rows, as threads
+start immediately; they also read small jobs. Without a session, processes read more than a few rows.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FEW_ROWS = 200_000
-"""Threads read this many rows, as the catalog counts them. A process takes a second to start."""
+"""The number of rows that threads read, by the catalog's count. A process takes a second to start."""
 PART_ROWS = 2_000
-"""A part costs at least as much as this many rows."""
+"""The minimum cost of a part, in rows."""
 LIGHT_ROWS = 20_000
-"""Parts of fewer rows, on average, share Spark's tasks."""
+"""Parts with fewer rows on average share Spark's tasks."""
 WAIT_S = 15.0
-"""Seconds that more than a few rows wait for a session that is starting."""
+"""Seconds for which more than a few rows wait for a session that is starting."""
 TOGETHER_S = 0.1
-"""Parts that come within this many seconds of each other are read by one job."""
+"""Parts that arrive within this many seconds of each other are read by one job."""
 
 PartReader: TypeAlias = Callable[[Snapshot, Relation, BaselinePart], Iterator[BaselineBatch]]
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """Result of one part: its file (None: no rows), the number of rows, and bad values as (column, source
-    text)."""
+    """The result of one part: its file (None: no rows), the number of rows, and rejected values as (column,
+    source text)."""
 
     added: lake.AddedFile | None
     rows: int
@@ -59,14 +59,17 @@ class Loaded:
 
 @dataclass(frozen=True)
 class PartLoad:
-    """Reads a part of a table, and writes it to the landing; called in a thread or another process.
+    """Reads parts of a table, and writes them to the landing, in a thread or another process.
 
-    Values no lake type can hold are NULL there; without `keep_bad` the first raises ValueRangeError, and one
-    of the row key in any case.
+    Values that no lake type can hold become NULL. Without `keep_bad`, or in the row key, the first one raises
+    ValueRangeError.
 
     Attributes:
-        reader, snapshot: how and as of when parts are read; relation: the table.
+        reader: reads a part.
+        snapshot: the snapshot that it reads.
+        relation: the table.
         to: the landing (a string: a Delta folder).
+        keep_bad: see above.
         hidden: columns that are NULL by their policy.
     """
 
@@ -94,27 +97,28 @@ class PartLoad:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A part to read, and how; picklable."""
+class RequestedPart:
+    """A part to read, with its table; picklable."""
 
     load: PartLoad
     part: BaselinePart
 
 
-def tried(asked: Asked) -> Loaded | TailraceError:
-    """What comes of a part: an error ends the reading of its table only."""
+def try_read(asked: RequestedPart) -> Loaded | TailraceError:
+    """Returns the result of a part, or its error: an error ends only the reading of its table."""
     try:
         return asked.load(asked.part)
     except TailraceError as error:
         return error
 
 
-def job_of(kind: str, asked: Sequence[Asked]) -> Job:
-    """The job that reads parts.
+def reading_job(kind: str, asked: Sequence[RequestedPart]) -> Job:
+    """Returns the job that reads parts.
 
     >>> one = Relation(1, "shop", "a", "d")
-    >>> parts = [Asked(PartLoad(None, None, one, "", False), BaselinePart("a", n, None, 600)) for n in (0, 9)]
-    >>> job_of("baseline", parts).text
+    >>> load = PartLoad(None, None, one, "", False)
+    >>> parts = [RequestedPart(load, BaselinePart("a", n, None, 600)) for n in (0, 9)]
+    >>> reading_job("baseline", parts).text
     'baseline shop.a: 1,200 rows, 2 parts'
     """
     tables, rows = {one.load.relation.table for one in asked}, sum(one.part.rows for one in asked)
@@ -123,32 +127,36 @@ def job_of(kind: str, asked: Sequence[Asked]) -> Job:
     return Job(kind, f"{what}: {rows:,} rows, {parts}", rows)
 
 
-def weights_of(asked: Sequence[Asked]) -> list[int] | None:
-    """The weights of parts that share tasks because they are small; None: a task each."""
+def part_weights(asked: Sequence[RequestedPart]) -> list[int] | None:
+    """Returns the weights of small parts, which share tasks; None if each part gets a task."""
     sizes = [max(one.part.rows, PART_ROWS) for one in asked]
     return sizes if sum(sizes) < LIGHT_ROWS * len(sizes) else None
 
 
 class SparkReader(Protocol):
-    """Has parts read by Spark's tasks.
+    """Reads parts by Spark's tasks.
 
     Attributes:
-        limit: jobs of fewer rows are not worth it.
+        limit: the minimum number of rows of a job.
     """
 
     limit: int
 
     @property
     def state(self) -> str:
-        """The session's (`BackgroundSession.state`)."""
+        """The session's state (`BackgroundSession.state`)."""
 
-    def read(self, asked: Sequence[Asked], done: Callable[[int, Loaded | TailraceError], None]) -> None:
-        """Reads parts; `done` is told of each. Those of which it was not told could not be read by Spark, and
-        nothing reads them any more."""
+    def read(
+        self, asked: Sequence[RequestedPart], done: Callable[[int, Loaded | TailraceError], None]
+    ) -> None:
+        """Reads parts, and calls `done` with the result of each.
+
+        Parts without a result could not be read by Spark, and are no longer being read.
+        """
 
 
 class SessionReader:
-    """Spark's tasks of a session of this process."""
+    """Reads parts by Spark's tasks of a session of this process."""
 
     def __init__(self, session: SparkSession | BackgroundSession, workers: int, kind: str) -> None:
         self._late = background(session)
@@ -158,28 +166,30 @@ class SessionReader:
 
     @property
     def state(self) -> str:
-        """The session's."""
+        """The session's state."""
         return self._late.state if self._late else "ready"
 
-    def read(self, asked: Sequence[Asked], done: Callable[[int, Loaded | TailraceError], None]) -> None:
+    def read(
+        self, asked: Sequence[RequestedPart], done: Callable[[int, Loaded | TailraceError], None]
+    ) -> None:
         """Reads parts in one job."""
-        job, weights = job_of(self._kind, asked), weights_of(asked)
+        job, weights = reading_job(self._kind, asked), part_weights(asked)
         found = map_tasks(
-            tried, asked, session=self._session, job=job, weights=weights, at_once=self._workers
+            try_read, asked, session=self._session, job=job, weights=weights, at_once=self._workers
         )
         for at, one in enumerate(found):
             done(at, one)
 
 
 @dataclass(eq=False)
-class _Waiting:
+class _PendingPart:
     """A part that waits for its reader."""
 
-    asked: Asked
+    asked: RequestedPart
     future: Future[Loaded] = field(default_factory=Future)
 
     def done(self, result: Loaded | BaseException) -> None:
-        """Hands the result over; of one that is taken already."""
+        """Sets the result of a future that is running."""
         if isinstance(result, BaseException):
             self.future.set_exception(result)
         else:
@@ -199,13 +209,13 @@ class _Waiting:
 
 
 class PartReaders:
-    """Reads up to `workers` parts at once, each with a connection of its own, until its block ends.
+    """Reads up to `workers` parts at once, each with its own connection, until its block ends.
 
     Args:
         workers: see above.
-        session: the session whose tasks read; None: there is none.
+        session: the session whose tasks read, if there is one.
         kind: the kind of its jobs.
-        spark: has Spark's tasks of another session read instead.
+        spark: reads by Spark's tasks of another session instead.
     """
 
     def __init__(
@@ -221,7 +231,7 @@ class PartReaders:
         self._processes: Executor | None = None
         self._open = ExitStack()
         self._spark = spark or (None if session is None else SessionReader(session, workers, kind))
-        self._queue = queue.SimpleQueue[_Waiting | None]()
+        self._queue = queue.SimpleQueue[_PendingPart | None]()
         self._dealer: threading.Thread | None = None
         self._here: set[Future[Loaded]] = set()
 
@@ -239,15 +249,15 @@ class PartReaders:
         self._open.close()
 
     def load(self, load: PartLoad, part: BaselinePart) -> Future[Loaded]:
-        """Has a part read."""
+        """Submits a part to a reader."""
         if self._dealer is None:
             return self._for(part).submit(load, part)
-        one = _Waiting(Asked(load, part))
+        one = _PendingPart(RequestedPart(load, part))
         self._queue.put(one)
         return one.future
 
     def _deal(self, spark: SparkReader) -> None:
-        """Gives parts to who reads them, until there are no more."""
+        """Assigns parts to readers until there are no more."""
         while batch := self._next(spark):
             if self._few > 0 and sum(one.asked.part.rows for one in batch) < spark.limit:
                 self._read_here(batch)
@@ -257,14 +267,14 @@ class PartReaders:
                 self._read_here(batch[:few])
                 batch = batch[few:]
             if batch and self._is_ready(spark):
-                wait(self._here)  # so that there are never more connections than `workers`
+                wait(self._here)  # otherwise there would be more connections than `workers`
                 self._here.clear()
                 batch = self._read_in_spark(spark, batch)
             self._read_here(batch)
 
-    def _next(self, spark: SparkReader) -> list[_Waiting]:
-        """The parts that wait, at least one; none at the end."""
-        found, one = list[_Waiting](), self._queue.get()
+    def _next(self, spark: SparkReader) -> list[_PendingPart]:
+        """Returns the parts that wait, at least one; none at the end."""
+        found, one = list[_PendingPart](), self._queue.get()
         seconds = TOGETHER_S if spark.state in ("ready", "starting") else 0
         while one is not None:
             found.append(one)
@@ -276,21 +286,21 @@ class PartReaders:
             self._queue.put(None)
         return found
 
-    def _few_of(self, batch: Sequence[_Waiting]) -> int:
-        """The number of parts that threads read while a session starts."""
+    def _few_of(self, batch: Sequence[_PendingPart]) -> int:
+        """Returns the number of parts that threads read while a session starts."""
         rows = accumulate(max(one.asked.part.rows, PART_ROWS) for one in batch)
         return sum(self._few >= upto for upto in rows)
 
     @staticmethod
     def _is_ready(spark: SparkReader) -> bool:
-        """Whether the session is, after a while."""
+        """Waits for the session for a while; returns whether it is ready."""
         until = time.monotonic() + WAIT_S
         while spark.state == "starting" and time.monotonic() < until:
             time.sleep(0.1)
         return spark.state == "ready"
 
     @staticmethod
-    def _read_in_spark(spark: SparkReader, batch: list[_Waiting]) -> list[_Waiting]:
+    def _read_in_spark(spark: SparkReader, batch: list[_PendingPart]) -> list[_PendingPart]:
         """Reads parts in Spark's tasks; returns those that could not be read there."""
         taken = [one for one in batch if one.future.set_running_or_notify_cancel()]
         left = dict(enumerate(taken))
@@ -302,30 +312,30 @@ class PartReaders:
             return []
         return list(left.values())
 
-    def _read_here(self, batch: Sequence[_Waiting]) -> None:
+    def _read_here(self, batch: Sequence[_PendingPart]) -> None:
         for one in batch:
             made = self._for(one.asked.part).submit(one.asked.load, one.asked.part)
             self._here.add(made)
             one.follow(made)
 
     def _for(self, part: BaselinePart) -> Executor:
-        """Who reads a part, if not Spark; processes do once the rows have been more than a few."""
+        """Returns the executor for a part outside Spark: threads for the first few rows, then processes."""
         self._few -= max(part.rows, PART_ROWS)
         if self._few >= 0:
             return self._threads
         if self._processes is None:
-            self._threads.shutdown()  # so that there are never more connections than `workers`
+            self._threads.shutdown()  # otherwise there would be more connections than `workers`
             # spawn: a forked child would share the parent's replication connection and Arrow threads
             context = multiprocessing.get_context("spawn")
             made = ProcessPoolExecutor(
-                self._workers, mp_context=context, initializer=_end_with, initargs=(os.getpid(),)
+                self._workers, mp_context=context, initializer=_exit_with_parent, initargs=(os.getpid(),)
             )
             self._processes = self._open.enter_context(made)
         return self._processes
 
 
-def _end_with(parent: int) -> None:
-    """Ends this worker process when its parent is gone, for whatever reason: nothing else would notify it."""
+def _exit_with_parent(parent: int) -> None:
+    """Ends this worker process when its parent has ended, for any reason; nothing else would end it."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -335,13 +345,13 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def why_unfit(relation: Relation, column: str, text: str) -> str:
-    """Why a lake type cannot hold a value, given as text."""
+def misfit_reason(relation: Relation, column: str, text: str) -> str:
+    """Returns why a lake type cannot hold a value, which is given as text."""
     return f"{misfit(relation.table, column, text)} (lake type {relation.column(column).type})"
 
 
 def _without(batch: pa.RecordBatch, hidden: frozenset[str]) -> pa.RecordBatch:
-    """The batch with NULL in hidden columns."""
+    """Returns the batch with NULL in hidden columns."""
     if not hidden:
         return batch
     columns = [pa.nulls(batch.num_rows, f.type) if f.name in hidden else batch[f.name] for f in batch.schema]
@@ -351,7 +361,7 @@ def _without(batch: pa.RecordBatch, hidden: frozenset[str]) -> pa.RecordBatch:
 def _refused(relation: Relation, column: str, text: str) -> ValueRangeError:
     else_null = ", or set `on_bad_value: quarantine` to load NULL instead"
     return ValueRangeError(
-        f"value {why_unfit(relation, column, text)}",
+        f"value {misfit_reason(relation, column, text)}",
         where=f"baseline of {relation.table}",
         hint=f'keep the column as text with `types: {{"{relation.table}.{column}": string}}`'
         + ("; a row key cannot be NULL" if column in relation.key else else_null),

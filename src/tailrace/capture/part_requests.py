@@ -1,16 +1,17 @@
-"""Parts of baselines that Spark's tasks of another process read.
+"""Requests that Spark's tasks of another process read parts of baselines.
 
-Capture has no JVM. It writes a request, and the process that has the task's Spark session (`tailrace run`,
-`tailrace pipeline`) has its tasks read the parts. JSON files in `<home>/run/parts`, each replaced whole:
+Capture has no JVM. It writes a request, and the process with the task's Spark session (`tailrace run`,
+`tailrace pipeline`) reads the parts in its tasks. The files are JSON in `<home>/run/parts`, each replaced
+atomically:
 
-- `reader.json`: the `state` of the session; touched once a second while its process lives;
-- `ID.json`: a request: tables, parts, snapshot, where the rows go, and the lease of the capture process. No
-  secrets: who reads opens source and target as the task file says;
-- `ID.N.json`: what came of part N, written by the task that has read it;
-- `ID.end.json`: the job is over. Parts without a result could not be read; capture reads them itself.
+- `reader.json`: the `state` of the session; touched once a second while its process is alive;
+- `ID.json`: a request: tables, parts, snapshot, landing, and the lease of the capture process. It has no
+  secrets: the reader opens source and target from the task file;
+- `ID.N.json`: the result of part N, written by the task that has read it;
+- `ID.end.json`: the end of the job. Parts without a result could not be read, and capture reads them.
 
-Capture removes its request when it is done or gives up: parts that were not begun are not read then. What a
-capture process that is gone has left the reader removes.
+Capture removes its request at the end; parts that were not begun by then are not read. The reader removes the
+files of a capture process that has ended.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from ..sources import open_source
 from ..sources.base import BaselinePart, Snapshot
 from ..state import live
 from ..state.lease_files import age, newest
-from .part_readers import Asked, Loaded, PartLoad, PartReader, job_of, tried, weights_of
-from .snapshot_sink import Landing, parts_to
+from .part_readers import Loaded, PartLoad, PartReader, RequestedPart, part_weights, reading_job, try_read
+from .snapshot_sink import Landing, landing_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,10 +48,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tailrace.capture")
 READER = "reader"
 LOOK_S = 0.1
-"""Seconds between two looks for requests, and for results."""
+"""Seconds between two checks for requests, and for results."""
 BEAT_S = 1.0
 LOST_S = 10.0
-"""Seconds without a sign of life after which the reader counts as dead."""
+"""Seconds after which a reader that does not touch its file counts as dead."""
 
 
 def _folder(task: Task) -> Path:
@@ -58,8 +59,13 @@ def _folder(task: Task) -> Path:
 
 
 class Requests:
-    """Capture's side (a `part_readers.SparkReader`). `workers`: how many parts are read at once; `stopped`:
-    whether the baseline is given up."""
+    """The capture process's side (a `part_readers.SparkReader`).
+
+    Args:
+        task: the task.
+        workers: the maximum number of parts that are read at once.
+        stopped: returns whether the baseline is given up.
+    """
 
     def __init__(self, task: Task, workers: int, stopped: Callable[[], bool]) -> None:
         self._folder, self._workers, self._stopped = _folder(task), workers, stopped
@@ -69,13 +75,15 @@ class Requests:
 
     @property
     def state(self) -> str:
-        """The session's; empty if there is none, or its process does not live."""
+        """The session's state; empty if there is no session, or its process has ended."""
         said = json_files.read(self._folder, READER)
         if said is None or age(self._folder, self._folder / f"{READER}.json") > LOST_S:
             return ""
         return str(said["state"])
 
-    def read(self, asked: Sequence[Asked], done: Callable[[int, Loaded | TailraceError], None]) -> None:
+    def read(
+        self, asked: Sequence[RequestedPart], done: Callable[[int, Loaded | TailraceError], None]
+    ) -> None:
         """Reads parts.
 
         Raises:
@@ -85,7 +93,7 @@ class Requests:
         json_files.write(self._folder, request, self._words(asked))
         try:
             self._follow(request, len(asked), done)
-        finally:  # the request first: no part is begun from then on
+        finally:  # the request is removed first, so that no further part begins
             _remove(self._folder, request)
 
     def _follow(self, request: str, many: int, done: Callable[[int, Loaded | TailraceError], None]) -> None:
@@ -98,25 +106,27 @@ class Requests:
             why = None if end is None else end["error"] or "its tasks do not see the task's home"
             if left and why is None and time.monotonic() - looked > BEAT_S:
                 looked = time.monotonic()
-                why = None if self.state else "its process is gone"
+                why = None if self.state else "its process has ended"
             if left and self._stopped():
                 raise ConnectionLostError("the baseline was given up", hint="it is read again")
             if left and why is not None:
-                logger.warning("Spark has not read %d parts of a baseline, capture does: %s", len(left), why)
+                logger.warning(
+                    "Spark has not read %d parts of a baseline, so capture reads them: %s", len(left), why
+                )
                 return
             time.sleep(LOOK_S if left else 0)
 
-    def _words(self, asked: Sequence[Asked]) -> dict[str, Any]:
+    def _words(self, asked: Sequence[RequestedPart]) -> dict[str, Any]:
         loads = list({id(one.load): one.load for one in asked}.values())
         places = {id(load): at for at, load in enumerate(loads)}
         parts = [{"load": places[id(one.load)], **asdict(one.part)} for one in asked]
         holder = {"holder": self._holder, "workers": self._workers}
-        return {**holder, "loads": [_load_words(one) for one in loads], "parts": parts}
+        return {**holder, "loads": [_load_json(one) for one in loads], "parts": parts}
 
 
 @contextmanager
 def reading_for_capture(task: Task, session: SparkSession | BackgroundSession) -> Iterator[None]:
-    """Within the block, tasks of the session read parts of baselines for the task's capture process."""
+    """Reads parts of baselines for the task's capture process, in tasks of the session, within the block."""
     reader, over = _Reader(task, session), threading.Event()
     thread = threading.Thread(target=reader.run, args=(over,), name="parts for capture", daemon=True)
     reader.tell()
@@ -129,7 +139,7 @@ def reading_for_capture(task: Task, session: SparkSession | BackgroundSession) -
 
 
 class _Reader:
-    """The side of the process that has the session: one job at a time reads all that is asked for."""
+    """The side of the process with the session: one job at a time reads all requested parts."""
 
     def __init__(self, task: Task, session: SparkSession | BackgroundSession) -> None:
         self._task, self._folder = task, _folder(task)
@@ -138,7 +148,7 @@ class _Reader:
         self._told, self._beat = "", 0.0
 
     def run(self, over: threading.Event) -> None:
-        """Serves requests until `over` is set, and what was begun by then is done or cancelled."""
+        """Serves requests until `over` is set and the current job is done or cancelled."""
         try:
             with ThreadPoolExecutor(1, thread_name_prefix="parts job") as pool:
                 job: Future[None] | None = None
@@ -155,7 +165,8 @@ class _Reader:
             (self._folder / f"{READER}.json").unlink(missing_ok=True)
 
     def tell(self) -> bool:
-        """Tells the session's state, or about once a second that this process lives; whether it has."""
+        """Writes the session's state if it changed, or touches its file once a second; returns whether it
+        did."""
         state = self._late.state if self._late else "ready"
         if state == self._told and time.monotonic() - self._beat < BEAT_S:
             return False
@@ -167,7 +178,7 @@ class _Reader:
         return True
 
     def _waiting(self) -> list[str]:
-        """The requests of the living capture process that wait; removes what others have left."""
+        """Returns the waiting requests of the current capture process, and removes files of others."""
         names = [file.name.split(".") for file in self._folder.iterdir() if file.name[0] != "."]
         asked = {name[0] for name in names if len(name) == 2}
         ended = {name[0] for name in names if name[1:] == ["end", "json"]}
@@ -180,7 +191,7 @@ class _Reader:
         return waiting
 
     def _asks(self, request: str) -> bool:
-        """Whether the process that made a request has the task's capture, and lives."""
+        """Returns whether a request is from the process that captures the task now."""
         said, run = json_files.read(self._folder, request), Path(self._task.run_path)
         holder = newest(run, "capture") if live.locked(run, "capture") else None
         return said is not None and holder is not None and said["holder"] == holder.id
@@ -193,9 +204,9 @@ class _Reader:
             if said:
                 self._read_all(said)
         except CancelledError:
-            return  # this process ends, and capture with it; or it reads what is left once this one is gone
+            return  # this process ends; capture ends with it, or reads the rest afterwards
         except Exception as error:
-            # Capture reads what is left, and raises what goes on failing.
+            # Capture reads the rest, and raises errors that persist.
             why = error.what if isinstance(error, TailraceError) else f"{type(error).__name__}: {error}"
             logger.debug("parts of baselines", exc_info=True)
         for one in said:
@@ -205,43 +216,43 @@ class _Reader:
     def _read_all(self, said: Mapping[str, Mapping[str, Any]]) -> None:
         with closing(open_source(self._task)) as source:
             reader = source.part_reader()
-        parts = list[_RequestedPart]()
+        parts = list[_PartTask]()
         for request, words in said.items():
-            loads = [_load(load, reader, lambda at: parts_to(self._task, at)) for load in words["loads"]]
+            loads = [_load(load, reader, lambda at: landing_at(self._task, at)) for load in words["loads"]]
             for number, part in enumerate(words["parts"]):
-                one = Asked(loads[part.pop("load")], BaselinePart(**part))
-                parts.append(_RequestedPart(str(self._folder), request, number, one))
+                one = RequestedPart(loads[part.pop("load")], BaselinePart(**part))
+                parts.append(_PartTask(str(self._folder), request, number, one))
         asked = [one.asked for one in parts]
         map_tasks(
             _read_requested,
             parts,
             session=self._session,
-            job=job_of("baseline", asked),
-            weights=weights_of(asked),
+            job=reading_job("baseline", asked),
+            weights=part_weights(asked),
             at_once=min(words["workers"] for words in said.values()),
         )
 
 
 @dataclass(frozen=True)
-class _RequestedPart:
+class _PartTask:
     folder: str
     request: str
     number: int
-    asked: Asked
+    asked: RequestedPart
 
 
-def _read_requested(one: _RequestedPart) -> int:
-    """Reads a part, unless its request was given up, or an earlier attempt has read it; gives the number of
+def _read_requested(one: _PartTask) -> int:
+    """Reads a part, unless its request was given up, or an earlier attempt has read it; returns the number of
     rows. Runs in tasks."""
     folder, name = Path(one.folder), f"{one.request}.{one.number}"
     if (folder / f"{name}.json").exists() or not (folder / f"{one.request}.json").exists():
         return 0
-    result = tried(one.asked)
-    json_files.write(folder, name, _result_words(result))
+    result = try_read(one.asked)
+    json_files.write(folder, name, _result_json(result))
     return result.rows if isinstance(result, Loaded) else 0
 
 
-def _load_words(load: PartLoad) -> dict[str, Any]:
+def _load_json(load: PartLoad) -> dict[str, Any]:
     assert not isinstance(load.to, str)  # noqa: S101 - a task's
     return {
         "snapshot": load.snapshot.name,
@@ -261,11 +272,11 @@ def _load(
     return PartLoad(reader, snapshot, relation, to, words["keep_bad"], frozenset(words["hidden"]))
 
 
-def _result_words(result: Loaded | TailraceError) -> dict[str, Any]:
-    """A result as JSON.
+def _result_json(result: Loaded | TailraceError) -> dict[str, Any]:
+    """Returns a result as JSON.
 
     >>> one = Loaded(None, 7, [("n", "NaN")])
-    >>> _result(_result_words(one)) == one
+    >>> _result(_result_json(one)) == one
     True
     """
     if isinstance(result, TailraceError):
@@ -282,13 +293,13 @@ def _result(words: Mapping[str, Any]) -> Loaded | TailraceError:
 
 
 def _results(folder: Path, request: str) -> list[int]:
-    """The numbers of the parts that have a result."""
+    """Returns the numbers of the parts that have a result."""
     names = (file.name.split(".") for file in folder.iterdir() if file.name.startswith(f"{request}."))
     return sorted(int(name[1]) for name in names if len(name) == 3 and name[1].isdigit())
 
 
 def _remove(folder: Path, request: str) -> None:
-    """Removes a request, then its results, and what a killed task was writing of them."""
+    """Removes a request, then its results, and unfinished files of killed tasks."""
     (folder / f"{request}.json").unlink(missing_ok=True)
     for file in list(folder.iterdir()):
         if file.name.removeprefix(".").startswith(f"{request}."):

@@ -1,9 +1,8 @@
-"""What capture knows of the partitions of its tables: `<home>/control/partitions.json`.
+"""The partitions of captured tables that capture has stored as notes.
 
-Per table the partitions that there are (`there`), and the names of those that were attached with rows since
-its newest baseline was asked for (`filled`), or of which nobody may look whether they were (`unsure`, with
-the time). A table that is not in the file, because it is new or an earlier release has captured it, has its
-partitions noted as they are.
+Each table has its existing partitions (`there`), and the names of partitions that were attached with rows
+since its newest baseline was requested (`filled`). Attached partitions that the role may not read are in
+`unsure`, with the time. The partitions of a table without a note are stored as they are.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..config.task import Task
-from ..lake import json_files
 from ..sources import base
 from ..sources.base import LogSource
 from ..state.capture_gaps import UNSENT_ROWS
+from ..state.notes import Notes
 from ..state.open_warnings import CAPTURE, OpenWarnings
 
 ATTACHED = UNSENT_ROWS + " ({}): a new baseline has them"
@@ -25,30 +24,28 @@ UNSURE = (
 )
 LEFT = "partitions were detached or dropped ({}), and their rows stay in the target"
 CURE = "`tailrace resync TASK {}` takes a new baseline of it"
-_NAME = "partitions"
 _NAMED = 3
-"""How many partitions a message names."""
+"""The maximum number of partitions that a message names."""
 
 
 class PartitionNotes:
-    """The partitions of a task's tables, as they were noted last."""
+    """The stored partitions of a task's tables."""
 
     def __init__(self, task: Task) -> None:
-        self._folder = f"{task.home}/control"
-        found = json_files.read(self._folder, _NAME) or {}
-        self._tables: dict[str, dict[str, Any]] = found.get("tables", {})
+        self._notes = Notes(task, "partitions")
+        self._tables: dict[str, dict[str, Any]] = self._notes.read()
         self._unidentified: dict[str, str] = {}
         self._foreign: dict[str, str] = {}
         self._open = OpenWarnings(task, CAPTURE)
 
     @property
     def unidentified(self) -> Mapping[str, str]:
-        """Why changes of tables do not say which row they change, as of the last look."""
+        """Tables whose changes do not identify the changed row, with the reason, as of the last check."""
         return self._unidentified
 
     def filled(self, source: LogSource, tables: Sequence[str], *, notes: bool = True) -> dict[str, str]:
-        """The tables that got partitions with rows, and what that means. What the look has found is kept, but
-        without `notes`."""
+        """Returns the tables that got partitions with rows, with a message. The result is stored only with
+        `notes`."""
         now = source.partitions(tables, {t: one["there"] for t, one in self._tables.items()})
         new = {t: _after(self._tables.get(t), one) for t, one in now.items()}
         others = {t: why for t, why in self._unidentified.items() if t not in tables}
@@ -62,11 +59,12 @@ class PartitionNotes:
         return {t: ATTACHED.format(_names(one["filled"])) for t, one in new.items() if one["filled"]}
 
     def settled(self, tables: Collection[str]) -> None:
-        """A new baseline of these tables was asked for, or is about to be read."""
+        """Marks the rows of new partitions as read: a new baseline is requested, or about to be read."""
         self._note({t: one | {"filled": []} for t, one in self._tables.items() if t in tables})
 
     def unsure(self) -> dict[str, tuple[str, dt.datetime]]:
-        """The tables of which rows may be missing, why, and since when."""
+        """Returns the tables of which rows may be missing, with the reason and the time of the newest
+        partition."""
         return {
             t: (UNSURE.format(_names(one["unsure"])), dt.datetime.fromisoformat(max(one["unsure"].values())))
             for t, one in self._tables.items()
@@ -74,10 +72,9 @@ class PartitionNotes:
         }
 
     def _note(self, new: Mapping[str, dict[str, Any]]) -> None:
-        if all(self._tables.get(t) == one for t, one in new.items()):
-            return
+        new = {t: one for t, one in new.items() if self._tables.get(t) != one}
         before, self._tables = self._tables, {**self._tables, **new}
-        json_files.write(self._folder, _NAME, {"tables": self._tables})
+        self._notes.write(new)
         for table, one in new.items():
             self._say(table, before.get(table, one), one)
 
@@ -104,7 +101,7 @@ def _after(before: Mapping[str, Any] | None, now: base.Partitions) -> dict[str, 
 
 
 def _names(names: Iterable[str]) -> str:
-    """The first names, and how many more there are.
+    """Returns the first names, and the number of the others.
 
     >>> _names(["s.a"]), _names(["s.a", "s.b", "s.c", "s.d"])
     ('s.a', 's.a, s.b, s.c and 1 more')

@@ -1,8 +1,8 @@
-"""The capture process: source -> LOG, and baselines next to it. No JVM, no row is parsed here.
+"""The capture process: copies the source's log to LOG, and takes baselines. It has no JVM and parses no rows.
 
-The loop reads chunks, appends whole transactions to LOG, and acknowledges a position to the source only
-after the commit that holds it. Meanwhile baselines are read by tasks of the pipeline's Spark session, or by
-worker processes. What the process does is told in `<home>/run/capture.json`, replaced once a second.
+The loop reads chunks, appends whole transactions to LOG, and acknowledges a position to the source only after
+the commit that contains it. In parallel, tasks of the pipeline's Spark session or worker processes read
+baselines. The process's state is in `<home>/run/capture.json`, replaced once a second.
 """
 
 from __future__ import annotations
@@ -25,34 +25,40 @@ from ..lake.failpoints import reach
 from ..model.change import Relation
 from ..sources import open_source
 from ..sources.base import Finding, LogSource, PassingFinding
-from ..state import live, orders
+from ..state import commands, live
 from ..state.capture_state import RUNNING, STATE_EVERY_S, STOPPED, CaptureState, pause_s
 from ..state.intervals import interval_in_force
 from ..state.open_warnings import CAPTURE, OpenWarnings
-from . import same_history
+from . import stream_identity
+from .baselines import Baselines, Stopped
 from .column_notes import warn_of_types
 from .constraints import ConstraintWatch
-from .first_start import first_start
+from .first_start import slot_hint
 from .followed_tables import FollowedTables
 from .incremental_snapshot import Windows
-from .initial_load import Baselines, Stopped
 from .replica_identities import identity_errors
 from .stream import Streams
 
 logger = logging.getLogger("tailrace.capture")
 LOOK_EVERY_S = 1.0
-"""Seconds between two checks of orders and the task file."""
+"""Seconds between two checks of commands and the task file."""
 READ_S, READ_ONCE_S = 0.5, 0.1
-"""Maximum seconds that one read may collect records; less if a caller waits for the end."""
+"""Maximum seconds for which one read collects records, and the maximum if a caller waits for the end."""
 CALM_S = 60.0
-"""A session that lasted this many seconds resets the waiting times. A shorter one does not, although it
-reached the source: what ends sessions again and again (a proxy, a crash of the server by what is read) would
-meet a new one each second, and each begins with checks, and unfinished baselines from their start."""
+"""A session that lasted this many seconds resets the waiting times.
+
+A shorter one does not, although it reached the source. Otherwise a repeated failure (a proxy, a server that
+crashes on the query) would start a session each second, with all checks and unfinished baselines from their
+start.
+"""
 
 
 class Capture:
-    """One run of capture for one task. `run` returns when `stop` is set, or, with `once`, when everything
-    that was in the source's log at the start is in LOG and every baseline is taken."""
+    """One run of capture for one task.
+
+    `run` returns when `stop` is set. With `once` it returns when LOG has everything that was in the source's
+    log at the start, and every baseline is taken.
+    """
 
     def __init__(
         self,
@@ -79,14 +85,17 @@ class Capture:
         return self._followed.task
 
     def run(self) -> None:
-        """Captures until told to stop. After a lost connection, or if a table is renamed during the start,
-        it tries again; any other error ends it, and so does a server that was never reached."""
+        """Captures until `stop` is set.
+
+        After a lost connection, or if a table is renamed during the start, it tries again. Any other error
+        ends it, and so does a server that was never reached.
+        """
         attempt = 0
         held = live.lock(self._task.run_path, "capture")
         watched = self._constraints.watched(self.stop, once=self._once)
-        with held, live.ending(self._ended), first_start(self._task), watched:
+        with held, live.ending(self._ended), slot_hint(self._task), watched:
             state_version.begin(self._task.home)
-            # What an earlier process has said is over, but for the tables that it knew.
+            # The state of an earlier process is outdated, except for its tables.
             self._state.tables = (json_files.read(self._task.run_path, "capture") or {}).get("tables") or []
             self._state.tell(self._task.run_path)
             while not self.stop.is_set():
@@ -133,7 +142,7 @@ class Capture:
             windows = Windows(task, source)
             work = Baselines(task, source, windows, over, writer)
             self._state.baselines = work.progress
-            followed.watch.look(source, writer.state)
+            followed.watch.check(source, writer.state)
             followed.begin(source)
             self._reached = True
             self._give_up(source)
@@ -150,7 +159,7 @@ class Capture:
         except Stopped:
             return
         finally:
-            over.set()  # a baseline starts over in the next session
+            over.set()  # a baseline restarts in the next session
             if work is not None:
                 work.join()
             source.close()
@@ -161,14 +170,14 @@ class Capture:
         stored = self._streams.now.stored
         findings = list(source.check(self._followed.tables, writer.state.position, stored))
         mistakes, held = self._mistakes(source, self._followed.tables), self._followed.suspended
-        # A suspended table gets no baseline before somebody resumes it.
+        # A suspended table gets no baseline before it is resumed.
         findings += [one for one in mistakes if one.what != NO_WINDOW or one.where not in held]
         for one in findings:
             if one.level == "warning":
                 logger.warning("%s (%s); fix: %s", one.what, one.where, one.cure)
         findings = self._followed.suspend_unfit(source, findings)
         report(findings, waits=self._streams.made)
-        same_history.check(source, self._task.log_path, writer.state.position, self.stop.is_set)
+        stream_identity.check_stream(source, self._task.log_path, writer.state.position, self.stop.is_set)
 
     def _mistakes(self, source: LogSource, names: Sequence[str]) -> list[Finding]:
         looks = (plain_findings, column_findings, keyless_findings, identity_errors)
@@ -178,20 +187,25 @@ class Capture:
         return found + feeding_findings(self._task, names)
 
     def _findings(self, source: LogSource, names: Sequence[str]) -> list[Finding]:
-        """Errors that keep tables from being captured. A table for which only the baseline is impossible is
-        captured, and suspended."""
+        """Returns the errors for which tables cannot be captured.
+
+        A table for which only the baseline is impossible is captured, and suspended.
+        """
         mistakes = (one for one in self._mistakes(source, names) if one.what != NO_WINDOW)
         return [*source.check(names, None, self._streams.now.stored, settled=False), *mistakes]
 
     def _give_up(self, source: LogSource) -> None:
-        """Gives up a stream after an operator's order. Before a new stream begins, apply is told that the
-        targets wait for new baselines: changes in between are in no change table."""
+        """Gives up a stream after an operator's command.
+
+        Before a new stream begins, apply has to let the targets wait for new baselines: changes in
+        between are in no change table.
+        """
         if self._streams.anew:
             number = self._followed.given_up(self._streams.now.why)
-            while not orders.heard(self._task.run_path, number):
+            while not commands.heard(self._task.run_path, number):
                 if self.stop.wait(0.1):
                     raise Stopped
-            self._followed.known.look()
+            self._followed.known.refresh()
         self._streams.clear(source)
 
     def _loop(self, source: LogSource, writer: log.LogWriter, work: Baselines, windows: Windows) -> None:
@@ -228,12 +242,12 @@ class Capture:
             if now - looked >= LOOK_EVERY_S:
                 looked, every = now, interval_in_force(self._task)
                 self._look(source, work)
-                self._followed.watch.look(source, writer.state, waiting=writer.ready)
+                self._followed.watch.check(source, writer.state, waiting=writer.ready)
             if drained:
                 break
         if writer.ready:
             self._commit(source, writer, windows)
-        self._followed.watch.look(source, writer.state)
+        self._followed.watch.check(source, writer.state)
         self._tell_lag(source)
 
     def _drained(self, source: LogSource, target: bytes, work: Baselines) -> bool:
@@ -262,8 +276,8 @@ class Capture:
         return done.records
 
     def _look(self, source: LogSource, work: Baselines) -> None:
-        """Picks up orders and tables added to the task file while it runs."""
-        self._followed.look(source, work, self._streams)
+        """Picks up commands and tables added to the task file while it runs."""
+        self._followed.check(source, work, self._streams)
         said = [one for one in (self._followed.message, self._followed.locked) if one]
         self._state.message = "; ".join(said) or None
 
@@ -274,7 +288,7 @@ class Capture:
         self._tell()
 
     def _waits(self, what: str) -> None:
-        """Keeps what something waits for at the source; the loop tells it, once it runs."""
+        """Stores the reason why something waits at the source; once the loop runs, it writes the state."""
         self._state.waits = what or None
         if self._state.state != RUNNING:
             self._tell()
@@ -286,8 +300,16 @@ class Capture:
 
 
 def report(findings: Sequence[Finding], *, waits: bool) -> None:
-    """Raises SourceError, listing every finding, if a check found an error; ConnectionLostError if the task
-    `waits` for what passes by itself, and there is nothing else."""
+    """Raises an error that lists all findings, if one of them is an error.
+
+    Args:
+        findings: the findings of a check.
+        waits: whether the task waits for conditions that pass.
+
+    Raises:
+        ConnectionLostError: the task `waits`, and all errors are such conditions.
+        SourceError: otherwise.
+    """
     errors = [f for f in findings if f.level == "error"]
     if not errors:
         return

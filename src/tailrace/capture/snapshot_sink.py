@@ -1,4 +1,5 @@
-"""Where baselines land: worker processes write parts in parallel, one commit makes the table visible."""
+"""The destination of baselines: worker processes write parts in parallel, and one commit makes the table
+visible."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from ..lake import delta as lake
 from ..lake import guards
 from ..model.change import Relation
 from ..model.types import schema_of
-from ..state.orders import of_task, target_names
+from ..state import lifecycle
 
 if TYPE_CHECKING:
     from ..config.task import Task
@@ -34,13 +35,13 @@ class SnapshotPart(Protocol):
 
     @property
     def rows(self) -> int:
-        """Rows written so far."""
+        """The number of rows written so far."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Adds rows, in the layout's types."""
 
     def close(self) -> lake.AddedFile | None:
-        """Finishes the part; returns the file to name in the commit, if there is one."""
+        """Finishes the part; returns the file for the commit, if there is one."""
 
     def discard(self) -> None:
         """Discards the part and its rows."""
@@ -51,33 +52,41 @@ class Landing(Protocol):
     picklable."""
 
     def begin(self, relation: Relation, number: int = 1) -> Landing:
-        """Prepares for the rows of a table's baseline of that number, in that layout; returns the landing to
-        write to and to commit."""
+        """Prepares a table's baseline of that number and layout; returns the landing to write to and to
+        commit."""
 
     def part(self, relation: Relation, name: str = "") -> SnapshotPart:
-        """A new part. Of several of one name the rows of one count: of which `commit` gets the file, or the
-        first to be closed."""
+        """Returns a new part.
+
+        Of several parts with the same name only one counts: the one whose file is committed, or the first to
+        be closed.
+        """
 
     @property
     def address(self) -> Mapping[str, str]:
-        """Where parts go, without secrets: what `parts_to` makes a landing of."""
+        """The landing without secrets, as input of `landing_at`."""
 
     def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: int) -> int:
-        """Makes the rows of all parts the whole table, at once; returns the target's version.
+        """Replaces the table by the rows of all parts, at once; returns the target's version.
 
-        The target has reached the change number `after` then, or none at all, wherever it was before: changes
-        are read from there on, and by their positions.
+        The target's progress is then the change number `after`, or none, whatever it was before. Changes are
+        read from there on, and selected by their positions.
         """
 
     def drop(self, table: str) -> None:
-        """Removes the target; does nothing if it does not exist."""
+        """Removes the target, if it exists."""
 
 
 @dataclass(frozen=True)
 class DeltaLanding:
-    """A Delta table's folder: parts are parquet files in it. `app` names the progress of the task; `own`:
-    the constants that distinguish a mapped table's rows from those of other sources; `owner`: the task that
-    the target belongs to, empty for other folders."""
+    """A Delta table's folder: parts are Parquet files in it.
+
+    Attributes:
+        path: the folder.
+        app: the name of the task's progress.
+        own: constants that distinguish a mapped table's rows from those of other sources.
+        owner: the task that the target belongs to; empty for other folders.
+    """
 
     path: str
     app: str = ""
@@ -85,7 +94,7 @@ class DeltaLanding:
     owner: str = ""
 
     def begin(self, relation: Relation, number: int = 1) -> DeltaLanding:
-        """Creates the table if it does not exist; ApplyError if it belongs to another task."""
+        """Creates the table if it does not exist; raises ApplyError if it belongs to another task."""
         owned = {OWNER: self.owner} if self.owner and not self.own else {}
         lake.create(self.path, schema_of(relation.columns), TARGET_PROPERTIES | owned)
         if owned:
@@ -93,16 +102,16 @@ class DeltaLanding:
         return self
 
     def part(self, relation: Relation, name: str = "") -> lake.Part:
-        """A new parquet file."""
+        """Returns a new Parquet file."""
         return lake.Part(self.path, schema_of(relation.columns), name="baseline")
 
     @property
     def address(self) -> Mapping[str, str]:
-        """Names the folder."""
+        """The folder's path."""
         return {"path": self.path}
 
     def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: int) -> int:
-        """One commit that replaces everything in the table."""
+        """Replaces everything in the table in one commit."""
         schema = schema_of(relation.columns)
         fs, folder = lake.filesystem(self.path)
         if lost := [f.path for f in files if fs.get_file_info(f"{folder}/{f.path}").type.name != "File"]:
@@ -116,7 +125,7 @@ class DeltaLanding:
         return lake.replace_all(self.path, list(files), schema=schema, progress=progress, info=info)
 
     def drop(self, table: str) -> None:
-        """Removes the folder; for a target shared with other sources, the table's own rows."""
+        """Removes the folder; for a target shared with other sources, only the table's own rows."""
         guards.check()
         if not lake.exists(self.path):
             return
@@ -127,15 +136,21 @@ class DeltaLanding:
             return
         fs, folder = lake.filesystem(self.path)
         for one in fs.get_file_info(FileSelector(folder)):
-            if one.base_name != "_delta_log":  # it goes last: until then there is a target to be removed
+            if one.base_name != "_delta_log":  # removed last: until then the target exists
                 (fs.delete_file if one.is_file else fs.delete_dir)(one.path)
         fs.delete_dir(folder)
 
 
 @dataclass(frozen=True)
 class StagedLanding:
-    """A mapped table: its rows wait in a staging table (`at`, once begun), with the digest of the `mapping`
-    they are for, until apply writes them to the `target`. Their version is negative."""
+    """A mapped table's landing: rows wait in a staging table until apply writes them to the target.
+
+    Attributes:
+        staging: the task's staging tables.
+        mapping: the digest of the mapping.
+        target: the target's landing.
+        at: the staging table, once begun. Its versions are returned as negative numbers.
+    """
 
     staging: Staging
     mapping: str
@@ -143,36 +158,37 @@ class StagedLanding:
     at: DeltaLanding = DeltaLanding("")
 
     def begin(self, relation: Relation, number: int = 1) -> StagedLanding:
-        """Creates the baseline's staging table, anew when an attempt has left one."""
+        """Creates the baseline's staging table; one that an earlier attempt has left is removed."""
         self.staging.remove(relation.table, number)
         return replace(self, at=DeltaLanding(self.staging.path(relation.table, number)).begin(relation))
 
     def part(self, relation: Relation, name: str = "") -> lake.Part:
-        """A new parquet file."""
+        """Returns a new Parquet file."""
         return self.at.part(relation)
 
     @property
     def address(self) -> Mapping[str, str]:
-        """Names the staging table's folder."""
+        """The staging table's folder."""
         return self.at.address
 
     def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: int) -> int:
-        """One commit."""
+        """Commits the files to the staging table."""
         version = lake.commit(self.at.path, list(files), progress={}, info={STAGED_FOR: self.mapping})
         return -1 - (version or 0)
 
     def drop(self, table: str) -> None:
-        """Removes what waits and the target; for a target shared with other sources, the table's own rows."""
+        """Removes the staging table and the target; for a target shared with other sources, only the table's
+        own rows."""
         self.staging.clear(table)
         self.target.drop(table)
 
 
 def landings(task: Task) -> Callable[[str], Landing]:
-    """The landing of each of a task's tables, by name."""
+    """Returns a function that returns the landing of a table."""
     target = _targets(task)
 
     def landing(table: str) -> Landing:
-        names = target_names(of_task(task.orders_path, {}))
+        names = lifecycle.read(task).target_names
         mapping = task_map(task, table)
         to = target(place_of(mapping, names), table)
         if mapping.plain:
@@ -182,8 +198,8 @@ def landings(task: Task) -> Callable[[str], Landing]:
     return landing
 
 
-def parts_to(task: Task, address: Mapping[str, str]) -> Landing:
-    """The landing that parts of a task's baseline are written to, from its `address`."""
+def landing_at(task: Task, address: Mapping[str, str]) -> Landing:
+    """Returns the landing that parts of a task's baseline are written to, from its `address`."""
     if path := address.get("path"):
         return DeltaLanding(path)
     from ..apply.targets.postgresql import (

@@ -1,4 +1,4 @@
-"""The stream in one run of capture: made, read, given up; `state.streams` keeps what holds."""
+"""The stream in one run of capture: created, read, given up. `state.streams` stores its state."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .partition_notes import PartitionNotes
 
 MISSING = "it was dropped and created again, or removed from the publication"
 RECREATED = "it was dropped and created again: a new baseline has its rows"
-ALTERED = "somebody altered the publication, and changes may be missing: a new baseline has them"
+ALTERED = "the publication was altered, and changes may be missing: a new baseline has them"
 
 
 class Streams:
-    """The stream in one run of capture; without `notes`, one that only looks at it."""
+    """The stream in one run of capture; without `notes` it stores nothing."""
 
     def __init__(self, task: Task, *, notes: bool = True) -> None:
         self._task, self.now, self._notes = task, streams.newest(task), notes
         self.partitions, self.columns = PartitionNotes(task), ColumnNotes(task)
         self._lost: dict[str, str] = {}
-        self._looked: dict[str, str] = {}  # how tables were in the stream when they were looked at
+        self._looked: dict[str, str] = {}  # how tables were in the stream at the last check
 
     @property
     def anew(self) -> bool:
@@ -41,17 +41,16 @@ class Streams:
 
     @property
     def unidentified(self) -> Mapping[str, str]:
-        """Why changes of tables do not say which row they change, as of the last `lost`."""
+        """Tables whose changes do not identify the changed row, with the reason, as of the last `lost`."""
         return self.partitions.unidentified
 
     def clear(self, source: LogSource) -> None:
-        """Removes what the source keeps for a stream that was given up, or not created completely."""
+        """Removes the source's objects of a stream that was given up, or not created completely."""
         if self.now.state in (ANEW, MAKING):
             source.renew()
 
     def prepare(self, source: LogSource, tables: Sequence[str]) -> bool:
-        """`source.prepare`; a stream is created only after that was recorded, and read only after its
-        creation was recorded."""
+        """Calls `source.prepare`; records a stream before it is created, and again before it is read."""
         if self.made:
             fresh = source.prepare(tables, begin=False)
             if not self.now.number:
@@ -63,7 +62,7 @@ class Streams:
             return fresh
         before = replace(self.now, stream=max(self.now.stream, 1))
         server = before.identity or streams.server_of(source.identity())
-        self._say(replace(before, state=MAKING, identity=server))  # whoever dies now, it is known whose it is
+        self._say(replace(before, state=MAKING, identity=server))  # after a crash, the owner is known
         try:
             fresh = source.prepare(tables)
         except ConnectionLostError:
@@ -76,10 +75,11 @@ class Streams:
         return fresh
 
     def lost(self, source: LogSource, tables: Sequence[str], *, now: bool = True) -> dict[str, str]:
-        """Those of the tables of which changes may be missing, given to `prepare`, and why: they are not in
-        the stream (`MISSING`), or in it in another way than then, or other tables have their names now, or
-        they got rows that were never in it, or values that are in no log (looked for `now`, or now and then).
-        Empty before the first `prepare`.
+        """Returns those tables given to `prepare` of which changes may be missing, with the reason.
+
+        They are not in the stream (`MISSING`), or in it in another way than then, or their names belong to
+        other tables now. Or they got rows or values that are in no log; these are checked in any case with
+        `now`, and otherwise only when due. The result is empty before the first `prepare`.
 
         Raises:
             SourceError: the source leaves out kinds of changes.
@@ -95,11 +95,16 @@ class Streams:
         return self._lost
 
     def _note(self, source: LogSource, tables: Sequence[str]) -> None:
-        """Records how tables are in the stream now: new ones, and those that were found lost, of which a new
-        baseline has what is missing. What became of others since is for the next look."""
+        """Records how new tables, and those that lost changes, are in the stream now; a new baseline has the
+        missing changes.
+
+        Changes of other tables since the last check are left to the next one.
+        """
         for one in (self.partitions, self.columns):
             one.settled([t for t in tables if t in self._lost])
-        self.partitions.filled(source, tables)  # those of new tables are noted before a baseline is read
+        self.partitions.filled(
+            source, tables
+        )  # the partitions of new tables are stored before a baseline is read
         self.columns.stale(source, tables)
         then = self.now.published
         new = [t for t in tables if t not in then or t in self._lost]
@@ -114,13 +119,13 @@ class Streams:
 
 
 def _altered(then: str, now: str) -> str:
-    """Why a table may have lost changes that was in the stream like that, and is in it like this now; empty:
-    it has not. What an earlier release noted does not name the table.
+    """Returns why a table may have lost changes, from its entries in the stream then and now; empty if it has
+    not.
 
-    >>> _altered("7 740", "7 740 table 16390"), _altered("7 740 table 16390", "7 740 table 16400")
+    >>> _altered("7 740 table 16390", "7 740 table 16390"), _altered("7 740 table 16390", "7 740 table 16400")
     ('', 'it was dropped and created again: a new baseline has its rows')
     """
     (how_then, _, table_then), (how, _, table) = then.partition(OF_TABLE), now.partition(OF_TABLE)
     if how_then != how:
         return ALTERED
-    return RECREATED if table_then and table_then != table else ""
+    return RECREATED if table_then != table else ""

@@ -1,4 +1,4 @@
-"""Errors of checks at a start that concern one table: they suspend it, and the other tables go on."""
+"""Errors of checks at a start that affect one table suspend it; the other tables continue."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from collections.abc import Collection, Sequence
 from ..config import state_version
 from ..config.task import Task
 from ..sources.base import Finding, PassingFinding
-from ..state import orders
+from ..state import commands
 
 logger = logging.getLogger("tailrace.capture")
 CHECK = "check"
-"""Who suspends these tables."""
+"""The origin of these suspensions."""
 
 
 def suspend_unfit(task: Task, findings: Sequence[Finding], tables: Collection[str]) -> list[Finding]:
-    """Suspends those of the tables that errors are about; returns the other findings. If errors are about all
-    of the tables, or about the task, none is suspended, and all findings are returned: nothing would run."""
+    """Suspends the tables that have errors; returns the other findings.
+
+    If all tables have errors, or the task has one, nothing could run: no table is suspended, and all findings
+    are returned.
+    """
     errors: dict[str, list[Finding]] = {}
     for one in findings:
         if one.level != "error" or isinstance(one, PassingFinding):
@@ -28,10 +31,10 @@ def suspend_unfit(task: Task, findings: Sequence[Finding], tables: Collection[st
     if errors.keys() >= set(tables):
         return [*findings]
     for table, mine in errors.items():
-        state_version.begin(task.home)  # no order begins the state of a task
+        state_version.begin(task.home)  # a command does not create the state of a task
         why = _why(table, mine)
         logger.warning("%s: %s", table, why, extra={"table": table})
-        orders.suspend(task.orders_path, table, why, who=CHECK)
+        commands.suspend(task.commands_path, table, why, who=CHECK)
     return [one for one in findings if one.level != "error" or one.table not in errors]
 
 

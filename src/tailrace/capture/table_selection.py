@@ -1,5 +1,5 @@
-"""Which tables a task captures: those in the task file, plus those added and minus those removed by orders;
-and what happens to the targets of removed tables."""
+"""Selects the tables of a task: those in the task file, plus added and minus removed ones; and drops the
+targets of removed tables."""
 
 from __future__ import annotations
 
@@ -14,48 +14,45 @@ from ..lake import delta as lake
 from ..lake import log
 from ..lake.failpoints import reach
 from ..sources.base import LeftOut, LogSource, Renamed
-from ..state import ledger
-from ..state import orders as tables
-from ..state.ledger import Baseline
-from ..state.orders import TableControl
+from ..state import commands, lifecycle
+from ..state.baselines import Baseline
+from ..state.lifecycle import TableStates
 from .snapshot_sink import landings
 
-TAKE_BACK = "`tailrace add TASK {}` takes the order back"
+TAKE_BACK = "`tailrace add TASK {}` cancels the removal"
 History: TypeAlias = Mapping[str, Sequence[log.Layout]]
 """The relation history by table."""
 
 
-class Known:
-    """What orders and baselines say about a task's tables; read again only if there is something new."""
+class KnownTables:
+    """The lifecycles of a task's tables; they are read again only if they have changed."""
 
     def __init__(self, task: Task) -> None:
-        self._paths = task.orders_path, task.control_path("baselines")
+        self._task, self._paths = task, (task.commands_path, task.control_path("baselines"))
         self._versions: tuple[int, ...] = ()
         self.baselines: dict[str, Baseline] = {}
-        self.states: dict[str, TableControl] = {}
+        self.states = TableStates()
 
-    def look(self) -> bool:
-        """Reads what is new; returns whether there was anything."""
+    def refresh(self) -> bool:
+        """Reads the state if it has changed; returns whether it has."""
         versions = tuple(map(lake.version, self._paths))
         if versions == self._versions:
             return False
-        orders, baselines = self._paths
-        self.baselines = ledger.read_baselines(baselines)
-        self.states = tables.of_task(orders, self.baselines)
-        self._versions = versions
+        self.states = lifecycle.read(self._task)
+        self.baselines, self._versions = self.states.baselines, versions
         return True
 
 
 @dataclass(frozen=True)
-class Moved:
-    """What happened to tables that the task knows.
+class MovedTables:
+    """Known tables that were dropped or renamed.
 
     Attributes:
-        gone: names of known tables that nothing has now.
-        left: names to be left out: those of tables that are known by another one, and of tables made again
-            that are to be ignored.
-        renamed: known tables that have another name now; their changes go on under the first one.
-        old: tables whose known name another one has taken, under a name of their own: followed no longer.
+        gone: names of known tables that no table has now.
+        left: names to leave out: current names of tables known by another one, and of recreated tables that
+            are to be ignored.
+        renamed: known tables that have another name now; their changes continue under the first one.
+        old: tables whose known name belongs to another table now; they are no longer followed.
     """
 
     gone: frozenset[str] = frozenset()
@@ -64,8 +61,8 @@ class Moved:
     old: tuple[Renamed, ...] = ()
 
 
-def called_now(source: LogSource, relids: Sequence[int]) -> tuple[dict[int, str], set[str]] | None:
-    """The current names of relations, and all names in use, as of one moment; None if unknown."""
+def current_names(source: LogSource, relids: Sequence[int]) -> tuple[dict[int, str], set[str]] | None:
+    """Returns the current names of relations, and all names in use, as of one moment; None if unknown."""
     now = source.names(relids) if relids else None
     while now is not None:
         there = set(source.tables(["*.*"]))
@@ -75,25 +72,26 @@ def called_now(source: LogSource, relids: Sequence[int]) -> tuple[dict[int, str]
     return None
 
 
-def newest(history: History, baselines: Mapping[str, Baseline]) -> dict[str, int]:
-    """The newest relation of each known table: its baseline's, if it has one."""
+def newest_relations(history: History, baselines: Mapping[str, Baseline]) -> dict[str, int]:
+    """Returns the newest relation of each known table: its baseline's, if it has one."""
     found = {table: layouts[-1].relation.relid for table, layouts in history.items()}
     return found | {t: one.relation.relid for t, one in baselines.items() if t in found}
 
 
-def moved(
+def find_moved(
     source: LogSource, history: History, baselines: Mapping[str, Baseline], ignored: Callable[[str], bool]
-) -> Moved:
-    """What the source's catalog says about known tables; from now on the source uses their known names.
+) -> MovedTables:
+    """Returns which known tables were dropped or renamed; from then on the source uses their known names.
 
-    `ignored`: whether a table that is made again is to be left out.
+    Args:
+        ignored: returns whether a recreated table is to be left out.
     """
-    last = newest(history, baselines)
+    last = newest_relations(history, baselines)
     relids = {one.relation.relid: t for t, layouts in history.items() for one in layouts}
     relids |= {relid: t for t, relid in last.items()}
-    found = called_now(source, list(relids))
+    found = current_names(source, list(relids))
     if found is None:
-        return Moved()
+        return MovedTables()
     now, there = found
     for (
         table,
@@ -116,92 +114,101 @@ def moved(
     seen = {one.relation.relid for layouts in history.values() for one in layouts}
     unseen = [Renamed(r, t, t) for t, r in last.items() if r not in seen and now.get(r) == t]
     source.called([*renamed, *old, *unseen])
-    return Moved(frozenset(away - there), frozenset(left), tuple(renamed), tuple(old))
+    return MovedTables(frozenset(away - there), frozenset(left), tuple(renamed), tuple(old))
 
 
-def members(
+def wanted_tables(
     source: LogSource,
     task: Task,
-    states: Mapping[str, TableControl],
-    moved: Moved = Moved(),
+    states: TableStates,
+    moved: MovedTables = MovedTables(),
     left: Mapping[str, LeftOut] | None = None,
 ) -> list[str]:
-    """The tables that exist and should be captured, sorted.
+    """Returns the tables that exist and should be captured, sorted.
 
-    ConfigError for a table that the task file names and that never was there; one that is gone, or was added
-    by an order, is left out. `left`: what the source's `left_out` says, if that is known already.
+    A table that is missing, or was added by a command, is left out if it does not exist.
+
+    Args:
+        left: the source's `left_out`, if it is known already.
+
+    Raises:
+        ConfigError: the task file names a table that never existed.
     """
-    # A table that was removed, or is gone, may still be in the task file.
-    patterns = [p for p in task.source.tables if not _removed(states.get(p)) and p not in moved.gone]
-    named = [t for t in selected(source, task, patterns, task.source.exclude, left) if t not in moved.left]
-    # Selected by the name under which they are known, or by the one that they have now.
-    named += [
-        one.known for one in moved.renamed if any(chosen(task, states, t) for t in (one.known, one.now))
+    # A table that was removed, or dropped, may still be in the task file.
+    patterns = [p for p in task.source.tables if not states[p].removed and p not in moved.gone]
+    named = [
+        t for t in select_tables(source, task, patterns, task.source.exclude, left) if t not in moved.left
     ]
-    out = {*named, *moved.left}  # one relation has one name
+    # Selected by the name under which they are known, or by their current name.
+    named += [
+        one.known for one in moved.renamed if any(is_selected(task, states, t) for t in (one.known, one.now))
+    ]
+    out = {*named, *moved.left}  # each relation is selected under one name only
     added = [t for t, one in states.items() if one.member == "added" and t not in out]
-    found = source.tables([_if_there(t) for t in added]) if added else []
-    return sorted(t for t in {*named, *found} if not _removed(states.get(t)))
+    found = source.tables([_exact_pattern(t) for t in added]) if added else []
+    return sorted(t for t in {*named, *found} if not states[t].removed)
 
 
-def selected(
+def select_tables(
     source: LogSource,
     task: Task,
     patterns: Sequence[str],
     exclude: Sequence[str] = (),
     left: Mapping[str, LeftOut] | None = None,
 ) -> list[str]:
-    """The tables that patterns select, sorted: names, and by wildcards those that are not left out.
+    """Returns the tables that patterns select, sorted; wildcards do not select tables that are left out.
 
-    ConfigError for a name that is not there.
+    Raises:
+        ConfigError: a table that is named does not exist.
     """
     found = source.tables(patterns, exclude)
     if set(found) <= set(patterns):
         return found
     left = source.left_out() if left is None else left
-    return [t for t in found if t in patterns or t not in left or completed(task, t, left[t])]
+    return [t for t in found if t in patterns or t not in left or gets_identity(task, t, left[t])]
 
 
-def completed(task: Task, table: str, one: LeftOut) -> bool:
-    """Whether a table that no wildcard selects is selected, because it is to get a replica identity."""
+def gets_identity(task: Task, table: str, one: LeftOut) -> bool:
+    """Returns whether a table that no wildcard selects is selected, because it is to get a
+    replica identity."""
     return one.identity and task.table(table).identity == "full"
 
 
-def chosen(task: Task, states: Mapping[str, TableControl], table: str) -> bool:
-    """Whether an order adds a table, or the task file selects it by the name under which it is known."""
-    if table in states and states[table].member == "added":
+def is_selected(task: Task, states: TableStates, table: str) -> bool:
+    """Returns whether a command adds a table, or the task file selects it by the name under which it is
+    known."""
+    if states[table].member == "added":
         return True
     return task.source.selects(table)
 
 
-def _removed(state: TableControl | None) -> bool:
-    return state is not None and state.member == "removed"
-
-
-def _if_there(table: str) -> str:
-    """A pattern for exactly this name: unlike a name, a pattern need not match anything."""
+def _exact_pattern(table: str) -> str:
+    """Returns a pattern for exactly this name: unlike a name, a pattern need not match anything."""
     return "".join(f"[{c}]" if c in "*?[." else c for c in table)  # its dot alone makes it one
 
 
 def drop_targets(
     task: Task,
-    states: Mapping[str, TableControl],
+    states: TableStates,
     busy: Collection[str] = (),
     waits: dict[str, str] | None = None,
 ) -> list[str]:
-    """Removes the targets of removed tables for which this was ordered, once apply has acknowledged it and
-    no baseline of them is running (`busy`); returns these tables. For the capture process, or if there is
-    none.
+    """Removes the targets of removed tables if a command says so and apply has acknowledged it; returns these
+    tables.
 
-    `waits`: keeps why targets cannot be removed now, by table.
+    It is called by the capture process, or if there is none.
+
+    Args:
+        busy: tables with a running baseline, whose targets stay.
+        waits: receives why targets cannot be removed now, by table.
 
     Raises:
-        ApplyError: a target cannot be removed, and nobody waits.
+        ApplyError: a target cannot be removed, and `waits` is not given.
     """
     gone = [
         t for t, one in states.items()
-        if one.dropped and one.member == "removed" and t not in busy and not one.moving
-        and tables.heard(task.run_path, one.dropped)
+        if one.dropped and one.removed and t not in busy and not one.moving
+        and commands.heard(task.run_path, one.dropped)
     ]  # fmt: skip
     dropped = []
     if waits is not None:
@@ -216,6 +223,6 @@ def drop_targets(
             waits[table] = f"its target is not removed yet: {error}"
             continue
         reach("membership.dropped")
-        tables.give(task.orders_path, tables.DROPPED, [table], why="", who="capture")
+        commands.give(task.commands_path, commands.DROPPED, [table], why="", who="capture")
         dropped.append(table)
     return dropped

@@ -1,8 +1,9 @@
-"""Tables that the task file selects no longer, or selects again: capture gives the orders that an operator
-would give with `tailrace remove` and `tailrace add`.
+"""Tables that the task file no longer selects, or selects again: capture gives the commands of `tailrace
+remove` and `tailrace add`.
 
-Such a table is `TableControl.unlisted`: it comes back with the task file, and then with a new baseline,
-because its changes in between are in no change table. What an operator removes only `add` brings back.
+Such a table is `TableLifecycle.unlisted`. If the task file selects it again, it is added with a new baseline,
+because its changes in between are in no change table. A table that an operator removed is added only by
+`tailrace add`.
 """
 
 from __future__ import annotations
@@ -13,57 +14,63 @@ from collections.abc import Collection
 from ..apply.needs import Needs
 from ..config.task import Task
 from ..errors import ApplyError
-from ..state import orders, streams
+from ..state import commands, streams
 from ..state.open_warnings import CAPTURE, OpenWarnings
-from .table_selection import Known, chosen
+from .table_selection import KnownTables, is_selected
 
 logger = logging.getLogger("tailrace.capture")
 
-LEFT = "the task file does not select it any more"
+LEFT = "the task file no longer selects it"
 BACK = "the task file selects it again"
 
 
-def left_out(task: Task, known: Known, wanted: Collection[str], gone: Collection[str]) -> list[str]:
-    """The tables that the task has had, and that neither its file nor an order selects any more: not those
-    that are `wanted`, nor those that are gone."""
+def find_unlisted(
+    task: Task, known: KnownTables, wanted: Collection[str], gone: Collection[str]
+) -> list[str]:
+    """Returns the tables that the task has had, and that neither its file nor a command selects any more.
+
+    Wanted and dropped tables are not among them.
+    """
     had = {*known.baselines, *streams.newest(task).published} - {*wanted, *gone}
-    removed = {t for t, one in known.states.items() if one.member == "removed"}
-    return sorted(t for t in had - removed if not chosen(task, known.states, t))
+    removed = {t for t, one in known.states.items() if one.removed}
+    return sorted(t for t in had - removed if not is_selected(task, known.states, t))
 
 
-def leave(task: Task, tables: Collection[str]) -> None:
-    """Removes tables from the task as `tailrace remove` does: their targets stay."""
-    orders.give(task.orders_path, orders.REMOVE, tables, why=LEFT, who=orders.TASK_FILE)
+def remove_unlisted(task: Task, tables: Collection[str]) -> None:
+    """Removes tables from the task as `tailrace remove` does; their targets stay."""
+    commands.give(task.commands_path, commands.REMOVE, tables, why=LEFT, who=commands.TASK_FILE)
     cure = "targets stay; `tailrace remove TASK TABLE --drop-target` removes one"
     logger.warning("%s: no longer captured: %s; %s", ", ".join(tables), LEFT, cure)
 
 
-def come_back(task: Task, known: Known) -> bool:
-    """Adds tables that the task file selects again as `tailrace add` does, but no archives: a baseline
-    replaces what they have kept. Returns whether there are any."""
+def add_listed_again(task: Task, known: KnownTables) -> bool:
+    """Adds tables that the task file selects again, as `tailrace add` does; returns whether there are any.
+
+    Archives are not added, because a baseline would replace their rows.
+    """
     back = _again(task, known, archives=False)
     if back:
-        orders.give(task.orders_path, orders.ADD, back, why=BACK, who=orders.TASK_FILE)
+        commands.give(task.commands_path, commands.ADD, back, why=BACK, who=commands.TASK_FILE)
     return bool(back)
 
 
-def warn_of_archives(task: Task, known: Known) -> None:
-    """Says which archives the task file selects again, and that only an order brings them back."""
+def warn_of_archives(task: Task, known: KnownTables) -> None:
+    """Warns of archives that the task file selects again, as only a command adds them."""
     what = f"not captured, though {BACK}"
-    cure = "`tailrace add TASK TABLE` captures it again, and a new baseline replaces what the archive has"
+    cure = "`tailrace add TASK TABLE` captures it again, and a new baseline replaces the archive's rows"
     waiting = _again(task, known, archives=True)
     OpenWarnings(task, CAPTURE).hold("archives", dict.fromkeys(waiting, what), cure)
 
 
-def _again(task: Task, known: Known, *, archives: bool) -> list[str]:
-    """Tables that left with the task file, and that it selects again: archives that have rows, or others."""
+def _again(task: Task, known: KnownTables, *, archives: bool) -> list[str]:
+    """Returns tables that the task file selected no longer, and selects again: archives with
+    rows, or others."""
     listed = sorted(t for t, one in known.states.items() if one.unlisted and task.source.selects(t))
     return [t for t in listed if (task.keeps_changes(t) and _filled(task, known, t)) is archives]
 
 
-def _filled(task: Task, known: Known, table: str) -> bool:
-    """Whether a target has rows that a baseline would replace; it counts as one that has while it cannot be
-    asked."""
+def _filled(task: Task, known: KnownTables, table: str) -> bool:
+    """Returns whether a target has rows that a baseline would replace; True if it cannot be queried."""
     if table in known.baselines:
         return True
     try:

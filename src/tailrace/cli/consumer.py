@@ -69,14 +69,14 @@ def add_consumer(
     tailrace consumer add shop.yaml search 'shop.*' --log
     """
     from ..config.task import load
-    from ..operate import ordering
+    from ..operate import table_commands
     from ..operate.consumers import consumers_of
     from ..operate.laggards import log_removed
 
     wanted = load(task)
     # Patterns may match future tables; one with a comma is more likely to be two.
     named = [t for t in tables or () if not is_pattern(t) or "," in t]
-    ordering.matching(ordering.tables_of(wanted), named, wanted.name)
+    table_commands.matching(table_commands.tables_of(wanted), named, wanted.name)
     registered = consumers_of(wanted)
     registered.add(name, tables=tables or None, log=log)
     _warn_removed(name, "changes", registered.promised)

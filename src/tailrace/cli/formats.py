@@ -213,7 +213,7 @@ def inspect(
         int, typer.Option("--rows", metavar="N", min=0, help="Number of changes to show per table.")
     ] = 5,
     check: Annotated[
-        bool, typer.Option("--check", help="Read all rows, and report bad ones (starts Spark).")
+        bool, typer.Option("--check", help="Read all rows, and report bad ones.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -223,19 +223,21 @@ def inspect(
     tailrace inspect extracts/
     tailrace inspect extracts/ --check --format openedge
     """
-    from ..formats.folders import there
-    from ..formats.glance import glance
+    from ..formats import convert
+    from ..formats import inspect as work
+    from ..formats.folders import existing_path
+    from ..formats.recognition import recognise
+    from .screen_spark import started
 
     given = dict(pair(o) for o in option or [])
-    there(path)
-    found = None if check else glance(path, form=from_, given=given, rows=rows)
-    if found is None:
-        from ..formats import inspect as work
-        from .screen_spark import started
-
-        why = "it reads all rows" if check else "the first rows do not identify these tables"
-        with started("tailrace inspect", why, "reading", quiet=as_json, reads=[path]) as spark:
-            found = work.inspect(spark, path, form=from_, given=given, rows=rows)
+    existing_path(path)
+    # Refusals come before Spark starts.
+    convert.refuse_nothing(convert.side(from_ or recognise(path)[0].name, path, given))
+    why = "it reads all rows" if check else "it reads the first rows"
+    with started("tailrace inspect", why, "reading", quiet=as_json, reads=[path]) as spark:
+        found = work.inspect(
+            spark, path, form=from_, given=given, rows=rows, first=None if check else work.PREVIEW
+        )
     print_json(found.as_dict()) if as_json else show_found(found)
 
 

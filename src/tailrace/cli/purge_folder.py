@@ -52,7 +52,7 @@ def purge_folder(
     tailrace purge-folder oe/ PUB.Item --consumer lake=1200 --dry-run
     tailrace purge-folder qlik/ --older-than 30d
     """
-    from ..formats.qlik.purge import has_partitions
+    from ..formats.qlik.partitions import has_partitions
 
     if has_partitions(folder):
         if start:
@@ -77,12 +77,12 @@ def _purge_openedge(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    from ..formats.folders import there
+    from ..formats.folders import existing_path
     from ..formats.openedge.purge import purge_folder as purge
     from .screen_spark import started
 
     consumers = {name: _sequence(f"consumer {name}", value) for name, value in map(pair, consumer)}
-    there(folder)
+    existing_path(folder)
     low, high = numbers
     why = "it reads the change tables and deletes their rows"
     with started("tailrace purge-folder", why, "purging", quiet=as_json) as spark:
@@ -105,7 +105,7 @@ def _purge_partitions(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    from ..formats.qlik.purge import drop_partitions, time_of
+    from ..formats.qlik.partitions import drop_partitions, time_of
 
     if (older_than is None) == (end is None):
         raise typer.BadParameter("which partitions? give --older-than 30d, or --end CHANGE_SEQ")

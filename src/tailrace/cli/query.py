@@ -38,9 +38,9 @@ app = typer.Typer(
 
 
 def _position(text: str) -> object:
-    from ..query.points import Point
+    from ..query.positions import PositionRange
 
-    return Point.of(text)
+    return PositionRange.of(text)
 
 
 _CHECKED = checked(_position)
@@ -316,8 +316,8 @@ def print_result(
     found = found if columns is None else found.select(_chosen(columns, found))
     with written():
         row_writers.WRITERS[output](found) if output != "table" else _shown(found, limit)
-    if found.aside.num_rows:
-        for why in sorted(set(found.aside.columns[-1].to_pylist())):
+    if found.rejects.num_rows:
+        for why in sorted(set(found.rejects.columns[-1].to_pylist())):
             err.print(f"some change rows were left out: {why}", markup=False, soft_wrap=True)
 
 
@@ -336,24 +336,29 @@ def _number(transaction: Any) -> Any:
 
 def _chosen(columns: str, found: Result) -> list[str]:
     """The wanted columns, and the one that names those of their values that are unknown."""
-    from ..query.shown import ABSENT
+    from ..query.render import ABSENT
 
     names = _names(columns) or []
     return [*names, *(n for n in (ABSENT,) if n in found.schema.names and n not in names)]
 
 
 def _shown(found: Result, limit: int) -> None:
-    from ..query.shown import cell, listed, marked
+    from ..query.render import format_value, mark_unknown, python_rows
     from .screen_fit import Col, Fit
 
     rows: list[dict[str, Any]] = []
     for batch in found.batches():
-        rows += listed(batch.slice(0, limit + 1 - len(rows)))
+        rows += python_rows(batch.slice(0, limit + 1 - len(rows)))
         if len(rows) > limit:
             break
     shown = Fit([Col(n, fold=True) for n in found.schema.names], empty="no rows")
     for row in islice(rows, limit):
-        shown.add(*(cell(_number(value) if name in _XIDS else value) for name, value in marked(row).items()))
+        shown.add(
+            *(
+                format_value(_number(value) if name in _XIDS else value)
+                for name, value in mark_unknown(row).items()
+            )
+        )
     if limit or not rows:
         out.print(shown)
     if len(rows) > limit:

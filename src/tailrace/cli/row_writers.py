@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from ..engine.lines import has
+from ..engine.key_timelines import contains_name
+from ..query.render import ABSENT, UNKNOWN, format_value, has_intervals, mark_unknown, python_rows
 from ..query.result import Result
-from ..query.shown import ABSENT, UNKNOWN, cell, has_intervals, listed, marked
+from ..query.render import ABSENT, UNKNOWN, cell, has_intervals, listed, marked
 from .output import json_of
 
 
@@ -40,7 +41,7 @@ def _csv_lines(batch: pa.RecordBatch, schema: pa.Schema) -> bytes:
         text = column.cast(pa.string())
         if pa.types.is_string(field.type):
             text = pc.binary_join_element_wise('"', pc.replace_substring(text, '"', '""'), '"', "")
-        fields.append(pc.if_else(pa.array(has(lists, field.name)), UNKNOWN, pc.fill_null(text, "")))
+        fields.append(pc.if_else(pa.array(contains_name(lists, field.name)), UNKNOWN, pc.fill_null(text, "")))
     lines = pc.binary_join_element_wise(*fields, ",").to_pylist()
     return "".join(f"{line}\n" for line in lines).encode()
 
@@ -49,7 +50,7 @@ def lines(found: Result) -> None:
     """JSON, one object a line: decimals, times and intervals as text, bytes as base64, and `"NaN"`,
     `"Infinity"`, `"-Infinity"`."""
     for batch in found.batches():
-        for row in listed(batch):
+        for row in python_rows(batch):
             sys.stdout.write(json_of(row, default=_json) + "\n")
     sys.stdout.flush()
 
@@ -65,7 +66,7 @@ def parquet(found: Result) -> None:
 def _marked(values: pa.Array, column: str, unknown: list[list[str] | None]) -> list[Any]:
     """The values of a column, structs with marks for unknown values."""
     rows = zip(values.to_pylist(), unknown, strict=True)
-    return [marked({column: value, ABSENT: names})[column] for value, names in rows]
+    return [mark_unknown({column: value, ABSENT: names})[column] for value, names in rows]
 
 
 def _deep(kind: pa.DataType) -> bool:
@@ -86,7 +87,7 @@ def _texts(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _text(values: list[Any]) -> pa.Array:
-    return pa.array([None if v is None else cell(v) for v in values], pa.string())
+    return pa.array([None if v is None else format_value(v) for v in values], pa.string())
 
 
 def _json(value: Any) -> str:

@@ -12,14 +12,14 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from ..capture.identities import REPAIRS, Doubts
+from ..capture.column_doubts import REPAIRS, ColumnDoubts
 from ..config.quantities import about, span
 from ..errors import TailraceError
 from ..execution import JobCount, summary
 from ..lake import json_files
 from ..operate.status import ENDED, Status, TableStatus
 from ..operate.status import status as status_of
-from ..query.points import short
+from ..query.positions import format_lsn
 from ..state.capture_state import RECONNECTING, RUNNING
 from .output import console
 from .screen_cost import freshness
@@ -27,8 +27,8 @@ from .screen_fit import Col, Fit
 
 if TYPE_CHECKING:
     from ..config.task import Task
-    from ..validate.repair import Repaired
-    from ..validate.tables import ValidationReport
+    from ..validate.repair import RepairResult
+    from ..validate.validation import ValidationReport
 
 
 MUCH = 1 << 30
@@ -55,7 +55,7 @@ def status(found: Status, most: int | None = None) -> Group:
         rows = "" if t.baseline_rows is None else f"{t.baseline_rows:,}"
         counts = [f"{n:,}" for n in (t.stored, t.inserted, t.updated, t.deleted, t.behind)]
         odd = ["" if t.flagged is None else f"{t.flagged:,}"] if flagged else []
-        position = short(t.position or "")
+        position = format_lsn(t.position or "")
         shown.add(t.table, t.state, rows, *counts, span(t.seconds_behind) if t.behind else "", *odd, position)
     more = len(found.tables) - len(chosen)
     lines = [*([f"{more:,} more tables: `tailrace status` lists them"] if more else []), *reasons(found)]
@@ -74,7 +74,7 @@ def reasons(found: Status) -> list[str]:
     lines += [f"{t.table}: {t.errors} errors in a row, retrying: {t.error}" for t in found.tables if t.errors]
     lines += [f"{t.table}: its target is called {t.target}" for t in found.tables if t.target]
     for t in found.tables:
-        doubts = Doubts(t.unknown_columns, t.proved_columns, t.changed_values)
+        doubts = ColumnDoubts(t.unknown_columns, t.proved_columns, t.changed_values)
         lines += [f"{t.table}: {said} ({REPAIRS})" for said in doubts.said]
         lines += [f"{t.table}: {said}" for said in t.warnings]
     lines += found.warnings
@@ -262,7 +262,7 @@ def report(found: ValidationReport) -> Group:
         Col("table", fold=True), Col("source rows", right=True), Col("target rows", right=True), Col("equal"),
         Col("differs", fold=True),
     ]  # fmt: skip
-    shown = Fit(columns, title=f"validated at {short(found.position)}")
+    shown = Fit(columns, title=f"validated at {format_lsn(found.position)}")
     parts: list[Fit | Text] = [shown]
     for t in found.tables:
         if t.not_compared is not None:
@@ -299,7 +299,7 @@ def _bad(many: int, of: str = "") -> str:
     return f"{said} {'was' if one else 'were'}"
 
 
-def repaired(before: ValidationReport, done: list[Repaired], after: ValidationReport | None) -> Group:
+def repaired(before: ValidationReport, done: list[RepairResult], after: ValidationReport | None) -> Group:
     """The result of a repair: the differences before, the changes written, and the differences after."""
     parts: list[Group | Fit] = [report(before)]
     if done:

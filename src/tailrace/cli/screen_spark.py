@@ -41,14 +41,11 @@ def started(
     """
     with ExitStack() as stack, bar(err, quiet=quiet) as steps:
         steps.now(f"starting Spark: {why}")
-        from ..runtime import first_worker
         from ..runtime.local_settings import is_little
         from ..runtime.session import session
 
         little = bool(reads) and all(map(is_little, reads))
         spark = session(name, conf=conf, little=little)
-        if little:
-            first_worker.start(spark)
         steps.now(doing)
         stack.enter_context(
             described(spark, Job(name.rsplit(maxsplit=1)[-1], f"{doing} {', '.join(reads)}".strip()))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import ConfigError, TailraceError
-from ..query.calls import statements
+from ..query.table_functions import split_statements
 from .output import err, out
 from .params import Limit, TaskFile
 from .query import Output, print_result
@@ -62,7 +62,7 @@ def sql(
     tailrace sql shop.yaml "select * from shop.orders limit 5" -o csv
     """
     from ..library.open_task import OpenTask
-    from ..library.task_sql import words
+    from ..library.task_sql import completions
 
     opened = OpenTask(task, connects=False)
     with _session(opened, wanted=spark) as session:
@@ -74,7 +74,7 @@ def sql(
             if session is None:  # Spark's own handler cancels its jobs
                 signal.signal(signal.SIGINT, signal.default_int_handler)
             out.print("help lists the commands; exit, or Ctrl-D, ends the prompt")
-            for asked in _typed(lambda: words(opened)):
+            for asked in _typed(lambda: completions(opened)):
                 try:
                     answer(asked)
                 except TailraceError as error:
@@ -107,7 +107,7 @@ def _given(text: str) -> list[str]:
     Raises:
         ConfigError: the text has no statement.
     """
-    found, last = statements(text)
+    found, last = split_statements(text)
     if not found and not last:
         raise ConfigError("there is no statement", hint="tailrace sql TASK 'SELECT ...'")
     return [*found, last] if last else found
@@ -138,7 +138,7 @@ def _typed(words: Callable[[], Sequence[str]]) -> Iterator[str]:
         if described := _DESCRIBE.fullmatch(command):
             yield f"DESCRIBE {described[1]}" if described[1] else "SHOW TABLES"
             continue
-        found, said = statements(said + line + "\n")
+        found, said = split_statements(said + line + "\n")
         yield from found
         said += "\n" * bool(said)
 

@@ -13,7 +13,7 @@ from .params import AnyTables, DryRun, Json, OlderThan, ReplaceArchives, Tables,
 from .process import given, seconds_of
 
 if TYPE_CHECKING:
-    from ..operate.ordering import OrderResult
+    from ..operate.table_commands import CommandResult
     from ..operate.purging import Line
 
 _WOULD = {
@@ -87,10 +87,10 @@ def resync(
     if bool(tables) == new_stream:
         raise typer.BadParameter("name tables, or give --new-stream, which covers all of them")
     from ..config.task import load
-    from ..operate.ordering import begin_anew
+    from ..operate.table_commands import renew_stream
 
     if new_stream:
-        done = begin_anew(load(task), why=why, dry_run=dry_run, replace_archives=replace_archives)
+        done = renew_stream(load(task), why=why, dry_run=dry_run, replace_archives=replace_archives)
         _confirm(done, as_json)
     else:
         _command(task, "resync", tables or [], why, dry_run, as_json, replace_archives=replace_archives)
@@ -140,9 +140,9 @@ def take_over(task: TaskFile, tables: Tables, as_json: Json = False) -> None:
     tailrace take-over shop.yaml 'shop.*'
     """
     from ..config.task import load
-    from ..operate import ordering
+    from ..operate import table_commands
 
-    taken = ordering.take_over(load(task), tables)
+    taken = table_commands.take_over(load(task), tables)
     if as_json:
         print_json({"tables": taken})
         return
@@ -162,9 +162,9 @@ def _command(
     replace_archives: bool = False,
 ) -> None:
     from ..config.task import load
-    from ..operate.ordering import order
+    from ..operate.table_commands import give
 
-    done = order(
+    done = give(
         load(task),
         action,
         patterns,
@@ -176,7 +176,7 @@ def _command(
     _confirm(done, as_json, drop_target=drop_target)
 
 
-def _confirm(done: OrderResult, as_json: bool, *, drop_target: bool = False) -> None:
+def _confirm(done: CommandResult, as_json: bool, *, drop_target: bool = False) -> None:
     """Prints what a command did."""
     if as_json:
         print_json(done.as_dict())
@@ -216,12 +216,12 @@ def purge(
     tailrace purge shop.yaml 'shop.*' --older-than 7d --dry-run
     """
     from ..config.task import load
-    from ..operate import ordering, purging
+    from ..operate import purging, table_commands
 
     age = None if older_than is None else seconds_of(older_than)
     wanted = load(task)
     if tables:  # a pattern that matches nothing is an error
-        ordering.matching(ordering.tables_of(wanted), tables, wanted.name)
+        table_commands.matching(table_commands.tables_of(wanted), tables, wanted.name)
     with given():
         number = None if end is None else purging.number_at(wanted, end)
     found = purging.purge_task(wanted, purging.PurgeOrder(age, number, tuple(tables or ())), dry_run=dry_run)

@@ -1,12 +1,7 @@
 """The version of a task's state on disk: `<home>/control/version.json`, written when the state is created.
 
-It goes up when an older release could no longer read what a newer one writes. Every command that opens a task
-refuses a newer version; an older one can be read, and the pipeline brings it up when it starts (`upgrades`).
-
-| version | what is new |
-| --- | --- |
-| 1 | none was written |
-| 2 | `stored` and `applied` have totals (`rolling`) |
+It increases when an older release could not read what a newer one writes. Every command that opens a task
+refuses another version.
 """
 
 from __future__ import annotations
@@ -18,56 +13,48 @@ from .. import __version__
 from ..errors import ConfigError
 from ..lake import json_files
 
-VERSION = 2
+VERSION = 1
 _NAME = "version"
 
 
-def of(home: str) -> int | None:
-    """The version of the state in a task's home; None if there is no state.
+def check(home: str) -> bool:
+    """Whether a task's home has a state; one of another version is refused.
 
     Raises:
-        ConfigError: it has one that this release does not know, or none that can be read.
+        ConfigError: this release does not know the version, or it cannot be read.
     """
     folder = Path(home)
-    said = _said(folder)
-    if said is None:
-        return 1 if (folder / "log" / "_delta_log").is_dir() or (folder / "control").is_dir() else None
-    version = said.get("version")
+    found = _read(folder)
+    if found is None:
+        return False
+    version = found.get("version")
     if not isinstance(version, int) or version < 1:
         raise _unreadable(folder)
-    if version > VERSION:
-        by = said.get("release")
+    if version != VERSION:
+        by = found.get("release")
         raise ConfigError(
             f"the task's state has version {version}; this is tailrace {__version__}, which supports "
-            f"versions up to {VERSION}",
+            f"version {VERSION}",
             where=str(folder / "control" / "version.json"),
-            hint=f"use the release that wrote it ({by}), or a later one" if by else "use a later release",
+            hint=f"use the release that wrote it ({by})" if by else "use the release that wrote it",
         )
-    return version
+    return True
 
 
-def begin(home: str) -> int:
-    """The version of a task's state, which is created now if it does not exist; see `of`."""
-    version = of(home)
-    if version is None:
-        write(home)
-        return VERSION
-    return version
+def begin(home: str) -> None:
+    """Records the version of this release in a home that has no state yet; errors as `check`."""
+    if not check(home):
+        json_files.write(Path(home) / "control", _NAME, {"version": VERSION, "release": __version__})
 
 
-def write(home: str) -> None:
-    """Records that the state has the version of this release."""
-    json_files.write(Path(home) / "control", _NAME, {"version": VERSION, "release": __version__})
-
-
-def _said(folder: Path) -> dict[str, Any] | None:
+def _read(folder: Path) -> dict[str, Any] | None:
     try:
-        said = json_files.read(folder / "control", _NAME)
+        found = json_files.read(folder / "control", _NAME)
     except ValueError:
         raise _unreadable(folder) from None
-    if said is not None and not isinstance(said, dict):
+    if found is not None and not isinstance(found, dict):
         raise _unreadable(folder)
-    return said
+    return found
 
 
 def _unreadable(folder: Path) -> ConfigError:

@@ -191,9 +191,9 @@ class Task(Settings):
         return self.table(table).rule_mode == "archive"
 
     @property
-    def orders_path(self) -> str:
+    def commands_path(self) -> str:
         """Orders for single tables (Delta); see `control.tables`."""
-        return self.control_path("orders")
+        return self.control_path("commands")
 
     @property
     def keylog_path(self) -> str:
@@ -297,7 +297,7 @@ def load(path: str | Path, *, connects: bool = True) -> Task:
         ) from None
     found = read(text, folder=file.resolve().parent, connects=connects)
     if isinstance(found, Task):
-        state_version.of(found.home)
+        state_version.check(found.home)
         logs.about(task=found.name)
         return found
     count = "a mistake" if len(found) == 1 else f"{len(found)} mistakes"

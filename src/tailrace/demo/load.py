@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import SourceError
-from ..sources.postgresql.embedded import wheel_binaries
+from ..sources.postgresql.embedded_server import wheel_binaries
 from .shop import ShopWriter
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..sources.postgresql.embedded import EmbeddedPostgres
+from ..sources.postgresql.embedded_server import EmbeddedPostgres
 
 MARK = "tailrace-demo.json"
 DATABASE = "demo"

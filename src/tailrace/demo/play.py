@@ -16,16 +16,17 @@ from ..config.settings import SparkSettings
 from ..config.task import Task, load
 from ..errors import TailraceError
 from ..execution import BackgroundSession, counted, since
-from ..lake import delta as lake
 from ..model.steps import Steps
 from ..runtime import processes
 from ..runtime.session import background_session
 from ..runtime.setup import draft, validate_task
 from ..sources import open_source
-from ..sources.postgresql.embedded import EmbeddedPostgres
+from ..sources.postgresql.embedded_server import EmbeddedPostgres
 from ..state import ledger
+from ..state.baselines import Baseline, read_baselines
+from ..state.progress import Progress
 from ..state.totals import last_stored
-from ..validate.tables import ValidationReport
+from ..validate.validation import ValidationReport
 from . import place, shop
 from .load import ShopLoad, pgbench
 from .load import load as do_load
@@ -132,8 +133,8 @@ def _running(task_file: Path, spark: BackgroundSession) -> Iterator[Running]:
 
 
 def _baseline(task: Task, tables: list[str], running: Running, show: Show) -> None:
-    def taken() -> dict[str, ledger.Baseline]:
-        return ledger.read_baselines(task.control_path("baselines"))
+    def taken() -> dict[str, Baseline]:
+        return read_baselines(task.control_path("baselines"))
 
     with show.doing("baseline: reading every table in one snapshot"):
         running.until(lambda: set(taken()) >= set(tables), "baseline", lambda: show.baselines(task))
@@ -172,7 +173,7 @@ def _drain(task: Task, running: Running, show: Show) -> float:
         last = last_stored(task.control_path("stored"))
         if last is None or last.position < wanted:
             return False
-        return lake.progress(task.control_path("applied"), ledger.APPLIED_APP) >= last.upto
+        return Progress.read(task.control_path("applied"), ledger.APPLIED_APP).includes(last.upto)
 
     with show.doing("draining: storing and applying what is captured"):
         running.until(drained, "drain", lambda: None)

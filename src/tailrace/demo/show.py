@@ -17,7 +17,7 @@ from rich.text import Text
 from ..cli.output import console
 from ..cli.screen_fit import Col, Fit
 from ..lake import json_files
-from ..query.shown import cell
+from ..query.render import format_value
 
 if TYPE_CHECKING:
     from ..config.task import Task
@@ -150,7 +150,7 @@ def _spark(steps: dict[str, dict[str, int]]) -> Fit:
 def _answer(answer: Answer) -> Fit:
     shown = Fit([Col(name, fold=True) for name in answer.rows[0]])
     for row in answer.rows:
-        shown.add(*map(cell, row.values()))
+        shown.add(*map(format_value, row.values()))
     return shown
 
 

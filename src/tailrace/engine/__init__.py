@@ -1,1 +1,1 @@
-"""What a batch of changes means, in arrays: no Spark, no files, no clock."""
+"""Semantics of change batches and queries, as functions over arrays: no Spark, no files, no clock."""

@@ -1,4 +1,4 @@
-"""A batch of changes, or one shard of it: what its changes met, and what is left of them."""
+"""A batch of changes, or one shard of it: the outcome of each change, and the resulting rows."""
 
 from __future__ import annotations
 
@@ -12,20 +12,25 @@ import pyarrow.compute as pc
 
 from ..model.change import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE
 from ..model.sequence import number_of
-from .carry import carry
 from .columns import OPER, SEQ, carried, letters, one
 from .decide import NAMES, Decided, decide, decide_bag, tally
 from .events import Bools, Events, Ints, epochs
-from .marks import marked
+from .missing_values import find_origins
 from .null_keys import null_keys
 from .rules import Rules
+from .soft_delete import add_marks
 from .source import RowsOf, Source, whole
 
 
 @dataclass(frozen=True)
 class Changes:
-    """The change rows of a batch before it is known what they meet; `why`: what is wrong with the values of
-    each (NULL: nothing); None: nothing is with any."""
+    """The change rows of a batch before their outcomes are decided.
+
+    Attributes:
+        rows: the rows.
+        events: the rows as arrays.
+        why: the error in each row's values (NULL: none); None if no row has one.
+    """
 
     rows: pa.Table
     events: Events
@@ -33,8 +38,12 @@ class Changes:
 
     @staticmethod
     def of(source: Source, truncates: Sequence[str] | None = None) -> Changes:
-        """Numbers the changes, and finds those whose key is NULL; `truncates`: the `change_seq` of all (None:
-        the truncates are among the rows)."""
+        """Numbers the changes, and marks those whose key is NULL.
+
+        Args:
+            source: the changes.
+            truncates: the `change_seq` of all truncates; None if the truncates are among the rows.
+        """
         seq = one(source.rows[SEQ])
         change = np.zeros(len(seq), np.int64)
         change[1:] = np.cumsum(pc.not_equal(seq[1:], seq[:-1]).to_numpy(zero_copy_only=False))
@@ -49,8 +58,8 @@ class Changes:
         return Changes(source.rows, replace(events, bad=bad.rows), bad.why)
 
     def spoiled(self, why: pa.StringArray) -> Changes:
-        """With changes besides whose values are wrong: what is wrong with each row (NULL: nothing). What is
-        wrong with a B row is its update's error."""
+        """Adds errors in the values of changes, one per row (NULL: none). An error of a B row is its update's
+        error."""
         said = why if self.why is None else pc.coalesce(why, self.why)
         if said.null_count == len(said):
             return self
@@ -62,8 +71,12 @@ class Changes:
         return replace(self, events=replace(self.events, bad=bad), why=said)
 
     def unclear(self, ordinals: tuple[int, ...]) -> tuple[str, str] | None:
-        """Of a table without key the first change that does not name its row (`change_seq`), and why; None:
-        all do. `ordinals`: the bits of the columns in the column mask."""
+        """Returns the first change (`change_seq`) of a keyless table that does not identify its row, and why;
+        None if all do.
+
+        Args:
+            ordinals: the bits of the columns in the column mask.
+        """
         events, there = self.events, carried(self.rows, ordinals)
         paired = np.zeros(int(events.change.max(initial=-1)) + 1, np.bool_)
         paired[events.change[(events.oper == UPDATE) & (events.before >= 0)]] = True
@@ -79,26 +92,29 @@ class Changes:
 
     @property
     def first_bad(self) -> str | None:
-        """The `change_seq` of the first whose values are wrong; None: all are right."""
+        """The `change_seq` of the first change with an error in its values, or None."""
         if self.events.bad is None:
             return None
         return str(self.rows[SEQ][int(np.argmax(self.events.bad))])
 
     def met(self, exists: Bools, rules: Rules, counted: Mapping[str, int] | None = None) -> Batch:
-        """Decides all of them; see `decide`."""
+        """Decides the changes; see `decide`."""
         decided = decide(self.events, exists, rules, counted)
         return Batch(self.rows, self.events, decided, rules, self.why)
 
     def met_copies(self, copies: Ints, rules: Rules, counted: Mapping[str, int] | None = None) -> Batch:
-        """The same of a table without key; see `decide_bag`."""
+        """Decides the changes of a keyless table; see `decide_bag`."""
         decided = decide_bag(self.events, copies, rules, counted)
         return Batch(self.rows, self.events, decided, rules, self.why)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The change rows of a batch, in order, and the outcome of each; `why`: what is wrong with the values of
-    each (NULL: nothing)."""
+    """The change rows of a batch in order, and the outcome of each.
+
+    Attributes:
+        why: the error in each row's values (NULL: none); None if no row has one.
+    """
 
     rows: pa.Table
     events: Events
@@ -108,20 +124,27 @@ class Batch:
 
     @property
     def changes(self) -> Ints:
-        """The rows that are changes: all up to the end but B rows."""
+        """The indexes of changes: all rows before the end except B rows."""
         return np.flatnonzero(self.events.oper[: self.decided.upto] != BEFORE)
 
     def flagged(self, rows: Ints) -> Bools:
-        """Which of these rows are flagged."""
+        """Returns which of these rows are flagged."""
         return np.array([self.rules.outcome(n).flagged for n in NAMES])[self.decided.situation[rows]]
 
     def aside(self) -> Ints:
-        """The changes that were flagged and skipped."""
+        """Returns the changes that were flagged and skipped."""
         rows = self.changes
         return rows[self.flagged(rows) & ~self.decided.effective[rows]]
 
     def upto(self, most: int) -> int:
-        """The change number reached, `most` when the batch does not end early; -1: none is."""
+        """Returns the last change number of the batch.
+
+        Args:
+            most: the number to return if the batch does not end early.
+
+        Returns:
+            -1 if the batch ends before its first change.
+        """
         if self.decided.ends is None:
             return most
         end = self.decided.upto
@@ -135,19 +158,20 @@ class Batch:
 
     @property
     def odd(self) -> dict[str, tuple[int, str]]:
-        """Situation -> how many changes are in it, and the first `change_seq`; those that are not plain."""
+        """Number of changes and first `change_seq` per situation, without the situations of changes as
+        expected."""
         found = tally(self.events, self.decided)
         return {name: (many, str(self.rows[SEQ][row])) for name, (many, row) in found.items()}
 
     @property
     def missing(self) -> int:
-        """How many changes behind the last truncate look for a row that is not there."""
+        """The number of changes after the last truncate whose row does not exist."""
         lasting = self.decided.situation[self.events.behind(self.truncates)]
         return int(np.isin(lasting, [NAMES.index("U0"), NAMES.index("D0")]).sum())
 
     @property
     def ends(self) -> tuple[str, str, str] | None:
-        """`change_seq`, conflict and policy of the change before which the batch ends; None: it does not."""
+        """`change_seq`, conflict and policy of the change before which the batch ends, or None."""
         if (row := self.decided.ends) is None:
             return None
         kind = self.rules.outcome(NAMES[self.decided.situation[row]]).conflict
@@ -156,41 +180,47 @@ class Batch:
 
     @property
     def why_it_ends(self) -> str | None:
-        """What is wrong with the values of that change; None: nothing is."""
+        """The error in that change's values, or None."""
         row = self.decided.ends
         return None if row is None or self.why is None else self.why[row].as_py()
 
     @property
     def truncates(self) -> int:
-        """How many truncates there are up to the end: with one, nothing of the rows before it remains."""
+        """The number of truncates before the end. If there is one, earlier rows do not remain."""
         end, epoch = self.decided.ends, self.events.epoch
         return self.events.truncates if end is None or epoch is None else int(epoch[end])
 
     def net(self, source: Source) -> Ints:
-        """What is left of them in a table without key, see `Source.net`."""
+        """Returns the net number of copies per row of a keyless table; see `Source.net`."""
         effective = self.decided.effective & self.events.behind(self.truncates)
         counts = (np.isin(self.events.oper, [INSERT, UPDATE]) * 2 - 1) * effective
         return np.bincount(source.keys.place, counts, len(source.last)).astype(np.int64)
 
     def left(self, source: Source, ordinals: tuple[int, ...], rows_of: RowsOf) -> Source:
-        """What is left of the changes after the last truncate: one image a key; without key, what `net` says.
-        `ordinals`: the bits of the columns in the column mask."""
+        """Returns the resulting images after the last truncate, one per key; for a keyless table, `net`
+        copies.
+
+        Args:
+            source: the changes.
+            ordinals: the bits of the columns in the column mask.
+            rows_of: reads the target's rows of some keys.
+        """
         if not source.key:
             return replace(source, net=self.net(source), deletes=np.ones(len(source.deletes), np.bool_))
         events, decided = self.events, self.decided
         decided = replace(decided, effective=decided.effective & events.behind(self.truncates))
         there, marks = carried(self.rows, ordinals), source.mark is not None
         if marks:
-            source, there = marked(source, events, decided, there)
+            source, there = add_marks(source, events, decided, there)
         return _left(source, events, decided, there, rows_of)
 
 
 def taken_and_added(source: Source, events: Events) -> tuple[Ints, Ints]:
-    """Of each different row of a table without key, by its number: how many copies changes that are all made
-    to fit take away, as far as they are there, and how many they add after that.
+    """Returns per row of a keyless table how many copies to remove, as far as they exist, and then to add.
 
-    A change adds a copy, or takes one if there is one. Whatever the target has, many such steps do what two
-    do: take as many as the steps were ever below their start, then add what leads to their end.
+    All changes are applied leniently: each adds a copy, or removes one if it exists. Whatever the target has,
+    a sequence of such steps equals two: remove as many copies as the steps were ever below their start, then
+    add the difference to their end.
     """
     place, steps = source.keys.place, np.isin(events.oper, [INSERT, UPDATE]) * 2 - 1
     order = np.argsort(place, kind="stable")
@@ -202,16 +232,21 @@ def taken_and_added(source: Source, events: Events) -> tuple[Ints, Ints]:
 
 
 def split(net: Ints) -> tuple[Ints, Ints]:
-    """Copies to take away, and to add, where it is known that those to take are there."""
+    """Returns the copies to remove and to add, if it is known that those to remove exist."""
     return np.maximum(-net, 0), np.maximum(net, 0)
 
 
 def folded(source: Source, events: Events, there: Bools | None, rows_of: RowsOf) -> Source:
-    """What is left of changes (numbered: `events`) that are all made to fit, whatever they met: one image a
-    key. `there`: which columns each image has; None: all.
+    """Returns the resulting image per key of changes that are all applied leniently.
 
-    This needs keys that are unique after every single change. A key that the source checks only at the end of
-    a transaction (PostgreSQL's deferrable primary keys under REPLICA IDENTITY FULL) may not be used.
+    This requires keys that are unique after every single change. Keys that are only checked at the end of a
+    transaction may not be used (PostgreSQL's deferrable primary keys under REPLICA IDENTITY FULL).
+
+    Args:
+        source: the changes.
+        events: the changes as arrays.
+        there: which columns each image has; None for all.
+        rows_of: reads the target's rows of some keys.
     """
     before, updated = events.oper == BEFORE, np.zeros(len(events) + 1, np.bool_)
     updated[events.change[events.oper == UPDATE]] = True
@@ -222,11 +257,11 @@ def folded(source: Source, events: Events, there: Bools | None, rows_of: RowsOf)
 
 
 def _left(source: Source, events: Events, decided: Decided, there: Bools | None, rows_of: RowsOf) -> Source:
-    """One image a key; under soft delete (`mark`) those of rows that go are images of rows that stay."""
+    """Returns one image per key; under soft delete (`mark`), images of deleted rows are rows that stay."""
     imaged, marks = decided.effective, source.mark is not None
     if not marks:
         imaged = imaged & ~np.isin(events.oper, [DELETE, BEFORE])
     if there is None or there[imaged].all():
         deletes = np.zeros_like(source.deletes) if marks else source.deletes
         return replace(source, last=decided.last(source.keys.place, len(source.last)), deletes=deletes)
-    return whole(source, carry(events, decided, there, marks=marks), rows_of)
+    return whole(source, find_origins(events, decided, there, marks=marks), rows_of)

@@ -1,4 +1,4 @@
-"""One row's life, through every change of its key."""
+"""The changes of single rows, through every change of their key."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from ..wire.given_values import given_value
 from ..wire.octets_given import FORMS, octets
 from .change_arrays import B, Bools, ChangeArrays, Ints
 from .columns import one
-from .equal_values import differs
-from .lines import Lines
+from .equal_values import values_differ
+from .key_timelines import KeyTimelines
 from .pairs import Pairing
 
 LIFE = "life"
 
 
 def chain(changes: ChangeArrays, key: Mapping[str, Any], *, base: pa.Table | None = None) -> pa.Table:
-    """Everything that happened to the rows that ever had a key, under whatever keys they had.
+    """Returns all changes of the rows that ever had a key, including those under other keys.
 
     Args:
-        changes: the changes, from anywhere in the table's life.
-        key: the key's columns and their values; text is read as the column's type (a time without a zone is
-            UTC), octets as `&#xFF01` or `\\xff01`. Nothing is rounded.
-        base: the rows before them.
+        changes: the changes, from any point in the table's history.
+        key: the key's columns and their values. Text is parsed as the column's type (times without a zone as
+            UTC), bytes as `&#xFF01` or `\\xff01`. Values are never rounded.
+        base: the rows before the changes.
 
     Returns:
-        The columns of `pairs` in commit order, after `life` (bigint): 1, 2, ... for one row after another.
-        A life begins with an insert (or before the changes) and ends with a delete, a truncate (whose
-        `before` is the row that it took), or another row under the same key.
+        `life` (bigint: 1, 2, ... per row), then the columns of `pairs`, in commit order. A life begins with
+            an insert, or before the changes. It ends with a delete, a truncate (whose `before` is the removed
+            row), or another row with the same key.
 
     Raises:
         ConfigError: `key` does not name exactly the key's columns, or has a value of another type.
     """
-    lines = Lines.of(changes, base)
+    lines = KeyTimelines.of(changes, base)
     mine = np.isin(lines.life, np.unique(lines.life[_has(lines, key)]))
     own = np.flatnonzero(mine & (lines.at >= 0) & (lines.oper != B))
     begins, ends = lines.versions
@@ -53,7 +53,7 @@ def chain(changes: ChangeArrays, key: Mapping[str, Any], *, base: pa.Table | Non
 
 
 def _numbered(at: Ints, life: Ints) -> Ints:
-    """The lives' numbers: 1, 2, ... in the order of their first changes."""
+    """Returns the numbers of the lives: 1, 2, ... in the order of their first changes."""
     lives, place = np.unique(life, return_inverse=True)
     first = np.full(len(lives), np.iinfo(np.int64).max)
     np.minimum.at(first, place, at)
@@ -62,24 +62,24 @@ def _numbered(at: Ints, life: Ints) -> Ints:
     return rank[place]
 
 
-def _has(lines: Lines, key: Mapping[str, Any]) -> Bools:
-    """The images with this key."""
+def _has(lines: KeyTimelines, key: Mapping[str, Any]) -> Bools:
+    """Returns the images with this key."""
     names = lines.changes.key
     if set(key) != set(names):
         raise ConfigError(
-            f"the key is {', '.join(names)}; given is {', '.join(key) or 'nothing'}",
-            hint="give a value for each of its columns",
+            f"the key is {', '.join(names)}, not {', '.join(key) or 'empty'}",
+            hint="pass a value for each of the key's columns",
         )
     found = np.ones(len(lines), np.bool_)
     for name in names:
         column = one(lines.values[name])
         value = _value(name, key[name], column.type)
-        found &= ~differs(column, pa.repeat(value, len(column)), name)[lines.row]
+        found &= ~values_differ(column, pa.repeat(value, len(column)), name)[lines.row]
     return found
 
 
 def _value(name: str, given: Any, kind: pa.DataType) -> pa.Scalar:
-    """A value as the type of a key's column."""
+    """Returns a value in the type of a key's column."""
     if pa.types.is_binary(kind) and isinstance(given, str):
         read = octets(given)
         value, why = pa.scalar(read, kind), FORMS if read is None else None

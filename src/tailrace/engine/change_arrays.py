@@ -1,4 +1,4 @@
-"""A change table in arrays, made ready for questions: rows in order, key columns checked, masks by column."""
+"""A change table as arrays for queries: rows in order, key columns checked, masks by column."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from ..errors import FormatError
 from ..execution import thread_pool
 from ..model.change import BEFORE, DELETE, INSERT, PREFIX, TRUNCATE, UPDATE
 from .columns import MaskBits, codes
-from .equal_values import differs
+from .equal_values import values_differ
 from .lazy import lazy
 
 Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 I, U, D, B, T = map(ord, (INSERT, UPDATE, DELETE, BEFORE, TRUNCATE))  # noqa: E741
-"""Operations as they stand in arrays: the codes of their letters."""
-SMALL = 200_000
-"""Up to so many changes questions are answered by the thread that asks."""
+"""Operations as stored in arrays: the codes of their letters."""
+SMALL_BATCH = 200_000
+"""The maximum number of changes that a query processes in the calling thread."""
 WHY = "why"
-"""Column of rows that were set aside: the reason (string), the last one (`with_reasons`)."""
+"""Last column of rejected rows: the reason (string); see `with_reasons`."""
 _NO_WORDS = pa.array([], pa.string())
-NO_SEQUENCE, NO_OPERATION, NO_KEY, TWICE = (
-    "no change_seq: its place in the order is not known",
+NO_SEQUENCE, NO_OPERATION, NO_KEY, DUPLICATE = (
+    "no change_seq: its position in the order is unknown",
     "change_oper is none of I, U, D, B, T",
     "NULL in the key, or the image has no key",
-    "the same change_seq and change_oper again",
+    "duplicate change_seq and change_oper",
 )
 
 
@@ -40,15 +40,15 @@ class ChangeArrays:
     """The rows of a change table in order of (`change_seq`, `change_oper`).
 
     Attributes:
-        rows: headers and data columns, without what was set aside.
-        key: names of the key columns; empty: the table has none.
-        columns: names of the data columns that questions answer with, in order.
+        rows: headers and data columns, without rejected rows.
+        key: names of the key columns; empty for a keyless table.
+        columns: names of the data columns in results, in order.
         ordinals: the bit of each of `columns` in the masks.
-        aside: rows that no question can use, with the reason in the last column (`with_reasons`).
-        prefix: what header names start with.
-        name: the table's, for errors; empty: it is not known.
-        earlier: rows of before the changes, as far as they are known: data columns, and `header__absent`
-            (list of strings: columns that are not known; NULL: all are).
+        aside: rejected rows, with the reason in the last column (`with_reasons`).
+        prefix: the prefix of header names.
+        name: the table's name for errors; empty if unknown.
+        earlier: known rows before the changes: data columns, and `header__absent` (list of strings: columns
+            with unknown values, NULL: none).
     """
 
     rows: pa.Table
@@ -70,25 +70,26 @@ class ChangeArrays:
         prefix: str = PREFIX,
         name: str = "",
     ) -> ChangeArrays:
-        """Makes change rows ready, in whatever order they come.
+        """Creates arrays from change rows in any order.
 
         Args:
-            table: the rows: headers (at least change_seq and change_oper) and data columns.
+            table: headers (at least change_seq and change_oper) and data columns.
             key: names of the key columns.
-            columns: the data columns to use, all by default; key columns are added when they are missing.
-            layout: all column names of the change table, headers too, when `table` has only some of them:
-                a bit in a mask is a place among these.
-            name: the table's, for errors.
+            columns: the data columns to use, all by default; missing key columns are added.
+            layout: all column names of the change table including headers, if `table` has only some. The
+                index of a name is its bit in the masks.
+            prefix: the prefix of header names.
+            name: the table's name for errors.
 
         Raises:
-            FormatError: a header or key column is not there.
+            FormatError: a header or key column does not exist.
         """
         names = list(layout or table.column_names)
         wanted = [prefix + "change_seq", prefix + "change_oper", *key, *(columns or ())]
         if missing := [n for n in wanted if n not in table.column_names]:
             raise FormatError(
                 f"the change table has no column {', '.join(missing)}",
-                hint=f"it has {', '.join(table.column_names)}",
+                hint=f"columns: {', '.join(table.column_names)}",
             )
         data = [n for n in table.column_names if not n.startswith(prefix)]
         chosen = data if columns is None else [*(k for k in key if k not in columns), *columns]
@@ -105,14 +106,14 @@ class ChangeArrays:
         return made._in_order()._usable()
 
     def header(self, name: str) -> str:
-        """The full name of a header column."""
+        """Returns the full name of a header column."""
         return self.prefix + name
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
 
     def column(self, header: str) -> pa.ChunkedArray | None:
-        """A header column; None when the table has not got it."""
+        """Returns a header column, or None if the table does not have it."""
         name = self.header(header)
         return self.rows[name] if name in self.rows.column_names else None
 
@@ -123,13 +124,13 @@ class ChangeArrays:
 
     @property
     def seq(self) -> pa.ChunkedArray:
-        """`change_seq` of each row."""
+        """The `change_seq` of each row."""
         return self.rows[self.header("change_seq")]
 
     @lazy
     def continues(self) -> Bools:
-        """Which rows have the `change_seq` of the row before them: of an update, U follows on B."""
-        found = ~neighbours(self.seq, differs)
+        """Whether each row has the `change_seq` of the row before: in an update, U follows B."""
+        found = ~compare_neighbours(self.seq, values_differ)
         found[:1] = False
         return found
 
@@ -141,38 +142,41 @@ class ChangeArrays:
 
     @lazy
     def commits(self) -> Ints:
-        """The last row of each transaction: neighbours with the same `transaction_id` belong together.
-        Where it is NULL, or the table has not got it, each change is one of its own."""
+        """The last row of each transaction. Adjacent rows with the same `transaction_id` belong together.
+
+        If that is NULL or missing, each change is its own transaction.
+        """
         begins = ~self.continues
         if (ids := self.column("transaction_id")) is not None:
-            other = neighbours(ids, differs)
+            other = compare_neighbours(ids, values_differ)
             if ids.null_count:
                 other |= ids.is_null().to_numpy() & begins
             begins = other
         return np.flatnonzero(np.append(begins[1:], True)) if len(self) else np.zeros(0, np.int64)
 
     def commit_of(self, rows: Ints) -> Ints:
-        """The number of the transaction that each row is of: 0, 1, ..."""
+        """Returns the number of each row's transaction: 0, 1, ..."""
         return np.searchsorted(self.commits, rows)
 
     def commit_end(self, rows: Ints) -> Ints:
-        """For each row the last row of its transaction."""
+        """Returns for each row the last row of its transaction."""
         return self.commits[self.commit_of(rows)] if len(self) else rows
 
     @lazy
     def truncates(self) -> Ints:
-        """The rows that are truncates."""
+        """The indexes of truncates."""
         return np.flatnonzero(self.oper == T)
 
     def carries(self, column: str) -> Bools | None:
-        """Which rows' images have a column; None: all have all."""
+        """Returns which rows' images have a column; None if all have all columns."""
         if self._masks is None:
             return None
         found: Bools = self._masks.bits[self._masks.codes, self.columns.index(column)]
         return found
 
     def loses(self, column: str) -> Bools | None:
-        """Which updates changed a column that their image lacks: its value is not known then. None: none."""
+        """Returns which updates changed a column that their image does not have, so that its value is
+        unknown; None if none."""
         there, name = self.carries(column), self.header("change_mask")
         if there is None or name not in self.rows.column_names:
             return None
@@ -182,12 +186,12 @@ class ChangeArrays:
 
     @property
     def sparse(self) -> bool:
-        """Whether some images lack columns."""
+        """Whether some images have missing columns."""
         return self._masks is not None
 
     @lazy
     def whole(self) -> Bools:
-        """Which rows' images carry all columns."""
+        """Whether each row's image has all columns."""
         if self._masks is None:
             return np.ones(len(self), np.bool_)
         whole: Bools = np.asarray(self._masks.bits.all(axis=1))
@@ -201,13 +205,13 @@ class ChangeArrays:
         return MaskBits.of(self.rows[name], self.ordinals)
 
     def between(self, after: str | None = None, upto: str | None = None) -> ChangeArrays:
-        """The changes with `change_seq` in (after, upto]; None: no limit."""
+        """Returns the changes with `change_seq` in (after, upto]; None means no limit."""
         low = 0 if after is None else _count(pc.less_equal(self.seq, after))
         high = len(self) if upto is None else _count(pc.less_equal(self.seq, upto))
         return replace(self, rows=self.rows.slice(low, max(high - low, 0)))
 
     def _in_order(self) -> ChangeArrays:
-        rises = neighbours(self.seq, lambda a, b: pc.less(a, b).fill_null(False).to_numpy(False))[1:]
+        rises = compare_neighbours(self.seq, lambda a, b: pc.less(a, b).fill_null(False).to_numpy(False))[1:]
         if (rises | (self.continues[1:] & (self.oper[:-1] <= self.oper[1:]))).all():
             return self
         names = [self.header("change_seq"), self.header("change_oper")]
@@ -215,7 +219,7 @@ class ChangeArrays:
         return replace(self, rows=self.rows.combine_chunks().take(order))
 
     def _usable(self) -> ChangeArrays:
-        """Without the rows that no question can use."""
+        """Moves rejected rows to `aside`."""
         which = np.zeros(len(self), np.uint8)
         for number, flags in reversed(list(enumerate(self._reasons().values(), 1))):
             which[flags] = number
@@ -227,7 +231,7 @@ class ChangeArrays:
         return replace(self, rows=self.rows.filter(pa.array(which == 0)), aside=aside)
 
     def _reasons(self) -> dict[str, Bools]:
-        """Which rows no question can use, by reason; the first one counts."""
+        """Returns which rows are rejected, by reason; the first reason counts."""
         keyless = np.zeros(len(self), np.bool_)
         for name in self.key:
             if (values := self.rows[name]).null_count:
@@ -240,17 +244,17 @@ class ChangeArrays:
             NO_SEQUENCE: self.seq.is_null().to_numpy(),
             NO_OPERATION: ~_OPERATIONS[self.oper],
             NO_KEY: keyless & (self.oper != T),
-            TWICE: again,
+            DUPLICATE: again,
         }
 
 
 _OPERATIONS = np.isin(np.arange(256), (I, U, D, B, T))
 
 
-def neighbours(column: pa.ChunkedArray, compare: Callable[[pa.Array, pa.Array], Bools]) -> Bools:
-    """For each value what a comparison of the one before and it says; True for the first.
+def compare_neighbours(column: pa.ChunkedArray, compare: Callable[[pa.Array, pa.Array], Bools]) -> Bools:
+    """Compares each value with the one before it; the first result is True.
 
-    >>> neighbours(pa.chunked_array([["a"], ["a", "b"]]), differs).tolist()
+    >>> compare_neighbours(pa.chunked_array([["a"], ["a", "b"]]), values_differ).tolist()
     [True, False, True]
     """
     found = np.ones(len(column), np.bool_)
@@ -263,13 +267,13 @@ def neighbours(column: pa.ChunkedArray, compare: Callable[[pa.Array, pa.Array], 
             found[end - len(chunk)] = compare(chunks[k - 1][-1:], chunk[:1])[0]
         found[end - len(chunk) + 1 : end] = compare(chunk[:-1], chunk[1:])
 
-    with thread_pool("compare", worth=len(column) > SMALL and len(chunks) > 1) as pool:
+    with thread_pool("compare", worth=len(column) > SMALL_BATCH and len(chunks) > 1) as pool:
         list(pool.map(compared, range(len(chunks))))
     return found
 
 
 def with_reasons(rows: pa.Table, words: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """Rows that were set aside, and why in the last column: `why`, or `_why` where a column has that name.
+    """Returns rejected rows with the reason in the last column: `why`, or `_why` if a column has that name.
 
     >>> with_reasons(pa.table({"id": [1]}), pa.array(["no key"])).column_names
     ['id', 'why']

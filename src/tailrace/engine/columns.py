@@ -1,4 +1,4 @@
-"""Columns that change rows have in addition to the data on their way through the engine."""
+"""Columns of change rows inside the engine, in addition to the data."""
 
 from __future__ import annotations
 
@@ -15,49 +15,50 @@ from ..model import mask
 SEQ, OPER = "header__seq", "header__oper"
 """`change_seq` and the operation, one letter (strings)."""
 OP, KEPT = "header__op", "header__kept"
-"""Of a folded row. `OP`: U (write) or D (delete). `KEPT`: one character a data column, `1` where the target's
-value stays; NULL when nothing does."""
+"""Columns of a folded row. `OP`: U (write) or D (delete). `KEPT`: one character per data column, `1` if the
+target's value is kept; NULL if none is."""
 UPSERT: Final = "U"
 HAVE, TAKE, ADD, LEFT = "header__have", "header__take", "header__add", "header__left"
-"""Of a row of a table without key (bigint): copies that the target has; copies that changes take away, as far
-as they are there; copies that changes add after that; copies that there are then."""
+"""Columns of a row of a keyless table (bigint): copies in the target, copies that the changes remove as far
+as they exist, copies that they add then, and resulting copies."""
 SITUATION, MOVED = "header__situation", "header__moved"
-"""Of a change: a name in `rules.SITUATIONS` (string); whether it changes its key (boolean)."""
+"""Columns of a change: a name in `rules.SITUATIONS` (string); whether it changes its key (boolean)."""
 WHY, SILENT = "header__why", "header__silent"
-"""Next to the images: what is wrong with a change's values (string; NULL: nothing); whether an update is only
-looked at, and leaves nothing (boolean)."""
+"""Columns of an image: the error in a change's values (string; NULL: none); whether an update is only read,
+and writes nothing (boolean)."""
 MASK, AT, DETAIL = "header__mask", "header__at", "header__detail"
-"""Next to the images: `column_mask` (binary), `timestamp`, `change_row_log_detail` (string)."""
+"""Columns of an image: `column_mask` (binary), `timestamp`, `change_row_log_detail` (string)."""
 NATIVE_OF = "header__native_{}"
-"""Next to rows that came from a key log: its own value of a column of key logs."""
+"""Columns of rows from a key log: that key log's value of a column."""
 LETTER = "header__letter"
-"""Next to rows of an archive: `change_oper` (string), where `OPER` says that they are inserted."""
+"""Column of an archive's rows: `change_oper` (string); `OPER` is then an insert."""
 
 
 def one(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
+    """Returns a column as one array."""
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
 def typed(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """The columns of a schema, in its types: Spark's differ in time zone names and text widths."""
+    """Returns a batch in the columns and types of a schema; Spark's types differ in time zone names and text
+    widths."""
     arrays = [batch[f.name] for f in wanted]
     arrays = [a if a.type == f.type else a.cast(f.type) for a, f in zip(arrays, wanted, strict=True)]
     return pa.record_batch(arrays, schema=wanted)
 
 
 def carried(rows: pa.Table, ordinals: Sequence[int]) -> npt.NDArray[np.bool_] | None:
-    """Which columns each image carries; None: all in all."""
+    """Returns which columns each image has; None if all have all."""
     return mask.unpack(one(rows[MASK]), ordinals) if MASK in rows.schema.names else None
 
 
 @dataclass(frozen=True)
 class MaskBits:
-    """Masks (binary, as `model.mask` has them) as bits. Masks are few: each is looked at once.
+    """Masks (binary, see `model.mask`) as bits. Distinct masks are few, and each is decoded once.
 
     Attributes:
-        codes: which of the different masks each row has; bits: the bits of each of them, a column an ordinal.
-            The last one stands for no mask (NULL).
+        codes: the index of each row's mask in `bits`.
+        bits: one row per distinct mask, one column per ordinal; the last row stands for NULL.
     """
 
     codes: npt.NDArray[np.int64]
@@ -65,7 +66,7 @@ class MaskBits:
 
     @staticmethod
     def of(masks: pa.ChunkedArray, ordinals: Sequence[int], *, null: bool = True) -> MaskBits:
-        """The bits of these ordinals; `null`: the bits of rows without a mask.
+        """Decodes the bits of these ordinals; `null` is the value of the bits of NULL masks.
 
         >>> found = MaskBits.of(pa.chunked_array([[b"\x03", None, b"\x02"]]), [0, 1])
         >>> found.bits[found.codes].tolist()
@@ -78,7 +79,7 @@ class MaskBits:
 
 
 def letters(oper: pa.StringArray) -> npt.NDArray[np.str_]:
-    """Operations as NumPy has them; `?` for NULL.
+    """Returns operations as a NumPy array, with `?` for NULL.
 
     >>> letters(pa.array(["I", None, "I"])).tolist()
     ['I', '?', 'I']
@@ -90,7 +91,7 @@ def letters(oper: pa.StringArray) -> npt.NDArray[np.str_]:
 
 
 def words(oper: npt.NDArray[np.str_]) -> pa.StringArray:
-    """What `letters` gives, as Arrow has it.
+    """Returns operations from `letters` as an Arrow array.
 
     >>> words(np.array(["I", "D"])[1:]).to_pylist(), words(np.array(["I", "odd"])).to_pylist()
     (['D'], ['I', 'odd'])
@@ -105,7 +106,7 @@ def words(oper: npt.NDArray[np.str_]) -> pa.StringArray:
 
 
 def codes(oper: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
-    """Operations as the codes of their first letters; that of `?` for NULL, and for what is no ASCII letter.
+    """Returns the ASCII codes of the operations' first letters; that of `?` for NULL and other characters.
 
     >>> codes(pa.chunked_array([["I", None], ["D"]])).tolist() == [ord("I"), ord("?"), ord("D")]
     True

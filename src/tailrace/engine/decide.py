@@ -1,13 +1,13 @@
-"""What each change met: whether its row was there just before it, exact although all are decided at once.
+"""Decides for each change whether its row existed just before it; exact, although all changes are decided at
+once.
 
-Per key, all its events in their order after the row that the target had: what the last event that says
-anything left is what the next one meets. An insert leaves a row, a delete none, an update that is skipped
-what was there.
+The events of a key are ordered after the target's row: an event finds what the last effective event left. An
+insert leaves a row, a delete leaves none, and a skipped update leaves the row as it was.
 
-A change of key leaves two keys, and under a policy that passes changes over each may hang on the other. Then
-the outcomes of key changes are guessed (all met what they expect), and looked at again under that guess
-until it is right. A pass settles at least the earliest wrong guess, so there are at most as many as key
-changes, and one more; when there is no conflict among them, one.
+A change of key affects two keys, and under a policy that skips changes each may depend on the other. So the
+outcomes of key changes are guessed (all as expected), and decided again under that guess until it is right.
+Each pass settles at least the earliest wrong guess, so there are at most as many passes as key changes plus
+one. Without conflicts among them, one pass is enough.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _SILENT = -1
 
 @dataclass(frozen=True)
 class Decided:
-    """What the changes of a batch meet.
+    """Outcomes of the changes of a batch.
 
     Attributes:
-        situation: of each row its place in `NAMES`; B rows have their update's, or that of `?`.
-        effective: whether a row takes part in what is written: of B rows those that move a row away.
-        upto: how many rows there are before the change at which the batch ends; all, when it does not.
-        ends: the first row of that change; None: the batch does not end early.
-        policy: the one it ends by.
+        situation: the index in `NAMES` per row; B rows have that of their update, or of `?`.
+        effective: whether a row takes part in the write; of B rows, those that move a row away.
+        upto: the number of rows before the change at which the batch ends, or of all rows.
+        ends: the first row of that change; None if the batch does not end early.
+        policy: the policy that ends the batch.
     """
 
     situation: Ints
@@ -47,10 +47,10 @@ class Decided:
     policy: str = ""
 
     def last(self, key: Ints, keys: int) -> Ints:
-        """Of each key's number the last row that takes part; -1: none does."""
+        """Returns for each key number the last effective row; -1 if it has none."""
         found = np.full(keys, -1, np.int64)
         rows = np.flatnonzero(self.effective)
-        found[key[rows]] = rows  # NumPy keeps the last of several values for one place
+        found[key[rows]] = rows  # NumPy keeps the last of several values for one index
         return found
 
 
@@ -59,10 +59,10 @@ def decide(events: Events, exists: Bools, rules: Rules, counted: Mapping[str, in
 
     Args:
         events: the changes.
-        exists: of each key's number whether the target has a (living) row.
-        rules: how they are applied.
-        counted: how many conflicts were logged before, by kind, for the limits of `rules`; None: the changes
-            are a shard of a batch, whose end is not its own to tell.
+        exists: whether the target has a row that is not marked as deleted, per key number.
+        rules: how changes are applied.
+        counted: the number of conflicts that were logged before, by kind, for the limits of `rules`. None if
+            the changes are a shard, which cannot decide where the batch ends.
 
     >>> two = Events(np.array(["I", "U", "D"]), np.array([0, 1, 2]), np.array([0, 1, 0]))
     >>> met = decide(two, np.array([True, False]), Rules.of("strict"))
@@ -76,8 +76,9 @@ def decide(events: Events, exists: Bools, rules: Rules, counted: Mapping[str, in
 def decide_bag(
     events: Events, copies: Ints, rules: Rules, counted: Mapping[str, int] | None = None
 ) -> Decided:
-    """The same for a table without key, whose rows are known by all of their values: an update or delete
-    meets its row when a copy of it is there. `copies`: of each row's number how many the target has.
+    """Decides all changes of a keyless table: an update or delete finds its row if a copy of it exists.
+
+    `copies` is the number of copies in the target per row number.
 
     >>> two = Events(np.array(["D", "D", "I"]), np.array([0, 1, 2]), np.array([0, 0, 0]))
     >>> [NAMES[s] for s in decide_bag(two, np.array([1]), Rules.of("strict")).situation]
@@ -99,7 +100,7 @@ def _decided(
     before = events.oper == BEFORE
     moves = events.moves
     effective[before] = False
-    # A marked row stays where it is: a key without a living row has none to move away.
+    # A row marked as deleted is not moved: a key without a living row has none to move.
     there = existed[events.old[moves]] if rules.mode == "soft_delete" else True
     effective[events.old[moves]] = effective[moves] & there
     effective[events.oper == TRUNCATE] = False
@@ -116,7 +117,7 @@ def _decided(
 def _end(
     situation: Ints, outcomes: list[Outcome], rules: Rules, counted: Mapping[str, int]
 ) -> tuple[int | None, str]:
-    """The first row that ends the batch, by a policy or because a limit is passed, and the policy."""
+    """Returns the first row that ends the batch, by a policy or a limit, and the policy."""
     found = []
     for kind, policy in rules.on.items():
         mine = np.array([o.conflict == kind for o in outcomes])
@@ -128,7 +129,7 @@ def _end(
 
 
 def _existed(events: Events, exists: Bools, rules: Rules) -> Bools:
-    """Whether each event's key had a row just before it; B rows that move nothing meet nothing."""
+    """Returns whether each event's key had a row just before it; False for B rows that move nothing."""
     many, oper, moves = len(events), events.oper, events.moves
     out = events.old[moves]
     inserts, writes = rules.on.get("update_missing") == "apply", rules.on.get("insert_exists") == "apply"
@@ -149,7 +150,7 @@ def _existed(events: Events, exists: Bools, rules: Rules) -> Bools:
         if events.silent is not None:
             after[events.silent] = _SILENT
         existed = line.met(after, many)
-        # Where changes of keys are made whatever they meet, nothing hangs on the guess.
+        # If key changes are always applied, nothing depends on the guess.
         right = (existed[out] == old_met).all() and (existed[moves] == new_met).all()
         if rules.overwrites or right:
             break
@@ -159,7 +160,7 @@ def _existed(events: Events, exists: Bools, rules: Rules) -> Bools:
 
 @dataclass(frozen=True)
 class _Line:
-    """Events key by key, each key's in order."""
+    """Events ordered by key, and by time within a key."""
 
     order: Ints
     begin: Ints
@@ -175,7 +176,8 @@ class _Line:
         return _Line(order, begin, exists[events.key[order]] & events.begins_met[order])
 
     def met(self, after: npt.NDArray[np.int8], many: int) -> Bools:
-        """Per row whether its key had a row before it: what the last event before left, or the target had."""
+        """Returns per row whether its key had a row before it, left by the last effective event or by the
+        target."""
         existed = np.zeros(many, np.bool_)
         if not len(self.order):
             return existed
@@ -186,15 +188,16 @@ class _Line:
         return existed
 
     def counted(self, step: Ints, first: Ints) -> Bools:
-        """Per row whether its key had a copy before it; `first`: of each row how many the target had."""
+        """Returns per row whether its key had a copy before it; `first` is the target's number of copies per
+        row."""
         found = np.zeros(len(step), np.bool_)
         if len(self.order):
             walk = np.cumsum(step[self.order])
             behind = np.concatenate([[0], walk[:-1]])
             start = np.arange(len(walk)) == self.begin
-            now = behind - behind[self.begin]  # the walk of the key alone, before each
-            have = np.minimum(first[self.order], len(walk))  # more are never taken
-            # The least of each key so far: keys lie far enough apart not to touch each other.
+            now = behind - behind[self.begin]  # the walk of this key only, before each event
+            have = np.minimum(first[self.order], len(walk))  # more are never removed
+            # The minimum of each key so far: offsets keep the values of keys apart.
             apart = np.cumsum(start) * (4 * len(walk) + 1)
             least = np.minimum.accumulate(have + now - apart) + apart
             found[self.order] = have + now - np.minimum(least, 0) > 0
@@ -202,7 +205,7 @@ class _Line:
 
 
 def _situations(events: Events, existed: Bools) -> Ints:
-    """The situation of each row, see `rules`."""
+    """Returns the situation of each row; see `rules`."""
     found = _places(events, existed)
     moves = events.moves
     out = events.old[moves]
@@ -212,7 +215,7 @@ def _situations(events: Events, existed: Bools) -> Ints:
 
 
 def _places(events: Events, existed: Bools) -> Ints:
-    """The situations of changes that name one row."""
+    """Returns the situations of changes that affect one row."""
     found = np.full(len(events), _PLACE["?"], np.int64)
     found[events.oper == TRUNCATE] = _PLACE["T"]
     for letter in (INSERT, UPDATE, DELETE):
@@ -224,7 +227,7 @@ def _places(events: Events, existed: Bools) -> Ints:
 
 
 def plain(oper: npt.NDArray[np.str_]) -> Ints:
-    """The places in `NAMES` of changes that met what they expect.
+    """Returns the indexes in `NAMES` of changes without conflict.
 
     >>> [NAMES[n] for n in plain(np.array(["I", "U", "D", "T", "X"]))]
     ['I0', 'U1', 'D1', 'T', '?']
@@ -236,12 +239,12 @@ def plain(oper: npt.NDArray[np.str_]) -> Ints:
 
 
 def _met_copies(events: Events, copies: Ints, rules: Rules) -> Bools:
-    """Whether the row that a change takes away was there; of inserts never.
+    """Returns whether the row that a change removes existed; False for inserts.
 
-    A change adds a copy (I, U) or takes one (D, and B for its update); one that is not there cannot be taken,
-    and the count stays at 0. With W the count if it could be negative, the real one is W + max(0, -min W so
-    far). Whether an update of a missing row adds its new row hangs on the old one, and is guessed as changes
-    of keys are.
+    A change adds a copy (I, U) or removes one (D, and B for its update). A copy that does not exist cannot be
+    removed, and the count stays at 0. If W is the count that could be negative, the real one is W + max(0,
+    -min W so far). Whether an update of a missing row adds its new row depends on the old one; it is guessed
+    like key changes.
     """
     oper, adds = events.oper, np.ones(len(events), np.bool_)
     takes = (oper == DELETE) | (oper == BEFORE)
@@ -260,7 +263,7 @@ def _met_copies(events: Events, copies: Ints, rules: Rules) -> Bools:
 
 
 def tally(events: Events, decided: Decided) -> dict[str, tuple[int, int]]:
-    """Situation -> how many changes before the end are in it, and the first one's row; odd ones alone."""
+    """Returns the number of changes before the end and the first one's row, per situation with a conflict."""
     rows = np.flatnonzero(events.oper[: decided.upto] != BEFORE)
     mine = decided.situation[rows]
     rows = rows[~_USUAL[mine]]

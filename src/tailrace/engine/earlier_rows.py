@@ -1,4 +1,4 @@
-"""Rows of before a range of changes, which the range itself does not tell."""
+"""Rows before a range of changes that the range does not contain completely."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import pyarrow as pa
 
 from .change_arrays import ChangeArrays, I, Ints, U
 from .columns import one
+from .key_timelines import KeyTimelines
 from .keys import Keys
-from .lines import Lines
 
 
-def partly_told(changes: ChangeArrays) -> Ints:
-    """The images whose row was there before the changes, and is not told as a whole by them: the first of
-    their key, an update's without a before image, or one that lacks columns."""
+def incomplete_images(changes: ChangeArrays) -> Ints:
+    """Returns the images whose row existed before the changes and is not completely known from them.
+
+    These are first images of their key: of an update without a before image, or with missing columns.
+    """
     if not changes.key or not ((changes.oper == U).sum() > len(changes.befores) or changes.sparse):
         return np.zeros(0, np.int64)
     number = Keys([one(changes.rows[n]) for n in changes.key]).place
@@ -26,8 +28,8 @@ def partly_told(changes: ChangeArrays) -> Ints:
     return found
 
 
-def living(changes: ChangeArrays) -> pa.Table:
-    """The rows that are there after these changes, as far as they tell, with `header__absent`."""
-    lines = Lines.of(changes)
+def rows_after(changes: ChangeArrays) -> pa.Table:
+    """Returns the rows after these changes, as far as known, with `header__absent`."""
+    lines = KeyTimelines.of(changes)
     begins, ends = lines.versions
     return lines.take(begins[ends < 0])

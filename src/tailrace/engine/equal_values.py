@@ -1,4 +1,4 @@
-"""Where two columns have other values: scalars as Arrow compares them, lists element by element."""
+"""Comparison of columns: scalars as in Arrow, lists element by element."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ from ..errors import UnsupportedError
 Bools = npt.NDArray[np.bool_]
 
 
-def comparable(kind: pa.DataType) -> bool:
-    """Whether values of a type can be compared: structs and maps cannot, in lists neither.
+def is_comparable(kind: pa.DataType) -> bool:
+    """Returns whether values of a type can be compared; structs and maps cannot, not even in lists.
 
-    >>> comparable(pa.list_(pa.int32())), comparable(pa.list_(pa.map_(pa.string(), pa.int32())))
+    >>> is_comparable(pa.list_(pa.int32())), is_comparable(pa.list_(pa.map_(pa.string(), pa.int32())))
     (True, False)
     """
     if any(one(kind) for one in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)):
-        return comparable(kind.value_type)
+        return is_comparable(kind.value_type)
     return not pa.types.is_nested(kind)
 
 
-def differs(left: pa.Array, right: pa.Array, name: str = "") -> Bools:
-    """Where two columns differ: NULL equals NULL, NaN equals NaN, also in lists.
+def values_differ(left: pa.Array, right: pa.Array, name: str = "") -> Bools:
+    """Returns where two columns differ. NULL equals NULL, and NaN equals NaN, also in lists.
 
-    `name`: the column's, for errors.
+    Args:
+        left, right: the columns.
+        name: the column's name for errors.
 
-    >>> differs(pa.array([1, None, None, 2]), pa.array([1, None, 1, 3])).tolist()
+    >>> values_differ(pa.array([1, None, None, 2]), pa.array([1, None, 1, 3])).tolist()
     [False, False, True, True]
-    >>> differs(pa.array([[1, None], [], [1]]), pa.array([[1, None], None, [2]])).tolist()
+    >>> values_differ(pa.array([[1, None], [], [1]]), pa.array([[1, None], None, [2]])).tolist()
     [False, True, True]
 
     Raises:
         UnsupportedError: values of this type cannot be compared.
     """
-    if not comparable(left.type):
+    if not is_comparable(left.type):
         raise UnsupportedError(
             f"values of {name or 'a column'} ({left.type}) cannot be compared",
             hint="leave the column out (`columns=`)",
@@ -54,11 +56,11 @@ def differs(left: pa.Array, right: pa.Array, name: str = "") -> Bools:
 
 
 def _lists_differ(left: pa.ListArray, right: pa.ListArray) -> Bools:
-    """Lists differ in their lengths (NULL has none), or in an element at the same place."""
+    """Returns where lists differ in their length (NULL has none), or in an element."""
     old, new = pc.list_value_length(left), pc.list_value_length(right)
-    found = differs(old, new)
+    found = values_differ(old, new)
     alike = pa.array(~found)
-    unequal = differs(left.filter(alike).flatten(), right.filter(alike).flatten())
+    unequal = values_differ(left.filter(alike).flatten(), right.filter(alike).flatten())
     sizes = old.filter(alike).fill_null(0).to_numpy(zero_copy_only=False)
     rows = np.repeat(np.flatnonzero(~found), sizes)
     found[rows[unequal]] = True

@@ -1,6 +1,6 @@
-"""The change rows of a batch in arrays, their keys and changes numbered.
+"""The change rows of a batch as arrays, with numbered keys and changes.
 
-A truncate cuts a batch into *epochs*: what a key had before the last one does not count.
+Truncates divide a batch into *epochs*: rows from before the last one do not remain.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ class Events:
     """The change rows of a batch, in order of (`change_seq`, `change_oper`).
 
     Attributes:
-        oper: the operation of each, one letter.
-        change: the number of each row's change sequence: 0, 1, ...; B and U of an update have the same.
-        key: the number of each row's key.
-        bad: which rows are of a change whose values the target cannot hold; None: none is.
-        epoch: how many truncates lie before each; None: there are none; truncates: how many there are.
-        silent: which rows are of an update that is only looked at: it leaves nothing; None: none is.
+        oper: the operation, one letter.
+        change: the number of the change sequence: 0, 1, ...; the same for B and U of an update.
+        key: the number of the key.
+        bad: which rows belong to a change whose values the target cannot hold; None if none.
+        epoch: the number of truncates before each row; None without truncates.
+        truncates: the number of truncates.
+        silent: which rows belong to an update that is only read, and writes nothing; None if none.
     """
 
     oper: npt.NDArray[np.str_]
@@ -46,7 +47,7 @@ class Events:
 
     @cached_property
     def before(self) -> Ints:
-        """Of each update its B row, -1 where it has none; of each B row itself; of others -1."""
+        """The B row of each update (-1 if it has none), and each B row itself; -1 for others."""
         many = int(self.change[-1]) + 1 if len(self) else 0
         found = np.full(many, -1, np.int64)
         before = np.flatnonzero(self.oper == BEFORE)
@@ -56,12 +57,12 @@ class Events:
 
     @cached_property
     def old(self) -> Ints:
-        """Of each update that takes place its B row, when that has another key; else -1."""
+        """The B row of each applicable update that changes the key; else -1."""
         return self.former if self.bad is None else np.where(self.bad, -1, self.former)
 
     @cached_property
     def former(self) -> Ints:
-        """As `old`, and of updates whose values the target cannot hold: what a key log says of them."""
+        """Like `old`, and also for updates whose values the target cannot hold, for the key log."""
         old = np.where(self.oper == UPDATE, self.before, -1)
         return np.where((old >= 0) & (self.key[old] != self.key), old, -1)
 
@@ -72,30 +73,30 @@ class Events:
 
     @cached_property
     def life(self) -> Ints:
-        """The number of each row's key, another one in each epoch."""
+        """The number of each row's key, distinct per epoch."""
         if self.epoch is None:
             return self.key
         return self.epoch * (int(self.key.max(initial=0)) + 1) + self.key
 
     @property
     def begins_met(self) -> Bools:
-        """Which rows may meet what the target had before the batch."""
+        """Which rows can find rows that the target had before the batch."""
         return np.ones(len(self), np.bool_) if self.epoch is None else self.epoch == 0
 
     @property
     def lasting(self) -> Bools:
-        """Which rows no truncate follows."""
+        """Which rows are not followed by a truncate."""
         return self.behind(self.truncates)
 
     def behind(self, truncates: int) -> Bools:
-        """Which rows lie behind that many truncates, and before the next one."""
+        """Returns which rows are after the given number of truncates, and before the next one."""
         if self.epoch is None:
             return np.ones(len(self), np.bool_)
         return np.asarray((self.epoch == truncates) & (self.oper != TRUNCATE), np.bool_)
 
 
 def epochs(seq: pa.StringArray, truncates: Sequence[str]) -> Ints:
-    """How many truncates lie before each change sequence.
+    """Returns the number of truncates before each change sequence.
 
     >>> epochs(pa.array(["1", "2", "3", "3"]), ["2"]).tolist()
     [0, 0, 1, 1]

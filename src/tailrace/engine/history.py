@@ -1,4 +1,5 @@
-"""Every version of every row that changed, and when it was in force: a dimension of type 2."""
+"""Every version of every row that changed, with the time in which it was valid (slowly changing dimension,
+type 2)."""
 
 from __future__ import annotations
 
@@ -10,19 +11,19 @@ import pyarrow as pa
 
 from ..errors import ConfigError
 from ..execution import thread_pool
-from .change_arrays import SMALL, Bools, ChangeArrays, Ints
+from .change_arrays import SMALL_BATCH, Bools, ChangeArrays, Ints
+from .chunked_take import take_rows
 from .columns import one
 from .commits import TIME
-from .equal_values import differs
-from .even_texts import as_texts, evenly
-from .lines import ABSENT, Lines, named
-from .own_names import refuse_taken
-from .picked import picked
+from .equal_values import values_differ
+from .fixed_width_texts import to_fixed_width, to_texts
+from .key_timelines import ABSENT, KeyTimelines, list_names
+from .reserved_names import refuse_reserved
 
 START_AT, END_AT = "__START_AT", "__END_AT"
 VALID_FROM, VALID_TO, CURRENT = "valid_from", "valid_to", "is_current"
-OWN = (ABSENT, VALID_FROM, VALID_TO, CURRENT, START_AT, END_AT)
-"""Columns that versions have next to the data."""
+RESULT_COLUMNS = (ABSENT, VALID_FROM, VALID_TO, CURRENT, START_AT, END_AT)
+"""Columns of versions beside the data."""
 
 
 def history(
@@ -33,27 +34,27 @@ def history(
     track_history_except_column_list: Sequence[str] | None = None,
     committed: bool = False,
 ) -> pa.Table:
-    """The versions of each key's row, in order of key (as it was met first) and time.
+    """Returns the versions of each key's row, ordered by first occurrence of the key and time.
 
     Args:
-        changes: the changes, from anywhere in the table's life.
-        base: the rows before them; without, a key whose first change is an update or a delete had a row.
-        track_history_column_list: columns whose change begins a new version; a change of others alone is
-            written into the version that is there. All columns by default.
-        track_history_except_column_list: the same, all columns but these.
-        committed: leave out versions that no other transaction could see, as a later change of the same
-            transaction replaced them.
+        changes: the changes, from any point in the table's history.
+        base: the rows before the changes. Without it, a key whose first change is an update or delete had a
+            row.
+        track_history_column_list: columns whose change starts a new version; changes of other columns update
+            the current version. All columns by default.
+        track_history_except_column_list: all columns except these start a new version.
+        committed: leaves out versions that were replaced within their transaction, and so never visible.
 
     Returns:
-        The data columns; `_absent` (list of strings: columns whose values are not known, NULL: all are);
-        `valid_from`, `valid_to` (timestamp, UTC: commit times; half-open; `valid_from` NULL: since before the
-        changes; `valid_to` NULL: still in force); `is_current` (boolean); `__START_AT`, `__END_AT` (string:
-        the `change_seq` of both, which order versions exactly where times are equal).
+        The data columns; `_absent` (list of strings: columns with unknown values, NULL: none); `valid_from`
+            and `valid_to` (timestamp, UTC: commit times; half-open; `valid_from` NULL: before the changes;
+            `valid_to` NULL: still valid); `is_current` (boolean); `__START_AT` and `__END_AT` (string: the
+            `change_seq` of both, which also order versions of equal times).
 
     Raises:
-        ConfigError: a data column has the name of another one of the result; there is none to track.
+        ConfigError: a data column has the name of a column of the result, or a tracked column does not exist.
     """
-    refuse_taken("history", changes.columns, OWN, changes.name)
+    refuse_reserved("history", changes.columns, RESULT_COLUMNS, changes.name)
     tracked = _tracked(changes, track_history_column_list, track_history_except_column_list)
     data, own = history_parts(changes, base, tracked, committed=committed)
     return pa.table(data | own)
@@ -67,20 +68,24 @@ def history_parts(
     committed: bool = False,
     unknown_is_null: bool = False,
 ) -> tuple[dict[str, pa.ChunkedArray], dict[str, pa.ChunkedArray]]:
-    """The data columns of versions, and those of `OWN`, apart: whatever names the data columns have.
+    """Returns the data columns of versions and `RESULT_COLUMNS` separately, so that names may coincide.
 
-    `tracked`: the columns, none of the key, whose change begins a version; `unknown_is_null`: a value that is
-    not known is NULL, for those who keep no more than the values.
+    Args:
+        changes: the changes.
+        base: the rows before them.
+        tracked: the columns, without those of the key, whose change starts a version.
+        committed: as in `history`.
+        unknown_is_null: treats unknown values as NULL.
     """
-    with thread_pool("history", worth=len(changes) > SMALL) as pool:
-        parts = Lines.parts(changes, base, pool)
+    with thread_pool("history", worth=len(changes) > SMALL_BATCH) as pool:
+        parts = KeyTimelines.parts(changes, base, pool)
         found = list(pool.map(lambda lines: _Versions.of(lines, committed), parts))
 
         def columns(wanted: Sequence[pa.ChunkedArray]) -> list[pa.Array]:
-            return list(pool.map(lambda column: evenly(one(column)), wanted))
+            return list(pool.map(lambda column: to_fixed_width(one(column)), wanted))
 
         def picked_of(column: pa.Array, places: list[Ints]) -> list[pa.Array]:
-            return list(pool.map(lambda at: as_texts(picked(column, at)), places))
+            return list(pool.map(lambda at: to_texts(take_rows(column, at)), places))
 
         headers = [c for c in (changes.column("timestamp"), changes.seq) if c is not None]
         *data, seq = columns([*(parts[0].values[n] for n in changes.columns), *headers])
@@ -116,12 +121,12 @@ def _joined(columns: Mapping[str, list[pa.Array]]) -> dict[str, pa.ChunkedArray]
 def _tracked(changes: ChangeArrays, only: Sequence[str] | None, but: Sequence[str] | None) -> list[str]:
     if only is not None and but is not None:
         raise ConfigError(
-            "track_history_column_list and track_history_except_column_list are both given", hint="give one"
+            "track_history_column_list and track_history_except_column_list are both given", hint="pass one"
         )
     if missing := sorted({*(only or ()), *(but or ())} - {*changes.columns}):
         raise ConfigError(
             f"the table has no column {', '.join(missing)} to track",
-            hint=f"it has {', '.join(changes.columns)}",
+            hint=f"columns: {', '.join(changes.columns)}",
         )
     chosen = changes.columns if only is None else only
     return [n for n in chosen if n not in (but or ()) and n not in changes.key]
@@ -129,16 +134,21 @@ def _tracked(changes: ChangeArrays, only: Sequence[str] | None, but: Sequence[st
 
 @dataclass(frozen=True)
 class _Versions:
-    """The versions of the keys of a part: the image that begins each, the rows of the changes that begin it
-    (-1: it is of before them) and end it (-1: none does)."""
+    """The versions of some keys.
 
-    lines: Lines
+    Attributes:
+        begins: the image that starts each version.
+        start: the row of the change that starts it; -1 if it existed before the changes.
+        ends: the row of the change that ends it; -1 if it is current.
+    """
+
+    lines: KeyTimelines
     begins: Ints
     start: Ints
     ends: Ints
 
     @staticmethod
-    def of(lines: Lines, committed: bool) -> _Versions:
+    def of(lines: KeyTimelines, committed: bool) -> _Versions:
         begins, ends = lines.versions
         start = lines.at[begins]
         if committed and len(lines.changes):
@@ -148,11 +158,12 @@ class _Versions:
         return _Versions(lines, begins, start, ends)
 
     def places(self, column: str) -> Ints:
-        """Where the value of a column stands; -1: it is not known."""
+        """Returns the index of a column's value; -1 if unknown."""
         return self.lines.source(column)[self.begins]
 
     def first(self, tracked: Mapping[str, pa.Array], unknown_is_null: bool) -> Bools:
-        """Which versions differ from the one before them in a tracked column, or do not follow on it."""
+        """Returns which versions differ from the one before in a tracked column, or do not follow
+        directly."""
         lines, begins = self.lines, self.begins
         found = np.ones(len(begins), np.bool_)
         if len(begins) < 2:
@@ -164,13 +175,13 @@ class _Versions:
                 break
             if not unknown_is_null:
                 follows &= self._known_alike(name)
-            follows &= ~differs(values[:-1], values[1:], name)
+            follows &= ~values_differ(values[:-1], values[1:], name)
         found[1:] = ~follows
         return found
 
     def _known_alike(self, column: str) -> Bools:
-        """Whether a version and the one before it both know a column, or lack the same value of one row,
-        which no change names."""
+        """Returns whether both a version and the one before know a column, or have the same unknown value of
+        one row."""
         lines, begins, place = self.lines, self.begins, self.places(column)
         old, new = place[:-1], place[1:]
         unknown = (old < 0) & (new < 0)
@@ -181,9 +192,9 @@ class _Versions:
         return np.asarray(((old >= 0) & (new >= 0)) | unknown, np.bool_)
 
     def absent(self, shown: Bools) -> pa.Array:
-        """The columns that the versions which are shown lack."""
+        """Returns the columns with unknown values of the versions in `shown`."""
         names = self.lines.changes.columns
-        return named(np.stack([self.places(n)[shown] < 0 for n in names], axis=1), names)
+        return list_names(np.stack([self.places(n)[shown] < 0 for n in names], axis=1), names)
 
 
 def _kept(values: pa.Array, shown: pa.Array | None) -> pa.Array:

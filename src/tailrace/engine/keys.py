@@ -1,4 +1,4 @@
-"""Looks up rows by their key among changes, whole columns at a time, whatever columns the key has."""
+"""Looks up rows by key, whole columns at a time, for keys of any columns."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .lazy import lazy
 Places = npt.NDArray[np.int64]
 
 CLOSE, SPREAD = 4, 128
-"""Integers that lie so close together (span per value) are numbered, or looked up, in a table of their span
-instead of by hashing: it takes 4 bytes a number of the span, and a tenth of the time."""
+"""The maximum span per value for numbering, and for looking up, integers in a table over their span instead
+of by hashing. It needs 4 bytes per number of the span, and a tenth of the time."""
 
 
 class Keys:
-    """The changes' keys, numbered, to look rows up: `find` says which number a row's key has, -1 for none.
+    """Numbered keys of changes. `find` returns the number of each row's key, or -1.
 
-    `place` is the number of each change's key, `last` the last change of each number; `order` has the changes
-    in order, when they are not in order already. NULL is a value like others. Keys of one column are numbered
-    as they are first met.
+    `place` is the number of each change's key, and `last` the last change of each number. `order` is the
+    order of the changes, if they are not in order already. NULL is an ordinary value. Keys of one column are
+    numbered by first occurrence.
 
     >>> keys = Keys([pa.array([7, 7, 9, 7]), pa.array(["a", "b", "a", "b"])])
     >>> keys.place.tolist(), keys.last.tolist()
@@ -41,7 +41,7 @@ class Keys:
         place = np.zeros(len(columns[0]), np.int64)
         for column in columns:
             words, numbers = _numbered(_comparable(column))
-            # The words of the first column are numbered already; later ones make pairs, numbered anew.
+            # Values of the first column are numbered already; pairs with later columns are numbered again.
             code = place * len(words) + numbers if self._steps else numbers
             pairs = np.unique(code) if self._steps else np.arange(len(words))
             place = np.searchsorted(pairs, code) if self._steps else code
@@ -52,7 +52,7 @@ class Keys:
         return len(self._steps[-1][1])
 
     def joined(self, first: Places) -> Keys:
-        """The same with some keys as one: of each number the number that counts instead.
+        """Returns the keys with some merged into one; `first` has the replacing number of each number.
 
         >>> keys = Keys([pa.array(["1.0", "2.0", "1.00"])]).joined(np.array([0, 1, 0]))
         >>> keys.place.tolist(), keys.last.tolist(), keys.find([pa.array(["1.00", "3"])]).tolist()
@@ -65,18 +65,18 @@ class Keys:
 
     @lazy
     def last(self) -> Places:
-        """The last change of each number; -1: it has none."""
+        """The last change of each number; -1 if it has none."""
         order = np.arange(len(self.place)) if self._order is None else self._order
         found = np.full(len(self), -1, np.int64)
-        found[self.place[order]] = order  # NumPy keeps the last of several values for one place
+        found[self.place[order]] = order  # NumPy keeps the last of several values for one index
         return found
 
     def find(self, columns: Sequence[pa.Array]) -> Places:
-        """Per row, the number of its key, or -1."""
+        """Returns the number of each row's key, or -1."""
         (words, _), *rest = self._steps
         place = words.find(columns[0])
         for column, (words, pairs) in zip(columns[1:], rest, strict=True):
-            here = np.flatnonzero(place >= 0)  # what the columns so far have not excluded
+            here = np.flatnonzero(place >= 0)  # not excluded by the columns so far
             few = 2 * len(here) < len(place)
             index = words.find(column.take(pa.array(here)) if few else column)
             mine = place[here] if few else place
@@ -87,7 +87,7 @@ class Keys:
 
 
 def nth(numbers: Places) -> Places:
-    """Of each number how many equal ones come before it.
+    """Returns how many equal numbers precede each one.
 
     >>> nth(np.array([7, 8, 7, 7])).tolist()
     [0, 0, 1, 2]
@@ -100,7 +100,7 @@ def nth(numbers: Places) -> Places:
 
 
 class _Words:
-    """The different values of a column, in the order of their numbers."""
+    """The distinct values of a column, in the order of their numbers."""
 
     def __init__(self, values: pa.Array) -> None:
         self._values = values
@@ -109,7 +109,7 @@ class _Words:
         return len(self._values)
 
     def find(self, column: pa.Array) -> Places:
-        """The number of each value; -1: it is none of them."""
+        """Returns the number of each value; -1 for unknown values."""
         column = _comparable(column)
         if self._table is not None and column.type == self._values.type:
             return _looked_up(column, *self._table)
@@ -118,7 +118,7 @@ class _Words:
 
     @lazy
     def _table(self) -> tuple[int, npt.NDArray[np.int32]] | None:
-        """The smallest value, and the number of each from it on; None: they lie too far apart."""
+        """The smallest value, and a table of numbers from it on; None if the values are too far apart."""
         span = _span(self._values)
         if span is None or span[1] > SPREAD * len(self):
             return None
@@ -129,7 +129,7 @@ class _Words:
 
 
 def _looked_up(column: pa.Array, low: int, table: npt.NDArray[np.int32]) -> Places:
-    """What a table that begins at `low` has for each value; -1: nothing."""
+    """Returns the entry for each value in a table that begins at `low`; -1 if it has none."""
     nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
     values = _integers(column.fill_null(low) if column.null_count else column)
     there = (values >= low) & (values <= low + (len(table) - 1))
@@ -141,7 +141,7 @@ def _looked_up(column: pa.Array, low: int, table: npt.NDArray[np.int32]) -> Plac
 
 
 def _numbered(column: pa.Array) -> tuple[_Words, Places]:
-    """The different values, numbered as they are met, and the number of each row's."""
+    """Returns the distinct values numbered by first occurrence, and the number of each row's value."""
     span = _span(column)
     if span is None or span[1] > CLOSE * len(column):
         known = column.dictionary_encode(null_encoding="encode")
@@ -150,7 +150,7 @@ def _numbered(column: pa.Array) -> tuple[_Words, Places]:
     values, rows = _integers(column), len(column)
     code, kind = values - low if low else values, np.int32 if rows < 1 << 31 else np.int64
     first = np.full(many, -1, kind)
-    first[code[::-1]] = np.arange(rows - 1, -1, -1, dtype=kind)  # the last one is kept: the first row
+    first[code[::-1]] = np.arange(rows - 1, -1, -1, dtype=kind)  # the first row is assigned last
     there = np.flatnonzero(first >= 0)
     met = np.zeros(rows, np.bool_)
     met[first[there]] = True
@@ -161,7 +161,7 @@ def _numbered(column: pa.Array) -> tuple[_Words, Places]:
 
 
 def _span(column: pa.Array) -> tuple[int, int] | None:
-    """Of integers without NULL the smallest, and how many numbers there are from it to the largest."""
+    """Returns the smallest of integers without NULL, and the size of their range; None for other columns."""
     if not pa.types.is_integer(column.type) or column.null_count or not len(column):
         return None
     ends = pc.min_max(column).as_py()
@@ -175,7 +175,7 @@ def _integers(column: pa.Array) -> Places:
 
 
 def _comparable(column: pa.Array) -> pa.Array:
-    """Both zeros of a float are one key, as are all NaNs; arrays, in tables without key, are their texts."""
+    """Makes equal keys equal: both zeros of a float, all NaNs, and arrays (of keyless tables) as text."""
     column = one_zero(column)
     if pa.types.is_list(column.type):
         from ..model.types import spark_type

@@ -1,4 +1,4 @@
-"""Attributes that are worked out when they are first asked for."""
+"""Attributes that are computed on first access."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ _T = TypeVar("_T")
 
 
 class lazy(Generic[_T]):  # noqa: N801 - used as a decorator
-    """As `functools.cached_property`, which up to Python 3.11 lets one thread at a time work it out, whatever
-    the instance.
+    """Like `functools.cached_property`, without its lock across instances (Python 3.11 and older).
 
     >>> class Square:
     ...     side = 3

@@ -1,4 +1,4 @@
-"""Which keys changes of keys link: connected components, so that linked keys are decided together."""
+"""Connected components of keys that are linked by changes of key, and so must be decided together."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from .events import Ints
 
 
 def linked(old: Ints, new: Ints) -> tuple[Ints, Ints]:
-    """Keys that are linked to others, and for each the least key of all that it is linked to, directly or
-    by others.
+    """Returns the linked keys, and for each the least key of its component.
 
     >>> [found.tolist() for found in linked(np.array([3, 5, 9]), np.array([5, 1, 8]))]
     [[1, 3, 5, 8, 9], [1, 1, 1, 8, 8]]

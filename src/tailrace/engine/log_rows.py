@@ -1,4 +1,4 @@
-"""Rows of a key log: each change, its keys and image as text, and its outcome."""
+"""Rows of a key log: each change with its keys and image as text, and its outcome."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class KeyLogHeader:
-    """What all rows of a range of a key log have in common.
+    """Values that all rows of a range of a key log share.
 
     Attributes:
-        run_id, group_id, subscription: as in the columns.
-        after: the change number before the first; flagged, sort: what the log has up to there.
-        fields: the data columns; ordinals: their bits in the column mask; key: which of them are the key.
+        run_id, group_id, subscription: the values of these columns.
+        after: the change number before the first.
+        flagged, sort: the log's `flagged_count` and `keylog_sort` up to there.
+        fields: the data columns.
+        ordinals: their bits in the column mask.
+        key: names of the key's columns.
         dest: the `<Dest>` of images.
     """
 
@@ -50,8 +53,12 @@ class KeyLogHeader:
 
 @dataclass(frozen=True)
 class ChangeTexts:
-    """Changes as texts: the keys, and the images (None: they are not wanted; NULL: a delete that has only a
-    key)."""
+    """Keys and images of changes as text.
+
+    Attributes:
+        keys: the keys.
+        images: the images; None if not requested. NULL for a delete that has only a key.
+    """
 
     keys: pa.StringArray
     images: pa.StringArray | None
@@ -59,14 +66,14 @@ class ChangeTexts:
     @staticmethod
     def of(rows: pa.Table, oper: npt.NDArray[np.str_], header: KeyLogHeader, *, images: bool) -> ChangeTexts:
         """Renders changes."""
-        # Every image has the columns of a key; where the key is the whole row, an archive's may lack some.
+        # Every image has the key's columns. If the key is the whole row, an archive's image may not have all.
         there = carried(rows, header.ordinals) if _is_row(header) else None
         keys = items([_item(rows, header, i, None if there is None else there[:, i]) for i in _key(header)])
         return ChangeTexts(keys, _images(rows, header, oper) if images else None)
 
     @staticmethod
     def of_changes(rows: pa.Table, header: KeyLogHeader, *, images: bool) -> ChangeTexts:
-        """Renders the changes among the rows of a batch, which are all but B rows: what `logged` takes."""
+        """Renders the changes among the rows of a batch (all except B rows), as `logged` expects them."""
         oper = letters(one(rows[OPER]))
         changes = oper != BEFORE
         if not changes.all():
@@ -75,12 +82,12 @@ class ChangeTexts:
 
     @staticmethod
     def joined(parts: Sequence[ChangeTexts]) -> ChangeTexts:
-        """Those of all parts."""
+        """Concatenates the texts of several parts."""
         keys, images = [p.keys for p in parts], [p.images for p in parts if p.images is not None]
         return ChangeTexts(pa.concat_arrays(keys), pa.concat_arrays(images) if images else None)
 
     def take(self, places: Places) -> ChangeTexts:
-        """Some of them, by their numbers, which rise."""
+        """Returns some of them by index; indexes must be ascending."""
         if len(places) == len(self.keys):
             return self
         at = pa.array(places)
@@ -89,16 +96,17 @@ class ChangeTexts:
 
 @dataclass(frozen=True)
 class LoggedChanges:
-    """Changes on their way into a key log.
+    """Changes to be written to a key log.
 
     Attributes:
-        rows: `SEQ`, what the header's fields name, and which there is of `MASK`, `AT`, `DETAIL`.
-        oper: the operation of each, one letter.
-        situation: of each its place in `decide.NAMES`.
-        running: how many are flagged up to each.
-        moved: which have another key than before; old: the keys that these had.
+        rows: `SEQ`, the columns of the header's fields, and optionally `MASK`, `AT`, `DETAIL`.
+        oper: the operation, one letter.
+        situation: the index in `decide.NAMES`.
+        running: the number of flagged changes up to each.
+        moved: which changes changed their key.
+        old: the old keys of these.
         why: as in `Batch`.
-        texts: of each; None: they are yet to be rendered.
+        texts: keys and images; None if not rendered yet.
     """
 
     rows: pa.Table
@@ -111,7 +119,7 @@ class LoggedChanges:
     texts: ChangeTexts | None = None
 
     def slice(self, begin: int, end: int) -> LoggedChanges:
-        """Some that follow each other."""
+        """Returns consecutive changes."""
         some = slice(begin, end)
         before, upto = (int(np.count_nonzero(self.moved[:n])) for n in (begin, end))
         return LoggedChanges(
@@ -135,8 +143,11 @@ def logged(
     images: bool = True,
     texts: ChangeTexts | None = None,
 ) -> pa.Table:
-    """Some changes as rows of a key log written `now`; `flagged_count` counts all changes before them.
-    `texts`: those of the whole batch (`ChangeTexts.of_changes`), when they are rendered already."""
+    """Returns changes of a batch as rows of a key log written at `now`.
+
+    `flagged_count` counts all changes before them. `texts` are the rendered texts of the whole batch
+    (`ChangeTexts.of_changes`).
+    """
     lines = _lines(batch, header, rows)
     if texts is not None:
         lines = replace(lines, texts=texts.take(_numbers(batch, rows)))
@@ -152,8 +163,10 @@ def logged_in_parts(
     now: datetime,
     texts: Sequence[Future[ChangeTexts]],
 ) -> list[Future[pa.Table]]:
-    """The same, a table for each part of the texts of the whole batch, as soon as it is rendered. Nothing in
-    the pool waits here for what it gets later."""
+    """Returns changes of a batch as rows of a key log, one future per part of the texts of the whole batch.
+
+    Tasks in the pool only wait for tasks that were submitted before them.
+    """
     lines, numbers = pool.submit(_lines, batch, header, rows), pool.submit(_numbers, batch, rows)
 
     def part(place: int) -> pa.Table:
@@ -169,13 +182,13 @@ def logged_in_parts(
 
 
 def _numbers(batch: Batch, rows: Places) -> Places:
-    """Of rows that are changes the place among all changes."""
+    """Returns the index among all changes of rows that are changes."""
     places: Places = (np.cumsum(batch.events.oper != BEFORE) - 1)[rows]
     return places
 
 
 def _lines(batch: Batch, header: KeyLogHeader, rows: Places) -> LoggedChanges:
-    """Changes with their outcomes, yet without texts."""
+    """Returns changes with their outcomes, without texts."""
     whole = len(rows) == batch.rows.num_rows
     oper = batch.events.oper[rows]
     old = np.where(oper == UPDATE, _old(batch, header)[rows], -1)
@@ -194,8 +207,10 @@ def _lines(batch: Batch, header: KeyLogHeader, rows: Places) -> LoggedChanges:
 
 
 def _old(batch: Batch, header: KeyLogHeader) -> Places:
-    """Of each update the row that has its old key; -1: the key is as it was. Nobody has compared
-    the keys of an archive's changes before."""
+    """Returns the row with the old key of each update; -1 if the key is unchanged.
+
+    The keys of an archive's changes were not compared before.
+    """
     events = batch.events
     if batch.rules.mode != "archive":
         return events.former
@@ -219,7 +234,7 @@ def written(
     *,
     images: bool = True,
 ) -> pa.Table:
-    """Changes as rows of a key log."""
+    """Returns changes as rows of a key log."""
     taken, oper = lines.rows, lines.oper
     texts = lines.texts or ChangeTexts.of(taken, oper, header, images=images)
     seq = taken[SEQ].combine_chunks()
@@ -250,7 +265,7 @@ def written(
 
 
 def _native(rows: pa.Table, made: Mapping[str, pa.Array | pa.Scalar]) -> dict[str, pa.Array]:
-    """What the key log that the changes came from had, where that is not told anew."""
+    """Returns the values of the key log that the changes came from, for columns without a new value."""
     prefix = NATIVE_OF.format("")
     found = {n.removeprefix(prefix): one(rows[n]) for n in rows.schema.names if n.startswith(prefix)}
     if (finer := found.get("change_row_type")) is not None:
@@ -265,7 +280,7 @@ def _column(value: pa.Array | pa.Scalar | None, kind: pa.DataType, rows: int) ->
 
 
 def _time(rows: pa.Table) -> dict[str, pa.Array]:
-    """Whole seconds, and the rest of them in nanoseconds."""
+    """Returns timestamps as whole seconds, and the rest in nanoseconds."""
     if AT not in rows.schema.names:
         return {}
     at = rows[AT].combine_chunks()
@@ -296,8 +311,10 @@ def _outcome(lines: LoggedChanges, rules: Rules) -> dict[str, pa.Array]:
 def _keys(
     lines: LoggedChanges, own: pa.StringArray, header: KeyLogHeader, rules: Rules
 ) -> dict[str, pa.Array]:
-    """`before_key` and `after_key`: the key (`own`), of a change of key the old one and the new one. Where
-    the row is its own key, an archive's update without its old row has none."""
+    """Returns `before_key` and `after_key`: the key (`own`), or the old and the new key of a key change.
+
+    If the key is the whole row, an archive's update without a before image has no `before_key`.
+    """
     none = pa.scalar(None, pa.string())
     known = [DELETE] if rules.mode == "archive" and _is_row(header) else [UPDATE, DELETE]
     made = {"before_key": pc.if_else(pa.array(np.isin(lines.oper, known)), own, none)}
@@ -314,7 +331,7 @@ def _key(header: KeyLogHeader) -> list[int]:
 
 
 def _is_row(header: KeyLogHeader) -> bool:
-    """Whether the key is the whole row, as it is of tables without one."""
+    """Returns whether the key is the whole row, as in keyless tables."""
     return len(_key(header)) == len(header.fields)
 
 
@@ -324,7 +341,7 @@ def _item(rows: pa.Table, header: KeyLogHeader, place: int, there: npt.NDArray[n
 
 
 def _images(rows: pa.Table, header: KeyLogHeader, oper: npt.NDArray[np.str_]) -> pa.StringArray:
-    """Images of inserts and updates, and of deletes that say more than their key."""
+    """Returns images of inserts, updates, and deletes with more columns than the key."""
     there = carried(rows, header.ordinals)
     rest = [i for i in range(len(header.fields)) if i not in _key(header)]
     more = np.full(len(oper), bool(rest)) if there is None else there[:, rest].any(axis=1)

@@ -1,7 +1,7 @@
-"""What a range of changes comes to: every image, or at most one change for each key.
+"""Changes of a range: every change, or at most one change per key.
 
 Options and columns are those of Spark's changelog reader (`DataFrameReader.changes`), so that results can be
-put together with its own. `sql_server.py` gives the same in SQL Server's three styles.
+combined with Spark's. `sql_server.py` returns net changes in SQL Server's three styles.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from ..errors import ConfigError
 from ..execution import thread_pool
-from .change_arrays import SMALL, Bools, ChangeArrays, I, Ints, U
+from .change_arrays import SMALL_BATCH, Bools, ChangeArrays, I, Ints, U
+from .chunked_take import ChunkedTake, take_rows
 from .commits import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -25,17 +26,16 @@ from .commits import (
     PREIMAGE,
     TRUNCATED,
     commit_columns,
-    words,
+    first_word,
 )
-from .equal_values import differs
-from .lines import ABSENT, ABSENT_THERE, L, Lines
-from .own_names import refuse_taken
-from .picked import Picked, picked
+from .equal_values import values_differ
+from .key_timelines import ABSENT, ABSENT_HEADER, EARLIER, KeyTimelines
+from .reserved_names import refuse_reserved
 
 Deduplication = Literal["none", "dropCarryovers", "netChanges"]
 MODES: tuple[Deduplication, ...] = ("none", "dropCarryovers", "netChanges")
-OWN = (ABSENT, CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
-"""Columns that net changes have next to the data."""
+RESULT_COLUMNS = (ABSENT, CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
+"""Columns of net changes beside the data."""
 _BEFORE, _AFTER, _TRUNCATE = 0, 1, 2
 
 
@@ -46,33 +46,33 @@ def net(
     deduplicationMode: Deduplication = "netChanges",  # noqa: N803 - Spark's names
     computeUpdates: bool = True,  # noqa: N803
 ) -> pa.Table:
-    """The changes of a range, as Spark's changelog gives them.
+    """Returns the changes of a range in the form of Spark's changelog.
 
     Args:
-        changes: the range; it may begin anywhere in the table's life.
-        base: the table's rows before it. Without, a key had a row before the range when its first change is
+        changes: the range, which may begin at any point in the table's history.
+        base: the table's rows before it. Without it, a key had a row before the range if its first change is
             an update or a delete.
         deduplicationMode: `none`, every change; `dropCarryovers`, without updates that change no value;
-            `netChanges`, at most one change for each key.
-        computeUpdates: updates are `update_preimage` and `update_postimage`; else `delete` and `insert`.
+            `netChanges`, at most one change per key.
+        computeUpdates: updates are `update_preimage` and `update_postimage`, otherwise `delete` and `insert`.
 
     Returns:
-        The data columns; `_absent` (list of strings: columns whose values no image tells, NULL when all are
-        known); `_change_type`, `_commit_version`, `_commit_timestamp`; in commit order, a preimage before its
-        postimage. An update of the key is a delete of the old and an insert of the new one. A truncate is one
-        row `truncate` without values, and what comes after it builds on an empty table; with a base, net
-        changes tell each row that it took.
+        The data columns; `_absent` (list of strings: columns with unknown values, NULL if none);
+            `_change_type`, `_commit_version`, `_commit_timestamp`; in commit order, a preimage before its
+            postimage. An update of the key is a delete of the old and an insert of the new key. A truncate is
+            one row `truncate` without values, and later changes apply to an empty table. With a base, net
+            changes include each row that the truncate removed.
 
     Raises:
-        ConfigError: a data column has the name of another one of the result; there is no such mode.
+        ConfigError: a data column has the name of a column of the result, or the mode is unknown.
     """
-    refuse_taken("net", changes.columns, OWN, changes.name)
+    refuse_reserved("net", changes.columns, RESULT_COLUMNS, changes.name)
     data, own = net_parts(changes, base, deduplicationMode, computeUpdates)
     return pa.table(data | own)
 
 
-def refuse_unknown(mode: str) -> None:
-    """Raises ConfigError for a mode that is none of `MODES`."""
+def refuse_unknown_mode(mode: str) -> None:
+    """Raises ConfigError for an unknown mode."""
     if mode not in MODES:
         raise ConfigError(f"deduplicationMode is {mode!r}", hint=f"use one of {', '.join(MODES)}")
 
@@ -83,17 +83,17 @@ def net_parts(
     deduplicationMode: Deduplication = "netChanges",  # noqa: N803
     computeUpdates: bool = True,  # noqa: N803
 ) -> tuple[dict[str, pa.Array], dict[str, pa.Array]]:
-    """The data columns of net changes, and those of `OWN`, apart: whatever names the data columns have."""
-    refuse_unknown(deduplicationMode)
+    """Returns the data columns of net changes and `RESULT_COLUMNS` separately, so that names may coincide."""
+    refuse_unknown_mode(deduplicationMode)
 
-    def asked(lines: Lines) -> NetRows:
+    def asked(lines: KeyTimelines) -> NetRows:
         if deduplicationMode == "netChanges":
-            return _netted(lines)
+            return _net_changes(lines)
         none = np.zeros(len(lines), np.bool_)
-        return _every(lines, none if deduplicationMode == "none" else carried_over(lines, ~none))
+        return _every_change(lines, none if deduplicationMode == "none" else unchanged_updates(lines, ~none))
 
-    with thread_pool("net", worth=len(changes) > SMALL) as pool:
-        found = list(pool.map(asked, Lines.parts(changes, base, pool)))
+    with thread_pool("net", worth=len(changes) > SMALL_BATCH) as pool:
+        found = list(pool.map(asked, KeyTimelines.parts(changes, base, pool)))
     truncates = changes.truncates
     if deduplicationMode == "netChanges":
         truncates = truncates[-1:] if base is None else truncates[:0]
@@ -102,9 +102,11 @@ def net_parts(
     return _net_rows(changes, found, computeUpdates)
 
 
-def carried_over(lines: Lines, among: Bools) -> Bools:
-    """The updates that change no value of a row that is there, all values being known, and their before
-    images, as far as they are `among` the images that are looked at."""
+def unchanged_updates(lines: KeyTimelines, among: Bools) -> Bools:
+    """Returns the updates that change no value of an existing row, and their before images.
+
+    All values must be known. Only updates `among` the given images are compared.
+    """
     ends = lines.versions[1]
     replaces = np.zeros(len(lines.changes), np.bool_)
     replaces[ends[ends >= 0]] = True
@@ -117,7 +119,7 @@ def carried_over(lines: Lines, among: Bools) -> Bools:
         place = lines.source(name)
         old, new = place[before], place[updates]
         column = lines.values[name]
-        same &= (old >= 0) & (new >= 0) & ~differs(picked(column, old), picked(column, new), name)
+        same &= (old >= 0) & (new >= 0) & ~values_differ(take_rows(column, old), take_rows(column, new), name)
         updates, before, same = updates[same], before[same], same[same]
     found = np.zeros(len(lines), np.bool_)
     found[updates] = True
@@ -127,19 +129,19 @@ def carried_over(lines: Lines, among: Bools) -> Bools:
 
 
 class NetRows:
-    """Rows of a result: `image` in a line (-1: none), the change row `at`, which `side` of it is shown, and
-    whether it is one of an update's two."""
+    """Rows of a result: image (-1: none), change row `at`, shown `side`, and whether it is one of an update's
+    two rows."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: KeyTimelines) -> None:
         self._lines = lines
         self._parts: list[tuple[Ints, Ints, Ints, Bools]] = []
 
     def add(self, image: Ints, at: Ints, side: int, update: Bools) -> None:
-        """More rows."""
+        """Adds rows."""
         self._parts.append((image, at, np.full(len(image), side), update))
 
     def taken(self) -> tuple[pa.Table, Ints, Ints, Bools]:
-        """The images, and `at`, `side`, `update` of each."""
+        """Returns the rows of the images, and `at`, `side` and `update` of each."""
         image, at, side, update = (np.concatenate(p) for p in zip(*self._parts, strict=True))
         return self._lines.take(image), at, side, update
 
@@ -147,25 +149,25 @@ class NetRows:
 def _net_rows(
     changes: ChangeArrays, found: Sequence[NetRows], updates: bool
 ) -> tuple[dict[str, pa.Array], dict[str, pa.Array]]:
-    """The rows in order of commits, with Spark's words."""
+    """Returns the rows in commit order, with Spark's change types."""
     images, *parts = zip(*(rows.taken() for rows in found), strict=True)
     at, side, update = map(np.concatenate, parts)
     order = np.lexsort((side % _TRUNCATE, at))
     rows, at, side, update = pa.concat_tables(images), at[order], side[order], update[order] & updates
-    kind = words(
+    kind = first_word(
         (side == _TRUNCATE, TRUNCATED),
         (update & (side == _BEFORE), PREIMAGE),
         (update, POSTIMAGE),
         (side == _BEFORE, DELETED),
         other=INSERTED,
     )
-    here = Picked(order)
+    here = ChunkedTake(order)
     data = {n: here.of(rows[n]) for n in changes.columns}
-    return data, {ABSENT: here.of(rows[ABSENT_THERE]), CHANGE_TYPE: kind, **commit_columns(changes, at)}
+    return data, {ABSENT: here.of(rows[ABSENT_HEADER]), CHANGE_TYPE: kind, **commit_columns(changes, at)}
 
 
-def _every(lines: Lines, dropped: Bools) -> NetRows:
-    """Every change: what it met and what it left."""
+def _every_change(lines: KeyTimelines, dropped: Bools) -> NetRows:
+    """Returns every change: the row before and the row after it."""
     steps = NetRows(lines)
     own = (lines.at >= 0) & ~dropped
     update = (lines.oper == U) & own
@@ -176,30 +178,30 @@ def _every(lines: Lines, dropped: Bools) -> NetRows:
     gone = np.flatnonzero(lines.closes & own)
     steps.add(before, lines.at[stays], _BEFORE, np.ones(len(stays), np.bool_))
     steps.add(after, lines.at[after], _AFTER, (lines.oper[after] == U) & ~lines.came[after])
-    # A row that moves away goes with the update that moves it.
+    # The row that moved away is placed at the update that moved it.
     moved = np.where(lines.left[gone], lines.at[np.maximum(lines.partner[gone], 0)], lines.at[gone])
     steps.add(gone, moved, _BEFORE, np.zeros(len(gone), np.bool_))
     return steps
 
 
-def _netted(lines: Lines) -> NetRows:
-    """Per key: was there a row before, is there one after."""
+def _net_changes(lines: KeyTimelines) -> NetRows:
+    """Returns per key the row before and the row after the range."""
     steps = NetRows(lines)
     begins, ends = lines.versions
     low, many = (int(lines.key[0]), int(lines.key[-1] - lines.key[0]) + 1) if len(lines) else (0, 0)
     key = lines.key - low
     old, new, last, end = (np.full(many, -1, np.int64) for _ in range(4))
-    met = np.flatnonzero(lines.oper == L)
+    met = np.flatnonzero(lines.oper == EARLIER)
     old[key[met]] = met
-    # NumPy keeps the last of several values for one place: the newest of each key.
+    # NumPy keeps the last of several values for one index: the newest of each key.
     end[key[begins]] = ends
     newest = begins[ends < 0]
     new[key[newest]] = newest
-    telling = _telling(lines, key)
+    telling = _deciding_images(lines, key)
     last[key[telling]] = lines.at[telling]
     last = np.maximum(last, end)
     if len(lines.changes.truncates) and not lines.whole:
-        old[:] = -1  # the truncate tells of them
+        old[:] = -1  # the truncate stands for them
     touched = last >= 0
     both = (old >= 0) & (new >= 0)
     before, after = np.flatnonzero(touched & (old >= 0)), np.flatnonzero(touched & (new >= 0))
@@ -208,15 +210,17 @@ def _netted(lines: Lines) -> NetRows:
     return steps
 
 
-def _telling(lines: Lines, key: Ints) -> Ints:
-    """The images that tell when their keys were last changed, in order: the newest of each among them. Images
-    are compared only where it is an update that changed nothing."""
+def _deciding_images(lines: KeyTimelines, key: Ints) -> Ints:
+    """Returns the images that determine when their keys were last changed, in order.
+
+    Values are compared only if the newest image is an update that may have changed nothing.
+    """
     telling = np.flatnonzero(lines.opens | lines.closes)
     among = np.zeros(len(lines), np.bool_)
     among[telling[np.append(key[telling[1:]] != key[telling[:-1]], True)[: len(telling)]]] = True
-    dropped = carried_over(lines, among)
+    dropped = unchanged_updates(lines, among)
     if dropped.any():
         again = np.zeros(int(key[-1]) + 1, np.bool_)
         again[key[dropped]] = True
-        telling = telling[~carried_over(lines, again[key])[telling]]
+        telling = telling[~unchanged_updates(lines, again[key])[telling]]
     return telling

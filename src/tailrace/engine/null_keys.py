@@ -15,7 +15,7 @@ from ..model.change import BEFORE, TRUNCATE, UPDATE
 
 
 def null_in_key(name: str) -> str:
-    """What is wrong with a change.
+    """Returns the error of a change with NULL in its key.
 
     >>> null_in_key("id")
     'NULL in id, which is in the key'
@@ -25,7 +25,7 @@ def null_in_key(name: str) -> str:
 
 @dataclass(frozen=True)
 class NullKeys:
-    """Which rows they are, and of each row what is wrong (NULL: nothing)."""
+    """Which rows have NULL in their key, and the error of each row (NULL: none)."""
 
     rows: npt.NDArray[np.bool_]
     why: pa.StringArray
@@ -34,7 +34,8 @@ class NullKeys:
 def null_keys(
     keys: Sequence[tuple[str, pa.Array]], oper: npt.NDArray[np.str_], change: npt.NDArray[np.int64]
 ) -> NullKeys | None:
-    """Finds them; None when there are none. A NULL in a B row is its update's error.
+    """Finds changes with NULL in their key; None if there is no such change. NULL in a B row is its update's
+    error.
 
     Args:
         keys: names and values of the key's columns.
@@ -49,7 +50,7 @@ def null_keys(
     texts = sorted(null_in_key(name) for name, _ in keys)
     none = len(texts)
     found = np.full(len(oper), none)
-    for name, values in reversed(keys):  # the first column of the key is named
+    for name, values in reversed(keys):  # the error names the key's first NULL column
         null = values.is_null().to_numpy(zero_copy_only=False) & (oper != TRUNCATE)
         found = np.where(null, texts.index(null_in_key(name)), found)
     both = np.flatnonzero((oper == BEFORE) | (oper == UPDATE))
@@ -63,10 +64,10 @@ def null_keys(
 
 
 def null_key(table: str, key: Sequence[str], seq: str) -> ApplyError:
-    """The error for a change whose key is NULL."""
+    """Returns the error for a change with NULL in its key."""
     return ApplyError(
         f"a change has NULL in the row key ({', '.join(key)})",
         where=f"{table}, change_seq {seq}",
-        hint="correct or take out that change, or choose a key of columns that are NOT NULL; if "
-        "`control/quarantine` has a value of it, keep its column as text (`types`), and resync the table",
+        hint="correct or remove that change, or choose a key of NOT NULL columns; if "
+        "`control/quarantine` has a value of it, store its column as text (`types`), and resync the table",
     )

@@ -1,4 +1,4 @@
-"""Each change in one row: what was before it, what after, and which columns it changed."""
+"""One row per change: the row before it, the row after it, and the columns that it changed."""
 
 from __future__ import annotations
 
@@ -8,48 +8,48 @@ import numpy as np
 import pyarrow as pa
 
 from .change_arrays import B, Bools, ChangeArrays, D, I, Ints, U
+from .chunked_take import take_rows
 from .columns import MaskBits
-from .commits import CHANGE_TYPE, DELETED, INSERTED, TRUNCATED, UPDATED, commit_columns, words
-from .equal_values import differs
-from .lines import ABSENT, Lines, named
-from .picked import picked
+from .commits import CHANGE_TYPE, DELETED, INSERTED, TRUNCATED, UPDATED, commit_columns, first_word
+from .equal_values import values_differ
+from .key_timelines import ABSENT, KeyTimelines, list_names
 
 BEFORE_ROW, AFTER_ROW, CHANGED = "before", "after", "changed"
 
 
 def pairs(changes: ChangeArrays, *, base: pa.Table | None = None) -> pa.Table:
-    """A row for each change, in commit order.
+    """Returns one row per change, in commit order.
 
     Args:
-        changes: the changes, from anywhere in the table's life.
+        changes: the changes, from any point in the table's history.
         base: the rows before them.
 
     Returns:
-        `change_seq` (string), `transaction_id` (string), `user_name` (string, where the change table has it),
-        `_change_type` (insert, update, delete, truncate), `_commit_version`, `_commit_timestamp`, `changed`
-        (list of strings: an update's columns whose values differ; where a value before or after is not known,
-        what its change mask says, unless that only repeats what was sent; NULL for others), `before`, `after`
-        (structs of the data columns; NULL: there was no row, or nothing tells of it; absent columns have the
-        values of the row's images before), `_absent` (list of strings: columns that either of them lacks,
-        `before.name`).
+        `change_seq` (string), `transaction_id` (string), `user_name` (string, if the change table has it),
+            `_change_type` (insert, update, delete, truncate), `_commit_version`, `_commit_timestamp`,
+            `changed`, `before`, `after`, `_absent`. `changed` (list of strings) has an update's columns whose
+            values differ, and is NULL for others. If a value before or after is unknown, the change mask is
+            used, unless it only repeats the sent columns. `before` and `after` are structs of the data
+            columns, with absent columns filled from earlier images; NULL if there was no row or it is
+            unknown. `_absent` (list of strings) has the columns with unknown values, as `before.name`.
     """
-    lines = Lines.of(changes, base)
+    lines = KeyTimelines.of(changes, base)
     own = np.flatnonzero((lines.at >= 0) & (lines.oper != B))
     return Pairing.of(lines, own, changes.truncates).table()
 
 
 @dataclass(frozen=True)
 class Pairing:
-    """Changes: the row `at` of each, and the images `before` and `after` it; -1: none."""
+    """Changes: the row `at` of each, and the images `before` and `after` it (-1: none)."""
 
-    lines: Lines
+    lines: KeyTimelines
     at: Ints
     before: Ints
     after: Ints
 
     @staticmethod
-    def of(lines: Lines, images: Ints, truncates: Ints) -> Pairing:
-        """Of images of changes, and truncates, in commit order."""
+    def of(lines: KeyTimelines, images: Ints, truncates: Ints) -> Pairing:
+        """Returns the pairs of images of changes and of truncates, in commit order."""
         after = np.where(lines.opens[images], images, -1)
         nothing = np.full(len(truncates), -1)
         at = np.concatenate([lines.at[images], truncates])
@@ -58,13 +58,13 @@ class Pairing:
         return Pairing(lines, at[order], before[order], np.concatenate([after, nothing])[order])
 
     def table(self) -> pa.Table:
-        """As `pairs` gives them."""
+        """Returns the pairs in the form of `pairs`."""
         changes, oper = self.lines.changes, self.lines.changes.oper[self.at]
-        made = {"change_seq": picked(changes.seq, self.at)}
+        made = {"change_seq": take_rows(changes.seq, self.at)}
         for name in ("transaction_id", "user_name"):
             if (column := changes.column(name)) is not None:
-                made[name] = picked(column, self.at)
-        made[CHANGE_TYPE] = words(
+                made[name] = take_rows(column, self.at)
+        made[CHANGE_TYPE] = first_word(
             (oper == I, INSERTED), (oper == U, UPDATED), (oper == D, DELETED), other=TRUNCATED
         )
         made |= commit_columns(changes, self.at)
@@ -72,7 +72,7 @@ class Pairing:
         before, missing = self._side(self.before, BEFORE_ROW)
         after, missing_too = self._side(self.after, AFTER_ROW)
         names = [f"{side}.{n}" for side in (BEFORE_ROW, AFTER_ROW) for n in changes.columns]
-        absent = named(np.concatenate([missing, missing_too], axis=1), names)
+        absent = list_names(np.concatenate([missing, missing_too], axis=1), names)
         return pa.table(made | {BEFORE_ROW: before, AFTER_ROW: after, ABSENT: absent})
 
     def _side(self, images: Ints, side: str) -> tuple[pa.Array, Bools]:
@@ -82,7 +82,7 @@ class Pairing:
         for k, name in enumerate(names):
             place = self._places(images, name)
             missing[:, k] = (images >= 0) & (place < 0)
-            columns.append(picked(self.lines.values[name], place))
+            columns.append(take_rows(self.lines.values[name], place))
         return pa.StructArray.from_arrays(columns, list(names), mask=pa.array(images < 0)), missing
 
     def _places(self, images: Ints, column: str) -> Ints:
@@ -91,21 +91,24 @@ class Pairing:
         return np.where(images >= 0, self.lines.source(column)[images], -1)
 
     def _changed(self, updates: Bools) -> pa.Array:
-        """The changed columns of updates."""
+        """Returns the changed columns of updates."""
         changes = self.lines.changes
         masks = self._change_masks()
         flags = np.zeros((len(self.at), len(changes.columns)), np.bool_)
         for k, name in enumerate(changes.columns):
             old, new = self._places(self.before, name), self._places(self.after, name)
             column = self.lines.values[name]
-            differ = differs(picked(column, old), picked(column, new), name)
+            differ = values_differ(take_rows(column, old), take_rows(column, new), name)
             mask = np.zeros(len(self.at), np.bool_) if masks is None else masks[self.at, k]
             flags[:, k] = np.where((old >= 0) & (new >= 0), differ, mask) & updates
-        return named(flags, changes.columns, ~updates)
+        return list_names(flags, changes.columns, ~updates)
 
     def _change_masks(self) -> Bools | None:
-        """For each row of the changes the columns that its mask says it changed. A mask with all columns that
-        the image has, but for the key, says nothing: a source that sends no before image knows no better."""
+        """Returns for each change the columns that its mask marks as changed.
+
+        A mask with all columns of the image except the key is ignored: it comes from a source that sends no
+        before image.
+        """
         changes = self.lines.changes
         name = changes.header("change_mask")
         if name not in changes.rows.column_names:

@@ -1,4 +1,4 @@
-"""Full rows from sparse images: columns that an image lacks are filled from the images before it."""
+"""Completes sparse images: columns that an image does not have are filled from earlier images."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import pyarrow.compute as pc
 
 from ..model.mask import pack
 from .change_arrays import ChangeArrays
-from .lines import Lines
-from .picked import picked
+from .chunked_take import take_rows
+from .key_timelines import KeyTimelines
 
 
 def rebuild(changes: ChangeArrays, *, base: pa.Table | None = None) -> pa.Table:
-    """The change table with whole images, as far as images of the same row, or the base, tell the values.
+    """Returns the change table with complete images, as far as the values are known.
 
-    A column that an image lacks has the value of the row's image before it, unless the change mask says that
-    it was changed. Images whose row cannot be known stay as they are.
+    A missing column has the value of the row's previous image or of the base, unless the change mask marks it
+    as changed. Images whose row is unknown stay as they are.
 
     Returns:
-        The rows of `changes`, in commit order and with all their columns. `column_mask` is NULL where all
-        columns are known now, else it names those that are.
+        The rows of `changes` in commit order with all their columns. `column_mask` is NULL if all columns are
+            known now, otherwise it has those that are.
     """
-    lines = Lines.of(changes, base)
+    lines = KeyTimelines.of(changes, base)
     rows, name = changes.rows, changes.header("column_mask")
     if name not in rows.column_names or not len(changes):
         return rows
@@ -33,7 +33,7 @@ def rebuild(changes: ChangeArrays, *, base: pa.Table | None = None) -> pa.Table:
         place = np.full(len(changes), -1, np.int64)
         place[at] = lines.source(column)[own]
         known[at, k] = place[at] >= 0
-        values = picked(lines.values[column], place).cast(rows.schema.field(column).type)
+        values = take_rows(lines.values[column], place).cast(rows.schema.field(column).type)
         rows = rows.set_column(rows.column_names.index(column), column, values)
     masks = pack(known, changes.ordinals)
     full = pa.array(known.all(axis=1))

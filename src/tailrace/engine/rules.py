@@ -1,8 +1,8 @@
-"""The outcome of a change, as data: mode x what the change meets x policy -> effect, action, row count.
+"""The outcome of a change, as data: mode, situation and policy determine effect, action and row count.
 
-A *situation* is a change and what it meets: a letter (I U D, K for an update that changes the key, T, `?` for
-an operation nobody knows) and a digit for each key it names, 1 when a row was there just before it. `K10`:
-the old key had a row and the new one none, as it should be. Source: spec/sqdr.md §3, §6; qlik.md §4.
+A *situation* is a change and the state of its keys. It has a letter (I U D, K for an update that changes the
+key, T, `?` for an unknown operation) and a digit per key: 1 if the key had a row just before. `K10`: the old
+key had a row and the new one none, as expected. Source: spec/sqdr.md §3, §6; qlik.md §4.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MODES: Final = {
     "strict": "every change must hit exactly the row it expects; anything else is flagged",
     "upsert": "an update of a missing row inserts it, an insert of an existing one updates it, a delete of a "
     "missing one is ignored",
-    "archive": "every insert, update and delete is appended as a row of its own; truncates are ignored",
+    "archive": "every insert, update and delete is appended as a new row; truncates are ignored",
     "soft_delete": "as upsert, but a deleted row stays and is marked; an insert or update revives it",
 }
 CONFLICTS: Final = {
@@ -32,10 +32,10 @@ CONFLICTS: Final = {
     "data_error": "the target cannot hold the values",
 }
 POLICIES: Final = {
-    "apply": "the change is made to fit: written over the row that is there, or inserted",
+    "apply": "the change is applied anyway: it overwrites the existing row, or is inserted",
     "ignore": "the change is skipped",
     "log": "the change is skipped, flagged, and kept in `attrep_apply_exceptions`",
-    "suspend": "the batch ends before the change, and its table takes no more until it is resumed",
+    "suspend": "the batch ends before the change, and its table is suspended until it is resumed",
     "stop": "the batch ends before the change, and apply stops with an error that names it",
 }
 ENDING: Final = ("suspend", "stop")
@@ -46,7 +46,7 @@ DEFAULTS: Final[Mapping[str, Mapping[str, str]]] = {
     "archive": {"data_error": "stop"},
     "soft_delete": _LENIENT,
 }
-"""Mode -> conflict -> policy, where nothing else is said."""
+"""The default policy per mode and conflict."""
 
 SITUATIONS: Final = {
     "I0": "insert of a new row",
@@ -63,10 +63,10 @@ SITUATIONS: Final = {
     "U!": "update to values that the target cannot hold",
     "D!": "delete whose key is NULL, or that the target refuses",
     "T": "truncate",
-    "?": "an operation that is not known",
+    "?": "an unknown operation",
 }
 PLAIN: Final = ("I0", "U1", "D1", "K10", "T")
-"""Situations in which a change meets what it expects."""
+"""Situations without conflict."""
 SOFT_COLUMN: Final = "_deleted"
 
 
@@ -75,12 +75,12 @@ class Outcome:
     """The outcome of a change.
 
     Attributes:
-        effect: on the target: `write` a row, `delete` it, `mark` it as deleted, `move` it to another key,
-            append a `copy`, `truncate`, or `nothing`.
+        effect: effect on the target: `write` a row, `delete` it, `mark` it as deleted, `move` it to another
+            key, append a `copy`, `truncate`, or `nothing`.
         action: `action_taken` of the key log.
-        rows: `result_row_count`: rows of the target it touched; None: a truncate, which tells no number.
+        rows: `result_row_count`, the number of affected target rows; None for a truncate.
         flagged: whether it counts in `flagged_count`.
-        conflict: a name in `CONFLICTS`: the one that decided; None when there was none.
+        conflict: the deciding conflict, a name in `CONFLICTS`, or None.
     """
 
     effect: str
@@ -91,20 +91,20 @@ class Outcome:
 
     @property
     def effective(self) -> bool:
-        """Whether the change takes part in what is written to the target."""
+        """Whether the change takes part in the write to the target."""
         return self.effect != "nothing"
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How the changes of a table are applied; make it with `of`.
+    """Rules for applying a table's changes; create them with `of`.
 
     Attributes:
         mode: a name in `MODES`.
-        on: conflict -> policy, complete.
-        soft_column: under `soft_delete` the column that marks rows: string, the `change_seq` of the delete;
-            NULL while the row lives.
-        limits: conflict -> how many `log` lets pass, and the policy from the next one on.
+        on: the policy of every conflict.
+        soft_column: under `soft_delete` the column that marks deleted rows: string, the `change_seq` of the
+            delete, else NULL.
+        limits: per conflict the number that `log` allows, and the policy after that.
     """
 
     mode: str = "upsert"
@@ -116,10 +116,10 @@ class Rules:
     def of(
         mode: str, on: Mapping[str, str | OnConflict] | None = None, soft_column: str = SOFT_COLUMN
     ) -> Rules:
-        """Rules of a mode, with policies that differ from its defaults.
+        """Returns the rules of a mode, with policies that differ from its defaults.
 
         Raises:
-            ConfigError: a mode, conflict or policy that there is not.
+            ConfigError: a mode, conflict or policy does not exist.
 
         >>> rules = Rules.of("strict", {"update_missing": "log then stop after 9"})
         >>> rules.on["update_missing"], rules.limits
@@ -130,7 +130,7 @@ class Rules:
         said = {kind: _policy(kind, policy) for kind, policy in (on or {}).items()}
         if mode == "archive" and set(said) - {"data_error"}:
             raise ConfigError(
-                "an archive has no conflicts", hint="leave the policies out, but that of data_error"
+                "an archive has no conflicts", hint="leave out all policies except that of data_error"
             )
         limits = {k: (one.after, str(one.then)) for k, one in said.items() if one.after is not None}
         policies = {k: str(one.policy) for k, one in said.items()}
@@ -138,12 +138,12 @@ class Rules:
 
     @property
     def update(self) -> str:
-        """The code of an update: strict and tolerant ones have their own."""
+        """The action code of an update: `M` under strict rules, else `U`."""
         return "M" if self.mode == "strict" else "U"
 
     @property
     def overwrites(self) -> bool:
-        """Whether a change of a key is made whatever it meets; else its outcome hangs on the other key's."""
+        """Whether a key change is applied in every situation; else its outcome depends on the other key."""
         return self.on.get("insert_exists") == self.on.get("update_missing") == "apply"
 
     @property
@@ -153,15 +153,15 @@ class Rules:
 
     @property
     def plain(self) -> bool:
-        """Whether they are what a target does without any."""
+        """Whether these are the default rules."""
         return self == Rules()
 
     @property
     def lenient(self) -> Rules:
-        """Rules under which every change is made to fit, for the same columns of the target."""
-        # What a change meets tells nothing where rows may have it already: an insert that finds its row, an
-        # update that does not are no conflicts there, so the policies for them are replaced. Values that the
-        # target refuses fit nowhere, here as elsewhere: what happens then is for the user to say.
+        """Rules that apply every change, for the same columns of the target."""
+        # Rows may have the changes already. Then an insert that finds its row, or an update that does not, is
+        # no conflict, so their policies are replaced. Values that the target refuses remain a conflict, whose
+        # policy the user has chosen.
         kept = "data_error"
         return Rules(
             "upsert" if self.mode == "strict" else self.mode,
@@ -171,7 +171,7 @@ class Rules:
         )
 
     def conflict(self, situation: str) -> str | None:
-        """The conflict that decides a situation; None when there is none.
+        """Returns the conflict that decides a situation, or None.
 
         >>> Rules.of("upsert").conflict("K01"), Rules.of("strict").conflict("K01")
         ('insert_exists', 'update_missing')
@@ -183,13 +183,13 @@ class Rules:
         if situation[0] == "D":
             return "delete_missing"
         missing = situation in ("U0", "K00", "K01")
-        # An update without its row becomes an insert, if it may; that one may meet a row in its turn.
+        # An update without its row becomes an insert if allowed, and that insert may find a row.
         if missing and (situation != "K01" or self.on["update_missing"] != "apply"):
             return "update_missing"
         return "insert_exists"
 
     def outcome(self, situation: str) -> Outcome:
-        """The outcome of a change in that situation.
+        """Returns the outcome of a change in a situation.
 
         >>> Rules.of("strict").outcome("U0")
         Outcome(effect='nothing', action='M', rows=0, flagged=True, conflict='update_missing')
@@ -229,20 +229,20 @@ class Rules:
         }[situation]
 
     def _fitted(self, situation: str, kind: str) -> Outcome:
-        """The policy `apply`: the action is the operation that took effect in the end."""
+        """Returns the outcome under the policy `apply`; the action is the operation that took effect."""
         flagged = self.mode == "strict"
-        if situation == "D0":  # nothing to make fit
+        if situation == "D0":  # nothing to delete
             return Outcome("nothing", "D" if flagged else IGNORED, 0, flagged, kind)
         if situation in ("U0", "K00"):
             return Outcome("write", "I", 1, flagged, kind)
-        if situation == "K11":  # two rows become one: that is never as expected
+        if situation == "K11":  # two rows become one, which is always flagged
             return Outcome("move", self.update, 2, True, kind)
         return Outcome("write", self.update, 1, flagged, kind)
 
 
 def _policy(kind: str, given: str | OnConflict) -> OnConflict:
     if kind not in CONFLICTS:
-        raise ConfigError(f"no conflict {kind!r}", hint=f"there are {', '.join(CONFLICTS)}")
+        raise ConfigError(f"no conflict {kind!r}", hint=f"use one of {', '.join(CONFLICTS)}")
     try:
         made = OnConflict.model_validate(on_conflict(given))
     except ValidationError:
@@ -259,9 +259,9 @@ def _policy(kind: str, given: str | OnConflict) -> OnConflict:
 
 
 def reason(kind: str | None) -> str | None:
-    """`result_error` of a flagged change.
+    """Returns the `result_error` of a flagged change.
 
     >>> reason("update_missing")
     'update_missing: the row to be updated is not there'
     """
-    return "the operation is not known" if kind is None else f"{kind}: {CONFLICTS[kind]}"
+    return "unknown operation" if kind is None else f"{kind}: {CONFLICTS[kind]}"

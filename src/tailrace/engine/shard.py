@@ -1,5 +1,6 @@
-"""A shard of a batch: all changes of some keys, and what the target has under these keys. A batch that one
-task holds is one shard, a larger one is many; their outcome is decided here for both.
+"""A shard of a batch: all changes of some keys, and the target's rows with these keys.
+
+A batch that fits into one task is one shard. Outcomes are decided here for both cases.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import pyarrow as pa
 
 from ..model.change import UPDATE
 from .batch import Batch, Changes, folded, split, taken_and_added
-from .carry import complete
 from .columns import ADD, HAVE, MASK, MOVED, OPER, SEQ, SILENT, SITUATION, TAKE, WHY, carried, one
 from .decide import NAMES
 from .events import Bools
 from .keys import Places
+from .missing_values import origins_after_updates
 from .rules import PLAIN, Rules
 from .source import Source, chosen, ordered
 
@@ -26,15 +27,15 @@ _PLAIN = np.array([name in PLAIN for name in NAMES])
 
 @dataclass(frozen=True)
 class Shard:
-    """Changes, and the rows that the target had under their keys before them.
+    """Changes, and the target's rows with their keys before them.
 
     Attributes:
-        source: the changes, in order; without key, rows are known by all of their values.
+        source: the changes, in order; rows of a keyless table are identified by all of their values.
         changes: the same, numbered.
-        there: the target's rows, in the columns of `source.schema`; those that nobody read are NULL. Of a
-            table without key each different row, and in `HAVE` how many copies there are.
-        number: the number of the key of each.
-        ordinals: the bits of the columns, but for `source.mark`, in column masks.
+        there: the target's rows in the columns of `source.schema`; columns that were not read are NULL. For a
+            keyless table, distinct rows with the number of copies in `HAVE`.
+        number: the number of each row's key.
+        ordinals: the bits of the columns, except `source.mark`, in column masks.
     """
 
     source: Source
@@ -57,12 +58,14 @@ class Shard:
         """Numbers the keys.
 
         Args:
-            rows: `SEQ`, `OPER`, `schema`, and which there is of `MASK`, `WHY` (what is wrong with a change's
-                values, NULL: nothing) and `SILENT` (updates that are only looked at); in any order.
-            there: as in `Shard`; rows whose keys no change names are skipped.
-            key: empty: the table has none.
-            mark: the column that marks rows of the target as deleted, if it has one.
-            truncates: the `change_seq` of all truncates of the batch; they are not among `rows`.
+            rows: `SEQ`, `OPER`, the columns of `schema`, and optionally `MASK`, `WHY` (the error in a
+                change's values, NULL: none) and `SILENT` (updates that are only read); in any order.
+            there: as in `Shard`; rows with other keys are skipped.
+            key: names of the key's columns; empty for a keyless table.
+            schema: the data columns.
+            ordinals: as in `Shard`.
+            mark: the column that marks deleted rows of the target, if it has one.
+            truncates: the `change_seq` of all truncates of the batch, which are not among `rows`.
         """
         source = replace(Source.of(ordered(rows), key, schema, partial=False), mark=mark)
         number = source.keys.find([one(there[n]) for n in source.known_by])
@@ -76,7 +79,7 @@ class Shard:
         return Shard(source, changes, there.filter(pa.array(named)), number[named], ordinals)
 
     def met(self, rules: Rules) -> Batch:
-        """What the changes met; as a shard does not tell where its batch ends, all are decided."""
+        """Returns the outcomes of all changes; a shard cannot determine where its batch ends."""
         if self.source.key:
             return self.changes.met(self._exists, rules)
         copies = np.zeros(len(self.source.last), np.int64)
@@ -85,10 +88,13 @@ class Shard:
         return self.changes.met_copies(copies, rules)
 
     def images(self, batch: Batch | None) -> pa.Table:
-        """What is left of the changes after the last truncate: one row a key (`OP`, `KEPT`, the columns of
-        the schema); without key, one a different row, `TAKE` and `ADD`.
+        """Returns the resulting images after the last truncate: one row per key (`OP`, `KEPT`, the data
+        columns).
 
-        `batch`: what they met; None: all are made to fit, whatever they meet.
+        For a keyless table, one row per distinct row, with `TAKE` and `ADD`.
+
+        Args:
+            batch: the outcomes; None if all changes are applied leniently.
         """
         if not self.source.key:
             return self._net(batch)
@@ -98,9 +104,11 @@ class Shard:
         return folded(self.source, self.changes.events, there, self._rows_of).lasting()
 
     def odd(self, batch: Batch) -> pa.Table:
-        """The changes that did not meet what they expect, or change their key: `SEQ`, `OPER`, `SITUATION`,
-        `WHY` (strings), `MOVED` (boolean); the schema's columns have the old key then, without key the old
-        row."""
+        """Returns the changes with a conflict, or with a key change.
+
+        The columns are `SEQ`, `OPER`, `SITUATION`, `WHY` (strings), `MOVED` (boolean), and the schema's
+        columns with the old key (for a keyless table, the old row).
+        """
         events, changes = batch.events, batch.changes
         before = events.former if self.source.key else events.before
         old = np.where(events.oper == UPDATE, before, -1)[changes]
@@ -119,8 +127,11 @@ class Shard:
         return pa.table(made)
 
     def completed(self, rules: Rules) -> pa.Table:
-        """The updates that lack columns and take part, whole: `SEQ`, and the columns of the schema as the
-        target has them right after each."""
+        """Returns the effective updates with missing columns as complete rows, as they are in the target
+        right after each.
+
+        The columns are `SEQ`, and those of the schema.
+        """
         source, batch = self.source, self.met(rules)
         data = [n for n in source.schema.names if n != source.mark]
         there = carried(source.rows, self.ordinals)
@@ -131,7 +142,7 @@ class Shard:
         )
         updates = np.flatnonzero(lacks & batch.decided.effective)
         stays = rules.mode == "soft_delete"
-        values, origin = complete(batch.events, batch.decided, there, updates, stays=stays)
+        values, origin = origins_after_updates(batch.events, batch.decided, there, updates, stays=stays)
         at, made = self._place[origin], {SEQ: one(source.rows[SEQ]).take(pa.array(updates))}
         for i, name in enumerate(data):
             made[name] = chosen(one(source.rows[name]), values[:, i], one(self.there[name]), at[:, i])
@@ -139,7 +150,7 @@ class Shard:
 
     @property
     def _exists(self) -> Bools:
-        """Of each key's number whether the target has a row that is not marked."""
+        """Whether the target has a row that is not marked as deleted, per key number."""
         living, mark = self.number, self.source.mark
         if mark is not None:
             living = living[self.there[mark].is_null().to_numpy()]
@@ -149,7 +160,7 @@ class Shard:
 
     @cached_property
     def _place(self) -> Places:
-        """The place in `there` of each key's number; -1: it has none. The last one is for no key."""
+        """The index in `there` of each key number; -1 if it has none. The last entry is for no key."""
         found = np.full(len(self.source.last) + 1, -1, np.int64)
         found[self.number] = np.arange(len(self.number))
         return found

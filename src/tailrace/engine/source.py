@@ -1,4 +1,4 @@
-"""The changes of a table: rows, and their keys to look up."""
+"""The changes of a table as rows, with their keys for lookups."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..model.change import BEFORE, DELETE
-from .carry import Carried
 from .columns import KEPT, OP, OPER, SEQ, UPSERT, one
 from .keys import Keys, Places
+from .missing_values import ValueOrigins
 
 RowsOf = Callable[[Places], tuple[Places, pa.Table]]
-"""Given numbers of keys: those of which the table has rows, and the rows."""
+"""Function that takes key numbers, and returns those of which the table has rows, and the rows."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Changes of a table, and their keys: folded rows (`OP`, `KEPT` when `partial`, the data columns), or
-    images (`SEQ`, `OPER`, the data columns). `last`: of each key's number the row that counts, -1: none.
-    `mark`: the column that marks rows of the table as deleted, if it has one.
+    """Changes of a table, and their keys.
 
-    Without `key` rows are known by all of their values. `net` then says of each different row, once that is
-    known, how many copies come (go, when negative); whatever row of the table goes is deleted (`deletes`).
+    Attributes:
+        rows: folded rows (`OP`, `KEPT` if `partial`, the data columns), or images (`SEQ`, `OPER`, the data
+            columns).
+        key: names of the key's columns. If empty, rows are identified by all of their values.
+        last: the deciding row of each key number; -1 if it has none.
+        deletes: which rows delete. In a keyless table with `net`, every removed row is deleted.
+        mark: the column that marks deleted rows of the table, if it has one.
+        net: for a keyless table, the number of copies that each distinct row gains, once known.
     """
 
     rows: pa.Table
@@ -41,12 +45,12 @@ class Source:
 
     @property
     def known_by(self) -> tuple[str, ...]:
-        """The columns that tell rows apart."""
+        """The columns that identify a row."""
         return self.key or tuple(self.schema.names)
 
     @staticmethod
     def of(rows: pa.Table, key: tuple[str, ...], schema: pa.Schema, partial: bool) -> Source:
-        """Makes the changes ready to be looked up; `key`: empty when the table has none."""
+        """Prepares changes for lookups; `key` is empty for a keyless table."""
         rows = rows.combine_chunks()
         folded = OP in rows.schema.names
         names = key or tuple(schema.names)
@@ -55,12 +59,12 @@ class Source:
         return Source(rows, key, schema, partial, keys, keys.last, np.asarray(deletes.to_numpy(), np.bool_))
 
     def joined(self, first: Places) -> Source:
-        """The same changes with some keys as one, see `Keys.joined`."""
+        """Returns the changes with some keys merged into one; see `Keys.joined`."""
         keys = self.keys.joined(first)
         return replace(self, keys=keys, last=keys.last)
 
     def lasting(self) -> pa.Table:
-        """One row a key: `OP`, `KEPT` and the data columns."""
+        """Returns one row per key: `OP`, `KEPT` and the data columns."""
         places = self.last[self.last >= 0]
         gone, rows = self.deletes[places], self.rows.take(pa.array(places))
         kept = pa.nulls(len(places), pa.string())
@@ -71,7 +75,7 @@ class Source:
         return pa.table([op, kept, *[rows[n] for n in self.schema.names]], [OP, KEPT, *self.schema.names])
 
     def images(self, changes: Places, old: pa.RecordBatch | None = None) -> pa.Table:
-        """The new rows of changes; `old` has their rows in the target, which give absent values."""
+        """Returns the new rows of changes; `old` has their rows in the target, for absent values."""
         new = self.rows.select(self.schema.names).take(pa.array(changes))
         if not self.partial or old is None:
             return new
@@ -83,9 +87,12 @@ class Source:
         return pa.table(columns, schema=self.schema)
 
 
-def whole(source: Source, carried: Carried, rows_of: RowsOf) -> Source:
-    """One row a key, its absent values filled from the images before, and from rows that the table had under
-    another key; those that its own row there has are left to it (`KEPT`), if there is one."""
+def whole(source: Source, carried: ValueOrigins, rows_of: RowsOf) -> Source:
+    """Returns one row per key, with absent values filled from earlier images and from target rows of other
+    keys.
+
+    Values that the key's own target row has are left to it (`KEPT`).
+    """
     named = np.array([n in source.key for n in source.schema.names])
     own = (carried.origin == carried.key[:, None]) & ~named
     foreign = (carried.origin >= 0) & ~own & ~named
@@ -109,25 +116,25 @@ def whole(source: Source, carried: Carried, rows_of: RowsOf) -> Source:
 
 
 def chosen(mine: pa.Array, at: Places, theirs: pa.Array, place: Places) -> pa.Array:
-    """Values from the target where it has them (`place`), else from the changes (`at`); -1: from neither."""
+    """Returns values from the target (`place`), else from the changes (`at`); -1 is neither."""
     own = _taken(mine, at)
     return pc.if_else(pa.array(place >= 0), _taken(theirs, place), own) if (place >= 0).any() else own
 
 
 def _taken(values: pa.Array, at: Places) -> pa.Array:
-    """The values at these places; NULL for -1."""
+    """Returns the values at these indexes; NULL for -1."""
     return values.take(pa.array(at, mask=at < 0))
 
 
 def ordered(rows: pa.Table) -> pa.Table:
-    """Images in their order."""
+    """Returns images in order."""
     rows = rows.combine_chunks()
     places = order(rows)
     return rows if places is None else rows.take(pa.array(places)).combine_chunks()
 
 
 def order(rows: pa.Table) -> Places | None:
-    """Numbers of images in their order; None when that is how they stand, as they mostly do."""
+    """Returns the indexes of images in order; None if they are in order already, as usual."""
     seq = one(rows[SEQ])
     if pc.all(pc.less(seq[:-1], seq[1:])).as_py() is not False:
         return None

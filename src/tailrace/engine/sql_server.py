@@ -1,4 +1,4 @@
-"""Net changes in the three styles of SQL Server's `fn_cdc_get_net_changes`: one row a key."""
+"""Net changes in the three styles of SQL Server's `fn_cdc_get_net_changes`: one row per key."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ import pyarrow.compute as pc
 from ..errors import ConfigError
 from .change_arrays import ChangeArrays
 from .commits import CHANGE_TYPE, COMMIT_VERSION, DELETED, INSERTED, POSTIMAGE, PREIMAGE, TRUNCATED
-from .equal_values import differs
-from .lines import ABSENT, has, named
+from .equal_values import values_differ
+from .key_timelines import ABSENT, contains_name, list_names
 from .net import net_parts
-from .own_names import refuse_taken
+from .reserved_names import refuse_reserved
 
 Style = Literal["all", "all with mask", "all with merge"]
 STYLES: tuple[Style, ...] = ("all", "all with mask", "all with merge")
 START_LSN, OPERATION, UPDATE_MASK = "__$start_lsn", "__$operation", "__$update_mask"
-OWN = (START_LSN, OPERATION, UPDATE_MASK, ABSENT)
-"""Columns that an answer has next to the data."""
+RESULT_COLUMNS = (START_LSN, OPERATION, UPDATE_MASK, ABSENT)
+"""Columns of a result beside the data."""
 _CODES = {TRUNCATED: 0, DELETED: 1, INSERTED: 2, POSTIMAGE: 4}
 _MERGE = 5
 
 
 def net_changes(changes: ChangeArrays, style: Style = "all", *, base: pa.Table | None = None) -> pa.Table:
-    """At most one row for each key: what to do to a copy of the table as it was before the range.
+    """Returns at most one row per key, to be applied to a copy of the table from before the range.
 
     Args:
         changes: the range.
-        style: `all`; `all with mask`, updates with the columns that they changed; `all with merge`, inserts
-            and updates are one operation.
+        style: `all`; `all with mask`, with the changed columns of updates; `all with merge`, with inserts and
+            updates as one operation.
         base: the table's rows before the range.
 
     Returns:
-        `__$start_lsn` (string: the `_commit_version` of the last change of the key), `__$operation` (int: 1
-        delete, 2 insert, 4 update, 5 insert or update; 0, which SQL Server has not got, for a truncate, to be
-        done first), `__$update_mask` (list of column names: with `all with mask` those of an update whose
-        values differ or were not known before; else NULL), the data columns (of a delete those it last had
-        before the range), `_absent` (see `net`).
+        `__$start_lsn` (string: the `_commit_version` of the key's last change), `__$operation` (int: 1
+            delete, 2 insert, 4 update, 5 insert or update; 0 for a truncate, which SQL Server does not have
+            and which is applied first), `__$update_mask` (list of column names: with `all with mask` the
+            columns of an update whose values differ or were unknown; else NULL), the data columns (for a
+            delete, those of the row before the range), `_absent` (see `net`).
 
     Raises:
-        ConfigError: a data column has the name of another one of the result; there is no such style.
+        ConfigError: a data column has the name of a column of the result, or the style is unknown.
     """
     if style not in STYLES:
         raise ConfigError(f"there is no style {style!r}", hint=f"use one of {', '.join(STYLES)}")
-    refuse_taken("net_changes", changes.columns, OWN, changes.name)
+    refuse_reserved("net_changes", changes.columns, RESULT_COLUMNS, changes.name)
     data, own = net_parts(changes, base)
     kind = own[CHANGE_TYPE]
     pre = pc.equal(kind, PREIMAGE).to_numpy(zero_copy_only=False)
@@ -66,10 +66,10 @@ def net_changes(changes: ChangeArrays, style: Style = "all", *, base: pa.Table |
 def _masks(
     data: Mapping[str, pa.Array], lists: pa.Array, pre: np.ndarray[tuple[int], np.dtype[np.intp]]
 ) -> pa.Array:
-    """The changed columns of updates, whose rows follow their preimages."""
+    """Returns the changed columns of updates, whose rows follow their preimages."""
     flags = np.zeros((len(lists), len(data)), np.bool_)
     for k, (name, column) in enumerate(data.items()):
         old, new = column.take(pa.array(pre)), column.take(pa.array(pre + 1))
-        unknown = has(lists, name)
-        flags[pre + 1, k] = differs(old, new, name) | unknown[pre]
-    return named(flags, list(data))
+        unknown = contains_name(lists, name)
+        flags[pre + 1, k] = values_differ(old, new, name) | unknown[pre]
+    return list_names(flags, list(data))

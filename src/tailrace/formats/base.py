@@ -9,12 +9,12 @@ What `read` gives, for each source table, is a `ChangeTable` that keeps these ru
 - all of `HEADERS` in order (NULL where the vendor does not know), then headers of `EXTRA_HEADERS` and
   `header__native_*` as far as the vendor knows them, then the data columns, then `WHY`, `FILE`, `ROW`;
 - `change_seq` orders the table's changes as text; (`change_seq`, `change_oper`) is unique; B and U of one
-  update share it; U rows stand alone where the vendor keeps no before images;
+  update share it; a U row has no B row where the vendor keeps no before images;
 - bit n of `change_mask` and `column_mask` is the column with ordinal n in that very table; `change_mask` is
-  NULL where the vendor does not tell what changed; `column_mask` is NULL when the image has every column;
+  NULL where the vendor does not say what changed; `column_mask` is NULL when the image has every column;
 - timestamps are UTC; the order of rows means nothing.
 
-`write` takes change tables of any source and is told of nothing else: `read(write(x))` equals x after the
+`write` takes change tables of any source and gets nothing else: `read(write(x))` equals x after the
 `erase` of every gap in `cannot`, and `write(read(y))` equals y on all declared columns.
 """
 
@@ -26,17 +26,16 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from ..errors import FormatError
 from ..model.change import ChangeTable
+from .spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from .first_rows import Glance, TableSample
-
-
 OWN = "tailrace__"
 """What the name of every column begins with that is added to a vendor's columns; a vendor's table that has
-such a column is refused (`own_columns`)."""
+such a column is refused (`refuse_own`)."""
 
 FILE, ROW, WHY, RAW = (OWN + name for name in ("file", "row", "why", "raw"))
 """Columns added to a row when it is read: the file it came from (string), its number in the file from 1
@@ -47,7 +46,7 @@ AGAIN = "the same row again, read once"
 
 FINER = OWN + "finer"
 """Added to a row: whether one of its fractions was finer than microseconds, which is lost."""
-ASIDE = (FILE, ROW, WHY, RAW, FINER)
+ADDED_COLUMNS = (FILE, ROW, WHY, RAW, FINER)
 
 Tables = Mapping[str, "DataFrame"]
 """The vendor's tables by name, e.g. `dbo.item__ct` or `_Cdc-Change-Tracking`."""
@@ -100,11 +99,24 @@ class VendorColumn:
 
 @dataclass(frozen=True)
 class VendorTable:
-    """A table of the vendor; `name` may be a pattern for people (`{schema}.{table}__ct`)."""
+    """A table of the vendor.
+
+    Attributes:
+        name: its name, or a pattern for people (`{schema}.{table}__ct`).
+        about: what its rows are.
+        columns: its declared columns.
+        declares: whether its rows say how others are read; a preview reads all of them.
+    """
 
     name: str
     about: str
     columns: tuple[VendorColumn, ...]
+    declares: bool = False
+
+    def matches(self, columns: Sequence[str]) -> int:
+        """The number of its columns that are among these, in any letter case and spelling."""
+        there = {c.lower() for c in columns}
+        return sum(not there.isdisjoint(s.lower() for s in (c.name, *c.aliases)) for c in self.columns)
 
 
 @dataclass(frozen=True)
@@ -138,10 +150,10 @@ class Read:
         notes: what is odd about the tables as a whole, for people.
         control_tables: tables that hold no changes, by name; with `WHY` when they are declared.
         apart: change tables that no target takes (a log's own records, changes without values), and why;
-            those that tell how others are to be read come last.
+            those that say how others are read are last.
         keyless: change tables whose key is not known, and why, if more is known than that.
-        made_again: change tables some of whose changes lack the key, as their table was made again with
-            another one, and which these are.
+        made_again: change tables some of whose changes do not have the key, because the table was dropped
+            and created with another one, and which these are.
         ids: the vendor's id of each change table that has its name from its rows, or from the tables next to
             it: others may give it another one (`Format.ids_option`).
         unnamed: those of `ids` whose rows give none, and why.
@@ -178,7 +190,7 @@ class Format:
         order: native columns that order changes, and within what.
         row_key: how a row's identity is known.
         images: which columns an image carries, before images included, in words.
-        masks: how changed columns are told, in words.
+        masks: how changed columns are marked, in words.
         types: vendor type -> Spark SQL type.
         files: kinds of file it is read from and written to (`parquet`, `csv`, `json`, `delta`).
         holds: canonical headers it keeps, beyond change_seq, change_oper and operation.
@@ -187,19 +199,18 @@ class Format:
         read: vendor's tables -> canonical change tables.
         write: canonical change tables by source table -> vendor's tables.
         knows: whether a table with these column names is one of this vendor's, as a figure from 0 (no) to 1.
-        load: reads the vendor's tables from a path (None: `files.load`).
-        save: writes them there (None: `files.save`); with an option `start` it also takes folders that are
-        not
-            empty.
+        load: reads the vendor's tables from a path (None: `file_reader.load`).
+        save: writes them there (None: `file_writer.save`); with an option `start` it also takes folders that
+            are not empty.
         control_table: gives a table that holds no changes, by its name, as it is kept next to this format's
             tables (None: it has no place there).
         by_number: whether its tables, written with these options, keep of a change sequence its number alone
             (None: they never do).
-        complete: looks whether files hold as many rows as their metadata says; what is wrong, a line a file.
+        complete: compares the number of rows in files with their metadata; differences, a line for each file.
         refuse: raises ConfigError or FormatError if there is nothing to read at a path, without Spark (None:
-            `files.refuse_nothing`).
-        samples: the first rows of the vendor's tables at a path, without Spark (None: `samples.samples`).
-        glance: what they say, by source table, given the path, too (None: nothing without Spark).
+            `file_reader.refuse_nothing`).
+        columns: the columns of the vendor's tables at a path, by table, without Spark (None:
+            `file_reader.columns_at`).
         ids_option: the option that gives the tables of the vendor's ids (`Read.ids`), id -> table (None: no
             table has its name from its rows).
     """
@@ -227,9 +238,12 @@ class Format:
     control_table: Callable[[str, DataFrame], DataFrame | None] | None = None
     by_number: Callable[[Any], bool] | None = None
     refuse: Callable[[str, Any], None] | None = None
-    samples: Callable[[str, Any], dict[str, TableSample]] | None = None
-    glance: Callable[[Mapping[str, TableSample], Any, str], list[Glance]] | None = None
+    columns: Callable[[str, Any], dict[str, Sequence[str]]] | None = None
     ids_option: str | None = None
+
+    def declares(self, columns: Sequence[str]) -> bool:
+        """Whether a table with these columns is one whose rows say how others are read."""
+        return max(self.tables, key=lambda t: t.matches(columns)).declares
 
     def gaps(self, changes: ChangeTable, options: Options | None = None) -> list[Gap]:
         """`cannot`, as far as it is so with these options (None: the defaults), plus a gap for each header of
@@ -241,38 +255,57 @@ class Format:
         return [*mine, *(header_gap(h) for h in lost)]
 
 
-def header_gap(name: str, why: str | None = None) -> Gap:
-    """The gap of a header column that a format has no place for."""
-
-    def erase(ct: ChangeTable) -> ChangeTable:
-        from pyspark.sql import functions as F
-
-        full = ct.header(name)
-        if full not in ct.df.columns:
-            return ct
-        return ct.with_df(ct.df.withColumn(full, F.lit(None).cast(ct.df.schema[full].dataType)))
+def value_gap(kind: str, why: str, header: str, written: Callable[[ChangeTable, Column], Column]) -> Gap:
+    """The gap of a header some of whose values are written as others: `written` gives them for a change table
+    and the header's values."""
 
     def lost(ct: ChangeTable) -> Column:
-        from pyspark.sql import functions as F
+        full = ct.header(header)
+        if full not in ct.df.columns:
+            return F.lit(False)
+        return ~F.col(full).eqNullSafe(written(ct, F.col(full)))
 
-        full = ct.header(name)
-        return F.col(full).isNotNull() if full in ct.df.columns else F.lit(False)
+    def erase(ct: ChangeTable) -> ChangeTable:
+        full = ct.header(header)
+        if full not in ct.df.columns:
+            return ct
+        return ct.with_df(ct.df.withColumn(full, written(ct, F.col(full)).cast(ct.df.schema[full].dataType)))
 
-    return Gap(f"header {name}", why or f"there is no place for {name}", lost, erase)
+    return Gap(kind, why, lost, erase)
+
+
+def header_gap(name: str) -> Gap:
+    """The gap of a header column that a format has no place for."""
+    return value_gap(f"header {name}", f"there is no place for {name}", name, lambda ct, value: F.lit(None))
 
 
 def operation_gap(oper: str, kind: str, why: str) -> Gap:
     """The gap of a whole kind of rows, e.g. truncates: they are not written."""
 
     def lost(ct: ChangeTable) -> Column:
-        from pyspark.sql import functions as F
-
         return F.col(ct.header("change_oper")) == oper
 
     return Gap(kind, why, lost, lambda ct: ct.with_df(ct.df.filter(~lost(ct))))
 
 
-__all__ = [
-    "AGAIN", "ASIDE", "FILE", "FINER", "OWN", "RAW", "ROW", "WHY", "Format", "Gap", "Options", "Read",
-    "Tables", "VendorColumn", "VendorTable", "header_gap", "operation_gap",
-]  # fmt: skip
+def refuse_own(tables: Mapping[str, DataFrame], where: str) -> None:
+    """Raises FormatError if one of the tables that were read has such a column."""
+    for name, df in tables.items():
+        own = [c for c in df.columns if c.lower().startswith(OWN)]
+        if odd := [c for c in own if c not in ADDED_COLUMNS or own.count(c) > 1]:
+            raise FormatError(
+                f"{name} has a column {odd[0]}: names that begin with {OWN} are those that tailrace adds",
+                where=where,
+                hint="give it another name where the files are made",
+            )
+
+
+def shown(columns: Sequence[str]) -> dict[str, str]:
+    """Column -> its name in what is kept or shown of rows, for those that were added to them.
+
+    >>> shown(["id", "tailrace__why", "tailrace__row", "_Row"])
+    {'tailrace__why': '_why'}
+    """
+    theirs = {c.lower() for c in columns}
+    short = {c: "_" + c.removeprefix(OWN) for c in columns if c in ADDED_COLUMNS}
+    return {c: name for c, name in short.items() if name not in theirs}

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from ..model import sequence
 from ..model.change import BEFORE, UPDATE, ChangeTable
 from ..model.quoting import quoted
-from .base import AGAIN, ASIDE, FILE, OWN, WHY
+from .base import ADDED_COLUMNS, AGAIN, FILE, OWN, WHY
 from .shape import also
+from .spark_functions import F, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -27,9 +28,6 @@ def together(changes: ChangeTable) -> ChangeTable:
     Of rows that repeat each other and are equal in every column, as those of a file that was delivered again,
     one stays good. Of others all are marked: which is right is not known. One shuffle by `change_seq`.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     seq, oper = F.col(changes.header("change_seq")), F.col(changes.header("change_oper"))
     df = _copies(_with_why(changes.df), seq, oper)
     good, repeated = F.col(WHY).isNull() & ~F.col(_COPY), F.col(_REPEATED)
@@ -49,13 +47,10 @@ def together(changes: ChangeTable) -> ChangeTable:
 
 def _copies(df: DataFrame, seq: Column, oper: Column) -> DataFrame:
     """The rows with `_REPEATED`: whether a good row is one of several that differ, of its change and
-    operation, and `_COPY`: whether it is equal to those, and not the one that is read. Hashes tell: they are
-    taken of rows that repeat only."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
+    operation, and `_COPY`: whether it is equal to those, and not the one that is read. Hashes decide; only
+    rows that repeat are hashed."""
     good, same = F.col(WHY).isNull(), Window.partitionBy(seq, oper)
-    named = [f for f in df.schema if f.name not in ASIDE]
+    named = [f for f in df.schema if f.name not in ADDED_COLUMNS]
     values = [F.col(quoted(f.name)) for f in named]
     maps = ["map<" in f.dataType.simpleString() for f in named]  # Spark hashes none
     plain = [F.to_json(F.struct(v)) if m else v for v, m in zip(values, maps, strict=True)]
@@ -78,12 +73,9 @@ def in_order(changes: ChangeTable) -> ChangeTable:
     """Marks rows whose change number does not increase although their time does: if only the number is kept,
     the sequence runs backwards there.
 
-    For change sequences of 35 digits; others are skipped. Numbers are looked at second by second, so
+    For change sequences of 35 digits; others are skipped. Numbers are compared second by second, so
     what has to be sorted in one place is one row a second of the source's time.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     df = _with_why(changes.df)
     seq = F.col(changes.header("change_seq"))
     second, number = F.substring(seq, 1, _TO_SECOND), F.substring(seq, sequence.TIME_DIGITS + 1, 19)
@@ -104,20 +96,14 @@ def in_order(changes: ChangeTable) -> ChangeTable:
 
 
 def _with_why(df: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
     return df if WHY in df.columns else df.withColumn(WHY, F.lit(None).cast("string"))
 
 
 def is_bad() -> Column:
     """Whether a row has a reason to be set aside."""
-    from pyspark.sql import functions as F
-
     return F.col(WHY).isNotNull() & ~is_copy()
 
 
 def is_copy() -> Column:
     """Whether a row is a copy of one that is read."""
-    from pyspark.sql import functions as F
-
     return F.coalesce(F.col(WHY) == AGAIN, F.lit(False))

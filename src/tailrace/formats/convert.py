@@ -16,11 +16,24 @@ from typing import TYPE_CHECKING
 from .. import formats
 from ..errors import ConfigError, FormatError, TailraceError, from_spark
 from ..model.change import ChangeTable
-from . import checks, files, folders, new_folder, saving, vendors
-from .base import ASIDE, FILE, FINER, OWN, RAW, ROW, WHY, Format, Gap, Options, Read
-from .counts import RowCount, counted
-from .own_columns import refuse_own, shown
-from .report import ConversionReport, TableReport, again, nothing, unfit
+from . import checks, file_reader, file_writer, folders, new_folder, recognition
+from .base import (
+    ADDED_COLUMNS,
+    FILE,
+    FINER,
+    OWN,
+    RAW,
+    ROW,
+    WHY,
+    Format,
+    Gap,
+    Options,
+    Read,
+    refuse_own,
+    shown,
+)
+from .report import ConversionReport, RowCount, TableReport, again, counted, nothing, unfit
+from .spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -48,7 +61,7 @@ def load(spark: SparkSession, side: Side) -> dict[str, DataFrame]:
     if side.form.load:
         tables = side.form.load(spark, side.path, side.options)
     else:
-        tables = files.load(spark, side.path, side.options, side.form.knows)
+        tables = file_reader.load(spark, side.path, side.options, side.form.knows)
     refuse_own(tables, side.path)
     return tables
 
@@ -63,7 +76,7 @@ def read(spark: SparkSession, side: Side, *, check: bool = True) -> Read:
 def _read(spark: SparkSession, side: Side, *, check: bool = True) -> Read:
     tables = load(spark, side)
     found = side.form.read(tables, side.options)
-    found = replace(found, notes=tuple(dict.fromkeys([*found.notes, *files.notes_of(tables)])))
+    found = replace(found, notes=tuple(dict.fromkeys([*found.notes, *file_reader.notes_of(tables)])))
     if not check:
         return found
     return replace(found, changes={n: checks.together(ct) for n, ct in found.changes.items()})
@@ -129,10 +142,10 @@ def refuse_treatment(on_bad: str) -> None:
 
 def refuse_nothing(source: Side) -> None:
     """Raises ConfigError or FormatError when there is nothing to read."""
-    folders.there(source.path)
+    folders.existing_path(source.path)
     new_folder.refuse_half(source.path)
     if source.form.refuse is None:
-        files.refuse_nothing(source.path)
+        file_reader.refuse_nothing(source.path)
     else:
         source.form.refuse(source.path, source.options)
 
@@ -147,7 +160,7 @@ def _start(target: Side) -> new_folder.Start:
 def _convert(
     spark: SparkSession, source: Side, target: Side, *, fail: bool, strict: bool
 ) -> ConversionReport:
-    found = _read(spark, source)  # it may lie in the folder that is written, and was looked at before
+    found = _read(spark, source)  # it may be in the folder that is written, and was checked before
     if target.form.by_number is not None and target.form.by_number(target.options):
         found = replace(found, changes={n: checks.in_order(ct) for n, ct in found.changes.items()})
     odd = [*key_notes(found, source.form), *odd_files(spark, source), *_strangers(found, source)]
@@ -169,7 +182,7 @@ def _convert(
     if target.form.save:
         target.form.save(counting, target.path, target.kind, target.options)
     else:
-        saving.save(counting, target.path, target.kind)
+        file_writer.save(counting, target.path, target.kind)
     report.written = {n: seen.figures()["rows"] for n, (_, seen) in written.items()}
     for name, (seen, gaps) in watched.items():
         got = seen.figures()
@@ -204,8 +217,6 @@ def observed(
 ) -> tuple[DataFrame, RowCount]:
     """The good rows, counted on the way; `fail` and `strict` stop the job at the first row that they
     forbid."""
-    from pyspark.sql import functions as F
-
     # Columns first: some losses need a change's other row, which no metric can see.
     marks = {f"{OWN}lost{i}": F.coalesce(g.lost(ct), F.lit(False)) for i, g in enumerate(gaps)}
     df = ct.df.withColumns(marks) if marks else ct.df
@@ -235,20 +246,16 @@ def observed(
         if strict:
             df = df.filter(_stop(finer, F.lit(f"{ct.name}: a {FRACTION}")))
     rows, seen = counted(df, f"changes {ct.name}", what)
-    return rows.filter(good).drop(*marks, *ASIDE), seen
+    return rows.filter(good).drop(*marks, *ADDED_COLUMNS), seen
 
 
 def _stop(condition: Column, text: Column) -> Column:
     """True for every row, unless the condition is true: then the job ends with the text."""
-    from pyspark.sql import functions as F
-
     said = F.concat(F.lit("tailrace.errors.FormatError: "), text, F.lit("\n\n"))
     return F.when(condition, F.raise_error(said).isNull()).otherwise(F.lit(True))
 
 
 def _at(df: DataFrame) -> Column:
-    from pyspark.sql import functions as F
-
     return F.concat(F.lit(" ("), F.col(FILE), F.lit(")")) if FILE in df.columns else F.lit("")
 
 
@@ -258,15 +265,13 @@ def _strangers(found: Read, source: Side) -> list[str]:
     mine = {n for n, names in columns.items() if source.form.knows(names)}
     return [
         f"{n} is a table of {other}: its rows are not converted; use `--from {other}`"
-        for n, other in sorted(vendors.by_columns(columns).items())
+        for n, other in sorted(recognition.by_columns(columns).items())
         if other and n not in mine
     ]
 
 
 def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, report: ConversionReport) -> None:
     """Writes bad rows and waiting rows to separate tables; they are few, so they are read again."""
-    from pyspark.sql import functions as F
-
     came: dict[str, DataFrame] | None = None
     rejects = None
     for name, df in ({n: ct.df for n, ct in found.changes.items()} | found.control_tables).items():
@@ -275,7 +280,7 @@ def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, repor
         rows = df.filter(checks.is_bad())
         if FILE in rows.columns and ROW in rows.columns:
             came = came if came is not None else _uncounted(load(spark, source))
-            rows = files.count_rows(rows, _places(came)) if came else rows
+            rows = file_reader.count_rows(rows, _places(came)) if came else rows
         one = rows.select(
             F.lit(name).alias("table"),
             F.col(WHY).alias("reason"),
@@ -305,8 +310,6 @@ def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, repor
 
 def waiting_rows(pending: Mapping[str, DataFrame]) -> list[str]:
     """What waiting rows are (`Read.pending`): one line per table and reason, with the number of rows."""
-    from pyspark.sql import functions as F
-
     said = []
     for name, df in pending.items():
         why = F.col(WHY) if WHY in df.columns else F.lit(None).cast("string")
@@ -333,7 +336,7 @@ def _grown(rows: DataFrame, place: str) -> None:
 def _uncounted(tables: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
     """The tables whose rows have not been counted yet."""
     there = {n: df for n, df in tables.items() if ROW in df.columns}
-    return {n: df for n, df in there.items() if files.UNCOUNTED in df.schema[ROW].metadata}
+    return {n: df for n, df in there.items() if file_reader.UNCOUNTED in df.schema[ROW].metadata}
 
 
 def _places(tables: Mapping[str, DataFrame]) -> DataFrame:

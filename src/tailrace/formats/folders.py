@@ -1,7 +1,7 @@
-"""Which tables lie under a path, and which data files each has: for Spark and for the readers without it.
+"""The tables under a path, and the data files of each: for Spark and for reading without it.
 
 A path is one table (a file, a folder of files of one kind, a Delta table), named after itself, or a folder of
-tables. A table's files may lie in folders below its own; names with `.` or `_` in front are hidden, and a
+tables. A table's files may be in folders below its own; names with `.` or `_` in front are hidden, and a
 Delta table in another table's folder is no part of it.
 """
 
@@ -48,7 +48,7 @@ def is_empty(place: Path) -> bool:
     return kind_of(place) in ("csv", "json") and not any(f.stat().st_size for f in data_files(place))
 
 
-def places(path: str, *, hidden: Sequence[Path] = ()) -> dict[str, Path]:
+def tables_at(path: str, *, hidden: Sequence[Path] = ()) -> dict[str, Path]:
     """The paths of the tables under a path, by name.
 
     Args:
@@ -59,7 +59,7 @@ def places(path: str, *, hidden: Sequence[Path] = ()) -> dict[str, Path]:
         ConfigError: there is nothing, nothing that is a table, or an archive; two tables have one name; it
             could be one table as well as several.
     """
-    root = there(path)
+    root = existing_path(path)
     refuse_archives([root, *_entries(root)] if root.is_dir() else [root])
     found = {_name(root): root} if _is_table(root, hidden) else _tables_in(root)
     for place in found.values():
@@ -111,7 +111,7 @@ def several_kinds(place: Path) -> str:
     return f"{place.name} has files of several kinds ({', '.join(kinds)})" if len(kinds) > 1 else ""
 
 
-def there(path: str) -> Path:
+def existing_path(path: str) -> Path:
     """That path; ConfigError when nothing is there."""
     root = Path(path)
     if "://" not in path and not root.exists():
@@ -260,6 +260,18 @@ def _name(path: Path) -> str:
 
 
 __all__ = [
-    "KINDS", "below", "data_files", "firsts", "holds_files", "is_empty", "kind_of", "left_over", "not_read",
-    "places", "refuse_archives", "several_kinds", "there", "unglobbed",
+    "KINDS",
+    "below",
+    "data_files",
+    "existing_path",
+    "firsts",
+    "holds_files",
+    "is_empty",
+    "kind_of",
+    "left_over",
+    "not_read",
+    "refuse_archives",
+    "several_kinds",
+    "tables_at",
+    "unglobbed",
 ]  # fmt: skip

@@ -3,24 +3,25 @@ about it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .. import formats
-from ..errors import FormatError, TailraceError
+from ..errors import FormatError
 from ..model import mask
 from ..model.change import ChangeTable
 from ..model.quoting import quoted
-from . import convert, vendors
-from .base import ASIDE, FINER, WHY, Format, Read
-from .own_columns import shown
-from .samples import samples
+from . import convert, file_reader, new_folder, recognition
+from .base import ADDED_COLUMNS, FINER, WHY, Read, shown
+from .spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LENIENT = {"orphans": "keep"}
+PREVIEW = 1000
+"""The number of rows of each table that a preview reads."""
+LENIENT = {"orphans": "keep", "starts": "optional"}
 """Options under which parts of a vendor's tables can be read without the rest."""
 SHOWN = ("change_seq", "change_oper", "timestamp", "transaction_id")
 
@@ -59,39 +60,6 @@ class Found:
         return asdict(self)
 
 
-def recognise(tables: Mapping[str, DataFrame]) -> tuple[Format, float]:
-    """The format that recognises these tables best.
-
-    Raises:
-        FormatError: none does.
-    """
-    columns = {n: columns_of(df) for n, df in tables.items()}
-    return known_by(columns)
-
-
-def known_by(columns: Mapping[str, Sequence[str]]) -> tuple[Format, float]:
-    """The format that recognises tables with these columns best; errors as `recognise`."""
-    best, figure = None, 0.0
-    for name in formats.names():
-        form = formats.get(name)
-        mine = max((form.knows(c) for c in columns.values()), default=0.0)
-        if mine > figure:
-            best, figure = form, mine
-    if best is None:
-        listed = "; ".join(f"{n}: {', '.join(c[:8])}" for n, c in columns.items())
-        raise FormatError(
-            "no format recognises these tables",
-            where=listed,
-            hint=f"name one with --from: {', '.join(formats.names())}",
-        )
-    return best, figure
-
-
-def columns_of(df: DataFrame) -> list[str]:
-    """A table's columns, without those added by reading."""
-    return [c for c in df.columns if c not in ASIDE]
-
-
 def inspect(
     spark: SparkSession,
     path: str,
@@ -99,28 +67,59 @@ def inspect(
     form: str | None = None,
     given: Mapping[str, str] | None = None,
     rows: int = 5,
+    first: int | None = None,
 ) -> Found:
-    """Inspects a file or folder; reads all of it once to find what is odd, shows the first `rows` changes.
+    """Inspects a file or folder: which vendor's tables it has, and the first `rows` changes of each.
+
+    Args:
+        spark: the session.
+        path: a file, a folder of files, or a folder of tables.
+        form: the format's name; detected by default.
+        given: the format's options.
+        rows: the number of changes to show per table.
+        first: reads only this many rows of each table, and does not check them (a preview). By default all
+            rows are read and checked.
 
     Raises:
-        FormatError: no format knows it.
+        FormatError: no format recognises the tables.
     """
-    found, sure = _whose(spark, path) if form is None else (formats.get(form), 1.0)
+    new_folder.refuse_half(path)
+    found, sure = recognition.recognise(path) if form is None else (formats.get(form), 1.0)
     side = convert.side(found.name, path, given or {})
     vendor = convert.load(spark, side)
-    read, lenient = _read(spark, side, given or {})
-    shown = [_table(name, ct, rows) for name, ct in sorted(read.changes.items())]
     columns = {n: columns_of(df) for n, df in vendor.items()}
-    whose = vendors.at(path, vendor, found)
+    read, notes = (
+        _read(spark, side, given or {}) if first is None else _preview(vendor, side, given or {}, first)
+    )
+    shown = [_table(name, ct, rows, checked=first is None) for name, ct in sorted(read.changes.items())]
+    whose = recognition.formats_at(path, vendor, found)
     strangers = {n for n, v in whose.items() if v != found.name}
     waiting = convert.waiting_rows(read.pending)
-    keyless = convert.key_notes(read, found)
-    notes = [*lenient, *read.notes, *keyless, *convert.odd_files(spark, side), *waiting]
+    notes += [*read.notes, *convert.key_notes(read, found), *waiting]
+    notes += convert.odd_files(spark, side) if first is None else []
     control_tables = {n: _rows(df, rows) for n, df in read.control_tables.items() if n not in strangers}
-    notes += vendors.notes(whose, found)
+    notes += recognition.notes(whose, found)
     if not any(t.operations for t in shown) and not waiting and not any(control_tables.values()):
         notes.append(f"{path} has no rows")
+    if first is not None:
+        notes.append(
+            f"at most {first:,} rows of each table were read; --check reads all of them and reports bad ones"
+        )
     return Found(found.name, sure, columns, shown, notes, control_tables, whose)
+
+
+def columns_of(df: DataFrame) -> list[str]:
+    """A table's columns, without those added by reading."""
+    return [c for c in df.columns if c not in ADDED_COLUMNS]
+
+
+def _preview(
+    tables: Mapping[str, DataFrame], side: convert.Side, given: Mapping[str, str], first: int
+) -> tuple[Read, list[str]]:
+    """The change tables of the first rows of the vendor's tables; of declarations, such as policies, all."""
+    some = {n: df if side.form.declares(columns_of(df)) else df.limit(first) for n, df in tables.items()}
+    looser = convert.side(side.form.name, side.path, {**given, **_lenient(side, given)})
+    return side.form.read(some, looser.options), file_reader.notes_of(tables)
 
 
 def _read(spark: SparkSession, side: convert.Side, given: Mapping[str, str]) -> tuple[Read, list[str]]:
@@ -128,19 +127,21 @@ def _read(spark: SparkSession, side: convert.Side, given: Mapping[str, str]) -> 
     try:
         return convert.read(spark, side), []
     except FormatError as error:
-        more = {k: v for k, v in LENIENT.items() if k in side.form.options.model_fields and k not in given}
-        if not more:
+        if not (more := _lenient(side, given)):
             raise
         looser = convert.side(side.form.name, side.path, {**given, **more})
         said = ", ".join(f"{k}={v}" for k, v in more.items())
         return convert.read(spark, looser), [f"read with {said}, because of: {error.what}"]
 
 
+def _lenient(side: convert.Side, given: Mapping[str, str]) -> dict[str, str]:
+    """The options of `LENIENT` that the format has and that are not given."""
+    return {k: v for k, v in LENIENT.items() if k in side.form.options.model_fields and k not in given}
+
+
 def _rows(df: DataFrame, rows: int) -> list[dict[str, Any]]:
     """The first rows as text, without columns that have no values."""
-    from pyspark.sql import functions as F
-
-    names = [c for c in df.columns if c == WHY or c not in ASIDE]
+    names = [c for c in df.columns if c == WHY or c not in ADDED_COLUMNS]
     found = [
         r.asDict() for r in df.select(*[F.col(quoted(c)).cast("string") for c in names]).limit(rows).collect()
     ]
@@ -149,26 +150,7 @@ def _rows(df: DataFrame, rows: int) -> list[dict[str, Any]]:
     return [{short.get(n, n): r[n] for n in filled} for r in found]
 
 
-def _whose(spark: SparkSession, path: str) -> tuple[Format, float]:
-    """The format that recognises the tables at a path, as they are or as one of the formats finds them."""
-    try:
-        return known_by({n: s.columns for n, s in samples(path).items()})
-    except TailraceError as error:
-        for form in map(formats.get, formats.names()):
-            if form.load is None:
-                continue
-            try:
-                known, sure = recognise(form.load(spark, path, form.options()))
-            except TailraceError:
-                continue  # it is not this format; the error of the plain check is raised in the end
-            if known is form:
-                return form, sure
-        raise error
-
-
-def _table(name: str, ct: ChangeTable, rows: int) -> Table:
-    from pyspark.sql import functions as F
-
+def _table(name: str, ct: ChangeTable, rows: int, *, checked: bool) -> Table:
     oper = F.col(ct.header("change_oper"))
     filled = [F.count(F.col(quoted(ct.header(h)))).alias(h) for h in ct.headers]
     finer = F.count_if(FINER) if FINER in ct.df.columns else F.lit(0)
@@ -187,13 +169,11 @@ def _table(name: str, ct: ChangeTable, rows: int) -> Table:
         odd[convert.FRACTION] = cut
     headers = {h: n for h in ct.headers if (n := sum(g[h] for g in groups))}
     types = {c: ct.df.schema[c].dataType.simpleString() for c in ct.columns}
-    return Table(name, headers, ct.key, types, _first(ct, rows), operations, odd)
+    return Table(name, headers, ct.key, types, _first(ct, rows), operations, odd if checked else {})
 
 
 def _first(ct: ChangeTable, rows: int) -> list[dict[str, Any]]:
     """The first changes, masks as names."""
-    from pyspark.sql import functions as F
-
     places = {ct.ordinal(c): c for c in ct.columns}
     shown = [F.col(ct.header(h)).cast("string").alias(h) for h in SHOWN]
     for header, name in (("change_mask", "changed"), ("column_mask", "carried")):

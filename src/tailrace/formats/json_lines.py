@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from .base import FILE
+from .spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -74,8 +75,6 @@ def read(
     Raises:
         ConfigError: Spark does not read JSON in this encoding.
     """
-    from pyspark.sql import functions as F
-
     options, at = reader_options(encoding, line, where), F.col("_metadata.file_path").alias(FILE)
     if "encoding" not in options:
         return spark.read.options(**options).schema(columns).json(list(paths)).select("*", at)
@@ -102,8 +101,6 @@ def is_of_lines(df: DataFrame) -> bool:
 
 
 def _numbers_quoted(text: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return F.regexp_replace(text, _TO_NUMBER, '$1"$2"')
 
 

@@ -1,5 +1,5 @@
-"""A folder that a command fills: two commands at once do not get it, and what a command that fails has left
-there is not taken for the whole."""
+"""A folder that one command fills: a second command is refused, and what a failed command has left there is
+not read as if it were complete."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Literal
 from ..errors import ConfigError
 
 Start = Literal["new", "more", "over"]
-"""What a command may find: nothing; tables to which it adds; tables that it begins anew."""
+"""What a command may find: nothing; tables to which it adds; tables that it replaces."""
 WRITING = "_tailrace_writing"
-"""A file that is in the folder until everything else is; whoever writes there has it locked."""
+"""A file that is in the folder until everything else is; the command that writes has it locked."""
 _ADDS = " adds\n"
 """How the file ends while a command adds to tables."""
 _HINT = "write into a new folder"
@@ -46,7 +46,7 @@ def refuse_half(path: str) -> None:
             raise ConfigError(
                 f"{folder} is not whole: a command writes it, or one did not end",
                 where=path,
-                hint="wait for its end; if none is running, have it written anew",
+                hint="wait for its end; if none is running, write it again",
             )
 
 
@@ -54,7 +54,7 @@ def _not_whole(out: Path, start: Start) -> ConfigError:
     mine = {
         "new": "it",
         "more": f"{WRITING} and the files that are not older",
-        "over": f"{WRITING}, and begin all tables in it anew",
+        "over": f"{WRITING}, and write all tables in it again",
     }
     return ConfigError(
         f"{out} is not whole: another command writes it, or one did not end",
@@ -112,7 +112,7 @@ def _take(claim: int, out: Path, start: Start) -> None:
 
 
 def _files(out: Path) -> set[tuple[Path, int]]:
-    """What is in a folder but for the claim, and when it was written."""
+    """What is in a folder except the claim, and when it was written."""
     return {(one, one.stat().st_mtime_ns) for one in out.rglob("*") if one != out / WRITING}
 
 

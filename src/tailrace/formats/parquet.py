@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import FormatError
@@ -20,6 +19,7 @@ from ..model.quoting import quoted
 from .base import FILE, ROW
 from .folders import unglobbed
 from .shape import finer_too
+from .spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -40,8 +40,8 @@ _SAME = (
     (re.compile(r"\buint64\b"), "decimal128(20, 0)"),
     (re.compile(r"\bdecimal\d+\(\d+, (-?\d+)\)"), r"decimal(*, \1)"),
 )
-"""Types that Arrow tells apart and Spark does not, and as what they count; Spark takes decimals of one scale
-together exactly."""
+"""Types that Arrow distinguishes and Spark does not, and their common name; Spark combines decimals of one
+scale exactly."""
 
 
 class LoadedTables(dict[str, "DataFrame"]):
@@ -52,7 +52,7 @@ class LoadedTables(dict[str, "DataFrame"]):
         self._files: dict[str, tuple[DataFrame, list[Path]]] = {}
 
     def lies_in(self, name: str, files: list[Path]) -> None:
-        """Says in which Parquet files a table lies."""
+        """Notes the Parquet files of a table."""
         self._files[name] = (self[name], files)
 
     def files_of(self, name: str) -> list[Path] | None:
@@ -148,8 +148,6 @@ def refuse(types: Iterable[tuple[str, str]], where: str) -> None:
 
 def taken(df: DataFrame, times: Mapping[str, str]) -> DataFrame:
     """The rows of Parquet files whose columns `times` are nanoseconds, with `FILE`, `ROW` and `FINER`."""
-    from pyspark.sql import functions as F
-
     columns, cut = [], []
     for field in df.schema:
         value = F.col(quoted(field.name))
@@ -164,8 +162,6 @@ def taken(df: DataFrame, times: Mapping[str, str]) -> DataFrame:
 
 
 def _micros(value: Column, kind: str, wanted: str) -> Column:
-    from pyspark.sql import functions as F
-
     if kind.startswith("array"):
         return F.transform(value, lambda one: _micros(one, "bigint", wanted))
     whole = F.call_function("div", value, F.lit(1000).cast("bigint"))  # towards 0
@@ -174,21 +170,9 @@ def _micros(value: Column, kind: str, wanted: str) -> Column:
 
 
 def _is_finer(value: Column, kind: str) -> Column:
-    from pyspark.sql import functions as F
-
     if kind.startswith("array"):
         return F.coalesce(F.exists(value, lambda one: _is_finer(one, "bigint")), F.lit(False))
     return F.coalesce(F.pmod(value, F.lit(1000)) != 0, F.lit(False))
 
 
-def in_micros(rows: pa.Table) -> pa.Table:
-    """The rows with times in nanoseconds as microseconds, as Spark's rows have them."""
-    for place, field in enumerate(rows.schema):
-        if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
-            kind = pa.timestamp("us", "UTC" if field.type.tz else None)
-            cut = pc.floor_temporal(rows[field.name], unit="microsecond").cast(kind)
-            rows = rows.set_column(place, field.name, cut)
-    return rows
-
-
-__all__ = ["LoadedTables", "in_micros", "nanoseconds", "read", "taken"]
+__all__ = ["LoadedTables", "nanoseconds", "read", "taken"]

@@ -2,8 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from .spark_functions import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Observation
+
+
+@dataclass(frozen=True)
+class RowCount:
+    """Counts of rows in passing: `rows` counted by `what`, reported by `seen`."""
+
+    rows: DataFrame
+    what: tuple[Column, ...]
+    seen: Observation
+
+    def figures(self) -> dict[str, int]:
+        """The counts by name; call it after the rows have been read."""
+        future = self.seen._jo.future()  # type: ignore[union-attr]
+        if future.isCompleted():  # otherwise `get` would wait for ever
+            return {k: int(v or 0) for k, v in self.seen.get.items()}
+        row = self.rows.agg(*self.what).first()
+        return {k: int(v or 0) for k, v in row.asDict().items()} if row else {}
+
+
+def counted(rows: DataFrame, name: str, what: Sequence[Column] = ()) -> tuple[DataFrame, RowCount]:
+    """The same rows, counted in passing; by `what`, otherwise their number as `rows`."""
+    from pyspark.sql import Observation
+
+    asked = tuple(what) or (F.count(F.lit(1)).alias("rows"),)
+    seen = Observation(name)
+    return rows.observe(seen, *asked), RowCount(rows, asked, seen)
 
 
 @dataclass
@@ -34,7 +66,7 @@ class ConversionReport:
 
 
 def unfit(report: ConversionReport) -> list[str]:
-    """Notes of tables whose images can no longer be told from whole ones."""
+    """Notes about tables whose sparse images can no longer be distinguished from whole ones."""
     lost = {name: table.lost.get("header column_mask", 0) for name, table in sorted(report.tables.items())}
     said = "{}: what was written does not tell which columns {:,} image{} lack{}: apply the tables that were "
     said += "read, not these, where such columns are NULL"

@@ -1,6 +1,6 @@
-"""Row groups of Parquet files that lie in about the order of a number: each task reads those of one range.
+"""Row groups of Parquet files that are in about the order of a number: each task reads those of one range.
 
-Footers tell in which order they lie, and whether their columns are what is wanted; else Spark brings the rows
+Footers say in which order they are, and whether their columns are the wanted ones; else Spark brings the rows
 together.
 """
 
@@ -20,12 +20,13 @@ import pyarrow.parquet as pq
 from ..errors import UnsupportedError
 from ..model.types import arrow_type, spark_type
 from .base import OWN
+from .spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
 
 PLACE, NUMBER = OWN + "place", OWN + "at"
-"""Columns that rows are read with: which of the files a row comes from, and its number there, from 1."""
+"""Columns that rows are read with: which of the files a row is from, and its number there, from 1."""
 MOST_BYTES = 512 << 20
 """A task reads at most so much, as it is encoded in the files."""
 LEAST_BYTES = 16 << 20
@@ -103,9 +104,7 @@ class GroupReader:
         return pa.schema([(name, arrow_type(kind)) for name, kind in self.kinds().items()])
 
     def path(self, place: SparkColumn) -> SparkColumn:
-        """The file that a row comes from, as Spark names it."""
-        from pyspark.sql import functions as F
-
+        """The file that a row is from, as Spark names it."""
         names = ["file:" + Path(f).as_uri().removeprefix("file://") for f in self.files]
         return F.get(F.array(*map(F.lit, names)), place)
 
@@ -128,14 +127,14 @@ def _fits(kind: pa.DataType | None, wanted: str) -> bool:
     return have == wanted
 
 
-def places(footer: pq.FileMetaData) -> Mapping[str, int]:
+def column_indexes(footer: pq.FileMetaData) -> Mapping[str, int]:
     """The places of a file's columns in its footer."""
     return {footer.schema.column(i).path: i for i in range(footer.num_columns)}
 
 
 def groups_of(file: int, footer: pq.FileMetaData, column: str) -> list[RowGroup] | None:
     """The row groups of a file with the range of a column; None if a number is unknown."""
-    at = places(footer)[column]
+    at = column_indexes(footer)[column]
     made = []
     for n in range(footer.num_row_groups):
         group = footer.row_group(n)
@@ -152,7 +151,7 @@ def ranges(tables: Sequence[Sequence[RowGroup]], *, least: int | None = None) ->
     """Ranges of numbers, each for a task; None if tasks would read too much, or the same too often.
 
     Args:
-        tables: the row groups of each table; the first that has some tells where ranges begin.
+        tables: the row groups of each table; the first that has some determines where ranges begin.
         least: how much of it is worth a task (`LEAST_BYTES`).
 
     >>> one, two = RowGroup(0, 0, 1, 10, LEAST_BYTES), RowGroup(0, 1, 11, 20, LEAST_BYTES)
@@ -177,8 +176,8 @@ def ranges(tables: Sequence[Sequence[RowGroup]], *, least: int | None = None) ->
 
 
 def _cuts(groups: Sequence[RowGroup], least: int) -> list[int]:
-    """Where ranges begin: behind `least` bytes, or up to `_PATIENCE` times that, until no more than half
-    of them would be read once more."""
+    """Where ranges begin: after `least` bytes, or up to `_PATIENCE` times that, until no more than half
+    of them would be read again."""
     ordered = sorted(groups, key=lambda g: g.low)
     highs = sorted((g.high, g.size) for g in groups)
     over = [0, *accumulate(size for _, size in highs)]
@@ -194,6 +193,16 @@ def _cuts(groups: Sequence[RowGroup], least: int) -> list[int]:
 
 
 __all__ = [
-    "LEAST_BYTES", "MOST_AGAIN", "MOST_BYTES", "NUMBER", "PLACE", "GroupReader", "Range", "RowGroup",
-    "fits", "groups_of", "places", "ranges",
+    "LEAST_BYTES",
+    "MOST_AGAIN",
+    "MOST_BYTES",
+    "NUMBER",
+    "PLACE",
+    "GroupReader",
+    "Range",
+    "RowGroup",
+    "column_indexes",
+    "fits",
+    "groups_of",
+    "ranges",
 ]  # fmt: skip

@@ -5,19 +5,20 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ..errors import FormatError
-from ..model.change import EXTRA_HEADERS, HEADERS, NATIVE, PREFIX, ChangeTable
+from ..model.change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, PREFIX, ChangeTable
 from ..model.mask import balanced
 from ..model.quoting import quoted
 from ..model.sequence import WIDTH
 from ..model.types import arrow_type
-from .arrow_functions import AnyColumn, AnyRows, Functions
-from .base import ASIDE, FILE, FINER, RAW, ROW, WHY, VendorTable
-from .typed import as_type
+from .base import ADDED_COLUMNS, FILE, FINER, RAW, ROW, WHY, VendorTable
+from .spark_functions import F, Window
+from .types import as_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -58,63 +59,76 @@ def conform(df: DataFrame, table: VendorTable, *, where: str, base64: bool = Fal
     Values that their type cannot hold become NULL with a reason in `WHY`. Text is read as what the type says;
     binary columns that come as text are hex, or base64.
     """
-    from pyspark.sql import functions as F
-
-    have = [c for c in df.columns if c not in ASIDE]
+    have = [c for c in df.columns if c not in ADDED_COLUMNS]
     found = find_columns(have, table, where=where)
-    made: list[Column] = []
-    bad: list[tuple[Column, str | Column]] = []
-    cut: list[Column] = []
+    typed = TypedColumns()
     for column in table.columns:
-        if column.name not in found:
-            made.append(F.lit(None).cast(column.type).alias(column.name))
-            continue
-        raw = F.col(quoted(found[column.name]))
-        came = df.schema[found[column.name]].dataType.simpleString()
-        text, value = came == "string", as_type(raw, column.type, came, base64=base64)
-        made.append(value.alias(column.name))
-        if text and column.type.startswith("timestamp"):
-            cut.append(is_finer(raw))
-        if df.schema[found[column.name]].dataType.simpleString() != column.type:
-            bad.append((raw.isNotNull() & value.isNull(), f"{column.name} is not valid as {column.type}"))
+        name = found.get(column.name)
+        if name is None:
+            typed.values[column.name] = F.lit(None).cast(column.type)
+        else:
+            came = df.schema[name].dataType.simpleString()
+            typed.add(column.name, F.col(quoted(name)), column.type, came, base64=base64)
+    made = [value.alias(name) for name, value in typed.values.items()]
     rest = [F.col(quoted(c)) for c in have if c not in found.values()]
-    behind = [F.col(c) for c in (FILE, ROW) if c in df.columns]
+    added = [F.col(c) for c in (FILE, ROW) if c in df.columns]
     before = [(F.col(WHY).isNotNull(), F.col(WHY))] if WHY in df.columns else []
     as_came = F.to_json(F.struct(*[F.col(quoted(c)) for c in have]))
     raw_row = F.coalesce(F.col(RAW), as_came) if RAW in df.columns else as_came
-    finer = finer_too(df, cut)
-    return df.select(*made, *rest, *behind, reasons([*before, *bad]).alias(WHY), raw_row.alias(RAW), *finer)
+    why = reasons([*before, *typed.bad]).alias(WHY)
+    return df.select(*made, *rest, *added, why, raw_row.alias(RAW), *finer_too(df, typed.cut))
+
+
+@dataclass
+class TypedColumns:
+    """Columns in wanted types.
+
+    Attributes:
+        values: name -> value.
+        bad: conditions under which a value is not valid, with the reason.
+        cut: conditions under which the fraction of a time is cut.
+    """
+
+    values: dict[str, Column] = field(default_factory=dict)
+    bad: list[tuple[Column, str | Column]] = field(default_factory=list)
+    cut: list[Column] = field(default_factory=list)
+
+    def add(self, name: str, raw: Column, kind: str, came: str = "string", *, base64: bool = False) -> None:
+        """Adds a column that came as one Spark SQL type and is wanted as another (see `types.as_type`)."""
+        value = self.values[name] = as_type(raw, kind, came, base64=base64)
+        if kind != came:
+            self.bad.append((raw.isNotNull() & value.isNull(), f"{name} is not valid as {kind}"))
+        if came == "string" and "timestamp" in kind:
+            self.cut.append(is_finer(raw))
+
+    def marked(self, df: DataFrame) -> DataFrame:
+        """The rows with the reasons of invalid values in `WHY`, and with `FINER`."""
+        df = also(df, *self.bad)
+        finer = finer_too(df, self.cut)
+        return df.withColumn(FINER, finer[0]) if finer else df
 
 
 def is_finer(text: Column) -> Column:
     """Whether a time in text form has a fraction finer than microseconds."""
-    from pyspark.sql import functions as F
-
     long = F.length(text) > len("2026-01-01 12:00:00.123456")
     return F.coalesce(long & text.rlike(r"\.\d{6}\d*[1-9]"), F.lit(False))
 
 
 def finer_too(df: DataFrame, cut: Sequence[Column]) -> list[Column]:
     """The column `FINER` with these conditions added; unchanged if there are none."""
-    from pyspark.sql import functions as F
-
     there = [F.coalesce(F.col(FINER), F.lit(False))] if FINER in df.columns else []
     return [any_of([*there, *cut]).alias(FINER)] if there or cut else []
 
 
-def reasons(found: Iterable[tuple[Column, str | Column]], f: Functions | None = None) -> Column:
+def reasons(found: Iterable[tuple[Column, str | Column]]) -> Column:
     """The texts whose conditions hold, joined by `; `; NULL when none does. NULL conditions do not hold."""
-    f = _spark(f)
-    texts = [f.when(c, f.lit(t) if isinstance(t, str) else t) for c, t in found]
-    made: Column = f.nullif(f.concat_ws("; ", *texts), f.lit("")) if texts else f.lit(None).cast("string")
-    return made
+    texts = [F.when(c, F.lit(t) if isinstance(t, str) else t) for c, t in found]
+    return F.nullif(F.concat_ws("; ", *texts), F.lit("")) if texts else F.lit(None).cast("string")
 
 
-def also(df: AnyRows, *found: tuple[Column, str | Column], f: Functions | None = None) -> AnyRows:
+def also(df: DataFrame, *found: tuple[Column, str | Column]) -> DataFrame:
     """The rows with more reasons in `WHY`, after the existing ones."""
-    f = _spark(f)
-    why: AnyColumn = reasons([(f.col(WHY).isNotNull(), f.col(WHY)), *found], f)
-    return df.withColumn(WHY, why)
+    return df.withColumn(WHY, reasons([(F.col(WHY).isNotNull(), F.col(WHY)), *found]))
 
 
 def canonical(
@@ -126,28 +140,27 @@ def canonical(
     name: str,
 ) -> ChangeTable:
     """The canonical change table made from `df`: `headers` (names without prefix; missing `HEADERS` are
-    NULL) and data `columns`, in the contract's order, with `WHY`, `FILE`, `ROW`, `RAW` if present.
+    NULL, `operation` is that of `change_oper`) and data `columns`, in the contract's order, with `WHY`,
+    `FILE`, `ROW`, `RAW` if present.
 
     Raises:
-        FormatError: a header nobody knows, or a data column that is named like a header.
+        FormatError: an unknown header, or a data column that is named like a header.
     """
-    from pyspark.sql import functions as F
-
     known = {**HEADERS, **EXTRA_HEADERS}
     odd = [h for h in headers if h not in known and not h.startswith(NATIVE)]
     odd += [c for c in columns if c.lower().startswith(PREFIX)]
     if odd:
         raise FormatError(f"no such header: {', '.join(odd)}", where=name)
+    if "operation" not in headers:
+        headers = {**headers, "operation": looked_up(OPERATIONS, headers["change_oper"])}
     made = [_header(n, headers.get(n), kind) for n, kind in HEADERS.items()]
     made += [_header(n, headers[n], known.get(n)) for n in headers if n not in HEADERS]
     made += [value.alias(c) for c, value in columns.items()]
-    behind = [F.col(c) for c in (WHY, FILE, ROW, RAW, FINER) if c in df.columns]
-    return ChangeTable(df.select(*made, *behind), list(key), list(columns), name=name)
+    added = [F.col(c) for c in (WHY, FILE, ROW, RAW, FINER) if c in df.columns]
+    return ChangeTable(df.select(*made, *added), list(key), list(columns), name=name)
 
 
 def _header(name: str, value: Column | None, kind: str | None) -> Column:
-    from pyspark.sql import functions as F
-
     made = F.lit(None) if value is None else value
     return (made.cast(kind) if kind else made).alias(PREFIX + name)
 
@@ -155,9 +168,6 @@ def _header(name: str, value: Column | None, kind: str | None) -> Column:
 def neighbours(df: DataFrame, seq: str, oper: str) -> DataFrame:
     """The rows with those of one change sequence next to each other in one task, B before U, and their
     `_place` among them. A window, because it needs no shuffle where the checks before had one."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     return df.withColumn("_place", F.row_number().over(Window.partitionBy(seq).orderBy(oper)))
 
 
@@ -176,9 +186,9 @@ def data_start(headers: Iterable[str]) -> int:
 
 
 def few_rows(spark: SparkSession, kinds: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> DataFrame:
-    """A table of rows that are here: column -> Spark SQL type, and the rows, a column that one lacks is NULL.
+    """A table of a few rows: column -> Spark SQL type, and the rows; columns that are not in a row are NULL.
 
-    By Arrow: of lists Spark makes rows in a Python worker of their own, which takes a second to start.
+    By Arrow: from lists Spark makes rows in a separate Python worker, which takes a second to start.
     """
     schema = pa.schema([(name, arrow_type(kind)) for name, kind in kinds.items()])
     plain = [{k: bytes(v) if isinstance(v, bytearray) else v for k, v in row.items()} for row in rows]
@@ -193,16 +203,11 @@ def arrow_rows(spark: SparkSession, rows: pa.Table) -> DataFrame:
     return spark.createDataFrame(rows, from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
 
 
-def any_of(conditions: Iterable[Column], f: Functions | None = None) -> Column:
+def looked_up(known: Mapping[Any, Any], key: Column) -> Column:
+    """The value that a constant mapping has for a key; NULL if it has none."""
+    return F.element_at(F.create_map(*[F.lit(x) for pair in known.items() for x in pair]), key)
+
+
+def any_of(conditions: Iterable[Column]) -> Column:
     """Whether one of the conditions holds; false if there are none."""
-    none: Column = _spark(f).lit(False)
-    return balanced([none, *conditions], lambda a, b: a | b)
-
-
-def _spark(f: Functions | None) -> Functions:
-    """These functions; Spark's, if none are given."""
-    if f is not None:
-        return f
-    from pyspark.sql import functions
-
-    return functions
+    return balanced([F.lit(False), *conditions], lambda a, b: a | b)

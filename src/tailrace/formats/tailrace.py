@@ -15,16 +15,14 @@ from ..errors import FormatError
 from ..model import mask
 from ..model.change import EXTRA_HEADERS, HEADERS, NATIVE, OPERATIONS, PREFIX, ChangeTable
 from ..model.quoting import quoted
-from .base import ASIDE, FINER, WHY, Format, Options, Read, Tables, VendorColumn, VendorTable
-from .first_rows import Glance, TableSample
-from .given import key_of, keys_of_none, refuse_columns
-from .glances import headed
+from .base import ADDED_COLUMNS, WHY, Format, Options, Read, Tables, VendorColumn, VendorTable
 from .json_lines import is_of_lines
-from .shape import canonical, conform, data_start, finer_too, is_finer, reasons
-from .typed import as_type
+from .option_names import key_of, keys_of_none, refuse_columns
+from .shape import TypedColumns, canonical, conform, data_start, reasons
+from .spark_functions import F
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 SUFFIX = "__ct"
 _KNOWN = {**HEADERS, **EXTRA_HEADERS}
@@ -65,7 +63,7 @@ def types_of(text: str) -> dict[str, str]:
 
 
 def _split(text: str) -> list[str]:
-    """Parts between commas that stand outside parentheses."""
+    """Parts between commas that are outside parentheses."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")
@@ -120,9 +118,7 @@ def _named(vendors: Iterable[str], options: TailraceOptions) -> dict[str, str]:
 
 
 def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable:
-    from pyspark.sql import functions as F
-
-    came = [c for c in df.columns if c not in ASIDE]
+    came = [c for c in df.columns if c not in ADDED_COLUMNS]
     data = [c for c in came if not c.lower().startswith(PREFIX)]
     extra = {h: c for c in came if c not in data and (h := _header(c)) not in HEADERS}
     came_as = df.schema
@@ -136,9 +132,7 @@ def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable
     for h in ("change_mask", "column_mask"):
         headers[h] = mask.move(headers[h], places)
     oper = headers["change_oper"]
-    headers["operation"] = F.element_at(
-        F.create_map(*[F.lit(x) for pair in OPERATIONS.items() for x in pair]), oper
-    )
+    del headers["operation"]  # that of `change_oper`
     why = reasons(
         [
             (F.col(WHY).isNotNull(), F.col(WHY)),
@@ -148,24 +142,15 @@ def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable
             (mask.beyond(F.col(PREFIX + "column_mask"), len(came)), "column mask longer than the columns"),
         ]
     )
-    kinds = types_of(options.columns)
-    values = {c: F.col(quoted(c)) for c in data}
-    bad: list[tuple[Column, str | Column]] = [(why.isNotNull(), why)]
-    cut: list[Column] = []
-    for c, kind in kinds.items():
-        if c in values:
-            there = df.schema[c].dataType.simpleString()
-            values[c] = as_type(F.col(quoted(c)), kind, there)
-            bad.append((F.col(quoted(c)).isNotNull() & values[c].isNull(), f"{c} is not valid as {kind}"))
-            if there == "string" and kind.startswith("timestamp"):
-                cut.append(is_finer(F.col(quoted(c))))
-    df = df.withColumn(WHY, reasons(bad))
-    for finer in finer_too(df, cut):
-        df = df.withColumn(FINER, finer)
+    typed = TypedColumns({c: F.col(quoted(c)) for c in data})
+    for c, kind in types_of(options.columns).items():
+        if c in typed.values:
+            typed.add(c, F.col(quoted(c)), kind, df.schema[c].dataType.simpleString())
+    df = typed.marked(df.withColumn(WHY, why))
     key = key_of(options.key, name)
     hint = "tables have keys of their own with `key=shop.item=id; shop.line=id,pos`"
     refuse_columns("key", name, key, data, hint=hint)
-    made = canonical(df, headers, values, key=key, name=name)
+    made = canonical(df, headers, typed.values, key=key, name=name)
     # What other formats noted on a header (policies, layouts) stays available to them.
     for field in came_as:
         if field.metadata and field.name in made.df.columns:
@@ -174,7 +159,7 @@ def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable
 
 
 def _header(column: str) -> str:
-    """A header column's canonical name: in lower case, but for the vendor's column that it is named after.
+    """A header column's canonical name: in lower case, except the vendor's column that it is named after.
 
     >>> _header("HEADER__USER_NAME"), _header("header__native__Policy-Id")
     ('user_name', 'native__Policy-Id')
@@ -185,18 +170,7 @@ def _header(column: str) -> str:
 
 def write(changes: Mapping[str, ChangeTable], options: TailraceOptions) -> dict[str, DataFrame]:
     """The change tables unchanged, under their own names."""
-    return {name + options.suffix: ct.df.drop(*ASIDE) for name, ct in changes.items()}
-
-
-def glance(tables: Mapping[str, TableSample], options: TailraceOptions, path: str) -> list[Glance]:
-    """The first rows of change tables."""
-    made, types = [], types_of(options.columns)
-    named = _named((n for n, one in sorted(tables.items()) if _has_sequences(one.columns)), options)
-    for name, vendor in named.items():
-        one = tables[vendor]
-        heads = {c.lower().removeprefix(PREFIX): c for c in one.columns if c.lower().startswith(PREFIX)}
-        made.append(headed(name, one, heads, key_of(options.key, name), types=types))
-    return made
+    return {name + options.suffix: ct.df.drop(*ADDED_COLUMNS) for name, ct in changes.items()}
 
 
 def knows(columns: Sequence[str]) -> float:
@@ -244,5 +218,4 @@ FORMAT = Format(
     write=write,
     knows=knows,
     control_table=lambda _, df: df,
-    glance=glance,
 )

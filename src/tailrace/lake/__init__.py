@@ -1,1 +1,1 @@
-"""Tables made of files."""
+"""Tables as files: Delta tables, LOG, fail points, and guards of commits."""

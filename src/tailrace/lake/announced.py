@@ -1,8 +1,8 @@
-"""Which layouts the relation history needs: those that its readers would not go by otherwise.
+"""Decides which layouts the relation history must store.
 
-A reader of changes goes by the newest layout in the history, and from a baseline on by that of the baseline,
-until the history has a later one. So a layout that equals the newest one is none of its business, unless a
-baseline was taken in another one: then the table was altered, loaded, and altered back.
+A reader of changes uses the newest layout in the history; after a baseline, it uses the baseline's layout
+until the history has a later one. So a layout equal to the newest one need not be stored, unless a baseline
+had another layout: then the table was altered, loaded, and altered back.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable
 from ..model.change import Relation
 
 History = Callable[[], Iterable[tuple[Relation, bytes]]]
-"""Gives the layouts of the history and the positions where they became valid, in order."""
+"""Function that returns the layouts of the history with their positions, in order."""
 
 
 class Announced:
-    """The layouts that readers go by; `base` may be called from any thread."""
+    """The layouts that readers use; `base` may be called from any thread."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -25,8 +25,10 @@ class Announced:
         self._look()
 
     def base(self, relation: Relation, position: bytes) -> bool:
-        """Notes a baseline: from this position on, readers go by its layout. False if that is too late: a
-        change from there on was announced before, in another layout."""
+        """Records a baseline: from this position on, readers use its layout.
+
+        Returns False if that is too late, because a later change was announced in another layout before.
+        """
         before = self._newest.get(relation.relid)
         if before is None or before[1] < position:
             self._bases[relation.relid] = [*self._bases.get(relation.relid, []), (relation, position)]
@@ -34,7 +36,8 @@ class Announced:
         return _shape(before[0]) == _shape(relation)
 
     def news(self, relation: Relation, address: bytes) -> bool:
-        """Whether the history needs the layout that the stream has announced for the change at an address."""
+        """Returns whether the history must store the layout that the stream announced for the change at an
+        address."""
         relid = relation.relid
         if relid not in self._newest:
             self._look()
@@ -50,5 +53,5 @@ class Announced:
 
 
 def _shape(relation: Relation) -> object:
-    """What is the same however a layout was learned of."""
+    """Returns the properties of a layout that do not depend on where it was read."""
     return relation.identity, [(c.name, c.type, c.key) for c in relation.columns]

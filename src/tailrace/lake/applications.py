@@ -1,4 +1,4 @@
-"""Who writes to a Delta table: the app ids whose progress its log has."""
+"""The application ids that have recorded progress in a Delta table."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from .parts import filesystem
 
 
 def applications(table: str, after: int = -1) -> set[str]:
-    """The app ids that have made progress in a table; none if it is not there. `after`: only those of later
-    versions, and then only as far as the newest checkpoint."""
+    """Returns the application ids that have recorded progress in a table; empty without a table.
+
+    `after` selects those of later versions, searched back to the newest checkpoint.
+    """
     fs, folder = filesystem(table)
     listed = fs.get_file_info(pyarrow.fs.FileSelector(f"{folder}/_delta_log", allow_not_found=True))
     if not listed:

@@ -1,8 +1,8 @@
-"""Delta tables without a JVM: parquet parts written by Arrow, committed by delta-rs.
+"""Delta tables without a JVM: Parquet parts written by Arrow, committed by delta-rs.
 
-A part is streamed to the table's folder first and belongs to the table only once it is committed, so a
-crash leaves orphan files (vacuum removes them), never half a commit. Progress travels in the commit itself:
-each app id has a version that only grows, and a commit that would not move it forward is skipped.
+A part is first streamed to the table's folder, and belongs to the table once it is committed. So a crash
+leaves orphan files (vacuum removes them), but never a partial commit. Each commit also records progress: a
+version per application id that only grows. A commit that would not increase it is skipped.
 """
 
 from __future__ import annotations
@@ -69,17 +69,19 @@ __all__ = [
 
 SMALL_FILE = 32 << 20
 TIERS = (1 << 20, 16 << 20, 128 << 20)
-"""Sizes (bytes) to which small files are joined, in steps."""
+"""Sizes in bytes to which small files are joined, in steps."""
 PROPERTIES = {"delta.checkpointInterval": "10", DURATION: "interval 3 hours"}
-"""Properties of every table that is created. A reader reads all commits after the newest checkpoint: by
-default delta-rs makes one every 100 commits. Checkpoints name removed files for three hours instead of a
-week, so their size follows the files that are there; maintenance deletes removed files after an hour
-(`vacuum`, `thin`)."""
+"""Properties of every new table.
+
+A reader reads all commits after the newest checkpoint; the default of delta-rs is a checkpoint every 100
+commits. Checkpoints list removed files for three hours instead of a week, so their size follows the existing
+files. Maintenance deletes removed files after an hour (`vacuum`, `thin`).
+"""
 _T = TypeVar("_T")
 
 
 def exists(table: str) -> bool:
-    """Whether there is a Delta table at this path."""
+    """Returns whether there is a Delta table at this path."""
     return is_kept(table) or DeltaTable.is_deltatable(table)
 
 
@@ -94,7 +96,7 @@ def create(table: str, schema: pa.Schema, properties: Mapping[str, str] | None =
 
 
 def version(table: str) -> int:
-    """The newest version of the table; -1 when there is no table."""
+    """Returns the newest version of the table; -1 without a table."""
     try:
         with opened(table) as delta:
             return int(delta.version())
@@ -103,12 +105,12 @@ def version(table: str) -> int:
 
 
 def progress(table: str, app_id: str) -> int:
-    """The progress of an application in this table; -1 if it (or the table) never began."""
+    """Returns the progress of an application in this table; -1 if it has none or there is no table."""
     return progresses(table, [app_id])[0]
 
 
 def progresses(table: str, app_ids: Sequence[str]) -> list[int]:
-    """The progress of several applications, as of one version."""
+    """Returns the progress of several applications, all from one version."""
     try:
         with opened(table) as delta:
             return [reached(delta, one) for one in app_ids]
@@ -126,17 +128,27 @@ def commit(
     begin: bool = False,
     after: Mapping[str, int] | None = None,
 ) -> int | None:
-    """Adds parts to a table, together with progress; the table must exist.
+    """Adds parts and progress to an existing table.
 
-    Gives the new version, or None when every app id of `progress` has already come this far (a replay). A
-    concurrent writer (maintenance, another app id) makes it try again from the table's newest version; with
-    `only_after` it gives None then, and commits on that version or not at all. With `begin` the progress is
-    set whatever it was. `after` says of app ids in `progress` from where they are moved: numbers that were
-    counted on from there are given once.
+    If a concurrent writer (maintenance, another application) commits first, the commit is retried on the
+    newest version.
+
+    Args:
+        table: the table's folder.
+        files: the parts.
+        progress: the new progress by application id.
+        info: more metadata of the commit.
+        only_after: commits on this version or not at all.
+        begin: sets progress whatever it was.
+        after: the expected current progress by application id, so that numbers counted from it are used once.
+
+    Returns:
+        The new version; None if all progress was recorded before (a replay), or if `only_after` is not the
+            newest version.
 
     Raises:
         LeaseLostError: another process has taken over.
-        OvertakenError: an app id is not where `after` says: somebody else has moved it.
+        OvertakenError: progress differs from `after`, because another process has changed it.
     """
     return _commit(table, files, None, progress, info, only_after, begin=begin, after=after)
 
@@ -150,10 +162,10 @@ def overwrite(
     only_after: int,
     info: Mapping[str, str] | None = None,
 ) -> int | None:
-    """Makes parts the whole table, with a schema (None: its own); otherwise like `commit`.
+    """Replaces the table's contents by parts, with a schema (None: the same); otherwise like `commit`.
 
-    `only_after`: the version that the parts were made from. When the table has another one by now, nothing
-    is written and None comes back: what somebody else committed meanwhile is in none of the parts.
+    `only_after` is the version that the parts were made from. If the table has another one, nothing is
+    written and the result is None, because the parts do not include the concurrent commit.
     """
     return _commit(table, files, schema, progress, info, only_after, whole=True, begin=False)
 
@@ -166,11 +178,10 @@ def replace_all(
     progress: Mapping[str, int],
     info: Mapping[str, str] | None = None,
 ) -> int:
-    """Makes parts the whole table, whatever it contains: for baselines, which do not depend on the existing
-    rows.
+    """Replaces the table's contents by parts, whatever it contains, for baselines.
 
-    Progress is set, whatever it was. Returns the new version. A concurrent commit is replaced as a whole, or
-    comes after this one.
+    Progress is set, whatever it was. Returns the new version. A concurrent commit is either replaced as a
+    whole or follows this one.
     """
 
     def once(now: DeltaTable) -> int | None:
@@ -184,11 +195,11 @@ class _OtherFirstError(Exception):
 
 
 def on_newest(table: str, once: Callable[[DeltaTable], _T | None]) -> _T:
-    """The result of `once`, called with the current table; repeated while it returns None, which means that
-    another writer committed first.
+    """Calls `once` with the current table until it does not return None, which means that another writer
+    committed first.
 
     Raises:
-        ConcurrentCommitError: others commit all the time.
+        ConcurrentCommitError: other writers keep committing.
     """
 
     def attempt() -> _T:
@@ -200,7 +211,7 @@ def on_newest(table: str, once: Callable[[DeltaTable], _T | None]) -> _T:
         return retrying.retried(attempt, _OtherFirstError)
     except _OtherFirstError:
         raise ConcurrentCommitError(
-            "others commit to the table faster than it can be rewritten",
+            "other writers commit to the table faster than it can be rewritten",
             where=table,
             hint="stop other writers to this table for a while",
         ) from None
@@ -218,9 +229,9 @@ def _commit(
     whole: bool = False,
     after: Mapping[str, int] | None = None,
 ) -> int | None:
-    """See `commit`; `whole`: the parts become the whole table."""
+    """Commits parts; see `commit`. With `whole`, the parts replace the table's contents."""
     adds = [AddAction(f.path, f.size, {}, f.modified, True, f.stats) for f in files]
-    # Under a guard: what it has allowed is committed on the version read before, or checked again.
+    # Under a guard, a commit goes to the version that was read before, or is checked again.
     exactly = only_after is not None or bool(guards.now())
     properties = CommitProperties(
         app_transactions=[Transaction(k, v) for k, v in progress.items()],
@@ -235,17 +246,17 @@ def _commit(
     def committed(delta: DeltaTable) -> int | None:
         guards.check()
         numbers = {k: reached(delta, k) for k in {*progress, *(after or {})}}
-        # If another writer moves one of them before this commit, it fails: Delta sees that both name it.
+        # If another writer changes one of them first, this commit fails: both name the application id.
         there = int(delta.version())
         if not admits(table, numbers, there, progress, only_after=only_after, begin=begin, after=after):
             return None
-        if schema is not None:  # which may be a commit of its own, before that of the parts
+        if schema is not None:  # possibly a separate commit before that of the parts
             there = _need_features(delta, schema, exactly=exactly)
         if (adds or whole) and (names := delta.metadata().partition_columns):
             raise UnsupportedError(
-                f"the table is partitioned by {', '.join(names)}: this would write files without partitions",
+                f"the table is partitioned by {', '.join(names)}; this would write files without partitions",
                 where=table,
-                hint="make the table anew without partitions, or with the layout that it is to have",
+                hint="create the table again without partitions, or with the final layout",
             )
         delta.create_write_transaction(
             list(adds),
@@ -264,8 +275,8 @@ def _commit(
 
 
 AT_WORK = (
-    "another process of the task is at work, such as `run`, `apply` or `validate --repair`: once it has "
-    "ended, run this one again; what it has not written is done then"
+    "another process of the task is running, such as `run`, `apply` or `validate --repair`: once it has "
+    "ended, run this command again to complete its work"
 )
 
 
@@ -279,8 +290,10 @@ def admits(
     begin: bool = False,
     after: Mapping[str, int] | None = None,
 ) -> bool:
-    """Whether a table takes a commit (see `commit`), given its version and where its app ids are (-1:
-    nowhere). Who was overtaken is told so, wherever the other one came: it has not done the same.
+    """Returns whether a table accepts a commit (see `commit`), given its version and progress (-1: none).
+
+    An overtaken writer gets an error, whatever the other progress is, because the other writer did not do the
+    same work.
 
     >>> admits("t", {"a": 3}, 7, {"a": 4}), admits("t", {"a": 3}, 7, {"a": 3})
     (True, False)
@@ -288,7 +301,7 @@ def admits(
     False
 
     Raises:
-        OvertakenError: an app id is not where `after` says.
+        OvertakenError: progress differs from `after`.
     """
     for app, there in (after or {}).items():
         if (found := reached.get(app, -1)) != there:
@@ -303,7 +316,7 @@ def admits(
 
 
 def retried(once: Callable[[], _T]) -> _T:
-    """Retries a function that commits, if another writer committed first."""
+    """Calls a function that commits, again if another writer committed first."""
 
     def attempt() -> _T:
         guards.check()
@@ -313,12 +326,13 @@ def retried(once: Callable[[], _T]) -> _T:
 
 
 def write_part(table: str, rows: pa.Table) -> list[AddedFile]:
-    """Rows as one part of a table's folder, to be committed; no part when there are none."""
+    """Writes rows as one part of a table's folder, to be committed; no part without rows."""
     return write_pieces(table, rows.schema, [rows])
 
 
 def write_pieces(table: str, schema: pa.Schema, rows: Iterable[pa.Table]) -> list[AddedFile]:
-    """The same of rows that come piece by piece."""
+    """Writes rows that arrive in pieces as one part of a table's folder, to be committed; no part without
+    rows."""
     part = Part(table, schema)
     for piece in rows:
         part.write(piece)
@@ -333,29 +347,31 @@ def append(
     progress: Mapping[str, int] | None = None,
     after: Mapping[str, int] | None = None,
 ) -> int | None:
-    """Appends a few rows (control tables), creating the table if it is missing; otherwise like `commit`."""
+    """Appends a few rows (control tables), and creates the table if necessary; otherwise like `commit`."""
     create(table, rows.schema)
     return commit(table, write_part(table, rows), progress=progress or {}, after=after)
 
 
 def read(table: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """A small table, as a whole (control tables, relation history).
+    """Returns all rows of a small table (control tables, relation history).
 
     Raises:
-        TailraceError: files of it have been removed meanwhile.
+        TailraceError: its files were removed in the meantime.
     """
     return read_at(table, columns)[1]
 
 
 def read_at(table: str, columns: Sequence[str] | None = None) -> tuple[int, pa.Table]:
-    """As `read`, behind the version that has these rows."""
+    """Returns the version of a small table and all of its rows, like `read`."""
     with removed.told(table):
         return whole(table, columns)
 
 
 def _need_features(delta: DeltaTable, schema: pa.Schema, *, exactly: bool = False) -> int:
-    """Gives the table what a schema needs, and returns its version then; `exactly`: right behind the version
-    that is open, or CommitFailedError."""
+    """Adds the features that a schema needs to a table, and returns its version.
+
+    `exactly` commits directly after the open version, or raises CommitFailedError.
+    """
     kinds = [f.type.value_type if pa.types.is_list(f.type) else f.type for f in schema]
     naive = any(pa.types.is_timestamp(kind) and kind.tz is None for kind in kinds)
     if naive and "timestampNtz" not in (delta.protocol().writer_features or []):
@@ -369,7 +385,7 @@ def _need_features(delta: DeltaTable, schema: pa.Schema, *, exactly: bool = Fals
 
 
 def add_columns(table: str, fields: Sequence[pa.Field]) -> None:
-    """Appends nullable columns; those that the table already has (by name) are skipped."""
+    """Appends nullable columns; existing names are skipped."""
     have = set(arrow_schema(table).names)
     new = [f for f in fields if f.name not in have]
     if new:
@@ -380,7 +396,7 @@ def add_columns(table: str, fields: Sequence[pa.Field]) -> None:
 
 
 def arrow_schema(table: str | DeltaTable) -> pa.Schema:
-    """The table's schema in plain Arrow types (string, binary: no views, no large ones)."""
+    """Returns the table's schema in plain Arrow types (string and binary, no views, no large types)."""
     if isinstance(table, str):
         with opened(table) as delta:
             return arrow_schema(delta)
@@ -388,8 +404,11 @@ def arrow_schema(table: str | DeltaTable) -> pa.Schema:
 
 
 def compact(table: str, small_files: int) -> None:
-    """Joins small files of a table once it has that many of one tier (`TIERS`), so that a row is rewritten
-    once a tier; rows and progress stay. Not for tables with deletion vectors."""
+    """Joins small files of a table once it has `small_files` of one tier (`TIERS`), so that a row is
+    rewritten once per tier.
+
+    Rows and progress stay. Not for tables with deletion vectors.
+    """
     with opened(table) as delta:
         sizes = pa.table(delta.get_add_actions(flatten=True))["size_bytes"].to_pylist()
     tiers = [sum(low <= size < high for size in sizes) for low, high in pairwise([0, *TIERS])]
@@ -402,5 +421,5 @@ def compact(table: str, small_files: int) -> None:
 
 
 def schema_json(schema: pa.Schema) -> str:
-    """A schema as Delta's JSON text; Spark reads it with `StructType.fromJson`."""
+    """Returns a schema as Delta's JSON text; Spark parses it with `StructType.fromJson`."""
     return Schema.from_arrow(schema).to_json()

@@ -1,4 +1,4 @@
-"""Names of folders. By itself, so that the task file is read without loading what reads tables."""
+"""Folder names of tables. A separate module, so that the task file is read without loading table code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 def file_name(table: str) -> str:
-    """A table's name as a folder's: letters, digits, `_`, `.`, `-` stay, others become codes between `~`.
+    """Returns a folder name for a table: letters, digits, `_`, `.`, `-` stay, other characters become codes
+    between `~`.
 
     >>> file_name("public.orders"), file_name('sales.Größe 1/2')
     ('public.orders', 'sales.Gr~f6~~df~e~20~1~2f~2')

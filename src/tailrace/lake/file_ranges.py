@@ -1,6 +1,4 @@
-"""What the statistics of a table's files say of their rows, in Arrow's terms: a filter leaves out the files
-that are known to have no row for it.
-"""
+"""Statistics of a table's files as Arrow expressions, so that filters skip files without matching rows."""
 
 from __future__ import annotations
 
@@ -18,17 +16,19 @@ from .filestats import LONGEST
 _ALL = pc.scalar(True)
 _NONE = pa.scalar(None)
 _CUT = pa.scalar(1000, pa.duration("us"))
-"""Other writers cut times to milliseconds."""
+"""The precision of times in statistics of other writers, which cut them to milliseconds."""
 _MISREAD = rf"^.{{0,{LONGEST - 1}}}[\x{{10000}}-\x{{10FFFF}}]"
-"""delta-rs reads these characters as lesser ones if they are escaped, as early releases did. The last one of
-a text that was cut is still greater than most."""
+"""Texts that delta-rs compares as smaller if they are escaped, as early releases did.
+
+The final character of a truncated text still compares greater than most.
+"""
 
 
 def known(schema: pa.Schema, files: pa.Table) -> list[ds.Expression]:
-    """What holds for all rows of each file; `files`: delta-rs's flat `get_add_actions`.
+    """Returns a condition that holds for all rows of each file; `files` is delta-rs's flat `get_add_actions`.
 
-    Nothing is told of a column without least and greatest value. delta-rs itself says that such values are
-    at least and at most NULL, and Arrow then finds none of them.
+    Columns without minimum and maximum are ignored. delta-rs itself reports them as at least and at most
+    NULL, and Arrow then finds none of their rows.
     """
     said, rows = dict(zip(files.column_names, files.columns, strict=True)), files["num_records"].to_pylist()
     columns = [list(_of(field, said, rows)) for field in schema]
@@ -39,7 +39,7 @@ def known(schema: pa.Schema, files: pa.Table) -> list[ds.Expression]:
 def _of(
     field: pa.Field, said: Mapping[str, pa.ChunkedArray], rows: Sequence[int | None]
 ) -> Iterator[ds.Expression | None]:
-    """What is known of one column in each file; `rows`: how many it has."""
+    """Yields the condition for one column in each file; `rows` are the files' row counts."""
     column = pc.field(field.name)
     if (values := said.get(f"partition.{field.name}")) is not None:
         for value in values:
@@ -52,7 +52,7 @@ def _of(
             yield column.is_null()
         elif least.is_valid and greatest.is_valid:
             ends = column >= least, column <= greatest
-            # Arrow understands an alternative of one comparison, not of two.
+            # Arrow can use an OR with one comparison, not with two.
             yield and_(*ends if missing == 0 else (one | column.is_null() for one in ends))
         else:
             yield None
@@ -61,9 +61,9 @@ def _of(
 def _ends(
     field: pa.Field, said: Mapping[str, pa.ChunkedArray], files: int
 ) -> Iterable[tuple[pa.Scalar, pa.Scalar]]:
-    """The least and the greatest value of one column in each file; NULL: not known."""
+    """Returns the minimum and maximum of one column in each file; NULL if unknown."""
     low, high = said.get(f"min.{field.name}"), said.get(f"max.{field.name}")
-    if low is None or high is None or pa.types.is_floating(field.type):  # of NaN they say nothing
+    if low is None or high is None or pa.types.is_floating(field.type):  # they do not cover NaN
         return repeat((_NONE, _NONE), files)
     if pa.types.is_timestamp(field.type):
         high = pc.add(high, _CUT)

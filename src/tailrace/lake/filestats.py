@@ -1,7 +1,7 @@
-"""Delta's statistics of one parquet file, from the file's own metadata.
+"""Delta's statistics of one Parquet file, from the file's metadata.
 
-Every column that has an order gets its smallest and largest value: some readers take a column without them,
-next to columns that have them, for one that holds nothing.
+Every ordered column gets its minimum and maximum. Some readers treat a column without them as empty, if other
+columns have them.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 LONGEST = 64
-"""Longer texts are truncated, as Delta's writers do; the largest one gets a final character above all
-others."""
+"""The maximum length of texts, as in Delta's writers; a truncated maximum ends with the greatest
+character."""
 
 _LONG_TEXT = 4000
-"""Arrow writes no statistics of text of more than 4,096 bytes."""
+"""The maximum bytes of texts with statistics; Arrow writes none above 4,096 bytes."""
 _GREATEST = {pa.float32(): 3.4028234663852886e38, pa.float64(): sys.float_info.max}
-"""The greatest number of a type; JSON has none for NaN."""
+"""The greatest number of a type; JSON cannot represent NaN."""
 _DECIMAL = "\x01decimal:"
 _AS_NUMBER = re.compile(r'"\\u0001decimal:(-?[0-9.]+)"')
 
 
 class MoreRanges:
-    """Ranges of rows that parquet's own statistics do not cover: texts of more than 4 KB, and NaN, which is
-    greater than all numbers for Spark."""
+    """Minimum and maximum of values without Parquet statistics: texts of more than 4 KB, and NaN, which Spark
+    sorts last."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.found: dict[str, tuple[Any, Any]] = {}
@@ -41,7 +41,7 @@ class MoreRanges:
         self._floats = {f.name: _GREATEST[f.type] for f in schema if f.type in _GREATEST}
 
     def of(self, rows: pa.Table) -> None:
-        """Looks at rows on their way into the file."""
+        """Adds rows that are written to the file."""
         for name in self._texts:
             if (pc.max(pc.binary_length(rows[name])).as_py() or 0) > _LONG_TEXT:
                 ends = pc.min_max(rows[name])
@@ -56,8 +56,10 @@ class MoreRanges:
 
 
 def stats_json(metadata: pq.FileMetaData, more: Mapping[str, tuple[Any, Any]]) -> str:
-    """`numRecords`, `minValues`, `maxValues`, `nullCount` of a file, as Delta's JSON text. `more`: least and
-    greatest values of rows that the metadata may not cover (`MoreRanges`)."""
+    """Returns `numRecords`, `minValues`, `maxValues` and `nullCount` of a file as Delta's JSON text.
+
+    `more` are minimum and maximum of values that the metadata may not cover (`MoreRanges`).
+    """
     low = {name: least for name, (least, _) in more.items()}
     high = {name: greatest for name, (_, greatest) in more.items()}
     nulls: dict[str, int] = {}
@@ -66,7 +68,7 @@ def stats_json(metadata: pq.FileMetaData, more: Mapping[str, tuple[Any, Any]]) -
         for k in range(metadata.num_columns):
             column = metadata.row_group(group).column(k)
             if metadata.schema.column(k).max_repetition_level:
-                continue  # elements of arrays: what is counted of them says nothing of rows
+                continue  # statistics of array elements do not apply to rows
             name, found = column.path_in_schema, column.statistics
             if found is None or not found.has_null_count:
                 unknown.add(name)
@@ -96,7 +98,7 @@ def _finite(value: Any) -> bool:
 
 
 def _plain(value: Any, *, last: bool = False) -> Any:
-    """A value as Delta writes it: times in ISO form, decimals as numbers with all their digits."""
+    """Returns a value in Delta's form: times in ISO form, decimals as numbers with all digits."""
     if isinstance(value, dt.datetime):
         text = value.replace(tzinfo=None).isoformat(timespec="microseconds")
         return text + "Z" if value.tzinfo is not None else text
@@ -110,7 +112,7 @@ def _plain(value: Any, *, last: bool = False) -> Any:
 
 
 def width(meta: pq.FileMetaData, groups: list[int], names: list[str]) -> int:
-    """Approximate bytes per row in those columns; greater than 0."""
+    """Returns the approximate bytes per row in the given columns; greater than 0."""
     held = [meta.row_group(g) for g in groups]
     size: int = sum(
         column.total_uncompressed_size

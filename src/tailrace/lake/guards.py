@@ -1,7 +1,7 @@
-"""Guards: checked directly before every commit, to decide whether this process may still commit.
+"""Guards that are checked directly before every commit: may this process still commit?
 
-A lease (`state/leases.py`) that was lost says no. In a process that has none there is nobody to ask. Tasks
-of Spark run in processes of their own: who starts them hands the guards on (`now`, then `under`).
+The guard of a lost lease (`state/leases.py`) refuses. Processes without a lease have no guard. Spark's tasks
+run in other processes, so the driver passes its guards to them (`now`, then `under`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 Guard = Callable[[], None]
-"""Raises an error if nothing may be committed any more. It can be pickled."""
+"""Picklable function that raises an error if commits are no longer allowed."""
 
 _guards: list[Guard] = []
 
 
 @contextmanager
 def under(*guards: Guard) -> Iterator[None]:
-    """Within the block, every commit of this process also checks these guards.
+    """Adds guards that every commit of this process checks within the block.
 
     >>> def no() -> None:
     ...     raise RuntimeError("taken over")
@@ -38,19 +38,19 @@ def under(*guards: Guard) -> Iterator[None]:
 
 
 def now() -> tuple[Guard, ...]:
-    """The guards of this process."""
+    """Returns the guards of this process."""
     return tuple(_guards)
 
 
 def check() -> None:
-    """Calls all guards; raises the error of the first that refuses."""
+    """Calls all guards, and raises the error of the first that refuses."""
     for one in now():
         one()
 
 
 @dataclass(frozen=True)
 class HandedOn:
-    """A function for Spark's tasks that commits under the guards of the process that created it."""
+    """A function for Spark's tasks, which commits under the guards of the process that created it."""
 
     work: Callable[[Iterable[Any]], Iterator[Any]]
     guards: tuple[Guard, ...]
@@ -61,5 +61,5 @@ class HandedOn:
 
 
 def handed_on(work: Callable[[Iterable[Any]], Iterator[Any]]) -> HandedOn:
-    """The function, under the guards of this process."""
+    """Returns the function with the guards of this process."""
     return HandedOn(work, now())

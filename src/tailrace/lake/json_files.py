@@ -1,4 +1,4 @@
-"""Small JSON files that are replaced whole, so that readers never see half of one."""
+"""Small JSON files that are replaced as a whole, so that readers never see a partial one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import StorageFullError, room
 
 
 def write(folder: str | Path, name: str, state: Mapping[str, Any]) -> None:
-    """Replaces the state of that name; on disk when this returns.
+    """Replaces the state with that name durably.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -25,7 +25,7 @@ def write(folder: str | Path, name: str, state: Mapping[str, Any]) -> None:
     home = Path(folder)
     home.mkdir(parents=True, exist_ok=True)
     at = dt.datetime.now(dt.timezone.utc).isoformat(timespec="milliseconds")
-    # Named by process: two processes that write the same name must not share a draft.
+    # One draft per process, because several processes may write the same name.
     draft = home / f".{name}.{os.getpid()}.json"
     try:
         with room(str(home)):
@@ -41,7 +41,7 @@ def write(folder: str | Path, name: str, state: Mapping[str, Any]) -> None:
 
 
 def read(folder: str | Path, name: str) -> dict[str, Any] | None:
-    """The state of that name; None if nothing has been written yet."""
+    """Returns the state with that name; None if it was never written."""
     try:
         text = (Path(folder) / f"{name}.json").read_text()
     except FileNotFoundError:
@@ -51,7 +51,7 @@ def read(folder: str | Path, name: str) -> dict[str, Any] | None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes renames in a folder survive a power failure."""
+    """Makes renames in a folder durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

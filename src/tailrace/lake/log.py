@@ -1,9 +1,9 @@
-"""The landed log (LOG): what a source's log said, in commit order, append only; and the relation history.
+"""The captured log (LOG): the source's log records in commit order, append-only; and the relation history.
 
-LOG is a Delta table in the shape of solidDB's SYS_LOG (spec/soliddb.md §1) with two columns more,
-`COMMIT_TIME` and `CHANGE_SEQ`. One commit is one parquet file and ends with a transaction's end, so no
-reader ever sees half a transaction; the store refuses one. The change sequence is given here, once: it is a
-function of what was committed before, so records captured again after a crash get the same one.
+LOG is a Delta table in the shape of solidDB's SYS_LOG (spec/soliddb.md §1) with two more columns,
+`COMMIT_TIME` and `CHANGE_SEQ`. One commit is one Parquet file and ends with a transaction, so that readers
+never see a partial transaction. Change sequences are assigned here. They depend only on what was committed
+before, so records that are captured again after a crash get the same ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RECNAMES = {
     DDL: "DBE_LOGREADER_LOG_REC_DDL",
     MESSAGE: "TAILRACE_LOG_REC_MESSAGE",
 }
-"""RECID -> RECNAME. Numbers from 100 on are tailrace's own."""
+"""RECNAME by RECID. Numbers from 100 on are defined by tailrace."""
 _KINDS = np.array(sorted(RECNAMES))
 _NAMES = pa.array([RECNAMES[k] for k in sorted(RECNAMES)])
 
@@ -53,7 +53,7 @@ RELATIONS_SCHEMA = pa.schema(
         ("LAYOUT", pa.string()),
     ]
 )  # fmt: skip
-# One file is one commit here, and readers go by CHANGE_SEQ: whole old commits may be removed.
+# One file is one commit, and readers select by CHANGE_SEQ, so whole old commits may be removed.
 PROPERTIES = {"delta.appendOnly": "false", "delta.enableDeletionVectors": "false"}
 
 _WORDS = [f"tailrace/position/{k}" for k in range(3)]
@@ -62,7 +62,7 @@ _NUMBER, _TIME = "tailrace/number", "tailrace/time"
 
 @dataclass(frozen=True)
 class Layout:
-    """A relation and where it became valid: position (20 bytes) and change sequence."""
+    """A relation, and the position (20 bytes) and change sequence from which it is valid."""
 
     relation: Relation
     from_position: bytes
@@ -70,14 +70,14 @@ class Layout:
 
 
 def number(layout: Layout) -> int:
-    """The change number from which the layout is valid."""
+    """Returns the change number from which the layout is valid."""
     return sequence.number_of(layout.from_seq)
 
 
 @dataclass(frozen=True)
 class LogState:
-    """The end of LOG: the source position to resume after (None: never written), the last change number and
-    the last time part of the change sequence."""
+    """The end of LOG: the source position to resume after (None: never written), and the last change number
+    and time part."""
 
     position: bytes | None
     number: int
@@ -86,7 +86,7 @@ class LogState:
 
 @dataclass(frozen=True)
 class Message:
-    """A record of kind MESSAGE in LOG: its change number and sequence, its position, its DATA."""
+    """A record of kind MESSAGE in LOG: change number, change sequence, position, DATA."""
 
     number: int
     change_seq: str
@@ -96,8 +96,7 @@ class Message:
 
 @dataclass(frozen=True)
 class LogCommit:
-    """What one commit added to LOG: records, transactions, the position after it, its Delta version, and the
-    messages among the records."""
+    """A commit of LOG: number of records and transactions, position after it, Delta version, and messages."""
 
     records: int
     transactions: int
@@ -107,7 +106,7 @@ class LogCommit:
 
 
 def state(log: str) -> LogState:
-    """Where a LOG ends, read from its last commit (no rows are read)."""
+    """Returns the end of a LOG, read from its last commit without reading rows."""
     reached = lake.progresses(log, [*_WORDS, _NUMBER, _TIME])
     words = reached[: len(_WORDS)]
     if min(words) < 0:
@@ -117,16 +116,16 @@ def state(log: str) -> LogState:
 
 
 def version_after(log: str, number: int) -> int:
-    """The first version of LOG that has records after a change number; the newest if there are none.
+    """Returns the first version of LOG with records after a change number, or the newest one.
 
-    Older versions are not needed by who has stored that far, and their files may be gone. A few commits are
-    read, however many there are.
+    Consumers that have stored up to that number do not need older versions, whose files may be removed. Only
+    a few commits are read.
     """
     return log_retention.version_after(log, _NUMBER, number)
 
 
 def layouts(relations: str) -> list[Layout]:
-    """The relation history, ordered by where each layout became valid; empty if there is none."""
+    """Returns the relation history, ordered by start of validity; empty without one."""
     if not lake.exists(relations):
         return []
     rows = lake.read(relations).to_pylist()
@@ -135,8 +134,7 @@ def layouts(relations: str) -> list[Layout]:
 
 
 def history(relations: str) -> dict[str, list[Layout]]:
-    """The relation history by table, each in order. A relation keeps the name under which it was first
-    seen."""
+    """Returns the layouts of each table in order. A relation keeps its first name."""
     names: dict[int, str] = {}
     found: dict[str, list[Layout]] = {}
     for one in layouts(relations):
@@ -146,12 +144,12 @@ def history(relations: str) -> dict[str, list[Layout]]:
 
 
 def latest(history: Sequence[Layout]) -> dict[int, Relation]:
-    """The newest layout of each relation id."""
+    """Returns the newest layout of each relation id."""
     return {one.relation.relid: one.relation for one in history}
 
 
 def record_layouts(relations: str, new: Sequence[Layout]) -> None:
-    """Adds to the relation history, before the commit that first needs it."""
+    """Adds layouts to the relation history, before the commit that first needs them."""
     if not new:
         return
     rows = [
@@ -170,10 +168,10 @@ def record_layouts(relations: str, new: Sequence[Layout]) -> None:
 
 
 class LogWriter:
-    """Appends chunks to LOG, whole transactions per commit.
+    """Appends chunks to LOG, with whole transactions per commit.
 
-    `add` streams records to the open part (a transaction larger than memory simply keeps the part growing);
-    `commit` ends the part at the last whole transaction. Between two commits memory holds one chunk.
+    `add` streams records to the open part, so a transaction may be larger than memory. `commit` ends the part
+    at the last whole transaction. Between two commits, memory holds one chunk.
     """
 
     def __init__(self, log: str, relations: str) -> None:
@@ -185,7 +183,7 @@ class LogWriter:
         self._part: lake.Part | None = None
         self._new: list[Layout] = []
         self._messages: list[Message] = []
-        self._waiting: list[Relation] = []  # layouts whose first record is not here yet
+        self._waiting: list[Relation] = []  # layouts whose first record has not arrived yet
         self.announced = Announced(lambda: [(one.relation, one.from_position) for one in layouts(relations)])
         self._tail: pa.RecordBatch | None = None  # records after the last whole transaction
         self._transactions = 0
@@ -194,29 +192,32 @@ class LogWriter:
 
     @property
     def ready(self) -> bool:
-        """Whether a commit would add anything to LOG (there are whole transactions)."""
+        """Whether there are whole transactions to commit."""
         return self._position is not None
 
     def takes(self, chunk: Chunk) -> bool:
-        """Whether a chunk may be added before the next commit: not one that ends no transaction while whole
-        ones wait, for a commit would have half of it."""
+        """Returns whether a chunk may be added before the next commit.
+
+        It may not if it ends no transaction while whole ones are waiting, because a commit would include a
+        part of it.
+        """
         return self._position is None or chunk.position is not None
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of records written to the open part since the last commit."""
+        """Bytes of records in the open part since the last commit."""
         return self._bytes
 
     def add(self, chunk: Chunk) -> None:
         """Adds the records of a chunk; nothing is visible before `commit`.
 
         Raises:
-            ValueError: it is to be committed before (`takes`).
+            ValueError: a commit is required first (`takes`).
         """
         if not self.takes(chunk):
-            raise ValueError("a chunk that ends no transaction: commit those that wait before it is added")
+            raise ValueError("the chunk ends no transaction: commit the waiting ones before adding it")
         if self._tail is not None:
-            # What followed the last whole transaction starts the next commit's part.
+            # Records after the last whole transaction start the next commit's part.
             self._write(self._tail)
             self._tail = None
         numbered = self._numbered(chunk)
@@ -228,10 +229,10 @@ class LogWriter:
             self._write(numbered)
 
     def commit(self) -> LogCommit | None:
-        """Makes everything up to the last whole transaction visible; None if there is nothing.
+        """Makes everything up to the last whole transaction visible; returns None if there is nothing.
 
         Raises:
-            OvertakenError: another process has captured meanwhile.
+            OvertakenError: another process has captured in the meantime.
         """
         if self._position is None:
             return None
@@ -282,7 +283,7 @@ class LogWriter:
         return pa.record_batch([columns[f.name] for f in SCHEMA], schema=SCHEMA)
 
     def _times(self, commit_time: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """The time part of each transaction's commit time; it never runs backwards."""
+        """Returns the time part of each transaction's commit time; it never decreases."""
         if not len(commit_time):
             return np.empty(0, np.int64)
         micros = commit_time.cast(pa.int64()).to_numpy()

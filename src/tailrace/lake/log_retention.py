@@ -1,6 +1,6 @@
-"""How many commits the logs of Delta tables keep, of tables that are not read as of an older version.
+"""Retention of commits in the logs of Delta tables that are not read at older versions.
 
-Commits from before a checkpoint are needed by time travel and by streams alone.
+Commits before a checkpoint are needed only for time travel and streams.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .failpoints import reach
 from .thinning import sweep
 
 KEPT_S = 3600.0
-"""Seconds for which commits and unused files of tables are kept that are not read as of an older version."""
+"""Seconds for which commits and unused files of such tables are kept."""
 MAX_COMMITS = 3600
-"""The maximum number of commits that a log keeps, however young they are: each commit lists the whole log."""
+"""The maximum number of commits in a log, whatever their age, because each commit lists the whole log."""
 _COMMIT = re.compile(r"\d{20}\.json")
 _NAME = re.compile(r"(\d{20})\.(json|crc|checkpoint(?:\.\d+\.\d+)?\.parquet)")
 
@@ -29,7 +29,7 @@ def forget(
 ) -> int:
     """Deletes commits before a checkpoint that are older than `older_than_s`, or not among the last `most`.
 
-    Returns the number of deleted files. Commits from the version `before` on always stay.
+    Returns the number of deleted files. Commits from version `before` on are kept.
     """
     fs, folder = lake.filesystem(table)
     found = fs.get_file_info(pyarrow.fs.FileSelector(f"{folder}/_delta_log", allow_not_found=True))
@@ -49,27 +49,26 @@ def forget(
 
 
 def tidy(table: str) -> None:
-    """Deletes what a small table that is rewritten again and again does not need: old commits, and the files
-    that only they name."""
+    """Deletes old commits, and files that only they refer to, of a small table that is rewritten often."""
     forget(table)
     sweep(table)
 
 
 def versions(table: str) -> list[int]:
-    """The versions whose own commits exist, in order."""
+    """Returns the versions whose commits exist, in order."""
     fs, folder = lake.filesystem(table)
     found = fs.get_file_info(pyarrow.fs.FileSelector(f"{folder}/_delta_log"))
     return sorted(int(one.base_name[:20]) for one in found if _COMMIT.fullmatch(one.base_name))
 
 
 def version_after(table: str, app: str, number: int) -> int:
-    """The first version in which an application's progress is greater than a number; the newest if there is
-    none. Few commits are read, however many are listed."""
+    """Returns the first version in which an application's progress exceeds a number, or the newest. Few
+    commits are read."""
     listed = versions(table)
     low, high = 0, len(listed) - 1
     while low < high:
         middle = (low + high) // 2
-        # A maintenance commit records no progress: that of the commit before it holds.
+        # A maintenance commit records no progress; the previous commit's progress applies.
         commits = (commit_progress(table, listed[k]) for k in range(middle, low - 1, -1))
         reached = next((found[app] for found in commits if app in found), 0)
         low, high = (low, middle) if reached > number else (middle + 1, high)
@@ -77,7 +76,7 @@ def version_after(table: str, app: str, number: int) -> int:
 
 
 def commit_progress(table: str, version: int) -> dict[str, int]:
-    """Progress recorded in a version's own commit: app id -> change number."""
+    """Returns the progress recorded in a version's commit: change number by application id."""
     fs, folder = lake.filesystem(table)
     with fs.open_input_stream(f"{folder}/_delta_log/{version:020}.json") as file:
         actions = [json.loads(line) for line in file.read().splitlines() if b'"txn"' in line]
@@ -85,7 +84,8 @@ def commit_progress(table: str, version: int) -> dict[str, int]:
 
 
 def committed_at(table: str, version: int) -> dt.datetime:
-    """When a version was committed, by the writer's clock, or the storage's if the commit does not say."""
+    """Returns when a version was committed, by the writer's clock, or by the storage's if the commit has no
+    time."""
     fs, folder = lake.filesystem(table)
     path = f"{folder}/_delta_log/{version:020}.json"
     with fs.open_input_stream(path) as file:

@@ -1,9 +1,9 @@
-"""Delta tables that stay open: to read new commits costs half of reading a table's log again, and to see that
-there are none is a look for one file. Of a small one that was read as a whole, the rows stay, too.
+"""Cache of open Delta tables.
 
-A table is lent to one user at a time; another one meanwhile opens it for itself. What is kept is only used
-again if the commit file of its version is the very one that was read: a table that was removed and made again
-is opened anew.
+Reading new commits costs half of reading a table's log again, and detecting their absence is one file
+access. For small tables that are read as a whole, the rows are cached as well. A table is checked out by one
+user at a time; another user opens it separately. An entry is reused only if the commit file of its version is
+unchanged. A table that was removed and created again is opened again.
 """
 
 from __future__ import annotations
@@ -22,19 +22,24 @@ from deltalake import DeltaTable, PostCommitHookProperties
 from .reading import dataset
 
 MOST, ACTIONS = 600, 100_000
-"""So many tables are kept, those last used, with so many files in all: a table takes 0.1 to 0.3 MB, and
-0.6 MB for each 1,000 files."""
+"""The maximum number of cached tables and of their files in total; least recently used ones are evicted. A
+table takes 0.1 to 0.3 MB, and 0.6 MB per 1,000 files."""
 KEPT_BYTES = 64 << 10
-"""Rows of more bytes are read each time."""
+"""The maximum bytes of cached rows."""
 Commit = tuple[int, int, int]
-"""A commit's file: inode, time of its last change (ns), bytes."""
+"""Identity of a commit's file: inode, modification time (ns), bytes."""
 
 
 @dataclass
 class _Open:
-    """A table that is open. `commit`, `hint`, `actions`: its version's, as they were when it was given back;
-    `hint` is the file that names the newest checkpoint. `read`: a version, columns (None: all), and their
-    rows."""
+    """An open table.
+
+    Attributes:
+        commit: the file of its version's commit, when it was returned to the cache.
+        hint: the file that names the newest checkpoint, at that time.
+        actions: the number of files in the newest checkpoint.
+        read: a version, columns (None: all), and their rows.
+    """
 
     table: DeltaTable
     commit: Commit | None = None
@@ -43,7 +48,7 @@ class _Open:
     read: tuple[int, tuple[str, ...] | None, pa.Table] | None = None
 
     def rows(self, columns: tuple[str, ...] | None) -> pa.Table:
-        """All rows of its version."""
+        """Returns all rows of its version."""
         asked = self.table.version(), columns
         if self.read is None or self.read[:2] != asked:
             made = dataset(self.table, ranges=False).to_table(columns and list(columns))
@@ -53,7 +58,7 @@ class _Open:
 
 
 class _Kept:
-    """Tables that are open and lent to nobody, the one used last at the end."""
+    """LRU cache of open tables that are not checked out."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -61,17 +66,17 @@ class _Kept:
         self._actions = 0
 
     def get(self, path: str) -> _Open | None:
-        """A table, which stays here."""
+        """Returns a table without removing it."""
         with self._lock:
             return self._open.get(path)
 
     def take(self, path: str) -> _Open | None:
-        """A table, which is not here then."""
+        """Removes and returns a table."""
         with self._lock:
             return self._drop(path)
 
     def give(self, path: str, one: _Open) -> None:
-        """Keeps a table; those that nobody has used for long make room for it."""
+        """Adds a table, and evicts least recently used ones."""
         with self._lock:
             self._drop(path)
             self._open[path] = one
@@ -90,23 +95,23 @@ _kept = _Kept()
 
 @contextmanager
 def opened(path: str) -> Iterator[DeltaTable]:
-    """A table at its newest version, for the caller alone.
+    """Yields a table at its newest version, for exclusive use.
 
     Raises:
-        TableNotFoundError: there is none.
+        TableNotFoundError: there is no table.
     """
     with _lent(path) as one:
         yield one.table
 
 
 def whole(path: str, columns: Sequence[str] | None = None) -> tuple[int, pa.Table]:
-    """The newest version of a small table, and all of its rows; errors as `opened`."""
+    """Returns the newest version of a small table, and all of its rows; errors as in `opened`."""
     with _lent(path) as one:
         return one.table.version(), one.rows(tuple(columns) if columns else None)
 
 
 def is_kept(path: str) -> bool:
-    """Whether a table is open that is there still: a look for one file."""
+    """Returns whether a cached table still exists, by one file access."""
     one = _kept.get(path)
     return one is not None and _commit(path, one.table) == one.commit
 
@@ -114,7 +119,7 @@ def is_kept(path: str) -> bool:
 @contextmanager
 def _lent(path: str) -> Iterator[_Open]:
     one = _taken(path) or _Open(DeltaTable(path))
-    yield one  # after an error it is not kept
+    yield one  # after an error, the table is not cached
     if (commit := _commit(path, one.table)) is not None:
         hint = _stat(_hint_file(path))
         newest, one.actions = _checkpoint(path)
@@ -123,21 +128,22 @@ def _lent(path: str) -> Iterator[_Open]:
 
 
 def after_commit(table: DeltaTable) -> PostCommitHookProperties:
-    """What delta-rs does after the next commit to an open table: a checkpoint if one is due, and only after
-    each hundredth commit a search for commits that are older than the table keeps them, which lists the whole
-    log."""
+    """Returns delta-rs's actions after the next commit to an open table: a checkpoint if one is due.
+
+    Expired commits are searched only after each hundredth commit, because this lists the whole log.
+    """
     due = int(table.version()) % 100 == 99
     return PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=due)
 
 
 def reached(table: DeltaTable, app_id: str) -> int:
-    """The progress of an application in an open table; -1 if it never began."""
+    """Returns the progress of an application in an open table; -1 if it has none."""
     found = table.transaction_version(app_id)
     return -1 if found is None else int(found)
 
 
 def _taken(path: str) -> _Open | None:
-    """A table that was kept, brought up to date; None: it was not, or is another one now."""
+    """Returns a cached table, updated to the newest version; None if it is not cached or was replaced."""
     one = _kept.take(path)
     if one is None or _commit(path, one.table) != one.commit:
         return None
@@ -145,14 +151,14 @@ def _taken(path: str) -> _Open | None:
         if _commit_file(path, one.table.version() + 1).exists():
             one.table.update_incremental()
         elif one.hint != _stat(_hint_file(path)):
-            return None  # the commits after its version may be gone (`thinning`)
-    except Exception:  # noqa: BLE001 - opening it tells what is wrong, if anything is
+            return None  # the commits after its version may have been removed (`thinning`)
+    except Exception:  # noqa: BLE001 - opening the table again raises the error, if there is one
         return None
     return one
 
 
 def _commit(path: str, table: DeltaTable) -> Commit | None:
-    """The file of the commit that made a table's version; None: it is not on this machine, or cleaned up."""
+    """Returns the identity of the commit file of a table's version; None if it is remote or was removed."""
     return _stat(_commit_file(path, table.version()))
 
 
@@ -173,8 +179,8 @@ def _commit_file(path: str, version: int) -> Path:
 
 
 def _checkpoint(path: str) -> tuple[int, int]:
-    """The version of a table's newest checkpoint, and how many files, present and removed, it names; (-1, 0)
-    without one."""
+    """Returns the version of a table's newest checkpoint, and the number of files (present and removed) in
+    it; (-1, 0) without one."""
     try:
         hint = json.loads(_hint_file(path).read_bytes())
         return int(hint["version"]), int(hint["size"])

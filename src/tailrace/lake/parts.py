@@ -1,5 +1,4 @@
-"""Parts: parquet files that are streamed into a table's folder and belong to the table once they are
-committed."""
+"""Parts: Parquet files that are streamed into a table's folder, and belong to the table once committed."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from ..errors import StorageFullError, room
 from .filestats import MoreRanges, stats_json
 
 LOCAL = "file://"
-"""How an address on this machine begins."""
+"""The prefix of local URIs."""
 COMPRESSION = "snappy"
 ROW_GROUP = 256 * 1024
 _WORDS = frozenset(
@@ -29,13 +28,13 @@ _WORDS = frozenset(
         "result_error", "run_id", "group_id", "subscription_id",
     ]
 )  # fmt: skip
-"""Columns with few distinct values, in LOG, TRACKING, change tables and key logs."""
+"""Columns with few distinct values in LOG, TRACKING, change tables and key logs."""
 
 
 @dataclass(frozen=True)
 class AddedFile:
-    """A closed parquet part, ready to be committed: path inside the table, bytes, rows, Delta statistics
-    (JSON text), modification time (ms)."""
+    """A closed Parquet part, ready to be committed: path in the table, bytes, rows, Delta statistics (JSON),
+    modification time (ms)."""
 
     path: str
     size: int
@@ -44,22 +43,22 @@ class AddedFile:
     modified: int
 
     def to_json(self) -> str:
-        """The part as JSON text: tasks hand it to the driver."""
+        """Returns the part as JSON text, which tasks send to the driver."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def from_json(text: str) -> AddedFile:
-        """The part that `to_json` wrote."""
+        """Returns the part that `to_json` wrote."""
         return AddedFile(**json.loads(text))
 
 
 def filesystem(table: str) -> tuple[pa.fs.FileSystem, str]:
-    """Arrow's file system for a table path or URI, and the path in it.
+    """Returns Arrow's file system for a table path or URI, and the path in it.
 
     >>> filesystem("file:///lake%5B1%5D/shop.item/")[1], filesystem("file:///lake[1]/shop.item/")[1]
     ('/lake[1]/shop.item', '/lake[1]/shop.item')
     """
-    if table.startswith(LOCAL):  # Arrow refuses signs that delta-rs leaves as they are
+    if table.startswith(LOCAL):  # Arrow refuses characters that delta-rs does not encode
         return pa.fs.LocalFileSystem(), str(Path(unquote(table.removeprefix(LOCAL))))
     if "://" in table:
         fs, path = pa.fs.FileSystem.from_uri(table)
@@ -68,10 +67,10 @@ def filesystem(table: str) -> tuple[pa.fs.FileSystem, str]:
 
 
 class Part:
-    """One parquet file being streamed into a table's folder.
+    """One Parquet file that is streamed into a table's folder.
 
-    Row groups are written as batches come; memory stays at one group. The commit carries the smallest and
-    largest value of every column that has an order (`filestats`), so readers find files by range.
+    Row groups are written as batches arrive, so memory holds one group. The commit has the minimum and
+    maximum of every ordered column (`filestats`), so that readers find files by range.
     """
 
     def __init__(self, table: str, schema: pa.Schema, *, name: str = "part") -> None:
@@ -82,8 +81,7 @@ class Part:
         self._metadata: list[pq.FileMetaData] = []
         self._more = MoreRanges(schema)
         self.rows = 0
-        # Dictionaries pay off for repeated values only; unique bytes (images, positions) would be hashed in
-        # vain.
+        # Dictionaries are useful for repeated values only, not for unique ones (images, positions).
         words = [f.name for f in schema if f.name in _WORDS]
         with self._room():
             self._writer = pq.ParquetWriter(
@@ -113,7 +111,7 @@ class Part:
 
     @contextmanager
     def _room(self) -> Iterator[None]:
-        """If there is no space, deletes the file to free some."""
+        """Deletes the file if the storage is full, to free space."""
         try:
             with room(self._full):
                 yield
@@ -131,7 +129,7 @@ class Part:
         self._give_up()
 
     def _give_up(self) -> None:
-        """An open file is nobody's: Arrow's writer would close it when it is collected, and report it where
-        there is no room for that."""
+        """Marks the writer as closed, so that Arrow does not close it when it is collected and report a full
+        storage then."""
         if writer := getattr(self, "_writer", None):
             writer.is_open = False

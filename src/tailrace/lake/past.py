@@ -1,4 +1,4 @@
-"""A Delta table as it was at an older version, as far as its log and its files are still there."""
+"""A Delta table at an older version, if its log and files still exist."""
 
 from __future__ import annotations
 
@@ -10,31 +10,28 @@ from deltalake.exceptions import DeltaError
 
 from ..errors import PositionError
 
-_GONE = "files of this version are gone"
-LATER = "ask for a later place"
-"""What to do when an old version cannot be read."""
+_GONE = "files of this version were removed"
+LATER = "choose a later position"
+"""Hint if an old version cannot be read."""
 
 
 def at_version(path: str, version: int) -> DeltaTable:
-    """The table as of a version.
+    """Returns the table at a version.
 
     Raises:
-        PositionError: commits of its log are gone that this version needs.
+        PositionError: commits that this version needs were removed.
     """
     try:
         return DeltaTable(path, version=version)
     except (DeltaError, FileNotFoundError) as error:
-        DeltaTable(path)  # there is no table at all: deltalake's own words
+        DeltaTable(path)  # without a table, deltalake's error is raised
         raise _gone(f"{path}, version {version}", LATER, error) from None
 
 
 @contextmanager
 def files_there(where: str, hint: str) -> Iterator[None]:
-    """Says so when files of a version are read that are there no more; `hint`: what to do.
-
-    Raises:
-        PositionError: they are gone.
-    """
+    """Raises PositionError if files of a version that are read in the block were removed; `hint` says what to
+    do."""
     try:
         yield
     except FileNotFoundError as error:
@@ -42,5 +39,5 @@ def files_there(where: str, hint: str) -> Iterator[None]:
 
 
 def _gone(where: str, hint: str, error: Exception) -> PositionError:
-    said = f"maintenance removed them (`maintenance.vacuum_after`): {hint} ({error})"
+    said = f"{hint}; maintenance removes old files (`maintenance.vacuum_after`) ({error})"
     return PositionError(_GONE, where=where, hint=said)

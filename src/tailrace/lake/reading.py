@@ -1,4 +1,4 @@
-"""Rows of a Delta table, read by Arrow itself."""
+"""Reads rows of a Delta table with Arrow."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from .file_ranges import known
 from .parts import LOCAL, filesystem
 
 _FEATURES = {"timestampNtz", "typeWidening"}
-"""Features of Delta tables that delta-rs and Arrow can read."""
+"""Delta table features that delta-rs and Arrow support."""
 
 
 def unread(delta: DeltaTable) -> list[str]:
-    """The features of a Delta table that are not read here."""
+    """Returns the features of a Delta table that are not supported here."""
     more = set(delta.protocol().reader_features or []) - _FEATURES
     return sorted(more | ({"columnMapping"} if maps_columns(delta) else set()))
 
 
 def maps_columns(delta: DeltaTable) -> bool:
-    """Whether a table's files call its columns by other names, which delta-rs neither reads nor writes."""
+    """Returns whether a table's files use other column names, which delta-rs neither reads nor writes."""
     return delta.metadata().configuration.get("delta.columnMapping.mode") not in (None, "none")
 
 
 def dataset(delta: DeltaTable, *, ranges: bool = True) -> ds.Dataset:
-    """The rows of the version that `delta` has loaded; without `ranges` a filter opens all files.
+    """Returns the rows of the version that `delta` has loaded; without `ranges`, a filter opens all files.
 
-    Arrow opens the files through its own file system. The one that delta-rs would give it is written in
-    Python, which Arrow's threads then call: if the interpreter ends at that moment, the process aborts.
+    Arrow opens the files through its own file system. That of delta-rs is written in Python, and called by
+    Arrow's threads: if the interpreter ends at that moment, the process aborts.
 
     Raises:
-        UnsupportedError: the table has features that are not read here.
+        UnsupportedError: the table has features that are not supported here.
     """
     if more := unread(delta):
         raise UnsupportedError(
-            f"the table has {', '.join(more)}, which this process does not read",
+            f"the table has {', '.join(more)}, which is not supported without Spark",
             where=delta.table_uri,
-            hint="read it with Spark, or another reader that knows it (docs/readers.md)",
+            hint="read it with Spark, or another reader that supports it (docs/readers.md)",
         )
     fs, folder = filesystem(delta.table_uri)
     fs = pyarrow.fs.SubTreeFileSystem(folder, fs)
@@ -57,20 +57,23 @@ def dataset(delta: DeltaTable, *, ranges: bool = True) -> ds.Dataset:
 
 
 def folder_of(delta: DeltaTable) -> str:
-    """A table's folder as `filesystem` takes it: a path on this machine, an address elsewhere."""
+    """Returns a table's folder as expected by `filesystem`: a local path, or a URI elsewhere."""
     address = str(delta.table_uri).rstrip("/")
     return filesystem(address)[1] if address.startswith(LOCAL) else address
 
 
 def paths(delta: DeltaTable) -> list[str]:
-    """The files of the version that `delta` has loaded, each as `filesystem` takes it. delta-rs has the
-    table's folder as an address there (`my%20lake`), even without a scheme, and what is below it as it is."""
+    """Returns the files of the version that `delta` has loaded, as expected by `filesystem`.
+
+    delta-rs encodes the table's folder in them (`my%20lake`), even without a scheme, but not the rest of the
+    path.
+    """
     folder, address = folder_of(delta), str(delta.table_uri).removeprefix(LOCAL).rstrip("/")
     return [folder + one.removeprefix(LOCAL).removeprefix(address) for one in delta.file_uris()]
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A file's rows in a schema's columns and types; columns that are younger than the file are NULL.
+    """Returns a file's rows in a schema's columns and types; columns newer than the file are NULL.
 
     >>> rows = pa.record_batch({"a": pa.array([1], pa.int32()), "gone": [2]})
     >>> fitted(rows, pa.schema([("a", pa.int64()), ("new", pa.string())])).to_pylist()

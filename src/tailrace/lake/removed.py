@@ -1,4 +1,4 @@
-"""Tables that are removed while they are used: a command beside `tailrace drop`."""
+"""Tables that are removed while they are used, e.g. by `tailrace drop`."""
 
 from __future__ import annotations
 
@@ -9,20 +9,16 @@ from deltalake.exceptions import TableNotFoundError
 
 from ..errors import TailraceError
 
-GONE = "files of the table were removed meanwhile: the task was dropped, or somebody removed them by hand"
+GONE = "files of the table were removed meanwhile: the task was dropped, or they were removed by hand"
 _HINT = (
-    "if it was dropped, there is nothing left to do; otherwise put the files back. `tailrace status` tells "
-    "what there is"
+    "if it was dropped, there is nothing left to do; otherwise restore the files. `tailrace status` "
+    "shows the current state"
 )
 
 
 @contextmanager
 def told(table: str) -> Iterator[None]:
-    """Says so when files of a table are missing that were there a moment ago.
-
-    Raises:
-        TailraceError: they are.
-    """
+    """Raises TailraceError if files of a table that are used in the block were removed."""
     try:
         yield
     except (FileNotFoundError, TableNotFoundError) as error:

@@ -1,4 +1,4 @@
-"""Repeats work that another writer may prevent: how often, and how long it waits in between."""
+"""Repeats an operation that another writer may prevent, with increasing delays."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _FIRST_S, _DOUBLINGS = 0.02, 6
 
 
 def retried(once: Callable[[], _T], on: type[Exception], *, tries: int = TRIES) -> _T:
-    """The result of `once`, repeated while it raises `on`; the last attempt's error is the caller's.
+    """Returns the result of `once`, repeated while it raises `on`; the last attempt's error is raised.
 
-    It waits 20 ms after the first attempt, twice as long after each other one, and never more than 1.28 s.
+    The delay is 20 ms after the first attempt, doubles each time, and is at most 1.28 s.
 
     >>> answers = iter([TimeoutError(), "done"])
     >>> def once():

@@ -1,8 +1,7 @@
-"""Thins the past of a Delta table: every version of the last hour stays readable, then one version an hour.
+"""Thins the past of a Delta table: every version of the last hour stays readable, then one version per hour.
 
-A kept version has its commit, a checkpoint of its own, and its data files. Versions between two kept ones
-lose their commits and the files that no kept version has. So every version whose commit is listed can be
-read.
+A kept version has its commit, a checkpoint, and its data files. Versions between two kept ones lose their
+commits, and the files that no kept version has. So every version whose commit exists can be read.
 """
 
 from __future__ import annotations
@@ -28,21 +27,22 @@ from .parts import filesystem
 
 HOUR_S = 3600.0
 ORPHAN_S = 3 * 86_400.0
-"""Age from which on a data file goes that no commit names: a killed process left it."""
+"""Age after which data files without a commit are deleted; killed processes leave them."""
 _NAME = re.compile(r"(\d{20})\.(json|crc|checkpoint\.(?:[\w-]+\.)*(?:parquet|json))")
 _COMMITS, _MONTH_S = "delta.logRetentionDuration", 29 * 86_400.0
 
 
 @dataclass(frozen=True)
 class Past:
-    """How much of a table's past stays readable.
+    """The part of a table's past that stays readable.
 
     Attributes:
-        until_s: the greatest age of a version that stays (seconds).
-        times: bytes of the files that only versions older than `every_s` have, at most this many times the
-            bytes of the newest version; the steps between versions grow until that holds.
-        every_s: the age up to which every version stays (seconds).
-        pinned: versions that stay as well, up to `until_s`: those of baselines, which changes are laid over.
+        until_s: the maximum age of a kept version (seconds).
+        times: the maximum bytes of files that only versions older than `every_s` have, as a multiple of the
+            newest version's bytes. The steps between versions grow until this holds.
+        every_s: the age up to which every version is kept (seconds).
+        pinned: versions that are kept as well, up to `until_s`: those of baselines, to which changes are
+            applied.
     """
 
     until_s: float
@@ -53,7 +53,7 @@ class Past:
 
 @dataclass(frozen=True)
 class _Log:
-    """The listed log of a table: the time of each commit, and the files of each version's log entry."""
+    """The log of a table: the time of each commit, and the files of each version's log entry."""
 
     table: str
     fs: pyarrow.fs.FileSystem
@@ -79,32 +79,32 @@ class _Log:
         return _Log(table, fs, folder, times, files, checkpoints)
 
     def actions(self, version: int) -> list[dict[str, dict[str, Any]]]:
-        """The actions of a version's commit."""
+        """Returns the actions of a version's commit."""
         with self.fs.open_input_stream(f"{self.folder}/_delta_log/{version:020}.json") as file:
             return [json.loads(line) for line in file.read().splitlines() if line.strip()]
 
     def added(self, version: int) -> set[str]:
-        """Paths of the data files that a version's commit adds."""
+        """Returns paths of the data files that a version's commit adds."""
         return {str(one["add"]["path"]) for one in self.actions(version) if "add" in one}
 
     def data(self, version: int) -> dict[str, int]:
-        """Paths of a version's data files -> bytes."""
+        """Returns the bytes of a version's data files by path."""
         if version not in self._known:
             self._known[version] = _data(self.table, version)
         return self._known[version]
 
     def delete(self, paths: Collection[str]) -> None:
-        """Deletes data files of the table, given by their paths in commits."""
+        """Deletes data files of the table by their paths in commits."""
         for path in sorted(paths):
-            if "://" not in path and not path.startswith("/"):  # files of another table, which was cloned
+            if "://" not in path and not path.startswith("/"):  # else a cloned table's files
                 delete(self.fs, f"{self.folder}/{unquote(path)}")
 
 
 def thin(table: str, past: Past, *, now: float | None = None) -> int:
-    """Removes the versions of a table that are not to stay readable; returns their number.
+    """Removes the versions of a table that need not stay readable, and returns their number.
 
-    The newest version, all that are younger than `every_s`, and the newest one before them always stay. Not
-    for tables with deletion vectors.
+    The newest version, all younger than `every_s`, and the newest one before them are always kept. Not for
+    tables with deletion vectors.
     """
     log, now = _Log.of(table), time.time() if now is None else now
     old = sorted(v for v, at in log.times.items() if at <= now - past.every_s)
@@ -119,11 +119,11 @@ def thin(table: str, past: Past, *, now: float | None = None) -> int:
     for version in sorted(kept - log.checkpoints):
         DeltaTable(table, version=version).create_checkpoint()
     _point_at(log, max(kept))
-    # RESTORE adds files of an old version again: those that later commits add stay, whatever was dropped.
+    # RESTORE adds files of an old version again, so files that later commits add are kept.
     again = {path for version in log.times if version > last for path in log.added(version)}
     unneeded = _unneeded(log, dropped, sorted(kept)) - again - log.data(max(log.times)).keys()
     first = min(log.times.keys() - set(dropped))
-    older = [v for v in log.files if v < first] if first in kept else []  # one that is kept has a checkpoint
+    older = [v for v in log.files if v < first] if first in kept else []  # kept ones have a checkpoint
     for version in sorted({*dropped, *older}):
         reach("maintain.forget")
         for path in log.files[version]:
@@ -133,8 +133,10 @@ def thin(table: str, past: Past, *, now: float | None = None) -> int:
 
 
 def _with_progress(log: _Log, versions: Sequence[int]) -> int:
-    """The last version that recorded progress of an application; the last one of all if none of the last ten
-    did: those of maintenance and of other writers record none."""
+    """Returns the last version that recorded progress; the last of all if none of the last ten did.
+
+    Commits of maintenance and of other writers record none.
+    """
     for version in reversed(versions[-10:]):
         if any("txn" in one for one in log.actions(version)):
             return version
@@ -142,8 +144,8 @@ def _with_progress(log: _Log, versions: Sequence[int]) -> int:
 
 
 def _kept(log: _Log, old: Sequence[int], past: Past, now: float) -> set[int]:
-    """Versions that stay, of those older than an hour: the last one, the first one, those that are pinned,
-    and one for each step of time."""
+    """Returns the versions older than an hour that are kept: the last, the first, pinned ones, and one per
+    step of time."""
     young = [v for v in old if log.times[v] > now - past.until_s]
     step, limit = HOUR_S, past.times * sum(log.data(old[-1]).values())
     while True:
@@ -160,34 +162,38 @@ def _kept(log: _Log, old: Sequence[int], past: Past, now: float) -> set[int]:
 
 
 def _past_bytes(log: _Log, kept: Sequence[int]) -> int:
-    """Bytes of the files that kept versions have, and the last one does not. A file that is in two versions
-    is in those between them, too."""
+    """Returns the bytes of files that kept versions have and the last one does not.
+
+    A file that is in two versions is in all versions between them.
+    """
     return sum(_own_bytes(log.table, one, later) for one, later in pairwise(kept))
 
 
 @lru_cache(maxsize=1 << 16)
 def _own_bytes(table: str, version: int, later: int) -> int:
-    """Bytes of the files that a version has, and a later one does not."""
+    """Returns the bytes of files that a version has and a later one does not."""
     had, has = _data(table, version), _data(table, later)
     return sum(size for path, size in had.items() if path not in has)
 
 
 def _data(table: str, version: int) -> dict[str, int]:
-    """Paths of a version's data files -> bytes."""
+    """Returns the bytes of a version's data files by path."""
     actions = pa.table(DeltaTable(table, version=version).get_add_actions())
     return dict(zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True))
 
 
 def _unneeded(log: _Log, dropped: Sequence[int], kept: Sequence[int]) -> set[str]:
-    """Paths of the data files that dropped versions have, and no kept one: neither that before nor that after
-    them has a file, so no other has it."""
+    """Returns the paths of data files that dropped versions have and no kept one.
+
+    If neither the kept version before nor the one after has a file, no other kept one does.
+    """
     found = set[str]()
     before, bounds = -1, [*kept]
     for after in bounds:
         between = [v for v in dropped if before < v < after]
         files = set[str]()
         for version in between:
-            # The first of them after a gap has files from versions that are gone.
+            # The first of them after a gap has files from removed versions.
             files |= log.added(version) if version - 1 in log.times else log.data(version).keys()
         if between:
             files -= log.data(after).keys()
@@ -198,7 +204,7 @@ def _unneeded(log: _Log, dropped: Sequence[int], kept: Sequence[int]) -> set[str
 
 
 def _point_at(log: _Log, version: int) -> None:
-    """Makes the log's hint name a checkpoint that stays."""
+    """Makes the log's hint refer to a kept checkpoint."""
     hint = f"{log.folder}/_delta_log/_last_checkpoint"
     try:
         with log.fs.open_input_stream(hint) as file:
@@ -211,8 +217,8 @@ def _point_at(log: _Log, version: int) -> None:
 
 
 def _remember(table: str, until_s: float) -> None:
-    """Has other writers keep commits for as long as versions stay: by default they remove them after 30
-    days."""
+    """Sets the table's retention, so that other writers keep commits as long; by default they remove them
+    after 30 days."""
     delta = DeltaTable(table)
     if until_s > _MONTH_S and _COMMITS not in delta.metadata().configuration:
         days = int(until_s // 86_400) + 2
@@ -220,16 +226,16 @@ def _remember(table: str, until_s: float) -> None:
 
 
 def delete(fs: pyarrow.fs.FileSystem, path: str) -> None:
-    """Deletes a file, if it is there."""
+    """Deletes a file if it exists."""
     with suppress(FileNotFoundError):
         fs.delete_file(path)
 
 
 def sweep(table: str, *, now: float | None = None) -> int:
-    """Deletes Parquet files that no commit names, once they are three days old; returns their number.
+    """Deletes Parquet files that no commit refers to, once they are three days old, and returns their number.
 
-    Files are compared by name alone: writers encode the folders of partitions in different ways. Other files
-    stay, such as deletion vectors, which commits name in another form.
+    Files are compared by name only, because writers encode partition folders differently. Other files are
+    kept, such as deletion vectors, which commits reference in another form.
     """
     log, limit = _Log.of(table), (time.time() if now is None else now) - ORPHAN_S
     fs, folder = log.fs, log.folder
@@ -244,7 +250,7 @@ def sweep(table: str, *, now: float | None = None) -> int:
         and one.extension == "parquet"
         and one.mtime.timestamp() < limit
     ]
-    if not old or not log.times:  # without commits it is no table, and its files are not ours
+    if not old or not log.times:  # without commits, this is not our table
         return 0
     named = {base_name(unquote(path)) for path in _named(log, limit + ORPHAN_S - HOUR_S)}
     orphans = [path for path in old if base_name(path) not in named]
@@ -254,7 +260,7 @@ def sweep(table: str, *, now: float | None = None) -> int:
 
 
 def _named(log: _Log, since: float) -> set[str]:
-    """Paths of all data files that listed versions have, or that were removed since a time."""
+    """Returns paths of all data files that existing versions have, or that were removed since a time."""
     found = set[str]()
     for version in sorted(log.times):
         if version - 1 not in log.times:

@@ -1,4 +1,4 @@
-"""Deletes the files of a Delta table that were replaced or removed some time ago."""
+"""Deletes replaced and removed files of a Delta table."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ DURATION = "delta.deletedFileRetentionDuration"
 
 
 def vacuum(table: str, after_s: float) -> None:
-    """Deletes files that no version younger than that needs (an hour at least), as far as the log remembers
-    that they were removed: three hours by the properties of our tables. `sweep` deletes what it has
-    forgotten."""
+    """Deletes files that no version younger than `after_s` (at least an hour) needs, if the log still lists
+    them as removed.
+
+    That is three hours by the properties of tailrace's tables; `sweep` deletes others.
+    """
     reach("maintain.vacuum")
     fs, folder = filesystem(table)
     unneeded = DeltaTable(table).vacuum(hours(after_s), dry_run=True, enforce_retention_duration=False)
@@ -25,5 +27,5 @@ def vacuum(table: str, after_s: float) -> None:
 
 
 def hours(seconds: float) -> int:
-    """A retention in hours, at least one: readers and unfinished commits need files for a while."""
+    """Returns a retention in hours, at least one: readers and unfinished commits need files for a while."""
     return max(int(seconds // 3600), 1)

@@ -13,11 +13,11 @@ from .parts import filesystem
 
 @dataclass(frozen=True)
 class Written:
-    """What was committed since the process began.
+    """Committed files and bytes since the process started.
 
     Attributes:
-        files: data files, and one file for each commit.
-        sizes: bytes of data files, by the path of the table's folder.
+        files: data files, and one file per commit.
+        sizes: bytes of data files by table folder.
     """
 
     files: int

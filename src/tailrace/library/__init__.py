@@ -1,1 +1,1 @@
-"""What `tailrace` gives to Python programs: tasks, change tables, what the commands do."""
+"""The Python interface of `tailrace`: tasks, change tables, and the commands as functions."""

@@ -1,4 +1,4 @@
-"""Anybody's change tables in a Python program, and what the commands do with them."""
+"""Change tables of tailrace and other vendors in a Python program, and the commands that use them."""
 
 from __future__ import annotations
 
@@ -28,44 +28,43 @@ def read(
     options: Mapping[str, str] | None = None,
     session: SparkSession | None = None,
 ) -> TableChanges:
-    """Anybody's change table, to be asked.
+    """Opens a change table for queries.
 
     Args:
         path: its folder, or that of several tables.
-        format: whose it is: `tailrace` (a Delta table, read without a JVM), or a vendor's, which Spark reads:
-            of a question only the columns and rows that it needs.
-        key: names of the key's columns, which questions about rows need; of vendors' tables those that the
-            format knows by default.
-        name: the source table; of tailrace's tables the folder's name by default, of a vendor's the only one.
+        format: its format: `tailrace` (a Delta table, read without a JVM), or a vendor's. Spark reads
+            vendors' tables, with only the columns and rows that a query needs.
+        key: the key's columns, which queries about rows need; by default those that a vendor's format knows.
+        name: the source table; by default the folder's name, or a vendor's only table.
         options: of the format.
         session: the Spark session that reads a vendor's tables; one is started by default.
 
     Raises:
-        ConfigError: there is no such table, it lacks a key column, or one is a header, or there are several
-            and none is named.
+        ConfigError: the table or a key column does not exist, a key column is a header, or there are several
+            tables and `name` is missing.
     """
     if format != "tailrace":
-        found = _of_vendor(path, format, name, options or {}, session)
-        return _keyed(TableChanges(found.changes.name, found, tuple(key or found.changes.key)))
+        found = _read_vendor(path, format, name, options or {}, session)
+        return _check_key(TableChanges(found.changes.name, found, tuple(key or found.changes.key)))
     files = ChangeFiles.at(path)
-    return _keyed(
+    return _check_key(
         TableChanges(name or path.rstrip("/").rpartition("/")[2].removesuffix("__ct"), files, tuple(key))
     )
 
 
-def _keyed(table: TableChanges) -> TableChanges:
+def _check_key(table: TableChanges) -> TableChanges:
     if missing := [k for k in table.key if k not in table.files.schema.names]:
         raise ConfigError(f"the change table has no column {', '.join(missing)}", where=table.files.path)
     if headers := [k for k in table.key if k.startswith(PREFIX)]:
         raise ConfigError(
-            f"{', '.join(headers)} cannot be the key: headers tell of changes, not of rows",
+            f"{', '.join(headers)} cannot be the key: headers describe changes, not rows",
             where=table.files.path,
             hint=f"name columns of {', '.join(table.columns) or 'the source table'}",
         )
     return table
 
 
-def _of_vendor(
+def _read_vendor(
     path: str, format: str, name: str, options: Mapping[str, str], session: SparkSession | None
 ) -> SparkChanges:
     from ..formats import convert as work
@@ -83,8 +82,9 @@ def _of_vendor(
 
 
 def columns_changed(changes: DataFrame, mask: str = f"{PREFIX}change_mask") -> Column:
-    """The names of the columns that are set in a mask of a change table, as a column of Spark (array of
-    strings): `df.withColumn("changed", tailrace.columns_changed(df))`.
+    """Returns a Spark column with the names of the columns that are set in a mask of a change table.
+
+    The type is an array of strings: `df.withColumn("changed", tailrace.columns_changed(df))`.
 
     Args:
         changes: the change table with all its columns, in their order.
@@ -125,26 +125,27 @@ def apply(
         target: the folder of the target tables, or `postgresql://user@host:port/database`.
         format: the format of the change tables.
         options: of the format.
-        on_bad: bad rows: `fail`, or `reject` (set aside in `_rejects`).
-        on_late: changes that came after their target had passed their position: `fail`, or `skip`.
-        name: under which the targets keep their progress.
+        on_bad: bad rows: `fail`, or `reject` (stored in `_rejects`).
+        on_late: changes that are older than their target's progress: `fail`, or `skip`.
+        name: the name under which the targets store their progress.
         mode: `strict`, `upsert` (the default without rules), `archive` or `soft_delete`.
         on: conflict -> policy, e.g. `{"update_missing": "log"}` (docs/apply.md).
-        soft_delete: the column in which deleted rows are marked.
+        soft_delete: the column that marks deleted rows.
         keylog: path of the key log, a Delta table.
         keylog_mode: `all`, `keys`, `errors` or `off`.
         transactional: one commit per transaction, in order.
         control: folder of exceptions, suspended tables and rejects; the target by default.
         resume: resumes suspended tables.
         tables: a YAML file with `tables:` as in a task file: row filter and mapping of each table.
-        dry_run: writes nothing, and returns what there is to apply.
+        dry_run: writes nothing, and returns the changes to apply.
         session: the Spark session, or a function that starts one; one is started by default.
 
     Returns:
         `tables` (a dictionary per table), `bad` (number of bad rows), `rejects` (their folder) and `notes`.
 
     Raises:
-        ConfigError: arguments that are unknown or do not go together; a mapping that does not fit its table.
+        ConfigError: arguments that are unknown or exclude each other, or a mapping that does not fit its
+            table.
         FormatError: a bad row or an incomplete file, unless they are rejected.
         ApplyError: changes that cannot be applied, that are late, or whose target is unknown.
     """
@@ -179,7 +180,8 @@ def convert(
     strict: bool = False,
     session: SparkSession | None = None,
 ) -> ConversionReport:
-    """Turns one vendor's change tables into another's, counting every loss; see `formats.convert.convert`."""
+    """Converts change tables between vendors' formats, and counts every loss; see
+    `formats.convert.convert`."""
     from ..formats import convert as work
 
     reading = work.side(from_, source, dict(from_options or {}))
@@ -195,15 +197,15 @@ def inspect(
     rows: int = 5,
     session: SparkSession | None = None,
 ) -> Found:
-    """Says whose change tables are at a path, and what looks wrong; see `formats.inspect.inspect`."""
+    """Returns the format of the change tables at a path, and their defects; see `formats.inspect.inspect`."""
     from ..formats.inspect import inspect as work
 
     return work(session or _session("inspect"), path, form=format, given=options, rows=rows)
 
 
 def _session(what: str) -> SparkSession:
-    from ..query.watch import scratch
+    from ..query.watch import scratch_folder
     from ..runtime.session import session
 
-    folder = scratch()
+    folder = scratch_folder()
     return session(f"tailrace {what}", conf={} if folder is None else {"spark.local.dir": folder})

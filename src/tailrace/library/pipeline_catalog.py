@@ -1,4 +1,5 @@
-"""A pipeline's targets in the session's catalog: external Delta tables, where the last run was."""
+"""Registers a pipeline's targets in the session's catalog, as external Delta tables at the last
+run's paths."""
 
 from __future__ import annotations
 
@@ -9,27 +10,29 @@ from urllib.parse import unquote
 from ..errors import ConfigError
 from ..lake import delta as lake
 from ..model.quoting import quoted
-from ..query.history_table import HistoryTable
+from ..query.history.table import HistoryTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def refuse_other(spark: SparkSession, name: str) -> None:
-    """Raises ConfigError when the catalog has a table of that name that is no pipeline's target."""
-    found = _there(spark, name)
+    """Raises ConfigError if the catalog has a table of that name that is not a pipeline's target."""
+    found = _entry(spark, name)
     if found is not None and not _is_target(found):
         raise ConfigError(
-            f"the catalog has another table {name}, which no pipeline made",
+            f"the catalog has another table {name}, which no pipeline created",
             where=_location(found),
             hint="give the target another name, or rename that table",
         )
 
 
-def show(spark: SparkSession, name: str, path: str) -> None:
-    """Names the history at a path in the catalog. An entry for another place is made anew; the data there
-    stays, as it is an external table's."""
-    found = _there(spark, name)
+def register(spark: SparkSession, name: str, path: str) -> None:
+    """Registers the history at a path in the catalog.
+
+    An entry for another path is replaced; its data stays, as the table is external.
+    """
+    found = _entry(spark, name)
     if found is not None and _location(found) == path:
         return
     if found is not None:
@@ -38,8 +41,9 @@ def show(spark: SparkSession, name: str, path: str) -> None:
     spark.sql(f"CREATE TABLE {_quoted(name)} USING DELTA LOCATION '{_escaped(path)}'")
 
 
-def _there(spark: SparkSession, name: str) -> dict[str, str] | None:
-    """What the catalog says of a table, without opening it: its place may be gone. None: there is none."""
+def _entry(spark: SparkSession, name: str) -> dict[str, str] | None:
+    """Returns the catalog's entry of a table without opening its files, which may be missing; None if there
+    is no entry."""
     schema, _, table = name.rpartition(".")
     within = f"IN {_quoted(schema)} " if schema else ""
     rows = spark.sql(f"SHOW TABLE EXTENDED {within}LIKE '{_escaped(table)}'").collect()
@@ -52,7 +56,7 @@ def _location(found: dict[str, str]) -> str:
 
 
 def _is_target(found: dict[str, str]) -> bool:
-    """Whether it is an external Delta table with a history, or with nothing any more."""
+    """Returns whether it is an external Delta table with a history, or without files."""
     if (found.get("Type"), found.get("Provider", "").lower()) != ("EXTERNAL", "delta"):
         return False
     try:

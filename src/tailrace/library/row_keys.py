@@ -1,4 +1,4 @@
-"""Keys of rows that are looked up in a target."""
+"""Keys of rows to look up in a target."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ORDERED = (types.is_integer, types.is_string, types.is_temporal, types.is_decim
 
 @dataclass(frozen=True)
 class RowKeys:
-    """The rows with these keys: columns of a target, by name."""
+    """The keys of rows: columns of a target, by name."""
 
     table: pa.Table
 
@@ -28,13 +28,17 @@ class RowKeys:
         """The names of the key's columns."""
         return list(self.table.column_names)
 
-    def more(self, rows: pa.Table, names: Sequence[str]) -> RowKeys:
-        """With the keys of other rows, in the same types; `names`: their key's columns, in order."""
+    def with_keys_of(self, rows: pa.Table, names: Sequence[str]) -> RowKeys:
+        """Returns these keys and those of other rows, in the same types.
+
+        Args:
+            names: the other rows' key columns, in order.
+        """
         columns = [rows[n].cast(f.type) for n, f in zip(names, self.table.schema, strict=True)]
         return RowKeys(pa.concat_tables([self.table, pa.table(columns, names=self.names)]))
 
-    def range(self, schema: pa.Schema) -> ds.Expression | None:
-        """What holds for all of these rows, to leave out files; None: nothing is known."""
+    def range_filter(self, schema: pa.Schema) -> ds.Expression | None:
+        """Returns a filter that all of these rows satisfy, to skip files; None if none exists."""
         name = self.names[0]
         column = self.table[name]
         if schema.field(name).type != column.type or not any(is_one(column.type) for is_one in _ORDERED):
@@ -42,8 +46,8 @@ class RowKeys:
         ends = pc.min_max(column)
         return (pc.field(name) >= ends["min"]) & (pc.field(name) <= ends["max"])
 
-    def among(self, rows: pa.Table) -> pa.Array:
-        """Which rows have one of the keys."""
+    def contained(self, rows: pa.Table) -> pa.Array:
+        """Returns for each row whether it has one of the keys."""
         columns = [one(rows[f.name]).cast(f.type) for f in self.table.schema]
         return pa.array(self._keys.find(columns) >= 0)
 

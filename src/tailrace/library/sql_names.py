@@ -1,5 +1,4 @@
-"""What SQL over a task tells of itself: its tables, the questions to them, and what is near a name that
-neither has."""
+"""The names in SQL over a task: its tables, its table functions, and suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -13,46 +12,58 @@ import pyarrow as pa
 
 from ..errors import ConfigError
 from ..model.nearest import meant
-from ..query.calls import QUESTIONS
 from ..query.result import Result
+from ..query.table_functions import FUNCTIONS
 from .task_views import View
 
 SHOW_TABLES = ("show tables", "show all tables", "show", "describe", "desc", "pragma show_tables")
-"""Statements, as `query.calls.bare` gives them, for which DuckDB lists what is behind the task's views."""
+"""Normalized statements for which DuckDB would list the tables behind the task's views."""
 SHOW_FUNCTIONS = ("show functions",)
 _UNKNOWN = re.compile(r"(Table|Table Function|Scalar Function) with name (.+?) does not exist!")
 
 
-def tables(found: Sequence[View]) -> Result:
-    """The tables, and what each of them is."""
+def list_tables(found: Sequence[View]) -> Result:
+    """Returns the tables with their descriptions."""
     return Result.of(pa.table({"name": [v.name for v in found], "is": [v.means for v in found]}))
 
 
-def questions(asked: Callable[[str], Callable[..., Any]]) -> Result:
-    """The questions, what each of them takes and gives; `asked`: the method that answers one."""
-    names = list(QUESTIONS)
-    takes = [", ".join(_takes(name, asked(name))) for name in names]
-    return Result.of(pa.table({"question": names, "takes": takes, "gives": [QUESTIONS[n] for n in names]}))
+def list_functions(asked: Callable[[str], Callable[..., Any]]) -> Result:
+    """Returns the table functions with their arguments and results.
+
+    Args:
+        asked: returns the method of a function.
+    """
+    names = list(FUNCTIONS)
+    takes = [", ".join(_arguments(name, asked(name))) for name in names]
+    return Result.of(pa.table({"question": names, "takes": takes, "gives": [FUNCTIONS[n] for n in names]}))
 
 
-def _takes(name: str, method: Callable[..., Any]) -> list[str]:
+def _arguments(name: str, method: Callable[..., Any]) -> list[str]:
     rest = [n for n in parameters(method) if n not in ("self", "tables")]
     return ["tables" if name == "transactions" else "table", *rest]
 
 
 def parameters(question: Callable[..., Any]) -> dict[str, str]:
-    """What a question takes in SQL: name and type. Rows in memory are for Python alone."""
+    """Returns the parameters of a table function, with their types. Tables in memory can be given only in
+    Python."""
     taken = inspect.signature(question).parameters
     return {n: str(p.annotation) for n, p in taken.items() if "pa.Table" not in str(p.annotation)}
 
 
-def unknown(error: Exception, statement: str, there: Callable[[], Collection[str]]) -> ConfigError | None:
-    """An error of DuckDB's about a name that nothing has, with the names of the task in place of those of its
-    own (None: it is about something else); `there`: the tables."""
+def unknown_name_error(
+    error: Exception, statement: str, there: Callable[[], Collection[str]]
+) -> ConfigError | None:
+    """Returns an error for DuckDB's error about an unknown name, with similar names of the task.
+
+    None if the error is about something else.
+
+    Args:
+        there: returns the tables.
+    """
     found = _UNKNOWN.search(str(error))
-    if found is None or (found[1] == "Scalar Function" and found[2] not in QUESTIONS):
+    if found is None or (found[1] == "Scalar Function" and found[2] not in FUNCTIONS):
         return None
-    hint = _table_hint(found[2], there()) if found[1] == "Table" else _question_hint(found[2])
+    hint = _table_hint(found[2], there()) if found[1] == "Table" else _function_hint(found[2])
     said = f"the statement cannot be run: there is no {found[1].lower()} {found[2]}"
     return ConfigError(said, where=statement, hint=hint)
 
@@ -63,10 +74,10 @@ def _table_hint(name: str, there: Collection[str]) -> str:
     return f"{did}SHOW TABLES lists the task's tables"
 
 
-def _question_hint(name: str) -> str:
-    if name in QUESTIONS:
-        return f"write it where a table stands, without a schema: FROM {name}('schema.table')"
+def _function_hint(name: str) -> str:
+    if name in FUNCTIONS:
+        return f"use it as a table, without a schema: FROM {name}('schema.table')"
     if name == "cut":
-        return "ask as_of of each table, at one place: FROM as_of('schema.table', at => 5)"
-    did = meant(name, QUESTIONS) or ""
-    return f"{did} the questions are {', '.join(QUESTIONS)}; SHOW FUNCTIONS says what they take".strip()
+        return "use as_of for each table, at one position: FROM as_of('schema.table', at => 5)"
+    did = meant(name, FUNCTIONS) or ""
+    return f"{did} the functions are {', '.join(FUNCTIONS)}; SHOW FUNCTIONS lists their arguments".strip()

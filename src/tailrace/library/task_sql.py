@@ -1,4 +1,4 @@
-"""SQL over a task: its tables as views, and questions to them as table functions."""
+"""SQL over a task: its tables as views, and queries of them as table functions."""
 
 from __future__ import annotations
 
@@ -10,123 +10,132 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..config.task import Task
 from ..errors import ConfigError, TailraceError, UnsupportedError
 from ..model.quoting import quoted
-from ..query.calls import QUESTIONS, Call, bare, replaced
 from ..query.result import Result
-from ..query.spark_rows import failed, streamed
-from ..query.sql import asked
-from .sql_names import SHOW_FUNCTIONS, SHOW_TABLES, parameters, questions, tables, unknown
+from ..query.spark_rows import statement_error, stream_rows
+from ..query.sql import run_query
+from ..query.table_functions import FUNCTIONS, FunctionCall, normalized, replace_calls
+from .sql_names import (
+    SHOW_FUNCTIONS,
+    SHOW_TABLES,
+    list_functions,
+    list_tables,
+    parameters,
+    unknown_name_error,
+)
 from .task_table import TaskTable
-from .task_views import LeftOut, TaskViews, View, folded, told_apart, views
+from .task_views import LeftOut, TaskViews, View, fold_case, unique_views, views
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
 _DEFAULT = "default"
-"""Spark's schema of names without one."""
+"""Spark's schema for names without one."""
 _KINDS = {"Sequence": list, "Mapping": dict, "bool": bool}
-"""What is in the type of a parameter -> what its literal is."""
+"""The Python type of a parameter's literal, by a word in its type."""
 
 
-class AskedTask(Protocol):
-    """A task with what statements may ask of it."""
+class QueriedTask(Protocol):
+    """The parts of a task that statements use."""
 
     @property
     def task(self) -> Task:
-        """What its file says."""
+        """The parsed task file."""
 
     @property
     def tables(self) -> list[str]:
         """The tables that it has, or had."""
 
     def table(self, name: str) -> TaskTable:
-        """One of them; ConfigError: it has none of that name."""
+        """Returns one of its tables; raises ConfigError if it has no table of that name."""
 
     @property
     def transactions(self) -> Callable[..., Result]:
-        """A question about all tables."""
+        """A table function over all tables."""
 
 
-def in_duckdb(task: AskedTask, statement: str) -> Result:
-    """The rows of a statement of DuckDB's; see `OpenTask.sql`."""
-    if (listed := _listed(task, bare(statement))) is not None:
+def in_duckdb(task: QueriedTask, statement: str) -> Result:
+    """Returns the rows of a DuckDB statement; see `OpenTask.sql`."""
+    if (listed := _listed(task, normalized(statement))) is not None:
         return listed
-    given, plain = _questions(task, statement)
+    given, plain = _replace_functions(task, statement)
     shown = TaskViews(task.task, task.tables)
 
     def why(error: Exception) -> TailraceError | None:
-        return shown.why(error) or unknown(error, statement, lambda: [v.name for v in _views(task)])
+        return shown.why(error) or unknown_name_error(
+            error, statement, lambda: [v.name for v in _views(task)]
+        )
 
-    return asked(shown.connection, plain, given, why)
+    return run_query(shown.connection, plain, given, why)
 
 
-def _listed(task: AskedTask, said: str) -> Result | None:
-    """What a statement lists: tables, or questions; None: it is another one."""
+def _listed(task: QueriedTask, said: str) -> Result | None:
+    """Returns the list of tables or functions that a statement asks for; None for other statements."""
     if said in SHOW_TABLES:
-        return tables(_views(task))
+        return list_tables(_views(task))
     if said in SHOW_FUNCTIONS:
-        return questions(
+        return list_functions(
             lambda name: task.transactions if name == "transactions" else getattr(TaskTable, name)
         )
     return None
 
 
-def _views(task: AskedTask) -> list[View]:
+def _views(task: QueriedTask) -> list[View]:
     return views(task.task, task.tables)
 
 
-def in_spark(task: AskedTask, statement: str, spark: SparkSession) -> Result:
-    """The rows of a statement of Spark's, as they come; those of questions in it are held in this process.
+def in_spark(task: QueriedTask, statement: str, spark: SparkSession) -> Result:
+    """Returns the rows of a Spark statement as a stream; those of table functions are kept in memory.
 
     Raises:
-        UnsupportedError: others see the session's catalog: tables would be left there; or it has another
-            table of the same name.
+        UnsupportedError: the session's catalog is shared, so that tables would remain in it, or it has
+            another table of the same name.
     """
     from pyspark.errors import PySparkException
 
     if spark.conf.get("spark.sql.catalogImplementation") != "in-memory":
         raise UnsupportedError(
-            "the Spark session has a catalog that others see",
+            "the Spark session has a catalog that is shared with other sessions",
             hint="read the tables by path (docs/readers.md)",
         )
-    given, plain = _questions(task, statement)
-    shown, left_out = told_apart(task.task, _views(task), _DEFAULT)
+    given, plain = _replace_functions(task, statement)
+    shown, left_out = unique_views(task.task, _views(task), _DEFAULT)
     for one in shown:
-        if (why := _unnamed(one)) is None:
-            _made(spark, one)
+        if (why := _name_error(one)) is None:
+            _create_table(spark, one)
         else:
             left_out.append(LeftOut(one, why))
     for name, result in given.items():
         result.spark(spark).createOrReplaceTempView(name)
     try:
-        return streamed(spark.sql(plain), statement)
+        return stream_rows(spark.sql(plain), statement)
     except PySparkException as error:
-        raise _left_out(error, left_out) or failed(error, statement) from None
+        raise _left_out(error, left_out) or statement_error(error, statement) from None
 
 
-def _unnamed(one: View) -> UnsupportedError | None:
-    """Why Spark's catalog cannot have a view's name; None: it can."""
+def _name_error(one: View) -> UnsupportedError | None:
+    """Returns why Spark's catalog cannot have a view's name; None if it can."""
     if all(re.fullmatch(r"\w*", part, re.ASCII) for part in one.place):
         return None
     return UnsupportedError(
-        f"Spark's catalog takes letters of ASCII, digits and _ in names, which {one.name} does not keep to",
+        f"names in Spark's catalog have ASCII letters, digits and _ only, but {one.name} has others",
         where=one.path,
-        hint=f"ask without --spark, or write delta.{quoted(one.path)} in place of the name",
+        hint=f"run it without --spark, or write delta.{quoted(one.path)} in place of the name",
     )
 
 
 def _left_out(error: PySparkException, views: Sequence[LeftOut]) -> TailraceError | None:
-    """Why a statement failed that names a view which is left out; None: it names none."""
+    """Returns why a statement fails that names a view which is left out; None if it names none."""
     if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
         return None
     said = (error.getMessageParameters() or {}).get("relationName", "")
     *_, schema, table = [_DEFAULT, *(p.replace("``", "`") for p in re.findall(r"`((?:[^`]|``)*)`", said))]
-    named = (folded(schema), folded(table))
+    named = (fold_case(schema), fold_case(table))
     return next((left.why for left in views if left.view.folded(_DEFAULT) == named), None)
 
 
-def _made(spark: SparkSession, one: View) -> None:
-    """Names a Delta table in the session's catalog.
+def _create_table(spark: SparkSession, one: View) -> None:
+    """Creates a Delta table in the session's catalog.
 
     Raises:
         UnsupportedError: the session has another table of that name.
@@ -137,7 +146,7 @@ def _made(spark: SparkSession, one: View) -> None:
         row = spark.sql(f"DESCRIBE DETAIL {place}").first()
         if row is None or row["location"].removeprefix("file:").rstrip("/") != one.path.rstrip("/"):
             raise UnsupportedError(
-                f"the Spark session has another table {one.name}", hint="begin a new session"
+                f"the Spark session has another table {one.name}", hint="start a new session"
             )
         return
     if schema:
@@ -146,23 +155,23 @@ def _made(spark: SparkSession, one: View) -> None:
     spark.sql(f"CREATE TABLE {place} USING delta LOCATION '{location}'")
 
 
-def _questions(task: AskedTask, statement: str) -> tuple[dict[str, Result], str]:
-    """The answers to a statement's questions, by the names that stand for them in the statement."""
+def _replace_functions(task: QueriedTask, statement: str) -> tuple[dict[str, Result], str]:
+    """Returns the results of a statement's table functions by name, and the statement with these names."""
     found: dict[str, Result] = {}
 
-    def named(call: Call) -> str:
-        found[name := f"tailrace_answer_{len(found) + 1}"] = _answer(task, call)
+    def named(call: FunctionCall) -> str:
+        found[name := f"tailrace_answer_{len(found) + 1}"] = _call(task, call)
         return name
 
-    plain = replaced(statement, named)
+    plain = replace_calls(statement, named)
     return found, plain
 
 
-def _answer(task: AskedTask, call: Call) -> Result:
-    """What a question gives.
+def _call(task: QueriedTask, call: FunctionCall) -> Result:
+    """Returns the result of a table function.
 
     Raises:
-        ConfigError: it names no table, or takes no such arguments.
+        ConfigError: the table is missing, or an argument is not valid.
     """
     first, rest = call.given[:1], call.given[1:]
     if call.question == "transactions":
@@ -180,9 +189,10 @@ def _answer(task: AskedTask, call: Call) -> Result:
 
 
 def _arguments(
-    call: Call, question: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]
+    call: FunctionCall, question: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Literals as the arguments of a method, whose names are taken in any case; a text is a list of one."""
+    """Converts literals to a method's arguments, whose names may have any case; a text is a list of one
+    element."""
     kinds = parameters(question)
     names = {n.lower(): n for n in kinds}
     try:
@@ -192,10 +202,10 @@ def _arguments(
             .arguments
         )
     except TypeError as error:
-        raise _refused(call, f"{error}; it takes {', '.join(kinds)}") from None
+        raise _refused(call, f"{error}; its arguments are {', '.join(kinds)}") from None
     for name, value in bound.items():
         if name not in kinds:
-            raise _refused(call, f"{name} is for Python alone; it takes {', '.join(kinds)}")
+            raise _refused(call, f"{name} can be given only in Python; its arguments are {', '.join(kinds)}")
         if "Sequence" in kinds[name] and isinstance(value, str):
             bound[name] = [value]
         for kind, wanted in _KINDS.items():
@@ -204,14 +214,14 @@ def _arguments(
     return bound
 
 
-def _refused(call: Call, why: str) -> ConfigError:
+def _refused(call: FunctionCall, why: str) -> ConfigError:
     return ConfigError(
         f"{call.question}(...): {why}", hint=f"write {call.question}('schema.table', name => value)"
     )
 
 
-def words(task: AskedTask) -> list[str]:
-    """What a prompt completes: tables, their columns, and questions."""
+def completions(task: QueriedTask) -> list[str]:
+    """Returns the completions of a prompt: tables, their columns, and table functions."""
     found: Mapping[str, None] = dict.fromkeys(v.name for v in _views(task))
     columns = {c for t in task.tables for c in task.table(t).columns}
-    return sorted({*found, *columns, *(f"{q}(" for q in QUESTIONS)})
+    return sorted({*found, *columns, *(f"{q}(" for q in FUNCTIONS)})

@@ -1,4 +1,4 @@
-"""A table of a task: its changes, and its rows as they stood at any place that the target and they reach."""
+"""A table of a task: its changes, and its rows as of a position."""
 
 from __future__ import annotations
 
@@ -22,36 +22,45 @@ from ..lake.reading import dataset, fitted
 from ..model import sequence
 from ..model.change import PREFIX
 from ..model.types import header_schema, plain_schema, schema_of
-from ..query.as_of import LaidOver
-from ..query.base_rows import LayoutRange, named, told
-from ..query.change_files import POSITION, SEQ, ChangeFiles, both
-from ..query.diff import different
-from ..query.earlier_rows import Earlier, just_before
-from ..query.layouts import in_layout, layout_of
-from ..query.points import Place, Point, absolute
-from ..query.ranges import refuse_reversed, reversed_places
+from ..query.as_of import OverlaidRows
+from ..query.base_rows import LayoutRange, rename_base, tag_columns
+from ..query.change_files import POSITION, SEQ, ChangeFiles, and_filter, refuse_reversed, reversed_range
+from ..query.diff import diff_rows
+from ..query.earlier_rows import EarlierRows, previous_seq
+from ..query.positions import Position, PositionRange, resolve_relative
 from ..query.result import Result
-from ..query.table_changes import ORDER, STATE, TableChanges
-from ..state import ledger
+from ..query.schema import common_layout, rename_to_layout
+from ..query.table_changes import QUERY_HEADERS, STATE_HEADERS, TableChanges
+from ..state.baselines import Baseline, all_baselines, read_baselines
 from ..state.capture_gaps import of_table
 from ..state.layouts import policy
-from ..state.ledger import Baseline, Stored
+from ..state.ledger import Stored
 from ..state.totals import last_stored
-from .place_checks import after, refuse_later, refuse_older
+from .position_checks import after, refuse_later, refuse_older
 from .row_keys import RowKeys
-from .target_rows import begun_by, in_order, layouts_from, read, refuse_broken, refuse_features, refuse_other
+from .target_rows import (
+    baseline_layout,
+    layouts_from,
+    order_columns,
+    read_rows,
+    refuse_differing_column,
+    refuse_features,
+    refuse_incompatible,
+)
 
 if TYPE_CHECKING:
-    from ..validate.versions import Version, Versions
+    from ..validate.target_versions import TargetVersion, TargetVersions
 
 _END = "G" * 40
-"""Behind every stream position."""
+"""A text after every stream position."""
 
 
 @dataclass(frozen=True, repr=False)
 class TaskTable(TableChanges):
-    """The same questions as to any change table, and `as_of`, `current` and `diff`, which the target serves.
-    Columns that the task's policies keep out of its images (below level 2) are in no answer."""
+    """Queries of a change table, and `as_of`, `current` and `diff`, which also read the target.
+
+    Columns that the task's policies keep out of its images (below level 2) are in no result.
+    """
 
     files: ChangeFiles
     task: Task | None = None
@@ -59,10 +68,10 @@ class TaskTable(TableChanges):
 
     @staticmethod
     def of(task: Task, name: str) -> TaskTable:
-        """A table of a task."""
+        """Returns a table of a task."""
         levels = policy(task, name)
         layouts, without = [], set[str]()
-        for one in log.history(task.relations_path).get(name) or _of_baseline(task, name):
+        for one in log.history(task.relations_path).get(name) or _baseline_layouts(task, name):
             hidden = levels.hidden(one.relation)
             without |= hidden
             kept = [c for c in one.relation.columns if c.name not in hidden]
@@ -71,94 +80,101 @@ class TaskTable(TableChanges):
         empty = pa.schema([*header_schema(), *schema_of(columns)])
         files = ChangeFiles.at(task.changes_path(name), empty)
         while len(layouts) > 1 and {c.name for c in layouts[-1].relation.columns} - {*files.schema.names}:
-            layouts.pop()  # captured, and no change of it is stored yet
-        # Read after the changes: what they lack was recorded before they were captured.
+            layouts.pop()  # captured, but no change of it is stored yet
+        # Read after the changes: a gap in them was recorded before they were captured.
         files = replace(files, gaps=of_table(task, name))
         key = tuple(layouts[-1].relation.key) if layouts else ()
         return TaskTable(name, files, key, layouts, task, frozenset(without))
 
     @property
     def only_tracked(self) -> bool:
-        """Whether its changes are in `tracking` alone: its policy is below level 2, and always was."""
+        """Whether its changes are only in `tracking`: its policy is below level 2, and always was."""
         return self.files.delta is None and self._task.policy(self.name).level < MEDIUM
 
     @property
     def until_removed(self) -> TaskTable:
-        """The same table, whose ranges may end after its removal: they have what there is of it."""
+        """The same table, with ranges that may end after its removal; they have the changes up to it."""
         gaps = tuple(gap for gap in self.files.gaps if gap.ends)
         return replace(self, files=replace(self.files, gaps=gaps))
 
-    def refuse(self) -> None:
-        """Raises UnsupportedError for a table that is only tracked: an answer without rows would say that
-        nothing happened."""
+    def require_table(self) -> None:
+        """Raises UnsupportedError for a table that is only tracked, as an empty result would be
+        misleading."""
         if self.only_tracked:
             raise UnsupportedError(
                 f"{self.name} has no change table: it is only tracked (its policy is below level 2)",
                 where=self._task.name,
-                hint="ask for the table `tracking` (`tailrace sql`)",
+                hint="query the table `tracking` (`tailrace sql`)",
             )
 
     def current(self) -> Result:
-        """The table as of the last change that is stored: the target, and what is not applied to it yet."""
+        """Returns the rows as of the last stored change: the target, and the changes that are not applied to
+        it yet."""
         return self.as_of(None)
 
-    def as_of(self, at: Place | None, *, base: pa.Table | None = None) -> Result:
-        """The table's rows once all changes up to a place (included) were done.
+    def as_of(self, at: Position | None, *, base: pa.Table | None = None) -> Result:
+        """Returns the table's rows after all changes up to a position (included).
 
-        The target's newest version of before is read, and the changes since are laid over it. With a `base`
-        (the rows before the oldest change that is kept) the target is not asked.
+        The target's newest earlier version is read, and the later changes are applied to it. With a `base`
+        (the rows before the oldest stored change) the target is not read.
 
         Raises:
-            PositionError: the place is before the table's baseline, or what it needs is not kept any more.
-            UnsupportedError: the target is no copy of the table, or cannot be read here.
-            ConfigError: there is no target (any more).
+            PositionError: the position is before the table's baseline, or the necessary changes have been
+                removed.
+            UnsupportedError: the target is not a copy of the table, or cannot be read by this process.
+            ConfigError: the target does not exist (any more).
         """
         return super().as_of(at, base=base) if base is not None else self._rows_at(at).answer
 
-    def _earlier(self, found: ChangeArrays, span: LayoutRange | None) -> Iterator[Earlier]:
-        """What knows rows of before changes: the target's versions, then earlier changes. Where the changes
-        begin before the baseline, its rows are those of before the ones that follow it."""
-        begin = self._begin()
+    def _earlier_sources(self, found: ChangeArrays, span: LayoutRange | None) -> Iterator[EarlierRows]:
+        """Returns the sources of rows before changes: the target's versions, then earlier changes.
+
+        If the changes begin before the baseline, its rows are those before the changes that follow it.
+        """
+        begin = self._first_after_baseline()
         if begin is not None:
             first = found.seq[0].as_py()
             yield lambda images: self._target_before(found, span, images)
             if begin > first:
                 later = pc.greater_equal(found.seq, begin).to_numpy()
                 yield lambda images: self._target_before(found, span, images[later[images]])
-        yield from super()._earlier(found, span)
+        yield from super()._earlier_sources(found, span)
 
-    def _begin(self) -> str | None:
-        """The change sequence of the first change after the oldest baseline; None: there is none."""
+    def _first_after_baseline(self) -> str | None:
+        """Returns the change sequence of the first change after the oldest baseline; None if
+        there is none."""
         taken = _baselines(self._task, self.name)
         first = self.files.first(pc.field(POSITION) >= taken[-1].position) if taken else None
         return None if first is None else first[0]
 
     def _target_before(self, found: ChangeArrays, span: LayoutRange | None, images: Ints) -> pa.Table:
-        """The target's rows with the keys of some images, as of just before the first of them."""
-        place = just_before(found.seq[int(images.min())].as_py()) if len(images) else None
+        """Returns the target's rows with the keys of some images, as of just before the first of them."""
+        place = previous_seq(found.seq[int(images.min())].as_py()) if len(images) else None
         if place is None or span is None:
             return found.rows.slice(0, 0)
         keys = found.rows.select(list(found.key)).take(pa.array(images))
-        rows = self._rows_at(place, RowKeys(keys.cast(told(keys.schema, span.layout)))).answer
-        return self._laid_under(rows.table(), found, span)
+        rows = self._rows_at(place, RowKeys(keys.cast(tag_columns(keys.schema, span.layout)))).answer
+        return self._align_base(rows.table(), found, span)
 
-    def _rows_at(self, at: Place | None, keys: RowKeys | None = None) -> _Rows:
-        """The rows as of a place, or those with some keys, and others that changed on the way. What was
-        applied and stored since this table was opened counts."""
-        from ..validate.versions import Versions, missing
+    def _rows_at(self, at: Position | None, keys: RowKeys | None = None) -> _RowsAt:
+        """Returns the rows as of a position, or those with some keys and others that changed since.
 
-        task = self._copied()
+        Changes that were stored and applied since this table was opened are included.
+        """
+        from ..validate.target_versions import TargetVersions, missing_target
+
+        task = self._readable_copy()
         if not (baselines := _baselines(task, self.name)):
             raise BaselineNeededError(
                 f"{self.name} has no baseline yet",
                 where=task.name,
-                hint="`tailrace status` shows when it has",
+                hint="`tailrace status` shows when it has one",
             )
-        # The target and the record first, then the changes: all that those have is among them.
-        newest = Versions.of(task, baselines[0])
+        # The target and the record are read before the changes, which then include all of theirs.
+        newest = TargetVersions.of(task, baselines[0])
         if newest.newest < 0:
-            raise missing(self.name, newest.path)
-        older = (Versions.of(task, *pair) for pair in zip(baselines[1:], baselines, strict=False))
+            raise missing_target(self.name, newest.path)
+        older = (TargetVersions.of(task, *pair) for pair in zip(baselines[1:], baselines, strict=False))
         stored = last_stored(task.control_path("stored"))
         table = TaskTable.of(task, self.name)
         refused: PositionError | None = None
@@ -170,95 +186,98 @@ class TaskTable(TableChanges):
             except PositionError as error:
                 refused = error
             else:
-                return table._upto(at, versions, taken, stored, keys)
+                return table._rows_up_to(at, versions, taken, stored, keys)
         assert refused is not None  # noqa: S101 - there is a baseline
         raise refused
 
-    def _refuse_before(self, at: Place | None, taken: Baseline, stored: Stored | None) -> None:
-        """Raises PositionError when a place is not known to be after a baseline."""
+    def _refuse_before(self, at: Position | None, taken: Baseline, stored: Stored | None) -> None:
+        """Raises PositionError if a position is not known to be after a baseline."""
         if at is not None:
-            point = Point.of(at)
+            point = PositionRange.of(at)
             refuse_older(self.files, point, taken, stored, log.state(self._task.log_path))
 
-    def _upto(
+    def _rows_up_to(
         self,
-        at: Place | None,
-        versions: Versions,
+        at: Position | None,
+        versions: TargetVersions,
         taken: Baseline,
         stored: Stored | None,
         keys: RowKeys | None,
-    ) -> _Rows:
-        point = None if at is None else Point.of(at)
+    ) -> _RowsAt:
+        point = None if at is None else PositionRange.of(at)
         upto = None if point is None else point.upto()
         if point is not None:
             if self.files.were_removed:
                 exact = versions.exactly(self._task.control_path("applied"), self.name, point)
                 if exact is not None:
-                    return replace(self._laid_over(exact, taken, self._no_changes(), keys), stored=stored)
-            self.files.refuse_gone(None, point)
+                    return replace(self._overlay(exact, taken, self._no_changes(), keys), stored=stored)
+            self.files.refuse_removed(None, point)
             refuse_later(point, taken, stored, self._task.name)
-        self.files.refuse_gaps(Point.of(taken.position), point)
+        self.files.refuse_gaps(PositionRange.of(taken.position), point)
         later = None if upto is None else self.files.first(~upto)
         version = versions.before(later[1] if later else _END)
         if version.number < taken.closes:
             raise UnsupportedError(
-                f"the baseline of {self.name} was read while it was written to; its rows are exact after "
-                f"change number {taken.closes}",
+                f"the baseline of {self.name} was read while the table was written to; its rows are exact "
+                f"after change number {taken.closes}",
                 where=self.task.name if self.task else self.name,
-                hint="ask for a later place",
+                hint="use a later position",
             )
         since = (pc.field(POSITION) >= taken.position) & after(version.number)
-        lacks = Point.of(version.number + 1)
+        lacks = PositionRange.of(version.number + 1)
         needs = (
             f"rows as of {point.text if point else 'now'} need the changes from number {lacks.text} on, "
-            f"which the target's version {version.version} lacks"
+            f"which the target's version {version.version} does not have"
         )
-        self.files.refuse_gone(lacks, None, needs)
-        rows = self.files.rows_where(both(since, upto), self._wanted(STATE))
-        return replace(self._laid_over(version, taken, rows, keys), stored=stored)
+        self.files.refuse_removed(lacks, None, needs)
+        rows = self.files.rows_where(and_filter(since, upto), self._columns_with(STATE_HEADERS))
+        return replace(self._overlay(version, taken, rows, keys), stored=stored)
 
     def _no_changes(self) -> pa.Table:
-        wanted = set(self._wanted(STATE))
+        wanted = set(self._columns_with(STATE_HEADERS))
         return pa.schema([f for f in self.files.schema if f.name in wanted]).empty_table()
 
-    def diff(self, start: Place, end: Place | None = None) -> Result:
-        """The rows that differ between two places: those of `as_of(start)` and those of `as_of(end)` (None:
-        `current()`), in the words of `net`: insert, delete, update_preimage and update_postimage.
+    def diff(self, start: Position, end: Position | None = None) -> Result:
+        """Returns the rows that differ between `as_of(start)` and `as_of(end)`, or `current()` without `end`.
+
+        The operations are those of `net`: insert, delete, update_preimage and update_postimage.
 
         Raises:
             ConfigError: `end` is known to be before `start`.
             PositionError, UnsupportedError: as for `as_of`.
         """
-        start, end = absolute(start), absolute(end)
+        start, end = resolve_relative(start), resolve_relative(end)
         known = self._rows_at(start)
         before = known.answer
-        first, last = Point.of(start), None if end is None else Point.of(end)
+        first, last = PositionRange.of(start), None if end is None else PositionRange.of(end)
         now = known.table
-        now.files.refuse_gone(None, last)
+        now.files.refuse_removed(None, last)
         if last is not None:
             refuse_later(last, known.taken, known.stored, now._task.name)
-        now.files.refuse_gaps(Point.of(known.taken.position), last)
-        rows = now.files.rows_where(both(~first.upto(), last and last.upto()), now._wanted(ORDER))
+        now.files.refuse_gaps(PositionRange.of(known.taken.position), last)
+        rows = now.files.rows_where(
+            and_filter(~first.upto(), last and last.upto()), now._columns_with(QUERY_HEADERS)
+        )
         if last is not None and not rows.num_rows:
             now._refuse_reversed(first, last, known)
         changes, schema = now._range(rows, before.schema, known.layouts, self.name)
         base = Result(schema, lambda: (fitted(batch, schema) for batch in before.batches()))
-        return Result.of(different(changes, base), changes.aside)
+        return Result.of(diff_rows(changes, base), changes.aside)
 
-    def _refuse_reversed(self, first: Point, last: Point, known: _Rows) -> None:
-        """Raises an error when it is known that the rows as of `last` are older than those as of `first`."""
+    def _refuse_reversed(self, first: PositionRange, last: PositionRange, known: _RowsAt) -> None:
+        """Raises an error if the rows as of `last` are known to be older than those as of `first`."""
         refuse_reversed(self.files, first, last)
         if self.files.first(first.upto() & ~last.upto()):
-            raise reversed_places(first, last)
+            raise reversed_range(first, last)
         refuse_older(self.files, last, known.taken, known.stored, log.state(self._task.log_path))
 
-    def _wanted(self, headers: tuple[str, ...]) -> list[str]:
-        """The data columns of the change table, and some of its headers."""
+    def _columns_with(self, headers: tuple[str, ...]) -> list[str]:
+        """Returns the data columns of the change table, and some of its headers."""
         names = self.files.schema.names
         return [n for n in names if not n.startswith(PREFIX) or n.removeprefix(PREFIX) in headers]
 
-    def _copied(self) -> Task:
-        """The task, when the target is a copy of the table that this process reads."""
+    def _readable_copy(self) -> Task:
+        """Returns the task, if the target is a copy of the table that this process can read."""
         task = self._task
         why, ask = None, "its history, its net changes or its pairs"
         if task.policy(self.name).level < MEDIUM:
@@ -274,9 +293,9 @@ class TaskTable(TableChanges):
             why = "its target is an archive"
         if why is not None:
             raise UnsupportedError(
-                f"{self.name} cannot be shown as of a place: {why}",
+                f"the rows of {self.name} are not known as of a position: {why}",
                 where=task.name,
-                hint=f"ask for {ask}",
+                hint=f"query {ask}",
             )
         return task
 
@@ -285,78 +304,86 @@ class TaskTable(TableChanges):
         assert self.task is not None  # noqa: S101 - `of` gives it
         return self.task
 
-    def _laid_over(self, version: Version, taken: Baseline, rows: pa.Table, keys: RowKeys | None) -> _Rows:
-        from ..validate.versions import mark_of
+    def _overlay(
+        self, version: TargetVersion, taken: Baseline, rows: pa.Table, keys: RowKeys | None
+    ) -> _RowsAt:
+        from ..validate.target_versions import deletion_mark
 
         where = f"{version.path}, version {version.version}"
         delta = at_version(version.path, version.version)
         refuse_features(delta, where)
         data = dataset(delta)
-        mark = mark_of(self.task, self.name) if self.task else None
+        mark = deletion_mark(self.task, self.name) if self.task else None
         layouts = layouts_from(self.layouts, taken, self.hidden, version.number)
         own = [f for f in data.schema if f.name not in {mark, *self.hidden}]
-        have = plain_schema(pa.schema(in_order(own, layouts[0].relation)))
+        have = plain_schema(pa.schema(order_columns(own, layouts[0].relation)))
         if rows.num_rows:
-            refuse_broken(layouts, pc.max(rows[SEQ]).as_py(), where)
+            refuse_incompatible(layouts, pc.max(rows[SEQ]).as_py(), where)
         changes, schema = self._range(rows, have, layouts, where)
         if keys is not None:
-            mine = named(keys.table, layouts[0].relation.key, self.layouts, layouts[0])
-            keys = RowKeys(mine).more(changes.rows.filter(pa.array(changes.oper != T)), changes.key)
+            mine = rename_base(keys.table, layouts[0].relation.key, self.layouts, layouts[0])
+            keys = RowKeys(mine).with_keys_of(changes.rows.filter(pa.array(changes.oper != T)), changes.key)
         living = pc.field(mark).is_null() if mark is not None and mark in data.schema.names else None
         reached = sequence.number_of(pc.max(rows[SEQ]).as_py()) if rows.num_rows else -1
         layouts = layouts_from(self.layouts, taken, self.hidden, max(version.number, reached))
-        schema = told(schema, layouts[0])
-        made = LaidOver(lambda: read(data, schema, living, where, keys), schema, changes, where).result()
-        return _Rows(self, made, layouts, taken)
+        schema = tag_columns(schema, layouts[0])
+        made = OverlaidRows(
+            lambda: read_rows(data, schema, living, where, keys), schema, changes, where
+        ).result()
+        return _RowsAt(self, made, layouts, taken)
 
     def _range(
         self, rows: pa.Table, have: pa.Schema, layouts: list[Layout], where: str
     ) -> tuple[ChangeArrays, pa.Schema]:
-        """The changes to be laid over rows with the columns `have` in the first of these layouts, and the
-        columns of what comes out."""
+        """Returns the changes to apply to rows with the columns `have` in the first of these layouts, and the
+        columns of the result."""
         names = self.files.schema.names
         if not rows.num_rows:
             key = [k for k in layouts[0].relation.key if k in have.names]
             headers = [f for f in rows.schema if f.name.startswith(PREFIX)]
             nothing = pa.schema([*headers, *have]).empty_table()
             return ChangeArrays.of(nothing, key, have.names, name=self.name), have
-        layout = layout_of(layouts, "", pc.max(rows[SEQ]).as_py())
+        layout = common_layout(layouts, "", pc.max(rows[SEQ]).as_py())
         relation = layout.relation
         if relation.relid != layouts[0].relation.relid:
             raise UnsupportedError(
-                f"{self.name} was dropped and created again on the way to this place",
+                f"{self.name} was dropped and created again before this position",
                 where=where,
-                hint="ask for a place before that, or after its new baseline",
+                hint="use a position before that, or after its new baseline",
             )
         older = {c.attnum for c in layouts[0].relation.columns}
         for c in relation.columns:
-            refuse_other(c, have, c.attnum in older, where)
+            refuse_differing_column(c, have, c.attnum in older, where)
         schema = schema_of(relation.columns)
         chosen = [c.name for c in relation.columns]
-        rows, bits = in_layout(rows, names, chosen, layout)
+        rows, bits = rename_to_layout(rows, names, chosen, layout)
         return ChangeArrays.of(rows, relation.key, chosen, layout=bits, name=self.name), schema
 
 
 def _baselines(task: Task, name: str) -> list[Baseline]:
-    """The baselines of a table on top of which changes may be applied, the newest first."""
-    found = {
-        b.number: b
-        for b in ledger.all_baselines(task.control_path("baselines"))
-        if b.table == name and b.done
-    }
+    """Returns the baselines of a table to which changes can be applied, the newest first."""
+    found = {b.number: b for b in all_baselines(task.control_path("baselines")) if b.table == name and b.done}
     return list(reversed(found.values()))
 
 
-def _of_baseline(task: Task, name: str) -> list[Layout]:
-    """The layout of a table that no change has told one of: that of its newest baseline, if there is any."""
-    taken = ledger.read_baselines(task.control_path("baselines")).get(name)
-    return [] if taken is None else [begun_by(taken)]
+def _baseline_layouts(task: Task, name: str) -> list[Layout]:
+    """Returns the layout of the newest baseline, if there is one, for a table without a layout
+    from a change."""
+    taken = read_baselines(task.control_path("baselines")).get(name)
+    return [] if taken is None else [baseline_layout(taken)]
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """Rows as of a place: the table when they were read, the layout that they have, with later ones, and the
-    baseline that they begin with, the record of what was stored before they were read."""
+class _RowsAt:
+    """Rows as of a position.
+
+    Attributes:
+        table: the table when they were read.
+        answer: the rows.
+        layouts: their layout, and later ones.
+        taken: the baseline that they are based on.
+        stored: the record of the changes stored before they were read.
+    """
 
     table: TaskTable
     answer: Result

@@ -1,4 +1,4 @@
-"""A task's tables as SQL sees them: targets, change tables, TRACKING and the key log, as views in DuckDB."""
+"""A task's tables in SQL: targets, change tables, TRACKING and the key log, as views in DuckDB."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ..config.task import Task
 from ..errors import ConfigError, TailraceError
 from ..lake import delta as lake
 from ..model.change import split
-from ..query.duck import connected as opened
-from ..query.duck import every_column
-from ..state.orders import of_task, target_names
+from ..query.duckdb_session import connect as opened
+from ..query.duckdb_session import select_list
+from ..state import lifecycle
 from .target_rows import refuse_features
 
 if TYPE_CHECKING:
     import duckdb
 
 CHANGES = "__ct"
-"""What the name of a change table's view ends with."""
-_STANDS_IN = "tailrace_left_out_"
+"""The suffix of a change table's view."""
+_PLACEHOLDER = "tailrace_left_out_"
 _FOLDED = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
@@ -36,9 +36,9 @@ class View:
 
     Attributes:
         name: `schema.table`, or a name alone.
-        means: what it is.
-        path: where the table is.
-        changes_of: the table whose changes it has; None: it is no change table.
+        means: its description.
+        path: the table's path.
+        changes_of: the table whose changes it has; None if it is not a change table.
     """
 
     name: str
@@ -52,60 +52,66 @@ class View:
         return split(self.name)
 
     def folded(self, default: str) -> tuple[str, str]:
-        """The same for SQL, which knows no letter case; `default`: the schema of names without one.
+        """Returns schema and table in lower case, as SQL compares them.
+
+        Args:
+            default: the schema of names without one.
 
         >>> View("Shop.Item", "", "").folded("main"), View("keylog", "", "").folded("main")
         (('shop', 'item'), ('main', 'keylog'))
         """
         schema, table = self.place
-        return folded(schema or default), folded(table)
+        return fold_case(schema or default), fold_case(table)
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A view that cannot be there, and why: for the statements that name it."""
+    """A view that cannot be created, and the error for the statements that name it."""
 
     view: View
     why: TailraceError
 
 
-def folded(name: str) -> str:
-    """A name without letter case: that of ASCII, the only one that DuckDB's names have."""
+def fold_case(name: str) -> str:
+    """Returns a name with its ASCII letters in lower case; DuckDB's names ignore only their case."""
     return name.translate(_FOLDED)
 
 
 def views(task: Task, tables: Sequence[str]) -> list[View]:
-    """The tables that are there."""
-    return [one for one in _named(task, tables) if lake.exists(one.path)]
+    """Returns the tables that exist."""
+    return [one for one in _all_views(task, tables) if lake.exists(one.path)]
 
 
-def told_apart(task: Task, found: Iterable[View], default: str) -> tuple[list[View], list[LeftOut]]:
-    """The views whose names mean one thing each, and the others; `default`: the schema of names that say
-    none."""
+def unique_views(task: Task, found: Iterable[View], default: str) -> tuple[list[View], list[LeftOut]]:
+    """Returns the views with unique names, and the others.
+
+    Args:
+        default: the schema of names without one.
+    """
     of: dict[tuple[str, str], list[View]] = {}
     for one in found:
         of.setdefault(one.folded(default), []).append(one)
     alone = [same[0] for same in of.values() if len(same) == 1]
-    return alone, [
-        LeftOut(one, _many_meanings(task, same)) for same in of.values() if same[1:] for one in same
-    ]
+    return alone, [LeftOut(one, _ambiguous(task, same)) for same in of.values() if same[1:] for one in same]
 
 
-def _many_meanings(task: Task, same: Sequence[View]) -> ConfigError:
+def _ambiguous(task: Task, same: Sequence[View]) -> ConfigError:
     meanings = ", and ".join(sorted(one.means for one in same))
     return ConfigError(
-        f"{same[0].name} means {len(same)} things in SQL, where letter case does not count: {meanings}",
+        f"{same[0].name} has {len(same)} meanings in SQL, which ignores letter case: {meanings}",
         where=task.name,
-        hint="ask a question, which takes the exact name: FROM current('schema.table'), "
+        hint="use a table function, which takes the exact name: FROM current('schema.table'), "
         "FROM changes('schema.table')",
     )
 
 
 class TaskViews:
-    """A connection of its own with views of a task's tables as they are now, which read only the columns and
-    files that a statement needs: `schema.table`, the target where it is a Delta table; `schema.table__ct`,
-    the change table; `tracking`; `keylog`. A function `columns_changed('schema.table', mask)` gives the names
-    of the columns in a mask of that change table.
+    """A separate connection with views of a task's current tables, which read only the columns and files that
+    a statement needs.
+
+    The views are `schema.table`, the target if it is a Delta table; `schema.table__ct`, the change table;
+    `tracking`; and `keylog`. A function `columns_changed('schema.table', mask)` returns the names of the
+    columns in a mask of that change table.
 
     Raises:
         UnsupportedError: DuckDB is not installed.
@@ -114,7 +120,7 @@ class TaskViews:
     def __init__(self, task: Task, tables: Sequence[str]) -> None:
         self.connection: duckdb.DuckDBPyConnection = opened()
         found = views(task, tables)
-        there, self._left_out = told_apart(task, found, "main")
+        there, self._left_out = unique_views(task, found, "main")
         for number, one in enumerate(there):
             try:
                 self._show(one, f"tailrace_{number}")
@@ -129,8 +135,8 @@ class TaskViews:
         self.connection.execute(_COLUMNS_CHANGED.format(names=_map(columns)))
 
     def why(self, error: Exception) -> TailraceError | None:
-        """Why a statement failed that names a view which is left out; None: it names none."""
-        found = re.search(rf"\b{_STANDS_IN}(\d+)\b", str(error))
+        """Returns why a statement fails that names a view which is left out; None if it names none."""
+        found = re.search(rf"\b{_PLACEHOLDER}(\d+)\b", str(error))
         return self._left_out[int(found[1])].why if found else None
 
     def _show(self, one: View, rows: str) -> None:
@@ -138,27 +144,28 @@ class TaskViews:
         refuse_features(delta, one.path, one.means)
         dataset = lake.dataset(delta)
         self.connection.register(rows, dataset)
-        self._view(one, rows, every_column(dataset.schema))
+        self._view(one, rows, select_list(dataset.schema))
 
     def _stand_in(self) -> None:
-        """Views of rows that are not there, in place of those left out: DuckDB's error names the rows."""
+        """Creates views of missing tables in place of those left out; DuckDB's error has the missing table's
+        name."""
         for number, left in enumerate(self._left_out):
-            rows = f"{_STANDS_IN}{number}"
+            rows = f"{_PLACEHOLDER}{number}"
             self.connection.register(rows, pa.table({"left_out": pa.nulls(0)}))
             self._view(left.view, rows)
             self.connection.unregister(rows)
 
     def _view(self, one: View, rows: str, listed: str = "*") -> None:
         schema, table = (_quoted(part) for part in (one.place[0] or "main", one.place[1]))
-        # With the catalog's name: a schema may be called like a catalog (`temp`).
+        # With the catalog's name, because a schema may have the name of a catalog (`temp`).
         self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS memory.{schema}")
         self.connection.execute(
             f"CREATE VIEW IF NOT EXISTS memory.{schema}.{table} AS SELECT {listed} FROM {rows}"
         )
 
 
-def _named(task: Task, tables: Sequence[str]) -> Iterator[View]:
-    renamed = target_names(of_task(task.orders_path, {}))
+def _all_views(task: Task, tables: Sequence[str]) -> Iterator[View]:
+    renamed = lifecycle.read(task).target_names
     targets = {renamed.get(t, task_map(task, t).target) for t in tables}
     if task.target.type == "delta":
         yield from (View(t, f"the target {t}", task.target_path(t)) for t in sorted(targets))
@@ -179,12 +186,14 @@ CREATE MACRO columns_changed(name, mask) AS CASE
     )
 END
 """
-"""Bit i - 1 of a mask, from its end, is the i-th column of its change table. A mask ends with its
-last bit that is set; DuckDB asks for bits beyond it whatever the other condition says, hence `greatest`."""
+"""Bit i - 1 of a mask, from its end, is the i-th column of its change table.
+
+A mask ends with its last bit that is set. DuckDB evaluates `get_bit` also beyond it, hence `greatest`.
+"""
 
 
 def _map(names: dict[str, list[str]]) -> str:
-    """Names as a literal of DuckDB's."""
+    """Returns names as a DuckDB literal."""
     parts = [f"{_text(k)}: [{', '.join(map(_text, v))}]" for k, v in names.items()]
     return f"MAP {{{', '.join(parts)}}}" if parts else "MAP {'': ['']}"
 

@@ -1,1 +1,1 @@
-"""Words of the field: changes, sequences, masks, types."""
+"""Core concepts: changes, change sequences, masks, types."""

@@ -1,7 +1,7 @@
-"""The one idea: a change table is a DataFrame, header columns first, then the columns of the source table.
+"""The canonical change table: a DataFrame with header columns, then the columns of the source table.
 
-One row is one image of one change. The canonical layout is Qlik's (spec/qlik.md §1.1); (`change_seq`,
-`change_oper`) is the key, and `B` sorts before the `U` it belongs to.
+One row is one image of one change. The layout is Qlik's (spec/qlik.md §1.1). (`change_seq`, `change_oper`) is
+the key, and `B` sorts before its `U`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ OPERATIONS = {
     BEFORE: "BEFOREIMAGE",
     TRUNCATE: "TRUNCATE",
 }
-"""`change_oper` -> `operation`."""
+"""`operation` by `change_oper`."""
 
 PARTLY = "p"
-"""The `Relation.identity` of a table whose old images may lack values outside of the key: where such a value
-is NULL, it is unknown."""
+"""The `Relation.identity` of a table whose old images may have no values outside the key: a NULL there means
+unknown."""
 
 PREFIX = "header__"
 HEADERS: dict[str, str] = {
@@ -39,8 +39,10 @@ HEADERS: dict[str, str] = {
     "timestamp": "timestamp",
     "column_mask": "binary",
 }
-"""Header columns of tailrace's own change tables, in order, with Spark types; the first seven are Qlik's.
-`column_mask` says which columns the image carries (NULL: all)."""
+"""Header columns of tailrace's change tables in order, with Spark types; the first seven are Qlik's.
+
+`column_mask` has the columns that the image contains (NULL: all).
+"""
 
 
 EXTRA_HEADERS: dict[str, str] = {
@@ -52,30 +54,28 @@ EXTRA_HEADERS: dict[str, str] = {
     "recid": "string",
     "native_oper": "string",
 }
-"""Optional headers: what some vendors record about a change beyond Qlik's seven headers. They come after
-`HEADERS`."""
+"""Optional headers after `HEADERS`, for values that some vendors record beyond Qlik's seven headers."""
 
 NATIVE = "native_"
-"""Prefix of headers that keep vendor-specific values (`header__native_<vendor column>`), so that the
-vendor's tables can be written again."""
+"""Prefix of headers with vendor-specific values (`header__native_<vendor column>`), so that the vendor's
+tables can be written again."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a source table, as one layout of it has it.
+    """A column of one layout of a source table.
 
     Attributes:
         name: its name in that layout.
-        attnum: its identity over time: a rename keeps it, drop and add makes a new one. Where it cannot be
-            told which of the source's columns it is, a negative number that no other column ever has: such
-            a column is taken for a new one.
-        source_type: the source's own words, e.g. `numeric(12,2)`.
-        kind: which wire conversion reads it (a key of the source's type map), e.g. `numeric`.
+        attnum: its identity over time: a rename keeps it, drop and add creates a new one. If the source's
+            column is unknown, a unique negative number, so that the column is treated as new.
+        source_type: the source's type, e.g. `numeric(12,2)`.
+        kind: the wire conversion (a key of the source's type map), e.g. `numeric`.
         type: Spark SQL type in the lake, e.g. `decimal(12,2)`.
-        key: part of the row key that appliers use.
-        missing: the value (source text) that rows written before the column existed have; None: NULL, or
+        key: whether it belongs to the row key for apply.
+        missing: the value (source text) of rows written before the column existed; None for NULL, or if
             unknown, which `note` says then.
-        note: a warning for the table's record, e.g. why a numeric is kept as text.
+        note: a warning for the table's record, e.g. why a numeric is stored as text.
     """
 
     name: str
@@ -89,8 +89,8 @@ class Column:
 
 
 def split(table: str) -> tuple[str, str]:
-    """Schema and name of `schema.name`. Names may have dots, schemas have none; without a dot there is no
-    schema.
+    """Returns schema and name of `schema.name`. Names may contain dots, schemas may not; without a dot there
+    is no schema.
 
     >>> split("shop.order.lines"), split("keylog")
     (('shop', 'order.lines'), ('', 'keylog'))
@@ -101,11 +101,11 @@ def split(table: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Relation:
-    """One layout of a source table, valid from a position on.
+    """A layout of a source table, valid from a position on.
 
-    `identity` is PostgreSQL's letter for what an old image carries: d the primary key, i an index's columns,
-    f everything, n nothing; `PARTLY`: f, but in some partitions less. Sources that always send full images
-    say f.
+    `identity` is PostgreSQL's letter for the columns of an old image: d the primary key, i an index's
+    columns, f all, n none; `PARTLY`: all, except in some partitions. Sources that always send full images use
+    f.
     """
 
     relid: int
@@ -117,7 +117,7 @@ class Relation:
 
     @property
     def table(self) -> str:
-        """`schema.name`, or the name alone if there is no schema: the table's name everywhere in tailrace.
+        """`schema.name`, or the name without a schema: the table's name everywhere in tailrace.
 
         >>> Relation(1, "shop", "item", "f").table, Relation(1, "", "item", "f").table
         ('shop.item', 'item')
@@ -126,15 +126,19 @@ class Relation:
 
     @property
     def key(self) -> list[str]:
-        """Names of the row key's columns; empty for a table without key."""
+        """Names of the row key's columns; empty for a keyless table."""
         return [c.name for c in self.columns if c.key]
 
     def column(self, name: str) -> Column:
-        """The column of that name; KeyError when the layout has none."""
+        """Returns the column with that name.
+
+        Raises:
+            KeyError: the layout has no such column.
+        """
         return {c.name: c for c in self.columns}[name]
 
     def to_json(self) -> str:
-        """The layout as JSON text, for the relations table.
+        """Returns the layout as JSON text for the relations table.
 
         >>> r = Relation(1, "s", "t", "d", (Column("id", 1, "integer", "int4", "int", key=True),))
         >>> Relation.from_json(r.to_json()) == r
@@ -144,13 +148,13 @@ class Relation:
 
     @staticmethod
     def from_json(text: str) -> Relation:
-        """The layout that `to_json` wrote."""
+        """Returns the layout that `to_json` wrote."""
         raw = json.loads(text)
         columns = tuple(Column(**c) for c in raw.pop("columns"))
         return Relation(columns=columns, **raw)
 
     def with_columns(self, columns: Sequence[Column]) -> Relation:
-        """The same table with other columns."""
+        """Returns the table with other columns."""
         return replace(self, columns=tuple(columns))
 
 
@@ -159,12 +163,12 @@ class ChangeTable:
     """A change table: its DataFrame, the row key, and the source's columns in it.
 
     Attributes:
-        df: header columns (`prefix` + names of `HEADERS`, any subset that has change_seq and change_oper)
-            and data columns.
-        key: names of the row key's columns; empty when the source table has none.
+        df: header columns (`prefix` + names of `HEADERS`, any subset with change_seq and change_oper) and
+            data columns.
+        key: names of the row key's columns; empty for a keyless table.
         columns: names of the data columns to use, in order.
-        prefix: what header names start with.
-        name: the source table, `schema.name`; empty when nothing says it.
+        prefix: the prefix of header names.
+        name: the source table, `schema.name`; empty if unknown.
     """
 
     df: DataFrame
@@ -174,12 +178,12 @@ class ChangeTable:
     name: str = ""
 
     def header(self, name: str) -> str:
-        """The full name of a header column."""
+        """Returns the full name of a header column."""
         return self.prefix + name
 
     @property
     def headers(self) -> list[str]:
-        """The names of the headers that the table has, without prefix, in order."""
+        """The names of the table's headers without prefix, in order."""
         data = set(self.columns)
         return [
             c.removeprefix(self.prefix)
@@ -188,9 +192,9 @@ class ChangeTable:
         ]
 
     def with_df(self, df: DataFrame) -> ChangeTable:
-        """The same change table with other rows."""
+        """Returns the change table with other rows."""
         return replace(self, df=df)
 
     def ordinal(self, name: str) -> int:
-        """The ordinal of a column in the whole change table: its bit in the masks, from 0."""
+        """Returns the ordinal of a column in the whole change table: its bit in the masks, from 0."""
         return self.df.columns.index(name)

@@ -1,8 +1,8 @@
-"""Change masks and field maps: bytes <-> column ordinals, and as Spark Columns.
+"""Change masks and field maps, as bytes and as Spark columns.
 
-A change mask is one big-endian integer, leading zero bytes trimmed; bit *n* is the column with ordinal *n*
-(0-based) in the change table, header columns included (spec/qlik.md §2). A field map (OpenEdge) counts user
-columns from 1, least significant bit of the first byte first (spec/openedge.md §2.3).
+A change mask is one big-endian integer with leading zero bytes trimmed. Bit *n* is the column with ordinal
+*n* (0-based) in the change table, including header columns (spec/qlik.md §2). A field map (OpenEdge) counts
+user columns from 1, starting with the least significant bit of the first byte (spec/openedge.md §2.3).
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ T = TypeVar("T")
 
 
 def balanced(parts: Sequence[T], both: Callable[[T, T], T]) -> T:
-    """Combines all parts pairwise, so the result is only as deep as the logarithm of their number. Spark
-    walks expressions recursively: a chain with a link per column would overflow its stack.
+    """Combines all parts pairwise, so that the result's depth is logarithmic in their number.
+
+    Spark processes expressions recursively: a chain with one link per column would overflow its stack.
 
     >>> balanced("abcde", lambda a, b: f"({a}{b})")
     '(((ab)(cd))e)'
@@ -36,7 +37,7 @@ def balanced(parts: Sequence[T], both: Callable[[T, T], T]) -> T:
 
 
 def encode(ordinals: Iterable[int]) -> bytes:
-    """The change mask with these bits set.
+    """Returns the change mask with these bits set.
 
     >>> encode([7, 8]).hex()
     '0180'
@@ -50,7 +51,7 @@ def encode(ordinals: Iterable[int]) -> bytes:
 
 
 def decode(mask: bytes | None) -> list[int]:
-    """The ordinals whose bits are set, ascending.
+    """Returns the ordinals whose bits are set, ascending.
 
     >>> decode(bytes.fromhex("0180"))
     [7, 8]
@@ -62,7 +63,7 @@ def decode(mask: bytes | None) -> list[int]:
 
 
 def encode_field_map(positions: Iterable[int]) -> bytes:
-    """The OpenEdge field map with these 1-based positions set, trimmed at the end.
+    """Returns the OpenEdge field map with these 1-based positions set, trimmed at the end.
 
     >>> encode_field_map([1, 9]).hex()
     '0101'
@@ -74,7 +75,7 @@ def encode_field_map(positions: Iterable[int]) -> bytes:
 
 
 def decode_field_map(field_map: bytes | None) -> list[int]:
-    """The 1-based positions set in an OpenEdge field map.
+    """Returns the 1-based positions set in an OpenEdge field map.
 
     >>> decode_field_map(bytes.fromhex("0101"))
     [1, 9]
@@ -84,10 +85,10 @@ def decode_field_map(field_map: bytes | None) -> list[int]:
 
 
 def pack(bits: npt.NDArray[np.bool_], ordinals: Sequence[int], *, little: bool = False) -> pa.Array:
-    """Masks for many rows at once: `bits[i, k]` says whether row i has `ordinals[k]` set.
+    """Returns masks for many rows: `bits[i, k]` says whether row i has `ordinals[k]` set.
 
-    Gives a binary array: change masks (big-endian, trimmed), or with `little` field maps, where
-    ordinal 0 stands for position 1.
+    The result is a binary array of change masks (big-endian, trimmed) or, with `little`, of field maps, in
+    which ordinal 0 is position 1.
 
     >>> pack(np.array([[True, False], [False, False]]), [7, 8]).to_pylist()
     [b'\\x80', b'']
@@ -111,11 +112,12 @@ def pack(bits: npt.NDArray[np.bool_], ordinals: Sequence[int], *, little: bool =
 
 
 ALWAYS = -1
-"""The ordinal of a column that every image carries, whatever its mask says: a constant of a mapping."""
+"""The ordinal of a column that every image has, whatever its mask: a constant of a mapping."""
 
 
 def unpacked(masks: Sequence[bytes], ordinals: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """Which ordinals change masks have set: a row each, a column each; `ALWAYS` is set in all.
+    """Returns which ordinals change masks have set, one row per mask and one column per ordinal; `ALWAYS` is
+    always set.
 
     >>> unpacked([b"\\x80", b"\\x01\\x00"], [7, 8]).tolist(), unpacked([], [7]).shape
     ([[True, False], [False, True]], (0, 1))
@@ -131,8 +133,10 @@ def unpacked(masks: Sequence[bytes], ordinals: Sequence[int]) -> npt.NDArray[np.
 
 
 def unpack(masks: pa.Array, ordinals: Sequence[int]) -> npt.NDArray[np.bool_] | None:
-    """Which ordinals change masks have set, a row each, a column each; all in rows without a mask.
-    None: no row has one. Masks are few: each is looked at once.
+    """Returns which ordinals change masks have set, one row per mask and one column per ordinal; all for NULL
+    masks.
+
+    Returns None if all masks are NULL. Distinct masks are few, and each is decoded once.
 
     >>> unpack(pa.array([b"\\x80", None]), [7, 8]).tolist(), unpack(pa.array([None], pa.binary()), [7])
     ([[True, False], [True, True]], None)
@@ -147,7 +151,8 @@ def unpack(masks: pa.Array, ordinals: Sequence[int]) -> npt.NDArray[np.bool_] | 
 
 
 def is_set(mask: Column, ordinal: int) -> Column:
-    """Whether a change mask has the bit of one ordinal set, as a native Spark expression (boolean)."""
+    """Returns whether a change mask has the bit of one ordinal set, as a native Spark expression
+    (boolean)."""
     from pyspark.sql import functions as F
 
     byte, bit = divmod(ordinal, 8)
@@ -157,14 +162,14 @@ def is_set(mask: Column, ordinal: int) -> Column:
 
 
 WORD = 64
-"""Bits in one word; masks are processed a word at a time, so their cost does not grow with the columns."""
+"""Bits per word. Masks are processed word by word, so that the cost does not grow with the columns."""
 
 
 def words(mask: Column, bits: int, *, little: bool = False) -> list[Column]:
-    """The first `bits` bits of a mask (or, with `little`, of a field map) as bigints of 64 bits, lowest
+    """Returns the first `bits` bits of a mask (with `little`, of a field map) as bigints of 64 bits, lowest
     first.
 
-    Bits beyond the bytes there are, and those of a NULL mask, are 0.
+    Bits beyond the mask's bytes, and those of a NULL mask, are 0.
     """
     from pyspark.sql import functions as F
 
@@ -180,7 +185,7 @@ def words(mask: Column, bits: int, *, little: bool = False) -> list[Column]:
 
 
 def from_words(words: Sequence[Column], *, little: bool = False) -> Column:
-    """The mask (field map) with these words, without zero bytes at its high end."""
+    """Returns the mask (field map) with these words, without zero bytes at its high end."""
     from pyspark.sql import functions as F
 
     if not words:
@@ -193,17 +198,17 @@ def from_words(words: Sequence[Column], *, little: bool = False) -> Column:
 
 
 def _other_end(digits: Column) -> Column:
-    """Bytes in hex, the last one first. Named once: a plan grows with each use of the expression."""
+    """Returns hex bytes in reverse order. The expression is used once, because a plan grows with each use."""
     from pyspark.sql import functions as F
 
     return F.regexp_replace(F.reverse(digits), "(.)(.)", "$2$1")
 
 
 def move(mask: Column, places: Mapping[int, int], *, little: bool = False, to_little: bool = False) -> Column:
-    """The mask with each bit moved: `places` maps old bit -> new bit; bits that are not named are dropped.
+    """Returns the mask with each bit moved: `places` maps old to new bits; other bits are dropped.
 
-    `little` (`to_little`): the mask read (made) is a field map, whose bit n stands for position n + 1.
-    Neighbours that move alike move together, so a mask costs a few shifts and not one step a column.
+    With `little` (`to_little`) the old (new) mask is a field map, whose bit n is position n + 1. Adjacent
+    bits that move alike are moved together, so a mask costs a few shifts instead of one per column.
     """
     from pyspark.sql import functions as F
 
@@ -214,7 +219,7 @@ def move(mask: Column, places: Mapping[int, int], *, little: bool = False, to_li
 
 
 def add(mask: Column, ordinals: Collection[int], width: int) -> Column:
-    """The mask, of at most `width` ordinals, with the bits of these set, too; NULL stays NULL."""
+    """Returns the mask, of at most `width` ordinals, with the bits of these ordinals set; NULL stays NULL."""
     from pyspark.sql import functions as F
 
     some = words(F.lit(bytearray(encode(ordinals))), width)
@@ -222,8 +227,32 @@ def add(mask: Column, ordinals: Collection[int], width: int) -> Column:
     return F.when(mask.isNotNull(), from_words(both))
 
 
+def with_bits(words: Sequence[Column], bits: Mapping[int, Column]) -> Column:
+    """The mask of these words with more bits set if their conditions hold."""
+    return from_words(set_bits(words, bits))
+
+
+def set_bits(words: Sequence[Column], bits: Mapping[int, Column]) -> list[Column]:
+    """The words of a mask with more bits set if their conditions hold."""
+    from pyspark.sql import functions as F
+
+    parts = [[word] for word in words]
+    for at, condition in bits.items():
+        word, bit = divmod(at, WORD)
+        one = (1 << bit) - (1 << 64 if bit == WORD - 1 else 0)  # bigints are signed
+        parts[word].append(F.when(condition, F.lit(one)).otherwise(F.lit(0)).cast("bigint"))
+    return [balanced(some, lambda a, b: a.bitwiseOR(b)) for some in parts]
+
+
+def no_words(width: int) -> list[Column]:
+    """Words of a mask of `width` bits, none set."""
+    from pyspark.sql import functions as F
+
+    return [F.lit(0).cast("bigint") for _ in range(-(-width // WORD))]
+
+
 def moved(old: Sequence[Column], places: Mapping[int, int]) -> list[Column]:
-    """The words of a mask with each bit moved, from the words of the old one; see `move`."""
+    """Returns the words of a mask with each bit moved, from the words of the old one; see `move`."""
     from pyspark.sql import functions as F
 
     made: list[list[Column]] = [[] for _ in range(max(places.values(), default=-1) // WORD + 1)]
@@ -237,8 +266,7 @@ def moved(old: Sequence[Column], places: Mapping[int, int]) -> list[Column]:
 
 
 def _runs(places: Mapping[int, int]) -> list[tuple[int, int, int]]:
-    """(first old bit, first new bit, length) of runs that move by the same distance and cross no word
-    boundary."""
+    """Returns (first old bit, first new bit, length) of runs that move by the same distance within a word."""
     runs: list[tuple[int, int, int]] = []
     for old in sorted(places):
         new = places[old]
@@ -252,7 +280,7 @@ def _runs(places: Mapping[int, int]) -> list[tuple[int, int, int]]:
 
 
 def bits(mask: Column, ordinals: Sequence[int], *, little: bool = False) -> list[Column]:
-    """For each ordinal, whether its bit is set (boolean, never NULL), as native Spark expressions."""
+    """Returns for each ordinal whether its bit is set (boolean, never NULL), as native Spark expressions."""
     from pyspark.sql import functions as F
 
     found = words(mask, max(ordinals, default=-1) + 1, little=little)
@@ -260,7 +288,7 @@ def bits(mask: Column, ordinals: Sequence[int], *, little: bool = False) -> list
 
 
 def any_set(words: Sequence[Column], bits: Iterable[int]) -> Column:
-    """Whether one of these bits is set in a mask of these words (boolean, never NULL)."""
+    """Returns whether one of these bits is set in a mask of these words (boolean, never NULL)."""
     from pyspark.sql import functions as F
 
     wanted = [0] * len(words)
@@ -275,7 +303,8 @@ def any_set(words: Sequence[Column], bits: Iterable[int]) -> Column:
 
 
 def beyond(mask: Column, width: int) -> Column:
-    """Whether a mask has a bit set for an ordinal of `width` or more (boolean, NULL for a NULL mask)."""
+    """Returns whether a mask has a bit set for an ordinal of `width` or more (boolean, NULL for a
+    NULL mask)."""
     from pyspark.sql import functions as F
 
     byte, bit = divmod(width, 8)
@@ -286,7 +315,8 @@ def beyond(mask: Column, width: int) -> Column:
 
 
 def names(mask: Column, places: Mapping[int, str], *, little: bool = False) -> Column:
-    """The names whose bits are set, in order of the bits: array<string>, empty for no bit or a NULL mask."""
+    """Returns the names whose bits are set, in order of the bits: array<string>, empty for no bit or a NULL
+    mask."""
     from pyspark.sql import functions as F
 
     order = sorted(places)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 
 def meant(word: str, there: Iterable[str], *, many: int = 3, cutoff: float = 0.5) -> str | None:
-    """A question with the nearest names; None if none is near. Letter case makes no difference.
+    """Returns a question with the nearest names, or None if none is near. Case is ignored.
 
     >>> meant("shop.itm", ["shop.item", "shop.items", "hr.pay"])
     'did you mean shop.item or shop.items?'
@@ -25,7 +25,7 @@ def meant(word: str, there: Iterable[str], *, many: int = 3, cutoff: float = 0.5
 
 
 def meant_tables(pattern: str, there: Collection[str]) -> str | None:
-    """The same of a pattern of tables: whole schemas are near, too.
+    """Returns a question with the nearest tables or schemas for a pattern, or None.
 
     >>> meant_tables("Shop.*", ["shop.item", "crm_2.pay"])
     'did you mean shop.* or shop.item?'

@@ -1,4 +1,4 @@
-"""Names of tables, and patterns for them: `*`, `?` and `[...]` as in file names. Letter case counts."""
+"""Names of tables and patterns for them: `*`, `?` and `[...]` as in file names, case-sensitive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SIGNS = frozenset("*?[")
 
 
 def is_pattern(said: str) -> bool:
-    """Whether a text may stand for several names.
+    """Returns whether a text may match several names.
 
     >>> is_pattern("shop.*"), is_pattern("shop.item")
     (True, False)
@@ -18,7 +18,7 @@ def is_pattern(said: str) -> bool:
 
 
 def fits(name: str, *said: str) -> bool:
-    """Whether a name is one of these, or matches one of them.
+    """Returns whether a name equals or matches one of the given texts.
 
     >>> fits("shop.item", "log.*", "shop.*"), fits("shop.a[1]", "shop.a[1]"), fits("shop.item")
     (True, True, False)
@@ -27,7 +27,7 @@ def fits(name: str, *said: str) -> bool:
 
 
 def fitting(names: Iterable[str], *said: str) -> list[str]:
-    """Those of the names that `fits` says.
+    """Returns the names that `fits` accepts.
 
     >>> fitting(["shop.item", "log.a"], "shop.*")
     ['shop.item']

@@ -1,10 +1,10 @@
-"""Names in statements for Spark."""
+"""Quotes names for Spark SQL."""
 
 from __future__ import annotations
 
 
 def quoted(name: str) -> str:
-    """A column's name as Spark's SQL and `F.col` take it, whatever characters it has.
+    """Returns a column's name for Spark's SQL and `F.col`, whatever characters it has.
 
     >>> quoted("a.b`c")
     '`a.b``c`'

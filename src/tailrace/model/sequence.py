@@ -1,8 +1,8 @@
 """The 35-digit change sequence: 16 digits of commit time, 19 digits of change number.
 
-`YYYYMMDDHHmmSShh` (UTC, hundredths) + zero-padded number. Fixed width, so text order is numeric order.
-The time part never runs backwards within a task; the number is the task's running count of log records,
-so gaps between changes are normal (source: spec/qlik.md §1.2).
+`YYYYMMDDHHmmSShh` (UTC, hundredths) + zero-padded number. The fixed width makes text order equal numeric
+order. The time part never decreases within a task. The number counts the task's log records, so gaps between
+changes are normal (source: spec/qlik.md §1.2).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import FormatError
+from .positions import ChangeNumber, ChangeSeq
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +24,7 @@ WIDTH = 35
 TIME_DIGITS = 16
 NUMBER_DIGITS = 19
 FIRST = "0" * WIDTH
-"""Smaller than every real change sequence."""
+"""A sequence that is smaller than every real one."""
 _EPOCH, _END = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc), 9999_12_31_23_59_59_99
 _SEQ = f"[0-9]{{{WIDTH}}}"
 
@@ -31,7 +32,7 @@ _THOUSANDS = np.frombuffer("".join(f"{i:03d}" for i in range(1000)).encode(), np
 
 
 def time_parts(commit_us: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The 16 digits of commit times (microseconds since 1970, UTC), as integers.
+    """Returns the 16 digits of commit times (microseconds since 1970, UTC), as integers.
 
     >>> time_parts(np.array([0, 1_700_000_000_123_456]))
     array([1970010100000000, 2023111422132012])
@@ -48,7 +49,7 @@ def time_parts(commit_us: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def time_part(at: dt.datetime) -> int:
-    """The 16 digits of a time; one whose UTC is after the year 9999 counts as its end.
+    """Returns the 16 digits of a time; times after the year 9999 in UTC count as its end.
 
     >>> time_part(dt.datetime(2023, 11, 14, 22, 13, 20, 123456, dt.timezone.utc))
     2023111422132012
@@ -59,26 +60,26 @@ def time_part(at: dt.datetime) -> int:
     return min(int(time_parts(np.array([commit_us]))[0]), _END)
 
 
-def make(time: int, number: int) -> str:
-    """One change sequence from its two parts.
+def make(time: int, number: int) -> ChangeSeq:
+    """Returns a change sequence from its two parts.
 
     >>> make(2023111422132012, 7)
     '20231114221320120000000000000000007'
     """
-    return f"{time:0{TIME_DIGITS}d}{number:0{NUMBER_DIGITS}d}"
+    return ChangeSeq(f"{time:0{TIME_DIGITS}d}{number:0{NUMBER_DIGITS}d}")
 
 
-def number_of(seq: str) -> int:
-    """The change number of a change sequence.
+def number_of(seq: str) -> ChangeNumber:
+    """Returns the change number of a change sequence.
 
     >>> number_of("20231114221320120000000000000000007")
     7
     """
-    return int(seq[TIME_DIGITS:])
+    return ChangeNumber(int(seq[TIME_DIGITS:]))
 
 
 def digits(values: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.uint8]:
-    """Zero-padded ASCII digits, one row per value, without a Python loop over rows.
+    """Returns zero-padded ASCII digits, one row per value, without a Python loop over rows.
 
     >>> digits(np.array([7, 123456]), 8).tobytes()
     b'0000000700123456'
@@ -93,14 +94,14 @@ def digits(values: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.uint8]:
 
 
 def make_many(times: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """Change sequences as an (n, 35) matrix of ASCII digits.
+    """Returns change sequences as an (n, 35) matrix of ASCII digits.
 
     >>> make_many(np.array([2023111422132012]), np.array([7])).tobytes()
     b'20231114221320120000000000000000007'
     """
     out = np.empty((len(times), WIDTH), np.uint8)
-    # Neighbours share their time and all but the last digits of their number: each distinct part is rendered
-    # once.
+    # Adjacent sequences share their time and all except the last digits of their number. Each distinct part
+    # is rendered once.
     out[:, :TIME_DIGITS] = _runs(times, TIME_DIGITS)
     out[:, TIME_DIGITS:-3] = _runs(numbers // 1000, NUMBER_DIGITS - 3)
     out[:, -3:] = _THOUSANDS[numbers % 1000]
@@ -108,7 +109,7 @@ def make_many(times: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]) -> n
 
 
 def _runs(values: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.uint8]:
-    """`digits` for values that come in runs of equal ones."""
+    """Returns `digits` for values with runs of equal ones."""
     if not len(values):
         return np.empty((0, width), np.uint8)
     starts = run_starts(values)
@@ -116,7 +117,7 @@ def _runs(values: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.uint8]:
 
 
 def run_starts(values: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
-    """Where runs of equal neighbours begin.
+    """Returns the starts of runs of equal values.
 
     >>> run_starts(np.array([7, 7, 8, 7])).tolist()
     [0, 2, 3]
@@ -128,7 +129,7 @@ def run_starts(values: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
 
 
 def run_lengths(starts: npt.NDArray[np.intp], total: int) -> npt.NDArray[np.intp]:
-    """The lengths of the runs that begin at these indexes.
+    """Returns the lengths of the runs that begin at these indexes.
 
     >>> run_lengths(np.array([0, 2, 3]), 4).tolist()
     [2, 1, 1]
@@ -139,17 +140,18 @@ def run_lengths(starts: npt.NDArray[np.intp], total: int) -> npt.NDArray[np.intp
 
 
 def matrix(seqs: pa.StringArray) -> npt.NDArray[np.uint8]:
-    """Change sequences as an (n, 35) matrix of ASCII digits, not copied.
+    """Returns change sequences as an (n, 35) matrix of ASCII digits, without copying.
 
     Raises:
-        FormatError: one is NULL, or not 35 digits.
+        FormatError: a sequence is NULL, or does not have 35 digits.
 
     >>> import pyarrow as pa
     >>> matrix(pa.array([FIRST, "1" * WIDTH])[1:]).tobytes() == b"1" * WIDTH
     True
     >>> matrix(pa.array([FIRST, "x" * WIDTH]))
     Traceback (most recent call last):
-    tailrace.errors.FormatError: 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' is no change sequence of 35 digits
+        ...
+    tailrace.errors.FormatError: 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' is not a change sequence of 35 digits
     """
     if not len(seqs):
         return np.empty((0, WIDTH), np.uint8)
@@ -159,12 +161,12 @@ def matrix(seqs: pa.StringArray) -> npt.NDArray[np.uint8]:
     whole = len(octets) == len(seqs) * WIDTH and not seqs.null_count and (np.diff(bounds) == WIDTH).all()
     if not whole or octets.min() < ord("0") or octets.max() > ord("9"):
         wrong = next(s for s in seqs.to_pylist() if s is None or re.fullmatch(_SEQ, s) is None)
-        raise FormatError(f"{wrong!r} is no change sequence of {WIDTH} digits")
+        raise FormatError(f"{wrong!r} is not a change sequence of {WIDTH} digits")
     return octets.reshape(len(seqs), WIDTH)
 
 
 def numbers_of(seqs: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-    """The change numbers of an (n, 35) matrix of ASCII digits.
+    """Returns the change numbers of an (n, 35) matrix of ASCII digits.
 
     >>> numbers_of(np.frombuffer(b"20231114221320120000000000000000007", np.uint8).reshape(1, WIDTH))
     array([7])
@@ -173,7 +175,7 @@ def numbers_of(seqs: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
 
 
 def times_of(seqs: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-    """The time parts of an (n, 35) matrix of ASCII digits.
+    """Returns the time parts of an (n, 35) matrix of ASCII digits.
 
     >>> times_of(np.frombuffer(b"20231114221320120000000000000000007", np.uint8).reshape(1, WIDTH))
     array([2023111422132012])

@@ -1,4 +1,4 @@
-"""Progress of long commands: all steps, those done, and what is done now."""
+"""Progress of long commands: total steps, finished steps, and the current one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Steps:
     """The steps of a command; threads may share it.
 
     Attributes:
-        draw: is told of each change: what is done now (empty: the same as before), steps done, steps in all.
+        draw: called with the current step (empty: unchanged), finished steps, and total steps.
 
     >>> steps = Steps(lambda *said: print(*said))
     >>> steps.more(2)
@@ -33,11 +33,11 @@ class Steps:
         self._tell("", 0, steps)
 
     def now(self, words: str) -> None:
-        """Sets what is being done now."""
+        """Sets the current step."""
         self._tell(words, 0, 0)
 
     def waits(self) -> None:
-        """Reports that nothing has changed, so that `draw` can end the command by an error."""
+        """Reports no progress, so that `draw` can end the command with an error."""
         self._tell("", 0, 0)
 
     def done(self, steps: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""The lake's column types: Spark SQL type text <-> Arrow types, for the types that change tables use."""
+"""The lake's column types: Spark SQL type text to Arrow types and back, for the types in change tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ARRAY = re.compile(r"array<([^<>]+)>")
 
 
 def arrow_type(text: str) -> pa.DataType:
-    """The Arrow type of a Spark SQL type; UnsupportedError for one change tables do not use.
+    """Returns the Arrow type of a Spark SQL type.
 
     >>> arrow_type("decimal(12,2)")
     Decimal128Type(decimal128(12, 2))
@@ -37,6 +37,9 @@ def arrow_type(text: str) -> pa.DataType:
     TimestampType(timestamp[us, tz=UTC])
     >>> arrow_type("array<int>")
     ListType(list<element: int32>)
+
+    Raises:
+        UnsupportedError: change tables do not use this type.
     """
     plain = text.replace(" ", "").lower()
     if found := _ARRAY.fullmatch(plain):
@@ -52,7 +55,7 @@ def arrow_type(text: str) -> pa.DataType:
 
 
 def element_type(text: str) -> str | None:
-    """The type of an array type's elements; None for types that are no array's.
+    """Returns the type of an array type's elements; None for other types.
 
     >>> element_type("array<decimal(5,1)>"), element_type("int")
     ('decimal(5,1)', None)
@@ -62,7 +65,7 @@ def element_type(text: str) -> str | None:
 
 
 def is_lake_type(text: str) -> bool:
-    """Whether targets can hold a Spark SQL type.
+    """Returns whether targets can hold a Spark SQL type.
 
     >>> is_lake_type("decimal(12,2)"), is_lake_type("interval day")
     (True, False)
@@ -75,7 +78,7 @@ def is_lake_type(text: str) -> bool:
 
 
 def spark_type(kind: pa.DataType) -> str:
-    """The Spark SQL type of an Arrow type.
+    """Returns the Spark SQL type of an Arrow type.
 
     >>> spark_type(pa.decimal128(5, 1))
     'decimal(5,1)'
@@ -97,17 +100,17 @@ def spark_type(kind: pa.DataType) -> str:
 
 
 def schema_of(columns: Iterable[Column]) -> pa.Schema:
-    """The Arrow schema of a target table with these columns, all nullable."""
+    """Returns the Arrow schema of a target table with these columns, all nullable."""
     return pa.schema([pa.field(c.name, arrow_type(c.type)) for c in columns])
 
 
 def header_schema(prefix: str = PREFIX) -> pa.Schema:
-    """The Arrow schema of a change table's header columns."""
+    """Returns the Arrow schema of a change table's header columns."""
     return pa.schema([pa.field(prefix + name, arrow_type(kind)) for name, kind in HEADERS.items()])
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with string and binary types that every reader knows."""
+    """Returns the schema with string and binary types that every reader supports."""
 
     def plain(kind: pa.DataType) -> pa.DataType:
         if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,6 @@ from ..apply.mapping.shared_rows import TargetPlace
 from ..apply.targets.base import Target
 from ..apply.targets.delta.target import DeltaTarget
 from ..errors import ApplyError, ConfigError
-from ..lake import delta as lake
 from ..state.open_warnings import log_only
 
 if TYPE_CHECKING:
@@ -44,12 +43,10 @@ def opened(
     app_id: str,
     control: str | None,
     places: Callable[[str], TargetPlace] | None,
-    tables: Iterable[str],
 ) -> tuple[Target, str, str]:
-    """The target of these tables, its name, and the folder of what is kept next to it; errors as `refuse`."""
+    """The target, its name, and the folder of what is kept next to it; errors as `refuse`."""
     root = kept_in(target, control)
     if "://" not in target:
-        _refuse_old_names(target, (places(t).target if places else t for t in tables))
         return DeltaTarget(spark, target, app_id=app_id, places=places), target, root
     from ..apply.target_checks import progress_finding
     from ..apply.targets.postgresql import place as postgresql_place
@@ -60,16 +57,3 @@ def opened(
             log_only("progress", one.where, one.what, one.cure)
     made = postgresql.PostgresTarget(spark, target, task=app_id, places=places)
     return made, postgresql_place.Place.of(target).label, root
-
-
-def _refuse_old_names(folder: str, targets: Iterable[str]) -> None:
-    """Raises ApplyError for targets without a schema that have the name which earlier versions gave them:
-    `.item` for `item`. New ones beside them would lack what these have."""
-    for name in sorted(t for t in targets if "." not in t):
-        old, new = (f"{folder.rstrip('/')}/{lake.file_name(n)}" for n in (f".{name}", name))
-        if lake.exists(old):
-            raise ApplyError(
-                f"its target has the name that earlier versions gave to tables without a schema: {old}",
-                where=name,
-                hint=f"rename it, `mv {old} {new}`, and apply again",
-            )

@@ -21,14 +21,14 @@ from ..apply.needs import Needs
 from ..apply.target_checks import target_findings
 from ..apply.target_owner import owner_findings, owner_of
 from ..capture.attached_tables import attached_as
-from ..capture.ddl_watch import moved_of
-from ..capture.identities import identity_findings
+from ..capture.column_doubts import identity_findings
+from ..capture.ddl_watch import moved_tables
 from ..capture.partition_notes import CURE
 from ..capture.process import report
 from ..capture.replica_identities import identity_errors, left_out_findings
 from ..capture.stream import MISSING, Streams
 from ..capture.table_errors import suspend_unfit
-from ..capture.table_selection import members
+from ..capture.table_selection import wanted_tables
 from ..config.task import Task
 from ..errors import ApplyError, ConfigError, ConnectionLostError, SourceError
 from ..lake.log import state
@@ -36,14 +36,14 @@ from ..model.change import Relation
 from ..model.patterns import is_pattern
 from ..sources import open_source
 from ..sources.base import Finding, LogSource
-from ..state import ledger, live
-from ..state.ledger import Baseline
+from ..state import lifecycle, live
+from ..state.baselines import Baseline
+from ..state.lifecycle import SUSPENDED, TableStates
 from ..state.open_warnings import open_warnings
-from ..state.orders import SUSPENDED, TableControl, of_task
 from ..state.streams import ANEW, MADE, MAKING, newest
 from .laggards import consumers_said
 from .name_checks import name_findings
-from .ordering import known
+from .table_commands import known
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,17 +92,17 @@ def _of_source(
     task: Task, source: LogSource, spark: Callable[[], SparkSession], all_found: _Found
 ) -> list[Finding]:
     """The findings about a task's source, tables and targets; sets offers and tables."""
-    baselines = ledger.read_baselines(task.control_path("baselines"))
-    states = of_task(task.orders_path, baselines)
+    states = lifecycle.read(task)
+    baselines = states.baselines
     try:
-        tables = members(source, task, states, moved_of(task, source))
+        tables = wanted_tables(source, task, states, moved_tables(task, source))
     except ConfigError as error:  # a name in the task file that the source does not have
         named = name_findings(task, source, _there(task, source), known(task, states))
         wrong = [one for one in named if one.level == "error"]
         return wrong or [Finding("error", error.what, error.where or task.name, error.hint or "")]
     found = name_findings(task, source, tables, known(task, states))
     stream = newest(task)
-    removed = {t for t, one in states.items() if one.member == "removed"}
+    removed = states.removed
     attached = source.attached(sorted({*baselines, *stream.published} - removed))
     for table, root in attached.items():
         what, cure = attached_as(table, root)
@@ -185,7 +185,7 @@ def altered_findings(
     source: LogSource,
     tables: Sequence[str],
     baselines: Mapping[str, Baseline],
-    states: Mapping[str, TableControl],
+    states: TableStates,
 ) -> list[Finding]:
     """Tables that somebody has published otherwise or not any more, or that got partitions with rows: capture
     acts on that when it looks next. And those of which it cannot tell, until they have a later baseline."""

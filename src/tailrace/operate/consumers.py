@@ -6,7 +6,7 @@
 | `acknowledged` | bigint | the greatest number that it no longer needs; -1: it needs everything |
 | `since` | timestamp | when it was registered |
 | `at` | timestamp | when it last acknowledged |
-| `tables` | string | its tables, with `*` and `?`, separated by commas or as a JSON list; NULL: all |
+| `tables` | string | its tables, with `*` and `?`, as a JSON list; NULL: all |
 | `log` | boolean | whether it also reads LOG |
 | `until` | timestamp | when it expires, in case its process dies; NULL: never |
 
@@ -26,36 +26,27 @@ import os
 import platform
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 
-import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from ..config.task import Task
 from ..errors import ConfigError, TailraceError
 from ..lake import delta as lake
-from ..lake import log_retention
-from ..lake.failpoints import reach
 from ..model.patterns import fits
+from ..state.declarations import CONSUMERS
 from ..state.open_warnings import VALIDATE, OpenWarnings
+from ..state.state_table import KeyedTable, Row
 
 logger = logging.getLogger("tailrace.retention")
-SCHEMA = pa.schema(
-    [
-        ("name", pa.string()), ("acknowledged", pa.int64()), ("since", pa.timestamp("us", "UTC")),
-        ("at", pa.timestamp("us", "UTC")), ("tables", pa.string()), ("log", pa.bool_()),
-        ("until", pa.timestamp("us", "UTC")),
-    ]
-)  # fmt: skip
 NOTHING_YET = -1
 HELD_S = 86_400.0
 _RENEWALS = 4
 """How often who holds everything says so again, while that lasts."""
 PROMISED, _PROMISED_LOG = "tailrace/kept", "tailrace/kept-log"
 """The app id used in the tables that changes are removed from; that of LOG, whose records go sooner."""
-_TRIES, _TIDY_EVERY = 20, 50
 
 
 @dataclass(frozen=True)
@@ -81,29 +72,6 @@ class Consumer:
         return self.tables is None or fits(table, *self.tables)
 
 
-def as_text(names: Sequence[str]) -> str:
-    """Names of tables as they are stored: separated by commas, which older releases read, too, or as a JSON
-    list if that would give other names.
-
-    >>> as_text(["shop.item", "log.*"]), as_text(["shop.a,b"])
-    ('shop.item,log.*', '["shop.a,b"]')
-    """
-    plain = ",".join(names)
-    return plain if names_of(plain) == tuple(names) else json.dumps(list(names), ensure_ascii=False)
-
-
-def names_of(text: str) -> tuple[str, ...]:
-    """The names of tables in a text of `as_text`.
-
-    >>> names_of("shop.item, log.*"), names_of('["shop.a,b"]'), names_of("[ab].x")
-    (('shop.item', 'log.*'), ('shop.a,b',), ('[ab].x',))
-    """
-    with suppress(ValueError):
-        if isinstance(found := json.loads(text), list):
-            return tuple(found)
-    return tuple(name.strip() for name in text.split(","))
-
-
 @dataclass(frozen=True)
 class Consumers:
     """The consumers in a table; `hint` says how one is registered."""
@@ -113,14 +81,8 @@ class Consumers:
 
     def look(self) -> tuple[int, list[Consumer]]:
         """The table's version (-1: there is none) and its consumers, by name."""
-        if not lake.exists(self.path):
-            return -1, []
-        version, rows = lake.read_at(self.path)
-        now = dt.datetime.now(dt.timezone.utc)
-        given = [{k: r[k] for k in SCHEMA.names if r.get(k) is not None} for r in rows.to_pylist()]
-        found = [Consumer(**one | _named(one.get("tables"))) for one in given]
-        live = [c for c in found if c.until is None or c.until > now]
-        return version, sorted(live, key=lambda c: c.name)
+        version, rows = self._table.read()
+        return version, _live(rows)
 
     def all(self) -> list[Consumer]:
         """The consumers."""
@@ -140,7 +102,7 @@ class Consumers:
         """Records that retention is about to remove changes up to a number, records of LOG up to another;
         False if the consumers are no longer those of that version: read them again."""
         if version < 0:
-            lake.create(self.path, SCHEMA)
+            lake.create(self.path, CONSUMERS)
             return False
         progress = {PROMISED: max(upto, self.promised, 0)}
         if log != NOTHING_YET:
@@ -267,25 +229,27 @@ class Consumers:
 
     def _change(self, work: Callable[[list[Consumer]], list[Consumer]]) -> None:
         """Replaces the consumers by the result of `work`; starts over if another writer was faster."""
-        for _ in range(_TRIES):
-            version, have = self.look()
-            made = [
-                asdict(c) | {"tables": None if c.tables is None else as_text(c.tables)} for c in work(have)
-            ]
-            lake.create(self.path, SCHEMA)
-            files = lake.write_part(self.path, pa.Table.from_pylist(made, schema=SCHEMA))
-            reach("control.consumers")
-            now = max(version, 0)
-            done = lake.overwrite(self.path, files, schema=SCHEMA, progress={}, only_after=now)
-            if done is not None:
-                if done % _TIDY_EVERY == 0:  # each commit leaves the file of the previous one
-                    log_retention.tidy(self.path)
-                return
-        raise ConfigError("the consumers are constantly being written by other processes", where=self.path)
+        self._table.change(lambda rows: [_row(one) for one in work(_live(rows))])
+
+    @property
+    def _table(self) -> KeyedTable:
+        return KeyedTable(self.path, CONSUMERS, "control.consumers")
 
 
-def _named(text: str | None) -> dict[str, tuple[str, ...]]:
-    return {} if text is None else {"tables": names_of(text)}
+def _live(rows: Iterable[Row]) -> list[Consumer]:
+    """The consumers in rows that have not expired, by name."""
+    now = dt.datetime.now(dt.timezone.utc)
+    found = [
+        Consumer(**{**row, "tables": None if row["tables"] is None else tuple(json.loads(row["tables"]))})
+        for row in rows
+        if row["until"] is None or row["until"] > now
+    ]
+    return sorted(found, key=lambda one: one.name)
+
+
+def _row(one: Consumer) -> Row:
+    tables = None if one.tables is None else json.dumps(list(one.tables), ensure_ascii=False)
+    return asdict(one) | {"tables": tables}
 
 
 def failing_in(task: Task) -> Callable[[Mapping[str, str]], None]:

@@ -1,28 +1,21 @@
-"""The control tables of a key log: small Delta tables, one row per key, always written as a whole.
+"""The control tables of a key log, in SQDR's shape: one row per key.
 
-They stand in the key log's folder under their own names (`groups`, `subscriptions`, `ir_subscription`,
-`statistic`) when the key log is called `ir_keylog`; next to one of another name, that name stands before
-theirs (`orders.statistic`), because another key log may be in the same folder.
+They are in the key log's folder under their own names (`groups`, `subscriptions`, `ir_subscription`,
+`statistic`) when the key log is called `ir_keylog`. Next to one of another name, that name precedes theirs
+(`orders.statistic`), because another key log may be in the same folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from ..errors import ConfigError
 from ..formats.sqdr.control import TABLES
 from ..formats.sqdr.tables import KEYLOG
-from ..lake import delta as lake
-from ..lake import log_retention
-from ..lake.failpoints import reach
 from ..model.types import arrow_type
-
-Row = dict[str, Any]
-_TRIES = 20
-_TIDY_EVERY = 50
+from ..state.state_table import KeyedTable, Row
 
 
 def path(keylog: str, name: str) -> str:
@@ -40,9 +33,14 @@ def schema(name: str) -> pa.Schema:
     return pa.schema([pa.field(c.name, arrow_type(c.type)) for c in TABLES[name].columns])
 
 
+def table(keylog: str, name: str) -> KeyedTable:
+    """A control table of a key log."""
+    return KeyedTable(path(keylog, name), schema(name), "control.change")
+
+
 def rows(keylog: str, name: str) -> list[Row]:
     """The rows of a control table; empty if it does not exist."""
-    return _read(path(keylog, name))[1]
+    return table(keylog, name).rows()
 
 
 def put(keylog: str, name: str, new: Iterable[Mapping[str, Any]]) -> None:
@@ -56,36 +54,4 @@ def put(keylog: str, name: str, new: Iterable[Mapping[str, Any]]) -> None:
             by_key[row[key]] = by_key.get(row[key], {}) | row
         return list(by_key.values())
 
-    change(keylog, name, changed)
-
-
-def change(keylog: str, name: str, work: Callable[[list[Row]], list[Row]]) -> None:
-    """Replaces a control table's rows by the result of `work`; writes nothing if they are the same.
-
-    Another writer's commit in between makes it begin anew, with that one's rows.
-
-    Raises:
-        ConfigError: others write to it all the time.
-    """
-    place, columns = path(keylog, name), schema(name)
-    lake.create(place, columns)
-    for _ in range(_TRIES):
-        version, have = _read(place)
-        made = work([dict(r) for r in have])
-        if made == have:
-            return
-        files = lake.write_part(place, pa.Table.from_pylist(made, schema=columns))
-        reach("control.change")
-        done = lake.overwrite(place, files, schema=columns, progress={}, only_after=version)
-        if done is not None:
-            if done % _TIDY_EVERY == 0:  # each commit leaves the file of the previous one
-                log_retention.tidy(place)
-            return
-    raise ConfigError("the control table is constantly being written by other processes", where=place)
-
-
-def _read(place: str) -> tuple[int, list[Row]]:
-    if not lake.exists(place):
-        return -1, []
-    version, found = lake.read_at(place)
-    return version, found.to_pylist()
+    table(keylog, name).change(changed)

@@ -19,7 +19,7 @@ from ..config.quantities import about
 from ..config.task import Task
 from ..lake import delta as lake
 from ..lake import json_files
-from ..state.ledger import read_baselines
+from ..state.baselines import read_baselines
 
 KINDS = ("live", "past", "changes", "log", "keylog", "others")
 """What takes the space: newest versions of targets; their past; change tables and TRACKING; LOG; the key log;

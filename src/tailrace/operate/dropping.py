@@ -4,7 +4,7 @@ only if requested. Each step can be repeated: after an interruption call it agai
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,7 +20,9 @@ from ..lake import log
 from ..lake.failpoints import reach
 from ..sources import open_source
 from ..sources.base import SourceObject
-from ..state import ledger, live, orders, streams
+from ..state import lifecycle, live, streams
+from ..state.baselines import baseline_numbers
+from ..state.lifecycle import TableStates
 
 _GONE = ".dropped"
 """What is added to the name of a folder before it is removed."""
@@ -103,9 +105,8 @@ def _remove(folders: Sequence[str]) -> None:
 
 
 def _found(task: Task, *, targets: bool, source: bool, dry_run: bool) -> DroppedTask:
-    baselines = ledger.read_baselines(task.control_path("baselines"))
-    states = orders.of_task(task.orders_path, baselines)
-    removed = {t for t, one in states.items() if one.member == "removed"}
+    states = lifecycle.read(task)
+    baselines, removed = states.baselines, states.removed
     begun = _begun(task, targets=targets)
     mine = sorted((baselines.keys() | begun) - removed)
     left = [folder + _GONE for folder in task.own_folders]  # by a call that was killed
@@ -124,7 +125,7 @@ def _found(task: Task, *, targets: bool, source: bool, dry_run: bool) -> Dropped
 def _begun(task: Task, *, targets: bool) -> set[str]:
     """Tables with a target that this task has written to: it has no baseline if its window is open, if it was
     about to be recorded, or if the task reads none."""
-    known = {*ledger.baseline_numbers(task.control_path("baselines"))}
+    known = {*baseline_numbers(task.control_path("baselines"))}
     known |= log.history(task.relations_path).keys()
     try:
         return Needs(task).written(known)
@@ -145,9 +146,7 @@ def _staying(task: Task, mine: Sequence[str], *, targets: bool) -> list[str]:
     return []
 
 
-def _left(
-    task: Task, mine: Sequence[str], removed: Sequence[str], states: Mapping[str, orders.TableControl]
-) -> list[str]:
+def _left(task: Task, mine: Sequence[str], removed: Sequence[str], states: TableStates) -> list[str]:
     """What stays next to the targets that go, in words; `removed`: tables that have left their targets."""
     stays = [f"the target of {table}, which was removed from the task" for table in removed]
     if task.target.database:
@@ -155,7 +154,7 @@ def _left(
 
         control = Place.of(task.target.database).control
         return [*stays, f"schemas in the target database: {control}, and those of the targets"]
-    names = orders.target_names(states)
+    names = states.target_names
     known = [task.target_path(place_of(task_map(task, t), names).target) for t in (*mine, *removed)]
     known += [task.home, task.target.path, task.keylog_path, *task.own_folders]
     ours = [*map(Path, known), *(Path(folder + _GONE) for folder in task.own_folders)]

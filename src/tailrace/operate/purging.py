@@ -26,14 +26,15 @@ from ..apply.openedge_tables import TRACKING_TABLE
 from ..config.quantities import FOREVER
 from ..config.task import Task
 from ..errors import ConfigError
-from ..formats.openedge.made import change_table
+from ..formats.openedge.metadata import change_table
 from ..lake import delta as lake
 from ..lake import log
 from ..model import sequence
 from ..model.patterns import fits
-from ..query.points import Point
+from ..query.positions import PositionRange
 from ..state import ledger
 from ..state.ledger import STORE_APP
+from ..state.progress import Progress
 from ..store import trimming
 from ..store.kept import Span, kept, spans
 from ..store.tables import SEQ
@@ -109,7 +110,7 @@ def number_at(task: Task, text: str) -> int:
     Raises:
         ConfigError: it is none of them, or beyond what is stored.
     """
-    stored, place = lake.progress(task.tracking_path, STORE_APP), Point.of(text)
+    stored, place = Progress.read(task.tracking_path, STORE_APP), PositionRange.of(text)
     if place.column == "stream_position":
         batches = ledger.read_stored(task.control_path("stored"))
         if place.low > max((b.position for b in batches), default=""):
@@ -118,14 +119,14 @@ def number_at(task: Task, text: str) -> int:
     if (number := place.number) is None:
         hint = "write a change_seq (35 digits), a stream position (0/291F3590) or a change number"
         raise ConfigError(f"{text!r} is a time, not a position", hint=hint)
-    if number > stored:
+    if not stored.includes(number):
         raise _beyond(task, text, stored)
     return number
 
 
-def _beyond(task: Task, text: str, stored: int) -> ConfigError:
+def _beyond(task: Task, text: str, stored: Progress) -> ConfigError:
     return ConfigError(
-        f"{text} is beyond what is stored: change number {max(stored, 0)}",
+        f"{text} is beyond what is stored: change number {stored.number or 0}",
         where=task.name,
         hint="`tailrace status` shows how far the store is",
     )
@@ -209,7 +210,7 @@ class _Plan:
 
     def _log(self) -> Line | None:
         """LOG is removed file by file, that many seconds after the files were written. Its newest file stays:
-        by its transactions capture tells whether the source's log is still the same (`same_history`)."""
+        by its transactions capture tells whether the source's log is still the same (`stream_identity`)."""
         path, limit = self._task.log_path, (self._now - self._task.maintenance.keep_log) * 1000
         if not lake.exists(path):
             return None
@@ -261,7 +262,8 @@ def _openedge(task: Task, done: Mapping[str, int]) -> list[Line]:
     names[TRACKING] = (TRACKING_TABLE, task.tracking_path)
     for table, (name, own) in sorted(names.items()):
         if lake.exists(path := f"{root}/{name}") and lake.exists(own):
-            bound = Bound(done.get(table, kept(own)))
+            removed = kept(own)
+            bound = Bound(done.get(table, -1 if removed is None else removed))
             goes = planned(DeltaTable(path), _NUMBER, bound)
             lines += [Line(name, path, _NUMBER, bound, goes)] if goes.files else []
     return lines

@@ -63,7 +63,7 @@ def prune(keylog: str, keep: int, *, dry_run: bool = False) -> Pruned:
         raise ConfigError("the consumers are constantly being written by other processes", where=readers.path)
     for start in range(0, len(found.runs), _AT_ONCE):
         _delete(keylog, found.runs[start : start + _AT_ONCE])
-    control_tables.change(keylog, STATISTIC, lambda have: [r for r in have if r["run_id"] not in gone])
+    control_tables.table(keylog, STATISTIC).change(lambda have: [r for r in have if r["run_id"] not in gone])
     if lake.exists(keylog):
         log_retention.tidy(keylog)
     return found

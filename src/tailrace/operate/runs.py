@@ -243,4 +243,4 @@ class Runs:
             return rows
 
         if said:
-            control_tables.change(self._keylog, IR_SUBSCRIPTION, ended)
+            control_tables.table(self._keylog, IR_SUBSCRIPTION).change(ended)

@@ -13,26 +13,26 @@ from deltalake import DeltaTable
 
 from ..apply.mapped_snapshots import loaded
 from ..apply.mapping.table_map import place_of, task_map
-from ..capture.identities import doubts_of
-from ..config.policies import MEDIUM
+from ..capture.column_doubts import find_doubts
 from ..config.task import Task
 from ..formats.sqdr.control import IR_SUBSCRIPTION
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention
-from ..state import ledger, live, retries
+from ..state import lifecycle, live
+from ..state.baselines import Baseline
 from ..state.capture_state import AWAY, GONE, RECONNECTING, RUNNING
+from ..state.lifecycle import TableLifecycle, TableState, TableStates
 from ..state.open_warnings import open_warnings
-from ..state.orders import TableControl, of_task, target_names
 from ..state.totals import Totals
 from . import control_tables
 from .laggards import consumers_said
 
 ENDED = ("stopped", "drained")
+WAITS = "waits for its baseline"
 SILENT_S = 60.0
 """What capture has said is not the state of now when it has said nothing for so long: it waits for the
 source's server, or hangs."""
-Baselines = dict[str, ledger.Baseline]
-States = dict[str, TableControl]
+Baselines = Mapping[str, Baseline]
 _TOLD_BY_CAPTURE = ("lag_bytes", "lag_seconds", "retained_bytes", "left_bytes", "rate")
 
 
@@ -46,7 +46,9 @@ class TableStatus:
     `state`: running, paused, suspended, removed, `baseline 3/8` (parts read), window open, waits for its
     baseline, waits for a new baseline, being renamed, tracked only (its policy is below level 2). One that
     nothing holds is `not captured`, `not applied` or `stopped` (neither) while the process that would do it
-    does not run, and `source unreachable` or `target unreachable` while it looks for these. `why`, `who` and
+    does not run, and `source unreachable` or `target unreachable` while it looks for these. `lifecycle`: the
+    state in the task's tables alone, one of `discovered`, `waiting for baseline`, `loading`, `applying`,
+    `paused`, `suspended`, `failed` (it is tried again) and `dropped` (removed). `why`, `who` and
     `since` belong to it where somebody ordered it. `target`: the name of its target, where that is not the
     table's.
     `errors`: how many in a row it has had; it is tried again (`control.retries`), `error` is the last one.
@@ -60,6 +62,7 @@ class TableStatus:
 
     table: str
     state: str
+    lifecycle: str = TableState.DISCOVERED.value
     baseline_rows: int | None = None
     stored: int = 0
     inserted: int = 0
@@ -122,23 +125,14 @@ class Status:
 def status(task: Task) -> Status:
     """The state of a task, from its control tables and live files."""
     capture, pipeline = process(task, "capture"), process(task, "pipeline")
-    baselines = ledger.read_baselines(task.control_path("baselines"))
-    where = log.state(task.log_path)
-    tables: dict[str, TableStatus] = {}
+    states, where = lifecycle.read(task), log.state(task.log_path)
     reading = (capture.get("baselines") or {}) if capture and capture["running"] else {}
-    for name, state in reading.items():
-        if state.get("state") != GONE:
-            tables[name] = TableStatus(name, _baseline(state))
-    for name, taken in baselines.items():
-        tables[name] = TableStatus(
-            name, RUNNING, baseline_rows=taken.rows, target_version=max(taken.version, 0)
-        )
     totals = Totals(task.control_path("stored"), task.control_path("applied"))
-    states = of_task(task.orders_path, baselines)
-    _count(task, tables, totals, baselines, states)
-    _ordered(task, tables, baselines, states, reading)
-    _noted(task, tables, baselines)
-    others = _warned(task, tables, baselines)
+    known = {*totals.applied, *totals.stored, *(t for t, one in reading.items() if one.get("state") != GONE)}
+    tables = {t: _table(task, states[t], reading.get(t), totals) for t in sorted(known | states.keys())}
+    _count(task, tables, totals, states)
+    _noted(task, tables, states.baselines)
+    others = _warned(task, tables, states.baselines)
     now, why = _while(capture, pipeline), _ended_by(capture, pipeline)
     for mine in tables.values():
         if mine.state == RUNNING:
@@ -148,12 +142,12 @@ def status(task: Task) -> Status:
         capture,
         pipeline,
         where.number,
-        max(totals.stored_upto, 0),
-        max(totals.applied_upto, 0),
+        totals.stored_upto or 0,
+        totals.applied_upto or 0,
         where.position.hex().upper() if where.position else None,
-        [tables[t] for t in sorted(tables)],
+        list(tables.values()),
         consumers_said(task),
-        _unstored(task, where.number, totals.stored_upto),
+        _unstored(task, where.number, totals.stored_upto or 0),
         others,
         (capture or {}).get("left_out") or {},
     )
@@ -177,42 +171,52 @@ def _ended_by(*processes: dict[str, Any] | None) -> str | None:
     return str(max(ended, key=lambda one: str(one["at"]))["ended"]) if ended else None
 
 
-def _baseline(at: dict[str, Any]) -> str:
+def _table(task: Task, one: TableLifecycle, reading: Mapping[str, Any] | None, totals: Totals) -> TableStatus:
+    """A table without what is counted of it."""
+    mine = TableStatus(one.table, _label(one, reading, totals), one.state.value, target=one.target or None)
+    if one.baseline is not None:
+        mine.baseline_rows, mine.target_version = one.baseline.rows, max(one.baseline.version, 0)
+    mine.why, mine.who = one.why or None, one.who or None
+    mine.since = one.since.isoformat(timespec="seconds") if one.since else None
+    mine.group = task.group(one.table)
+    if one.failure is not None:
+        mine.errors, mine.error = one.failure.errors, one.failure.what
+    return mine
+
+
+def _label(one: TableLifecycle, reading: Mapping[str, Any] | None, totals: Totals) -> str:
+    """A table's state, as `TableStatus` names it: its lifecycle, and what is being done with it."""
+    if one.state in (TableState.PAUSED, TableState.SUSPENDED):
+        return str(one.state.value)
+    if reading is not None and one.wanted and reading.get("state") in (RUNNING, AWAY):
+        return _baseline(reading)
+    if one.moving or one.state is TableState.DROPPED:
+        return "being renamed" if one.moving else "removed"
+    state = _unordered(one, reading, totals)
+    if one.landing or (one.wanted and state in (RUNNING, WAITS)):
+        return WAITS if one.baseline is None else "waits for a new baseline"
+    return state
+
+
+def _unordered(one: TableLifecycle, reading: Mapping[str, Any] | None, totals: Totals) -> str:
+    """The state of a table without commands."""
+    if one.loading is not None:
+        return "window open"
+    if one.baseline is not None:
+        return RUNNING
+    if _is_tracked_only(one, totals):
+        return "tracked only"
+    if reading is not None and reading.get("state") != GONE:
+        return _baseline(reading)
+    return RUNNING if one.table in totals.applied else WAITS
+
+
+def _is_tracked_only(one: TableLifecycle, totals: Totals) -> bool:
+    return one.table in totals.stored and one.baseline is None and one.expected is TableState.DISCOVERED
+
+
+def _baseline(at: Mapping[str, Any]) -> str:
     return AWAY if at.get("state") == AWAY else f"baseline {at.get('parts_done', 0)}/{at.get('parts', 0)}"
-
-
-def _ordered(
-    task: Task,
-    tables: dict[str, TableStatus],
-    baselines: Baselines,
-    states: States,
-    baselines_read: Mapping[str, Any],
-) -> None:
-    """Applies orders and open windows to the tables; what holds a table takes precedence over what it is
-    doing."""
-    reading = {t for t, one in baselines_read.items() if one.get("state") in (RUNNING, AWAY)}
-    for name in ledger.read_open(task.control_path("baselines")):
-        tables.setdefault(name, TableStatus(name, "")).state = "window open"
-    for name, one in states.items():
-        mine = tables.setdefault(name, TableStatus(name, "waits for its baseline"))
-        if one.member == "removed":
-            mine.state = "removed"
-        elif one.held:
-            mine.state = one.held
-        elif one.landing or (one.wanted and mine.state in (RUNNING, "waits for its baseline")):
-            mine.state = "waits for a new baseline" if name in baselines else "waits for its baseline"
-        if one.moving and not one.held:
-            mine.state = "being renamed"
-        if one.wanted and name in reading and not one.held:
-            mine.state = _baseline(baselines_read[name])
-        mine.target = one.target or None
-        mine.why, mine.who = one.why or None, one.who or None
-        mine.since = one.since.isoformat(timespec="seconds") if one.since else None
-    failing = retries.failing(task.control_path("errors"))
-    for name, mine in tables.items():
-        mine.group = task.group(name)
-        if name in failing:
-            mine.errors, mine.error = failing[name].errors, failing[name].what
 
 
 def _noted(task: Task, tables: dict[str, TableStatus], baselines: Baselines) -> None:
@@ -221,7 +225,7 @@ def _noted(task: Task, tables: dict[str, TableStatus], baselines: Baselines) -> 
     for row in control_tables.rows(task.keylog_path, IR_SUBSCRIPTION):
         if row["group_id"] == task.name and row["subscription_id"] in tables:
             tables[row["subscription_id"]].flagged = row["flagged_count"] or 0
-    for name, doubts in doubts_of(task, baselines).items():
+    for name, doubts in find_doubts(task, baselines).items():
         if name in tables and tables[name].state != "removed":
             mine = tables[name]
             mine.unknown_columns, mine.proved_columns = doubts.unknown, doubts.proved
@@ -255,28 +259,22 @@ def _quarantined(path: str, version: int) -> dict[str, int]:
 
 
 def _unstored(task: Task, captured: int, stored: int) -> float:
-    stored = max(stored, 0)
     if captured <= stored:
         return 0.0
     at = log_retention.committed_at(task.log_path, log.version_after(task.log_path, stored))
     return max(0.0, (dt.datetime.now(dt.timezone.utc) - at).total_seconds())
 
 
-def _count(
-    task: Task, tables: dict[str, TableStatus], totals: Totals, baselines: Baselines, states: States
-) -> None:
+def _count(task: Task, tables: dict[str, TableStatus], totals: Totals, states: TableStates) -> None:
     for name, one in totals.applied.items():
-        mine = tables.setdefault(name, TableStatus(name, RUNNING))
+        mine = tables[name]
         mine.inserted, mine.updated, mine.deleted = one.inserted, one.updated, one.deleted
         mine.position, mine.target_version = one.position, one.version
         mine.last_change = one.applied_at.isoformat(timespec="seconds")
     for name, stored in totals.stored.items():
-        tables.setdefault(name, TableStatus(name, "waits for its baseline")).stored = stored.rows
-        if task.policy(name).level < MEDIUM and name not in baselines:
-            tables[name].state = "tracked only"
-    reached = _reached(task, totals, baselines, states)
-    gone = {t for t, one in states.items() if one.member == "removed"}  # nobody waits for their changes
-    applied = {name for name, one in tables.items() if one.state != "tracked only"} - gone
+        tables[name].stored = stored.rows
+    reached = _reached(task, totals, states)
+    applied = {t for t in tables if not _is_tracked_only(states[t], totals)} - states.removed
     for name, many in totals.behind(reached).items():
         tables[name].behind = many if name in applied else 0
     now = dt.datetime.now(dt.timezone.utc)
@@ -284,13 +282,13 @@ def _count(
         tables[name].seconds_behind = max(0.0, (now - since).total_seconds())
 
 
-def _reached(task: Task, totals: Totals, baselines: Baselines, states: States) -> dict[str, int]:
+def _reached(task: Task, totals: Totals, states: TableStates) -> dict[str, int]:
     """The change number that each target has reached: as recorded, or further if the process ended between
     the target's commit and the record. A database is not asked."""
-    found = totals.reached(baselines, loaded(task.control_path("mapped")))
+    found = totals.reached(states.baselines, loaded(task.control_path("mapped")))
     if task.target.database:
         return found
-    names = target_names(states)
+    names = states.target_names
     for name in totals.late(found):
         place, one = place_of(task_map(task, name), names), totals.applied.get(name)
         path = task.target_path(place.target)

@@ -9,30 +9,30 @@ from __future__ import annotations
 
 import datetime as dt
 import platform
-from collections.abc import Iterable
-from functools import partial
+from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
+import pyarrow.compute as pc
 
 from ..config.task import Task
 from ..formats.qlik.control import TABLES
-from ..lake import delta as lake
 from ..model.change import split
 from ..model.types import arrow_type
-from ..state import ledger, orders
-from ..state.history import slots
+from ..state import lifecycle
+from ..state.baselines import all_baselines
+from ..state.declarations import APPLIED
+from ..state.rolling import Ledger
+from ..state.state_table import KeyedTable, Row
 from ..state.totals import last_stored
 from .status import status
 
 STATUS, HISTORY, SUSPENDED = "attrep_status", "attrep_history", "attrep_suspended_tables"
 LOADING, CHANGING = "FULL LOAD", "CHANGE PROCESSING"
 SLOT_MINUTES = 5
+_SECOND = 1_000_000
 _WIDTH = dt.timedelta(minutes=SLOT_MINUTES)
 _START = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
-Row = dict[str, Any]
 
 
 def export(task: Task, folder: str) -> dict[str, int]:
@@ -42,35 +42,28 @@ def export(task: Task, folder: str) -> dict[str, int]:
     Rows of tasks with other names stay. `attrep_history` keeps the slots that it has from earlier exports.
     """
     found = {STATUS: [status_row(task)], HISTORY: history_rows(task), SUSPENDED: suspended_rows(task)}
-    written = {}
+    written = dict[str, int]()
     for name, rows in found.items():
-        path, schema = f"{folder.rstrip('/')}/{name}", schema_of(name)
-        lake.create(path, schema)
-        written[name] = lake.on_newest(
-            path, partial(_written, path, schema, rows, task.name, older=name == HISTORY)
-        )
+
+        def replaced(known: list[Row], name: str = name, rows: list[Row] = rows) -> list[Row]:
+            others = [r for r in known if r["task_name"] != task.name]
+            ours = _with_older(known, rows, task.name) if name == HISTORY else rows
+            written[name] = len(ours)
+            return [*others, *ours]
+
+        KeyedTable(f"{folder.rstrip('/')}/{name}", schema_of(name), "control.change").change(replaced)
     return written
 
 
-def _written(
-    path: str, schema: pa.Schema, rows: list[Row], task: str, now: DeltaTable, *, older: bool
-) -> int | None:
-    """Rewrites a table, keeping the rows of other tasks, and the `older` slots of this one; returns how many
-    rows this one has then, None if another writer wrote the table in the meantime. A slot whose records are
-    not kept any more does not shrink. A task is known by its name: in a container, its server has another
-    name each time."""
-    known = lake.dataset(now).to_table().to_pylist()
-    others = [r for r in known if r["task_name"] != task]
-    if older:
-        ours = [r for r in known if r["task_name"] == task]
-        slots = {
-            (r["timeslot_type"], r["timeslot"]): r
-            for r in sorted([*ours, *rows], key=itemgetter("timeslot_records"))
-        }
-        rows = [slots[at] for at in sorted(slots)]
-    files = lake.write_part(path, pa.Table.from_pylist([*others, *rows], schema=schema))
-    done = lake.overwrite(path, files, schema=schema, progress={}, only_after=now.version())
-    return None if done is None else len(rows)
+def _with_older(known: list[Row], rows: list[Row], task: str) -> list[Row]:
+    """The slots of a task with those of earlier exports. A slot whose records are no longer kept does not
+    shrink. A task is known by its name: in a container, its server has another name each time."""
+    ours = [r for r in known if r["task_name"] == task]
+    slots = {
+        (r["timeslot_type"], r["timeslot"]): r
+        for r in sorted([*ours, *rows], key=itemgetter("timeslot_records"))
+    }
+    return [slots[at] for at in sorted(slots)]
 
 
 def schema_of(name: str) -> pa.Schema:
@@ -104,10 +97,10 @@ def history_rows(task: Task) -> list[Row]:
     their records are kept (`maintenance.keep_ledger`). `timeslot` is a slot's end, `timeslot_latency` the
     greatest of its batches, from the source's commit to the target (seconds); the volume is NULL."""
     found: dict[tuple[str, dt.datetime], Row] = {}
-    loads = {(b.table, b.number): b for b in ledger.all_baselines(task.control_path("baselines")) if b.done}
+    loads = {(b.table, b.number): b for b in all_baselines(task.control_path("baselines")) if b.done}
     for taken in loads.values():
         _slot(task, found, LOADING, taken.finished_at)["timeslot_records"] += taken.rows
-    for one in slots(task.control_path("stored"), task.control_path("applied"), _WIDTH):
+    for one in _applied(task.control_path("applied"), _WIDTH):
         row = _slot(task, found, CHANGING, one.end - _WIDTH)
         row |= {"timeslot_records": one.rows, "timeslot_latency": one.latency}
     return [found[at] for at in sorted(found)]
@@ -124,10 +117,8 @@ def _slot(task: Task, found: dict[tuple[str, dt.datetime], Row], kind: str, at: 
 
 def suspended_rows(task: Task) -> list[Row]:
     """The rows of `attrep_suspended_tables`: tables whose changes wait, with the reason that stopped them."""
-    baselines = ledger.read_baselines(task.control_path("baselines"))
-    held: Iterable[Any] = orders.paused(task.control_path("orders"), baselines).values()
     rows = []
-    for one in sorted(held, key=lambda o: str(o.table)):
+    for _, one in sorted(lifecycle.read(task).waiting.items()):
         owner, name = split(one.table)
         rows.append(
             {
@@ -137,3 +128,32 @@ def suspended_rows(task: Task) -> list[Row]:
             }
         )  # fmt: skip
     return rows
+
+
+@dataclass(frozen=True)
+class _Applied:
+    """A time slot in which something was applied: its end, rows inserted, updated and deleted in it, and the
+    longest time from a commit of the source to the target (whole seconds; None: unknown)."""
+
+    end: dt.datetime
+    rows: int
+    latency: int | None
+
+
+def _applied(applied: str, width: dt.timedelta) -> list[_Applied]:
+    """The slots whose records are all kept, in order."""
+    ledger = Ledger(applied, APPLIED)
+    wanted = ["upto", "applied_at", "committed_at", "inserted", "updated", "deleted"]
+    rows = ledger.batches(wanted).select(wanted)
+    at, wide = rows["applied_at"].cast(pa.int64()), int(width / dt.timedelta(seconds=1)) * _SECOND
+    late = pc.subtract(at, rows["committed_at"].cast(pa.int64()))
+    counts = [pc.fill_null(rows[n], 0) for n in ("inserted", "updated", "deleted")]
+    many = pc.add(pc.add(counts[0], counts[1]), counts[2])
+    found = pa.table({"slot": pc.divide(at, wide), "rows": many, "late": pc.divide(late, _SECOND)})
+    gone = pc.max(ledger.totals(["upto"])["gone"]).as_py()
+    if gone is not None:  # of its own slot, too
+        found = found.filter(pc.greater(found["slot"], gone // wide))
+    made = found.group_by("slot").aggregate([("rows", "sum"), ("late", "max")]).sort_by("slot")
+    return [
+        _Applied(_START + (r["slot"] + 1) * width, r["rows_sum"], r["late_max"]) for r in made.to_pylist()
+    ]

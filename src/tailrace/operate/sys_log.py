@@ -19,15 +19,14 @@ import pyarrow.compute as pc
 from .. import formats
 from ..errors import ConfigError, FormatError, UnsupportedError
 from ..execution import over_rows
-from ..formats import new_folder, written_here
+from ..formats import file_writer, new_folder
 from ..formats.base import VendorTable
-from ..formats.counts import counted
-from ..formats.given import no_table
+from ..formats.option_names import no_table
+from ..formats.report import counted
 from ..formats.shape import arrow_rows
-from ..formats.soliddb.identity import column_id
 from ..formats.soliddb.options import SolidOptions
 from ..formats.soliddb.records import SCHEMA
-from ..formats.soliddb.tables import FROM, SYS_COLUMNS, SYS_TABLES, Row, layouts, made_up
+from ..formats.soliddb.tables import FROM, SYS_COLUMNS, SYS_TABLES, Row, column_id, generated_rows, layouts
 from ..lake import delta as lake
 from ..lake import log
 from ..model.types import arrow_type
@@ -86,7 +85,7 @@ def needs_spark(log_path: str, kind: str, given: Mapping[str, str], limit: int) 
         given: the options of the format.
         limit: bytes of LOG's files that this process exports at most.
     """
-    if kind not in written_here.KINDS:
+    if kind not in file_writer.KINDS:
         return f"it writes {kind} files"
     if kind == "csv" and given.get("binary", "hex") != "hex":
         return "it writes base64"
@@ -119,7 +118,7 @@ def export_sys_log(
             rows, lost = _here(found, log_path, out, kind)
         else:
             rows, lost = _by_spark(spark, found, log_path, out, kind, given)
-    return Exported(rows, kept_after=max(kept(log_path), 0), **lost)
+    return Exported(rows, kept_after=kept(log_path) or 0, **lost)
 
 
 def refuse(log_path: str, out: str, kind: str, given: Mapping[str, str]) -> None:
@@ -159,7 +158,7 @@ def sys_log(log_path: str, relations_path: str, options: SolidOptions) -> SysLog
     for name, mine in history.items():
         for one, start in zip(mine, starts[name], strict=True):
             columns = tuple((c.name, c.type) for c in one.relation.columns)
-            made = made_up([(name, columns, tuple(one.relation.key))], one.relation.relid)
+            made = generated_rows([(name, columns, tuple(one.relation.key))], one.relation.relid)
             rows[0].extend([] if start else made[0])
             relid, made_columns = one.relation.relid, zip(made[1], one.relation.columns, strict=True)
             rows[1].extend(
@@ -193,7 +192,7 @@ def _files(log_path: str) -> list[LogFile]:
 def _here(found: SysLog, log_path: str, out: str, kind: str) -> tuple[dict[str, int], dict[str, int]]:
     """Writes the tables in this process; gives the rows of each, and the images that lost something."""
     lost = dict.fromkeys(LOSSES, 0)
-    writer = written_here.TableWriter(Path(out) / LOG, SYS_LOG_SCHEMA, kind)
+    writer = file_writer.TableWriter(Path(out) / LOG, SYS_LOG_SCHEMA, kind)
     for batch in found.task(records(log_path, _pieces(found.files))):
         for loss in LOSSES:
             lost[loss] += pc.sum(batch[loss]).as_py() or 0
@@ -202,7 +201,7 @@ def _here(found: SysLog, log_path: str, out: str, kind: str) -> tuple[dict[str, 
     rows = {LOG: writer.rows}
     for one, some in ((SYS_TABLES, found.tables), (SYS_COLUMNS, found.columns)):
         table = _system(one, some)
-        writer = written_here.TableWriter(Path(out) / one.name, table.schema, kind)
+        writer = file_writer.TableWriter(Path(out) / one.name, table.schema, kind)
         for batch in table.to_batches():
             writer.write(batch)
         writer.close()

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import FormatError
-from ..formats.soliddb.changes import KEPT
 from ..formats.soliddb.codec import Encoding
-from ..formats.soliddb.log import SYS_LOG
+from ..formats.soliddb.log import KEPT, SYS_LOG
 from ..formats.soliddb.options import SolidOptions
 from ..formats.soliddb.records import OPER, OWN, SEQ, Records, ends, marks
 from ..formats.soliddb.tables import SolidLayout

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from ..config.task import Task
-from ..state import ledger, orders
+from ..state import lifecycle
+from ..state.baselines import read_baselines
 from .runs import Group, Runs, Subscription
 
 RUN_S = 86_400.0
@@ -64,15 +65,14 @@ class TaskRuns:
 
     def _held(self) -> tuple[dict[str, str | None], set[str]]:
         """Why tables take no changes (None: they do), and those that were removed."""
-        taken = ledger.read_baselines(self._task.control_path("baselines"))
-        waiting = orders.paused(self._task.orders_path, taken)
-        held = {t: (waiting[t].why or waiting[t].held) if t in waiting else None for t in taken}
-        return held, {t for t, one in waiting.items() if one.member == "removed"}
+        states = lifecycle.read(self._task)
+        held = {t: (states[t].why or states[t].held) if states[t].waits else None for t in states.baselines}
+        return held, states.removed
 
 
 def subscriptions(task: Task, wanted: Iterable[str] = (), *, others: bool = True) -> list[Subscription]:
     """These tables of a task, and with `others` all that have a baseline; with the baseline's results."""
-    taken = ledger.read_baselines(task.control_path("baselines"))
+    taken = read_baselines(task.control_path("baselines"))
     found = []
     for table in sorted({*(taken if others else ()), *wanted}):
         one = taken.get(table)

@@ -26,8 +26,7 @@ from ..engine.rules import SOFT_COLUMN, Rules
 from ..errors import ApplyError, BaselineNeededError, ConfigError, UnsupportedError
 from ..formats import convert
 from ..formats.base import FINER, Read
-from ..formats.counts import RowCount
-from ..formats.report import ConversionReport, TableReport
+from ..formats.report import ConversionReport, RowCount, TableReport
 from ..model.change import ChangeTable
 from ..model.types import element_type, is_lake_type
 from . import apply_place, vendor_notes, vendor_progress, vendor_reading
@@ -128,7 +127,7 @@ def run(
     )
     archive = ruling is not None and ruling.rules.mode == "archive"
     _refuse_types(through.changes)
-    place, target, root = apply_place.opened(spark, target, app_id, control, through.places, through.changes)
+    place, target, root = apply_place.opened(spark, target, app_id, control, through.places)
     try:
         good = vendor_reading.with_kept(place, through.changes, found, ruling.rules if ruling else Rules())
         reached = {n: incoming.reached(place, n) for n in good}

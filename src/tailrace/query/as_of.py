@@ -1,4 +1,4 @@
-"""A table as it stood at a place in its history: rows of before, with the changes since laid over them."""
+"""Rows of a table at a position: base rows with the changes since then applied."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ..engine.bag_changes import BagState
 from ..engine.change_arrays import ChangeArrays, T
 from ..engine.columns import one
+from ..engine.keyless_changes import KeylessState
 from ..engine.keys import Keys
-from ..engine.state_at import complete
+from ..engine.state_at import complete_state
 from .result import Result
 
 Batches = Callable[[], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True)
-class LaidOver:
-    """Rows of before, streamed, with changes laid over them: those whose keys no change names pass through.
+class OverlaidRows:
+    """Streamed base rows with changes applied. Rows whose keys are not in the changes pass through unchanged.
 
     Attributes:
-        base: gives the rows of before; schema: their columns, those of the table.
-        changes: what came since.
-        where: named in errors.
+        base: returns the base rows.
+        schema: the columns of the base rows and of the table.
+        changes: the changes after the base.
+        where: the location for error messages.
     """
 
     base: Batches
@@ -34,32 +35,32 @@ class LaidOver:
     where: str
 
     def result(self) -> Result:
-        """The rows; the changed ones come last."""
+        """Returns the rows; changed rows are last."""
         if not len(self.changes):
             return Result(self.schema, self.base, self.changes.aside)
         rows = self._rows if self.changes.key else self._bag
         return Result(self.schema, rows, self.changes.aside)
 
     def _bag(self) -> Iterator[pa.RecordBatch]:
-        state = BagState(self.changes)
+        state = KeylessState(self.changes)
         for batch in self.base():
             yield state.left(batch)
         yield from state.more().select(self.schema.names).cast(self.schema).to_batches()
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
         met: list[pa.RecordBatch] = []
-        for mine, others in split(self.changes, self.base()):
+        for mine, others in split_by_keys(self.changes, self.base()):
             met.append(mine)
             if not len(self.changes.truncates):
                 yield others
-        after = complete(self.changes, pa.Table.from_batches(met, self.schema), self.where)
+        after = complete_state(self.changes, pa.Table.from_batches(met, self.schema), self.where)
         yield from after.select(self.schema.names).cast(self.schema).to_batches()
 
 
-def split(
+def split_by_keys(
     changes: ChangeArrays, rows: Iterator[pa.RecordBatch]
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """Each batch of a table's rows as two: those whose keys changes name, and the others."""
+    """Splits each batch of rows into those whose keys are in the changes, and the others."""
     own = changes.rows.filter(pa.array(changes.oper != T))
     keys: Keys | None = None
     for batch in rows:

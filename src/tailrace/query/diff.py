@@ -1,4 +1,4 @@
-"""The rows that differ between two states of a table."""
+"""Rows that differ between two states of a table."""
 
 from __future__ import annotations
 
@@ -6,33 +6,34 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..engine.bag_changes import net_of_bag
 from ..engine.change_arrays import ChangeArrays
 from ..engine.columns import one
 from ..engine.commits import CHANGE_TYPE, PREIMAGE
-from ..engine.equal_values import differs
-from ..engine.net import OWN, net
-from ..engine.own_names import refuse_taken
-from .as_of import split
+from ..engine.equal_values import values_differ
+from ..engine.keyless_changes import net_of_keyless
+from ..engine.net import RESULT_COLUMNS, net
+from ..engine.reserved_names import refuse_reserved
+from .as_of import split_by_keys
 from .result import Result
 
 
-def different(changes: ChangeArrays, before: Result) -> pa.Table:
-    """What changes make of rows, without rows that are the same in the end: columns as of `engine.net.net`.
+def diff_rows(changes: ChangeArrays, before: Result) -> pa.Table:
+    """Returns the net changes of rows, without rows that are equal in the end. Columns as in
+    `engine.net.net`.
 
-    A truncate is told by the rows that it took.
+    A truncate appears as the rows that it removed.
 
     Raises:
-        ConfigError: a data column has the name of another one of the result.
+        ConfigError: a data column has the name of a column of the result.
     """
-    refuse_taken("diff", changes.columns, OWN, changes.name)
+    refuse_reserved("diff", changes.columns, RESULT_COLUMNS, changes.name)
     if not changes.key:
         base = before.table() if len(changes.truncates) else None
-        return net_of_bag(changes, base=base)
+        return net_of_keyless(changes, base=base)
     everything = len(changes.truncates) > 0
     parts = [
         part
-        for met, others in split(changes, before.batches())
+        for met, others in split_by_keys(changes, before.batches())
         for part in ((met, others) if everything else (met,))
     ]
     rows = net(changes, base=pa.Table.from_batches(parts, before.schema))
@@ -41,7 +42,7 @@ def different(changes: ChangeArrays, before: Result) -> pa.Table:
     same = np.ones(len(old), np.bool_)
     for name in changes.columns:
         column = one(rows[name])
-        same &= ~differs(column.take(pa.array(old)), column.take(pa.array(old + 1)), name)
+        same &= ~values_differ(column.take(pa.array(old)), column.take(pa.array(old + 1)), name)
     kept = np.ones(rows.num_rows, np.bool_)
     kept[old[same]] = kept[old[same] + 1] = False
     return rows.filter(pa.array(kept))

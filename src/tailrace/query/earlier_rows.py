@@ -1,5 +1,8 @@
-"""Rows of before a range that its changes do not tell: a source without before images leaves them out, and
-the target's versions or earlier changes have them."""
+"""Rows before a range that its changes do not contain, read from versions of the target or from earlier
+changes.
+
+They are missing if the source sends no before images.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,24 @@ import pyarrow as pa
 
 from ..engine.change_arrays import ChangeArrays, Ints
 from ..engine.columns import one
-from ..engine.earlier_rows import partly_told
+from ..engine.earlier_rows import incomplete_images
 from ..engine.keys import Keys
 from ..errors import TailraceError
 from ..model import sequence
+from ..model.positions import ChangeSeq
 
-Earlier = Callable[[Ints], pa.Table]
-"""What knows rows of before: takes images of changes, gives rows that have their keys, among others."""
+EarlierRows = Callable[[Ints], pa.Table]
+"""Function that takes the indexes of change images and returns earlier rows, including those with
+their keys."""
 
 
-def with_earlier(found: ChangeArrays, known: Iterable[Earlier]) -> ChangeArrays:
-    """The changes with the rows of before that they do not tell, as far as one of `known` does: each is asked
-    for those that the ones before it do not have. A row that none has is unknown, as the answer says."""
-    images, parts = partly_told(found), list[pa.Table]()
+def add_earlier_rows(found: ChangeArrays, known: Iterable[EarlierRows]) -> ChangeArrays:
+    """Returns the changes with the earlier rows that they do not contain.
+
+    Each function of `known` is called for the rows that the ones before it did not return. Rows that none
+    returns stay unknown, and the result marks them.
+    """
+    images, parts = incomplete_images(found), list[pa.Table]()
     if not len(images):
         return found
     for ask in known:
@@ -42,12 +50,12 @@ def with_earlier(found: ChangeArrays, known: Iterable[Earlier]) -> ChangeArrays:
     return replace(found, earlier=pa.concat_tables(parts, promote_options="default"))
 
 
-def just_before(seq: str) -> str | None:
-    """The last change sequence that is before another one; None: there is none.
+def previous_seq(seq: str) -> ChangeSeq | None:
+    """Returns the change sequence directly before another one; None for the smallest one.
 
-    >>> just_before("20261122100011000000000000000000011")
+    >>> previous_seq("20261122100011000000000000000000011")
     '20261122100011000000000000000000010'
     """
     if len(seq) != sequence.WIDTH or not seq.isdecimal() or not int(seq):
         return None
-    return f"{int(seq) - 1:0{sequence.WIDTH}d}"
+    return ChangeSeq(f"{int(seq) - 1:0{sequence.WIDTH}d}")

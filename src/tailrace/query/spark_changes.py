@@ -1,4 +1,4 @@
-"""Change rows of other vendors' tables: read by Spark, those of a question alone, and answered here."""
+"""Reads change rows of other vendors' tables with Spark, restricted to a query's range."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ..engine.change_arrays import with_reasons
-from ..formats.base import ASIDE
+from ..formats.base import ADDED_COLUMNS
 from ..formats.base import WHY as BAD
 from ..model import sequence
 from ..model.change import PREFIX, ChangeTable
+from ..model.positions import ChangeNumber
 from ..model.quoting import quoted
 from ..model.types import arrow_type
-from .points import Point
+from .positions import PositionRange
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -31,11 +32,13 @@ class SparkChanges:
     @property
     def schema(self) -> pa.Schema:
         """Headers, then data columns."""
-        fields = [f for f in self.changes.df.schema if f.name not in ASIDE]
+        fields = [f for f in self.changes.df.schema if f.name not in ADDED_COLUMNS]
         return pa.schema([(f.name, arrow_type(f.dataType.simpleString())) for f in fields])
 
-    def rows(self, start: Point | None, end: Point | None, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows between two places."""
+    def rows(
+        self, start: PositionRange | None, end: PositionRange | None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Returns the rows between two positions."""
         from pyspark.sql import functions as F
 
         names = self.schema.names if columns is None else list(columns)
@@ -44,44 +47,46 @@ class SparkChanges:
         return df.select(*[F.col(quoted(n)) for n in names]).toArrow().cast(wanted)
 
     @property
-    def reached(self) -> int:
-        """No number is known without reading; nothing that was there goes."""
-        return 0
+    def max_number(self) -> ChangeNumber:
+        """0: unknown without reading the rows."""
+        return ChangeNumber(0)
 
-    def refuse_gaps(self, start: Point | None, end: Point | None) -> None:
-        """Nothing is known of changes that a vendor's tables lack."""
+    def refuse_gaps(self, start: PositionRange | None, end: PositionRange | None) -> None:
+        """Does nothing: gaps of a vendor's tables are not known."""
 
-    def has(self, start: Point, end: Point) -> bool:
-        """Whether there are rows between two places."""
+    def has(self, start: PositionRange, end: PositionRange) -> bool:
+        """Returns whether there are rows between two positions."""
         return not self._good(start, end).isEmpty()
 
     @property
-    def rising(self) -> bool:
-        """A vendor's numbers may begin anew, and rows come late."""
+    def monotonic(self) -> bool:
+        """False: a vendor's numbers may restart, and rows may arrive late."""
         return False
 
-    def many(self, upto: Point) -> int:
-        """How many rows there are up to a place: a job over all of them."""
+    def count_until(self, upto: PositionRange) -> int:
+        """Returns the number of rows up to a position, by a job over all rows."""
         return self._good(None, upto).count()
 
-    def bad(self, start: Point | None, end: Point | None) -> pa.Table | None:
-        """Rows that the format calls bad."""
+    def rejects(self, start: PositionRange | None, end: PositionRange | None) -> pa.Table | None:
+        """Returns the rows that the format rejects."""
         from pyspark.sql import functions as F
 
         if BAD not in self.changes.df.columns:
             return None
-        # A bad row may have no sequence: then nothing tells that it is outside the range.
+        # A rejected row without a sequence may be in the range.
         df = self._between(start, end, unplaced=True).where(F.col(BAD).isNotNull())
-        found = df.drop(*[c for c in ASIDE if c != BAD]).toArrow()
+        found = df.drop(*[c for c in ADDED_COLUMNS if c != BAD]).toArrow()
         return with_reasons(found.drop_columns([BAD]), found[BAD]) if found.num_rows else None
 
-    def _good(self, start: Point | None, end: Point | None) -> DataFrame:
+    def _good(self, start: PositionRange | None, end: PositionRange | None) -> DataFrame:
         from pyspark.sql import functions as F
 
         df = self._between(start, end)
         return df.where(F.col(BAD).isNull()) if BAD in df.columns else df
 
-    def _between(self, start: Point | None, end: Point | None, *, unplaced: bool = False) -> DataFrame:
+    def _between(
+        self, start: PositionRange | None, end: PositionRange | None, *, unplaced: bool = False
+    ) -> DataFrame:
         df = self.changes.df
         for point, low in ((start, True), (end, False)):
             if point is not None:
@@ -91,7 +96,7 @@ class SparkChanges:
         return df
 
 
-def _value(point: Point) -> Column:
+def _value(point: PositionRange) -> Column:
     from pyspark.sql import functions as F
 
     if point.column == "number":

@@ -1,4 +1,5 @@
-"""Rows of a Spark DataFrame as they come, partition by partition: they need not fit into this process."""
+"""Streams the rows of a Spark DataFrame partition by partition, so that they need not fit into
+this process."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ import pyarrow as pa
 from ..errors import ConfigError, TailraceError, spark_lost
 from ..execution import over_rows
 from ..wire.arrow_streams import packed, unpacked
-from .duck import BATCH_ROWS
-from .result import Result, named_apart
+from .duckdb_session import BATCH_ROWS
+from .result import Result, unique_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,38 +21,40 @@ if TYPE_CHECKING:
 _PART = "part"
 
 
-def streamed(df: DataFrame, statement: str) -> Result:
-    """The rows of a statement's DataFrame, in its order; it is run anew each time they are read. This process
-    holds two partitions at most.
+def stream_rows(df: DataFrame, statement: str) -> Result:
+    """Returns the rows of a statement's DataFrame, in its order. Each reading runs the statement again.
+
+    This process holds at most two partitions.
 
     Raises:
-        ConfigError: while the rows are read: the statement fails on their values.
+        ConfigError: while the rows are read, if the statement fails on their values.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
 
     zone = df.sparkSession.conf.get("spark.sql.session.timeZone")
-    schema = named_apart(to_arrow_schema(df.schema, timezone=zone))
+    schema = unique_names(to_arrow_schema(df.schema, timezone=zone))
 
     def batches() -> Iterator[pa.RecordBatch]:
-        parts = over_rows(df, _packed, f"{_PART} binary")
+        parts = over_rows(df, _pack, f"{_PART} binary")
         try:
             for row in parts.toLocalIterator(prefetchPartitions=True):
                 rows = unpacked(row[_PART])
                 values = [v.cast(f.type) for v, f in zip(rows.columns, schema, strict=True)]
                 yield from pa.Table.from_arrays(values, schema=schema).to_batches(BATCH_ROWS)
         except (PySparkException, Py4JError) as error:
-            raise failed(error, statement) from None
+            raise statement_error(error, statement) from None
 
     return Result(schema, batches)
 
 
-def failed(error: Exception, statement: str) -> TailraceError:
-    """What Spark says of a statement that it cannot run: the last cause, without Java's stack traces.
+def statement_error(error: Exception, statement: str) -> TailraceError:
+    """Returns the error for a statement that Spark cannot run, with its last cause and without Java's stack
+    traces.
 
     >>> text = "An error\\n\\tat x.Y\\nCaused by: a.SparkException: [DIVIDE_BY_ZERO] Division\\n\\tat x.Y"
-    >>> failed(RuntimeError(text), "SELECT 1 / 0").what
+    >>> statement_error(RuntimeError(text), "SELECT 1 / 0").what
     'the statement cannot be run: [DIVIDE_BY_ZERO] Division'
     """
     if (lost := spark_lost(error, where=statement)) is not None:
@@ -61,7 +64,7 @@ def failed(error: Exception, statement: str) -> TailraceError:
     return ConfigError(f"the statement cannot be run: {said}", where=statement)
 
 
-def _packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Each batch as one value, so that it travels as it is."""
+def _pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields each batch serialized as one binary value."""
     for batch in batches:
         yield pa.record_batch([pa.array([packed(batch)], pa.binary())], [_PART])

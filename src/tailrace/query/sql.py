@@ -1,4 +1,4 @@
-"""SQL over answers, by DuckDB in this process."""
+"""SQL over results, by DuckDB in this process."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..errors import ConfigError, TailraceError
-from .calls import statements
-from .duck import every_column, optional, reader_of
-from .result import Result, named_apart
+from .duckdb_session import import_optional, read_relation, select_list
+from .result import Result, unique_names
+from .table_functions import split_statements
 
 if TYPE_CHECKING:
     import duckdb
@@ -20,39 +20,43 @@ if TYPE_CHECKING:
 _EXPLAIN = re.compile(r"\s*explain\b(?:\s+analyze\b|\s*\([^()]*\))?", re.IGNORECASE)
 
 
-def asked(
+def run_query(
     connection: duckdb.DuckDBPyConnection,
     statement: str,
     given: Mapping[str, Result] | None = None,
     why: Callable[[Exception], TailraceError | None] = lambda error: None,
 ) -> Result:
-    """The rows of a statement, which is run anew each time they are read; `given`: answers that it names,
-    each of which is read as often as the statement scans it; `why`: what to say in place of an error of
-    DuckDB's.
+    """Returns the rows of a statement. Each reading runs the statement again.
+
+    Args:
+        connection: the DuckDB connection.
+        statement: one SELECT.
+        given: results that the statement refers to, by name. Each is read once per scan.
+        why: replaces DuckDB's errors; None keeps the error.
 
     Raises:
-        ConfigError: it cannot be run, is several ones, or one that does more than give rows.
+        ConfigError: the statement fails, is more than one, or does not only return rows.
     """
-    db = optional("duckdb")
-    ended, rest = statements(statement)
+    db = import_optional("duckdb")
+    ended, rest = split_statements(statement)
     if len(ended) + bool(rest) > 1:
-        raise ConfigError("these are several statements", where=statement, hint="ask one after the other")
+        raise ConfigError("the text has several statements", where=statement, hint="run them one by one")
 
     def run() -> pa.RecordBatchReader:
         for name, rows in (given or {}).items():
-            connection.register(f"{name}_rows", _Scanned(rows))
-            listed = every_column(rows.schema)
+            connection.register(f"{name}_rows", _ScannedResult(rows))
+            listed = select_list(rows.schema)
             connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT {listed} FROM {name}_rows")
         try:
-            if _is_question(db, statement):
-                return reader_of(connection.sql(statement))
+            if _only_reads(db, statement):
+                return read_relation(connection.sql(statement))
         except db.Error as error:
             failed = ConfigError(f"the statement cannot be run: {error}", where=statement)
             raise why(error) or failed from None
         except RuntimeError as error:
             if not isinstance(error.__cause__, KeyboardInterrupt):
                 raise
-            connection.interrupt()  # otherwise closing it waits until the statement has run
+            connection.interrupt()  # otherwise close() waits for the statement
             raise KeyboardInterrupt from None
         raise ConfigError(
             "the statement is not a query: it returns no rows, or changes something",
@@ -60,13 +64,13 @@ def asked(
             hint="write a SELECT",
         )
 
-    schema = named_apart(run().schema)
+    schema = unique_names(run().schema)
     return Result(schema, lambda: (pa.record_batch(batch.columns, schema=schema) for batch in run()))
 
 
 @dataclass(frozen=True)
-class _Scanned:
-    """An answer as DuckDB scans it, which may be more than once: each scan streams it anew."""
+class _ScannedResult:
+    """A result as a DuckDB table. Each scan reads it again."""
 
     rows: Result
 
@@ -74,9 +78,10 @@ class _Scanned:
         return self.rows.arrow().__arrow_c_stream__(requested_schema)
 
 
-def _is_question(db: Any, statement: str) -> bool:
-    """Whether a statement only gives rows: what EXPLAIN ANALYZE explains is run, too."""
+def _only_reads(db: Any, statement: str) -> bool:
+    """Returns whether a statement only returns rows. EXPLAIN ANALYZE runs its statement, so that one is
+    checked too."""
     if explained := _EXPLAIN.match(statement):
-        return _is_question(db, statement[explained.end() :])
+        return _only_reads(db, statement[explained.end() :])
     *_, last = db.extract_statements(statement) or [None]
     return last is not None and last.type == db.StatementType.SELECT

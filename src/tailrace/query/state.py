@@ -1,4 +1,4 @@
-"""The state of a table: a target's rows with changes applied on top, without writing anything."""
+"""Computes a target's rows with changes applied on top, in Spark, without writing."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _THERE = "header__there"
 def state_at(
     target: DataFrame, changes: ChangeTable, relation: Relation, counts: Mapping[str, int] = UNKNOWN
 ) -> DataFrame:
-    """The rows that a table had after these changes.
+    """Returns the rows of a table after the given changes.
 
     Args:
-        target: the table's rows before them, e.g. an older version of a Delta target. Columns that the
-            relation has and the target lacks are NULL; others are left out.
+        target: the table's rows before the changes, e.g. an older version of a Delta target. Columns that
+            only the relation has are NULL; columns that only the target has are left out.
         changes: the changes since, in any order, all of one layout.
         relation: that layout.
-        counts: which special cases occur, as in `TableBatch.counts`; unknown when not given.
+        counts: which special cases occur, as in `TableBatch.counts`; unknown by default.
 
     Returns:
-        The relation's columns in their types. Exactly what applying the changes to the target would give:
-        key changes, absent columns, truncates, bags of rows for tables without key. The job that reads it
-        fails when a row key is NULL.
+        The relation's columns in their types: exactly the rows that applying the changes would produce.
+            Covers key changes, absent columns, truncates and keyless tables. The Spark job fails if a row key
+            is NULL.
     """
     base = target.select(*[_typed(target, c.name, c.type) for c in relation.columns])
     batch, names = (
@@ -53,14 +53,14 @@ def _typed(df: DataFrame, name: str, kind: str) -> Column:
 
 
 def _overlaid(target: DataFrame, folded: Folded, key: list[str], columns: list[str]) -> DataFrame:
-    """The target's rows with what is left of the changes on top; one join, hashed by key."""
+    """Returns the target's rows with the folded changes on top, by one hash join on the key."""
     from pyspark.sql import functions as F
 
     there = target.select(*map(col, columns), F.lit(True).alias(_THERE))
     same = F.lit(True)
     for k in key:
         same &= col(k, "t") == col(k, "s")
-    # The changes are the small side, and order is of no use afterwards.
+    # The changes are the small side, and the result needs no order.
     both = there.alias("t").join(folded.df.alias("s").hint("shuffle_hash"), same, "full_outer")
     untouched, met = col(OP, "s").isNull(), col(_THERE, "t").isNotNull()
     made = []

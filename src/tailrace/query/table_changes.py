@@ -1,4 +1,4 @@
-"""The changes of one table, and what may be asked of them."""
+"""Queries over the changes of one table."""
 
 from __future__ import annotations
 
@@ -12,54 +12,56 @@ import pyarrow.compute as pc
 from ..engine import chains, pairs, rebuild, sql_server, transactions
 from ..engine import history as versions
 from ..engine import net as netted
-from ..engine.bag_changes import as_keyed, net_of_bag
 from ..engine.change_arrays import ChangeArrays, Ints, with_reasons
-from ..engine.earlier_rows import living
-from ..engine.lines import ABSENT_THERE
+from ..engine.columns import MaskBits
+from ..engine.earlier_rows import rows_after
+from ..engine.key_timelines import ABSENT_HEADER, list_names
+from ..engine.keyless_changes import as_keyed, net_of_keyless
 from ..engine.net import Deduplication
+from ..engine.reserved_names import refuse_reserved
 from ..engine.sql_server import Style
 from ..errors import BaselineNeededError, ConfigError
 from ..lake.log import Layout
 from ..model.change import PREFIX, Column
 from ..store.tables import plain_name
-from .as_of import LaidOver
-from .base_rows import LayoutRange, laid_under, named, told, whole
-from .change_files import SEQ, ChangeRows
-from .earlier_rows import Earlier, just_before, with_earlier
-from .identity import Names, all_names, by_identity, named_as, with_gone
-from .layouts import between, broken, in_force, layout_of
-from .mask_names import with_names
-from .points import Place, Point, absolute
-from .ranges import refuse_reversed
-from .result import Result, first_of
+from .as_of import OverlaidRows
+from .base_rows import LayoutRange, align_base, rename_base, require_columns, tag_columns
+from .change_files import SEQ, ChangeRows, refuse_reversed
+from .column_identity import Names, align_columns, names_over_time, rename_layout, with_dropped
+from .earlier_rows import EarlierRows, add_earlier_rows, previous_seq
+from .positions import Position, PositionRange, resolve_relative
+from .result import Result, abbreviate
+from .schema import common_layout, incompatibility, layout_at, layouts_between
 
 if TYPE_CHECKING:
-    from .history_table import HistoryTable
+    from .history.table import HistoryTable
 
-STATE = ("change_seq", "change_oper", "column_mask", "change_mask")
-"""Headers that tell which rows are left."""
-ORDER = ("change_seq", "change_oper", "transaction_id", "timestamp", "column_mask", "change_mask")
-"""Headers that every question needs."""
-TOLD = (*ORDER, "user_name")
-"""Headers of questions that tell of single changes."""
+STATE_HEADERS = ("change_seq", "change_oper", "column_mask", "change_mask")
+"""Headers needed to compute the resulting rows."""
+QUERY_HEADERS = ("change_seq", "change_oper", "transaction_id", "timestamp", "column_mask", "change_mask")
+"""Headers that every query needs."""
+CHANGE_HEADERS = (*QUERY_HEADERS, "user_name")
+"""Headers of queries that return single changes."""
+_MASK_NAMES = {"change_mask": "columns_changed", "column_mask": "columns_present"}
 
 
 @dataclass(frozen=True, repr=False)
 class TableChanges:
-    """A change table that questions are put to, without a JVM. What a question reads is held in memory.
+    """A change table that is queried without a JVM. The rows that a query reads are held in memory.
 
-    A range goes from `start` to `end`, both included; a place is a time, a `change_seq`, a stream position or
-    a change number (`points.Place`). Without `start` it begins with the oldest change that is kept. A range
-    that ends before it starts is a ConfigError.
+    A range goes from `start` to `end`, both included. A position is a time, a `change_seq`, a stream position
+    or a change number (`positions.Position`). Without `start`, a range begins with the oldest change that is
+    kept. A range that ends before it starts is a ConfigError.
 
-    A column is known by its identity, also across a rename. `names` of an answer's columns, and of those that
-    are asked for: `now`, those of today, or `then`, those at the end of the range.
+    A column is identified across renames. `names` applies to the columns of a result and to those in
+    arguments: `now` uses today's names, `then` those at the end of the range.
 
     Attributes:
         name: the source table.
         files: its change table.
         key: names of the key's columns.
-        layouts: the source table's layouts, in order; none: all columns of the change table are its own.
+        layouts: the source table's layouts, in order. If empty, the data columns of the change table are
+            used.
     """
 
     name: str
@@ -68,64 +70,70 @@ class TableChanges:
     layouts: Sequence[Layout] = ()
 
     def __repr__(self) -> str:
-        columns = ", ".join(first_of(self.columns))
+        columns = ", ".join(abbreviate(self.columns))
         return f"{type(self).__name__}({self.name!r}, key={list(self.key)}, columns=[{columns}])"
 
     @property
     def columns(self) -> list[str]:
-        """Its data columns, as of the newest layout."""
+        """The data columns of the newest layout."""
         if self.layouts:
             return [c.name for c in self.layouts[-1].relation.columns]
         return [n for n in self.files.schema.names if not n.startswith(PREFIX)]
 
     def changes(
         self,
-        start: Place | None = None,
-        end: Place | None = None,
+        start: Position | None = None,
+        end: Position | None = None,
         *,
         columns: Sequence[str] | None = None,
         columns_changed: bool = False,
         names: Names = "now",
     ) -> Result:
-        """The rows of the change table in order, as they are stored.
+        """Returns the rows of the change table in order, as they are stored.
 
-        `columns_changed`: with `columns_changed` and `columns_present` (lists of column names; NULL: all) in
-        place of the change mask and the column mask.
+        Args:
+            start, end: the range.
+            columns: the data columns to return, all by default.
+            columns_changed: returns `columns_changed` and `columns_present` (lists of column names, NULL:
+                all) instead of the change mask and the column mask.
+            names: which column names to use.
         """
-        found = self._found(start, end, columns, None, names)[0]
-        return Result.of(with_names(found) if columns_changed else found.rows, found.aside)
+        found = self._read(start, end, columns, None, names)[0]
+        return Result.of(_with_column_names(found) if columns_changed else found.rows, found.aside)
 
-    def as_of(self, at: Place | None, *, base: pa.Table | None = None) -> Result:
-        """The rows once all changes up to a place (included; None: all that are kept) were done.
+    def as_of(self, at: Position | None, *, base: pa.Table | None = None) -> Result:
+        """Returns the table's rows after all changes up to a position.
 
-        `base`: the rows before the oldest change that is kept; `changes.schema.empty_table()` for a table
-        whose whole life is in its changes.
+        Args:
+            at: the position (included); None for all changes that are kept.
+            base: the rows before the oldest change that is kept. Pass `changes.schema.empty_table()` for a
+                table whose changes are all kept.
 
         Raises:
-            BaselineNeededError: there is no base, or a value is in no image and not in the base.
+            BaselineNeededError: `base` is missing, or a value is neither in an image nor in the base.
         """
         if base is None:
             raise BaselineNeededError(
-                "nothing tells which rows there were before the changes",
+                "the rows before the oldest change are unknown",
                 where=self.files.path,
-                hint="give them: base=rows; if there were none: base=changes.schema.empty_table()",
+                hint="pass base=rows; if the table was empty: base=changes.schema.empty_table()",
             )
-        found, span = self._found(None, at, None, STATE)
+        found, span = self._read(None, at, None, STATE_HEADERS)
         schema = found.rows.select(list(found.columns)).schema
-        under = laid_under(base, schema, self.layouts, span, self.name)
-        rows = whole(under, found.columns, self.name).cast(schema)
-        schema = schema if span is None else told(schema, span.layout)
-        return LaidOver(lambda: iter(rows.to_batches()), schema, found, self.files.path).result()
+        under = align_base(base, schema, self.layouts, span, self.name)
+        rows = require_columns(under, found.columns, self.name).cast(schema)
+        schema = schema if span is None else tag_columns(schema, span.layout)
+        return OverlaidRows(lambda: iter(rows.to_batches()), schema, found, self.files.path).result()
 
     @property
     def schema(self) -> pa.Schema:
-        """Its data columns and their types, as of the newest layout."""
+        """The data columns and types of the newest layout."""
         return pa.schema([self.files.schema.field(n) for n in self.columns])
 
     def net(
         self,
-        start: Place | None = None,
-        end: Place | None = None,
+        start: Position | None = None,
+        end: Position | None = None,
         *,
         deduplicationMode: Deduplication = "netChanges",  # noqa: N803 - Spark's names
         computeUpdates: bool = True,  # noqa: N803
@@ -133,28 +141,28 @@ class TableChanges:
         columns: Sequence[str] | None = None,
         names: Names = "now",
     ) -> Result:
-        """At most one change for each key; see `engine.net.net`."""
-        return self._asked(
+        """Returns at most one change per key; see `engine.net.net`."""
+        return self._query(
             lambda c, base: (
                 netted.net(c, base=base, deduplicationMode=deduplicationMode, computeUpdates=computeUpdates)
                 if c.key
-                else net_of_bag(c, base=base, mode=deduplicationMode, updates=computeUpdates)
+                else net_of_keyless(c, base=base, mode=deduplicationMode, updates=computeUpdates)
             ),
             start, end, columns, base=base, names=names,
         )  # fmt: skip
 
     def net_changes(
         self,
-        start: Place | None = None,
-        end: Place | None = None,
+        start: Position | None = None,
+        end: Position | None = None,
         style: Style = "all",
         *,
         base: pa.Table | None = None,
         columns: Sequence[str] | None = None,
         names: Names = "now",
     ) -> Result:
-        """The same in a style of SQL Server's; see `engine.sql_server.net_changes`."""
-        return self._asked(
+        """Returns the net changes in a style of SQL Server; see `engine.sql_server.net_changes`."""
+        return self._query(
             lambda c, base: sql_server.net_changes(c, style, base=base),
             start,
             end,
@@ -165,8 +173,8 @@ class TableChanges:
 
     def history(
         self,
-        start: Place | None = None,
-        end: Place | None = None,
+        start: Position | None = None,
+        end: Position | None = None,
         *,
         track_history_column_list: Sequence[str] | None = None,
         track_history_except_column_list: Sequence[str] | None = None,
@@ -175,8 +183,8 @@ class TableChanges:
         columns: Sequence[str] | None = None,
         names: Names = "now",
     ) -> Result:
-        """Every version of every row that changed in the range; see `engine.history.history`."""
-        return self._asked(
+        """Returns every version of every row that changed in the range; see `engine.history.history`."""
+        return self._query(
             lambda c, base: versions.history(
                 c,
                 base=base,
@@ -196,127 +204,151 @@ class TableChanges:
         track_history_except_column_list: Sequence[str] | None = None,
         bitemporal: bool = False,
         base: pa.Table | None = None,
-        start: Place | None = None,
+        start: Position | None = None,
     ) -> HistoryTable:
-        """The history in a Delta table of its own, brought up to date: made from all changes that are kept
-        the first time, then from those since; see `history_table.HistoryTable`.
+        """Creates or updates a Delta table with the history of this table, and returns it.
 
-        Its sequence is the `change_seq`. `base`: the table's rows before the first change. `start`: where a
-        new history begins; by default with the oldest change that is kept.
+        The first call reads all changes that are kept, later calls only those since. The history is ordered
+        by `change_seq`; see `HistoryTable`.
+
+        Args:
+            path: folder of the history's Delta table.
+            stored_as_scd_type: 1 or 2, as in Spark's AUTO CDC.
+            track_history_column_list, track_history_except_column_list: columns whose change starts a new
+                version.
+            bitemporal: keeps versions that late events replace, with system times.
+            base: the table's rows before the first change.
+            start: start of a new history; by default the oldest change that is kept.
 
         Raises:
-            PositionError: changes that it has not got are not kept any more, or were never captured.
+            PositionError: changes that the history needs are no longer kept, or were never captured.
         """
-        from ..engine.kept_history import HistoryRules
-        from .history_checks import names_of
-        from .history_follow import follow
+        from ..engine.history_updates import HistoryRules
+        from .history.checks import choose_columns
+        from .history.follow import follow
 
         only, but = track_history_column_list, track_history_except_column_list
-        tracked = names_of(self.columns, only, but, "track_history_column_list")
+        tracked = choose_columns(self.columns, only, but, "track_history_column_list")
         chosen = None if only is None and but is None else tuple(tracked)
         rules = HistoryRules(self.key, tuple(self.columns), stored_as_scd_type, chosen, True, bitemporal)
-        return follow(self, path, rules, base, absolute(start))
+        return follow(self, path, rules, base, resolve_relative(start))
 
     def pairs(
         self,
-        start: Place | None = None,
-        end: Place | None = None,
+        start: Position | None = None,
+        end: Position | None = None,
         *,
         base: pa.Table | None = None,
         columns: Sequence[str] | None = None,
         names: Names = "now",
     ) -> Result:
-        """Each change in one row, before and after; see `engine.pairs.pairs`."""
-        return self._asked(
+        """Returns one row per change, with the before and the after image; see `engine.pairs.pairs`."""
+        return self._query(
             lambda c, base: pairs.pairs(c if c.key else as_keyed(c), base=base),
-            start, end, columns, TOLD, base, names,
+            start, end, columns, CHANGE_HEADERS, base, names,
         )  # fmt: skip
 
     def chain(
         self,
         key: Mapping[str, Any],
-        start: Place | None = None,
-        end: Place | None = None,
+        start: Position | None = None,
+        end: Position | None = None,
         *,
         base: pa.Table | None = None,
         columns: Sequence[str] | None = None,
         names: Names = "now",
     ) -> Result:
-        """What happened to the rows that ever had a key; see `engine.chains.chain`."""
-        return self._asked(
-            lambda c, base: chains.chain(c, key, base=base), start, end, columns, TOLD, base, names
+        """Returns the changes of all rows that ever had a key; see `engine.chains.chain`."""
+        return self._query(
+            lambda c, base: chains.chain(c, key, base=base), start, end, columns, CHANGE_HEADERS, base, names
         )
 
     def rebuild(
         self,
-        start: Place | None = None,
-        end: Place | None = None,
+        start: Position | None = None,
+        end: Position | None = None,
         *,
         base: pa.Table | None = None,
         names: Names = "now",
     ) -> Result:
-        """The change rows with whole images; see `engine.rebuild.rebuild`."""
-        return self._asked(lambda c, base: rebuild.rebuild(c, base=base), start, end, None, None, base, names)
+        """Returns the change rows with complete images; see `engine.rebuild.rebuild`."""
+        return self._query(lambda c, base: rebuild.rebuild(c, base=base), start, end, None, None, base, names)
 
-    def transactions(self, start: Place | None = None, end: Place | None = None) -> Result:
-        """Who changed what together, in this table; see `engine.transactions.transactions`."""
-        return self._asked(lambda c, _: transactions.transactions({self.name: c}), start, end, (), TOLD)
+    def transactions(self, start: Position | None = None, end: Position | None = None) -> Result:
+        """Returns the transactions that changed this table; see `engine.transactions.transactions`."""
+        return self._query(
+            lambda c, _: transactions.transactions({self.name: c}), start, end, (), CHANGE_HEADERS
+        )
 
     def arrays(
         self,
-        start: Place | None = None,
-        end: Place | None = None,
+        start: Position | None = None,
+        end: Position | None = None,
         columns: Sequence[str] | None = None,
         *,
         headers: Sequence[str] | None = None,
         names: Names | Mapping[int, str] = "now",
         defaults: bool = False,
     ) -> ChangeArrays:
-        """The changes of a range, for functions of `tailrace.engine`.
+        """Returns the changes of a range for the functions of `tailrace.engine`.
 
         Args:
             start, end: the range.
-            columns: those that are read, all by default; headers: the same, without their prefix.
-            names: which the columns get.
-            defaults: a column that was added with a default has it in older images, too.
+            columns: the data columns to read, all by default.
+            headers: the headers to read, without their prefix; all by default.
+            names: which column names to use, or names by column number.
+            defaults: fills older images of a column that was added with a default.
 
         Raises:
-            ConfigError: `end` is before `start`, or there is no such column.
-            PositionError: some of them are not kept any more.
-            UnsupportedError: a column became another one in between.
+            ConfigError: `end` is before `start`, or a column does not exist.
+            PositionError: some of the changes are no longer kept.
+            UnsupportedError: a column changed incompatibly within the range.
         """
-        return self._found(start, end, columns, headers, names, defaults)[0]
+        return self._read(start, end, columns, headers, names, defaults)[0]
 
-    def named(self, base: pa.Table) -> pa.Table:
-        """Rows of before with the names that their columns have by now; see `base_rows.named`."""
-        return named(base, self.columns, self.layouts, self.layouts[-1]) if self.layouts else base
+    def rename_base(self, base: pa.Table) -> pa.Table:
+        """Returns base rows with the current names of their columns; see `base_rows.rename_base`."""
+        return rename_base(base, self.columns, self.layouts, self.layouts[-1]) if self.layouts else base
 
-    def refuse(self) -> None:
-        """Raises an error if there is no change table to ask; here, there always is one."""
+    def require_table(self) -> None:
+        """Raises an error if there is no change table. Here, there always is one."""
 
-    def layout_at(self, last: int | None) -> str | None:
-        """The change sequence from which the layout at a change number is valid (None: at the end); None: no
-        layouts are known."""
+    def layout_start(self, last: int | None) -> str | None:
+        """Returns the change sequence at which the layout of a change number begins.
+
+        Args:
+            last: the change number; None for the newest layout.
+
+        Returns:
+            None if no layouts are known.
+        """
         if not self.layouts:
             return None
-        return (self.layouts[-1] if last is None else in_force(self.layouts, Point.of(last))).from_seq
+        return (
+            self.layouts[-1] if last is None else layout_at(self.layouts, PositionRange.of(last))
+        ).from_seq
 
-    def broken(self, first: str, last: str) -> str | None:
-        """Why columns are not the same ones between two change sequences, whatever they are called; None:
-        they are, but for new ones."""
-        return broken(self.layouts, first, last, names=False, defaults=True)
+    def incompatibility(self, first: str, last: str) -> str | None:
+        """Returns why the columns at two change sequences are incompatible, or None if they are compatible.
 
-    def numbered(self, layout: str | None) -> dict[str, int]:
-        """The numbers of the columns, by name, in the layout that is valid from a change sequence (None: the
-        newest); none where no layouts are known."""
+        Renamed and added columns are compatible.
+        """
+        return incompatibility(self.layouts, first, last, names=False, defaults=True)
+
+    def column_numbers(self, layout: str | None) -> dict[str, int]:
+        """Returns the column numbers by name in a layout; empty if no layouts are known.
+
+        Args:
+            layout: the change sequence at which the layout begins; None for the newest.
+        """
         if not self.layouts:
             return {}
-        one = self.layouts[-1] if layout is None else between(self.layouts, layout, layout)[-1]
+        one = self.layouts[-1] if layout is None else layouts_between(self.layouts, layout, layout)[-1]
         return {c.name: c.attnum for c in one.relation.columns}
 
     @property
     def defaults(self) -> dict[int, pa.Array]:
-        """Of columns that were added with a default its value, by their numbers."""
+        """The default values, by column number, of columns that were added with a default."""
         from ..apply.targets.older_rows import value_of
 
         first: dict[int, Column] = {}
@@ -325,23 +357,23 @@ class TableChanges:
                 first.setdefault(c.attnum, c)
         return {n: value_of(c, c.missing) for n, c in first.items() if c.missing is not None}
 
-    def _found(
+    def _read(
         self,
-        start: Place | None,
-        end: Place | None,
+        start: Position | None,
+        end: Position | None,
         columns: Sequence[str] | None,
         headers: Sequence[str] | None,
         names: Names | Mapping[int, str] = "now",
         defaults: bool = False,
     ) -> tuple[ChangeArrays, LayoutRange | None]:
-        """The changes of a range, and the layout that they have, with its columns named as asked; None: no
-        layouts are known."""
-        self.refuse()
+        """Returns the changes of a range with columns named as requested, and their layout (None
+        if unknown)."""
+        self.require_table()
         stored = self.files.schema.names
         if not self.layouts and (missing := [n for n in columns or () if n not in stored]):
             raise self._no_column(missing, self.columns)
         keys = {*self.key, *(k for one in self.layouts for k in one.relation.key)}
-        data = None if columns is None else all_names(self.layouts, [*columns, *keys])
+        data = None if columns is None else names_over_time(self.layouts, [*columns, *keys])
         shown = None if headers is None else {PREFIX + n for n in headers}
         wanted = [
             n
@@ -349,26 +381,26 @@ class TableChanges:
             if (n.startswith(PREFIX) and (shown is None or n in shown))
             or (not n.startswith(PREFIX) and (data is None or n in data or plain_name(n) in data))
         ]
-        low, high = (None if p is None else Point.of(p) for p in (start, end))
+        low, high = (None if p is None else PositionRange.of(p) for p in (start, end))
         rows = self.files.rows(low, high, wanted)
         if not rows.num_rows:
             refuse_reversed(self.files, low, high)
         if not self.layouts:
             found = ChangeArrays.of(rows, self.key, columns, layout=stored, name=self.name)
-            bad = self.files.bad(low, high)
-            made = found if bad is None else replace(found, aside=_together(found.aside, bad))
+            bad = self.files.rejects(low, high)
+            made = found if bad is None else replace(found, aside=_all_rejects(found.aside, bad))
             return made, None
         span = self._span(rows, high, data, defaults)
-        within = between(self.layouts, span.first, span.last)
-        there = span.layout if isinstance(names, str) else with_gone(span.layout, within, stored)
-        shown_as = named_as(there, self.layouts, names)
+        within = layouts_between(self.layouts, span.first, span.last)
+        there = span.layout if isinstance(names, str) else with_dropped(span.layout, within, stored)
+        shown_as = rename_layout(there, self.layouts, names)
         every = shown_as.relation
         if missing := [n for n in columns or () if n not in {c.name for c in every.columns}]:
             raise self._no_column(missing, [c.name for c in every.columns], " in this range")
         asked = None if columns is None else {*columns, *every.key}
         chosen = [c for c in every.columns if asked is None or c.name in asked]
         shown_as = replace(shown_as, relation=every.with_columns(chosen))
-        rows, bits = by_identity(rows, stored, within, there, shown_as, self.defaults if defaults else None)
+        rows, bits = align_columns(rows, stored, within, there, shown_as, self.defaults if defaults else None)
         made = ChangeArrays.of(rows, every.key, [c.name for c in chosen], layout=bits, name=self.name)
         return made, replace(span, layout=replace(shown_as, relation=every))
 
@@ -377,61 +409,82 @@ class TableChanges:
         return ConfigError(what, hint=f"it has {', '.join(there)}")
 
     def _span(
-        self, rows: pa.Table, end: Point | None, only: Collection[str] | None, defaults: bool
+        self, rows: pa.Table, end: PositionRange | None, only: Collection[str] | None, defaults: bool
     ) -> LayoutRange:
-        """From where to where the rows of a range are, and their layout; without rows that in force at the
-        range's end: whatever there was on the way, nothing has an older one."""
+        """Returns the first and last change sequence of the rows of a range, and their layout.
+
+        Without rows, the layout at the range's end is used: layout changes within the range do not matter
+        then.
+        """
         if rows.num_rows:
             seqs = pc.min_max(rows[SEQ]).as_py()
             first, last = seqs["min"], seqs["max"]
         else:
-            first = last = (self.layouts[-1] if end is None else in_force(self.layouts, end)).from_seq
-        layout = layout_of(self.layouts, first, last, only=only, names=False, defaults=defaults)
+            first = last = (self.layouts[-1] if end is None else layout_at(self.layouts, end)).from_seq
+        layout = common_layout(self.layouts, first, last, only=only, names=False, defaults=defaults)
         return LayoutRange(layout, first, last)
 
-    def _asked(
+    def _query(
         self,
         question: Callable[[ChangeArrays, pa.Table | None], pa.Table],
-        start: Place | None,
-        end: Place | None,
+        start: Position | None,
+        end: Position | None,
         columns: Sequence[str] | None = None,
-        headers: Sequence[str] | None = ORDER,
+        headers: Sequence[str] | None = QUERY_HEADERS,
         base: pa.Table | None = None,
         names: Names = "now",
     ) -> Result:
-        found, span = self._found(start, end, columns, headers, names)
+        found, span = self._read(start, end, columns, headers, names)
         if base is None:
-            found = with_earlier(found, self._earlier(found, span))
+            found = add_earlier_rows(found, self._earlier_sources(found, span))
             return Result.of(question(found, None), found.aside)
-        return Result.of(question(found, self._laid_under(base, found, span)), found.aside)
+        return Result.of(question(found, self._align_base(base, found, span)), found.aside)
 
-    def _laid_under(self, base: pa.Table, found: ChangeArrays, span: LayoutRange | None) -> pa.Table:
-        """Rows of before with the columns of changes."""
+    def _align_base(self, base: pa.Table, found: ChangeArrays, span: LayoutRange | None) -> pa.Table:
+        """Returns base rows with the columns of the changes."""
         schema = found.rows.select(list(found.columns)).schema
-        return laid_under(base, schema, self.layouts, span, self.name)
+        return align_base(base, schema, self.layouts, span, self.name)
 
-    def _earlier(self, found: ChangeArrays, span: LayoutRange | None) -> Iterator[Earlier]:
-        """What knows rows of before changes: the earlier ones that are kept."""
+    def _earlier_sources(self, found: ChangeArrays, span: LayoutRange | None) -> Iterator[EarlierRows]:
+        """Yields the sources of rows before the changes: the earlier changes that are kept."""
         yield lambda images: self._kept_before(found, span, images)
 
     def _kept_before(self, found: ChangeArrays, span: LayoutRange | None, images: Ints) -> pa.Table:
-        """The rows that the changes before some images tell of."""
-        place = just_before(found.seq[int(images.min())].as_py())
+        """Returns the rows that the changes before the given images contain."""
+        place = previous_seq(found.seq[int(images.min())].as_py())
         if place is None:
             return found.rows.slice(0, 0)
         names = {} if span is None else {c.attnum: c.name for c in span.layout.relation.columns}
-        before, older = self._found(None, place, None if span is None else found.columns, STATE, names)
-        rows = living(before)
-        lists, rows = rows[ABSENT_THERE], rows.drop_columns([ABSENT_THERE])
+        before, older = self._read(None, place, None if span is None else found.columns, STATE_HEADERS, names)
+        rows = rows_after(before)
+        lists, rows = rows[ABSENT_HEADER], rows.drop_columns([ABSENT_HEADER])
         if older is not None:
-            rows = rows.cast(told(rows.schema, older.layout))
-        return self._laid_under(rows, found, span).append_column(ABSENT_THERE, lists)
+            rows = rows.cast(tag_columns(rows.schema, older.layout))
+        return self._align_base(rows, found, span).append_column(ABSENT_HEADER, lists)
 
 
-def _together(aside: pa.Table, bad: pa.Table) -> pa.Table:
-    """Rows that were set aside, and bad ones, with the columns of both; the last is the reasons."""
+def _all_rejects(aside: pa.Table, bad: pa.Table) -> pa.Table:
+    """Returns the rejects of the changes and of the format in their common columns; the reasons are the last
+    column."""
     mine, theirs = aside.column_names[:-1], {*bad.column_names[:-1]}
     rows = aside.select([n for n in mine if n in theirs])
     both = pa.concat_tables([rows, bad.select(rows.column_names).cast(rows.schema)])
     reasons = pa.chunked_array([*aside.columns[-1].chunks, *bad.columns[-1].chunks], pa.string())
     return with_reasons(both, reasons)
+
+
+def _with_column_names(found: ChangeArrays) -> pa.Table:
+    """Returns the rows of `found` with lists of column names instead of masks.
+
+    Raises:
+        ConfigError: a data column has the name of such a list.
+    """
+    rows = found.rows
+    masks = {found.header(m): n for m, n in _MASK_NAMES.items() if found.header(m) in rows.column_names}
+    refuse_reserved("changes", found.columns, masks.values(), found.name)
+    for mask, name in masks.items():
+        bits = MaskBits.of(rows[mask], found.ordinals, null=False)
+        nulls = rows[mask].is_null().to_numpy()
+        names = list_names(bits.bits[bits.codes], found.columns, nulls)
+        rows = rows.set_column(rows.column_names.index(mask), name, names)
+    return rows

@@ -1,4 +1,4 @@
-"""Long questions: their progress, a way to end them, and where they put what does not fit into memory."""
+"""Progress, cancellation and temporary folder of long queries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class QueryWatch:
-    """What is in force: see `watching`."""
+    """The settings of `watching`."""
 
     progress: Callable[[str, int, int], None] | None = None
     cancelled: Callable[[], bool] | None = None
@@ -32,17 +32,17 @@ def watching(
     cancelled: Callable[[], bool] | None = None,
     scratch: str | None = None,
 ) -> Iterator[None]:
-    """Holds for the questions of this thread in the block, and for answers that are read in it.
+    """Applies to the queries of this thread within the block, and to results that are read in it.
 
     Args:
-        progress: is told what is read, how many files of it are done, and how many there are.
-        cancelled: is asked before each file; once it says yes, the question ends with `CancelledError`.
-        scratch: the folder for what does not fit into memory (DuckDB's, and that of a Spark session that is
+        progress: called with the name of what is read, the number of files read, and their total number.
+        cancelled: called before each file; if it returns True, the query ends with `CancelledError`.
+        scratch: the folder for data that does not fit into memory (DuckDB's, and that of a Spark session
             started in the block); the system's by default.
 
-    >>> from tailrace.query.watch import watched, watching
+    >>> from tailrace.query.watch import with_progress, watching
     >>> with watching(progress=lambda *step: print(*step)):
-    ...     read = list(watched("changes", ["a", "b"]))
+    ...     read = list(with_progress("changes", ["a", "b"]))
     changes 0 2
     changes 1 2
     changes 2 2
@@ -54,11 +54,11 @@ def watching(
         _NOW.reset(token)
 
 
-def watched(what: str, parts: Sequence[T]) -> Iterator[T]:
-    """The parts of a piece of work, one after the other.
+def with_progress(what: str, parts: Sequence[T]) -> Iterator[T]:
+    """Yields the parts of a piece of work, and reports progress.
 
     Raises:
-        CancelledError: the user has ended it.
+        CancelledError: `cancelled` returned True.
     """
     now = _NOW.get() or QueryWatch()
     for done, part in enumerate(parts):
@@ -73,6 +73,6 @@ def watched(what: str, parts: Sequence[T]) -> Iterator[T]:
         now.progress(what, len(parts), len(parts))
 
 
-def scratch() -> str | None:
-    """The folder for what does not fit into memory; None: the system's."""
+def scratch_folder() -> str | None:
+    """Returns the folder for data that does not fit into memory; None for the system's."""
     return (_NOW.get() or QueryWatch()).scratch

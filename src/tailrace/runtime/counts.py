@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ..state.capture_state import Timings
 from ..state.ledger import AppliedTable, Stored
-from ..state.timings import Timings
 
 logger = logging.getLogger("tailrace.pipeline")
 

@@ -7,11 +7,14 @@ streams need. Files that no commit names go after three days.
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+
+from deltalake import DeltaTable
 
 from ..apply.applied_places import applied_places
 from ..apply.keylog.exceptions import EXCEPTIONS
@@ -22,26 +25,29 @@ from ..apply.target_checks import progress_finding
 from ..apply.target_owner import refuse_other
 from ..apply.targets.base import Target
 from ..apply.targets.delta.target import DeltaTarget
+from ..capture.ddl_history import BEGINS
+from ..config.quantities import FOREVER, ago
 from ..config.settings import MaintenanceSettings
 from ..config.task import Task
 from ..errors import ApplyError, TargetLostError, from_spark, in_one_line, is_of_table
-from ..formats.openedge.made import change_table
+from ..formats.openedge.metadata import change_table
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention, thinning
 from ..lake.thinning import HOUR_S, Past
+from ..model.sequence import TIME_DIGITS, time_part
 from ..operate import disk
 from ..operate.consumers import consumers_of
-from ..operate.old_records import forget_old
 from ..operate.purging import purge_task
-from ..state.ledger import STORE_APP, Baseline, all_baselines, read_baselines
+from ..state import lifecycle
+from ..state.baselines import Baseline, all_baselines, read_baselines
+from ..state.declarations import APPENDED
+from ..state.ledger import STORE_APP
 from ..state.open_warnings import PIPELINE, OpenWarnings
-from ..state.orders import of_task
-from ..state.upkeep import in_force, shorten
+from ..state.retention import trim_batches, trim_tables
 
 _NAME = "maintenance"
-CONTROL = ("baselines", "orders", "tokens", "errors", "mapped", "ddl_events", "ddl_decisions", "ddl_history",
-           "consumers", "quarantine", EXCEPTIONS)  # fmt: skip
-"""Control tables; `stored` and `applied` are rolled up (`control.rolling`)."""
+CONTROL = (*(one.name for one in APPENDED), "ddl_history", "consumers", "quarantine", EXCEPTIONS)
+"""Control tables that are read as they are now; `stored` and `applied` are rolled up (`state.rolling`)."""
 DAY_S = 86_400.0
 
 
@@ -56,8 +62,8 @@ class Maintenance:
         self._open, self._waits = OpenWarnings(task, PIPELINE), dict[str, str]()
 
     def begin(self) -> None:
-        """Looks for what is not as it should be in a target database; one that does not answer is looked at
-        again in the next round."""
+        """Checks a target database for problems; one that does not answer is checked again in the next
+        round."""
         database = self._task.target.database
         with suppress(ApplyError):
             one = progress_finding(database) if database else None
@@ -97,7 +103,7 @@ class Maintenance:
         self._last = time.time()
         task = self._task
         purge_task(task)
-        forget_old(task)
+        forget_old_records(task)
         tables = read_baselines(task.control_path("baselines"))
         known = sorted({*tables, *log.history(task.relations_path)})
         openedge = [f"{task.openedge_path}/{name}" for name in (TRACKING_TABLE, *map(change_table, known))]
@@ -106,8 +112,8 @@ class Maintenance:
         for path, table in read_by_streams.items():
             if lake.exists(path):
                 self._read_by_streams(path, table)
-        in_force(task, logged=tokens_logged(task.keylog_path, task.name, task.keylog.mode))
-        shorten(task, loaded(task.control_path("mapped")))
+        trim_tables(task, logged=tokens_logged(task.keylog_path, task.name, task.keylog.mode))
+        trim_batches(task, loaded(task.control_path("mapped")))
         control = [task.relations_path, *map(task.control_path, CONTROL)]
         for path in control:
             if lake.exists(path):
@@ -156,11 +162,11 @@ class Maintenance:
     def _targets(self, tables: Sequence[str], baselines: Mapping[str, Baseline], *, sweeps: bool) -> None:
         """Maintains the targets of tables; `sweeps`: also deletes files that no commit names."""
         task, settings = self._task, self._task.maintenance
-        states, places = of_task(task.orders_path, baselines), applied_places(task, tables)
+        states, places = lifecycle.read(task), applied_places(task, tables)
         taken = [b for b in all_baselines(task.control_path("baselines")) if b.done]
         for table in tables:
             # Capture is about to replace or drop it, and no other process may write to it.
-            if table in states and (states[table].busy or states[table].member == "removed"):
+            if states[table].busy or states[table].removed:
                 continue
             try:
                 if table in places and table in baselines and isinstance(self._target, DeltaTarget):
@@ -179,3 +185,24 @@ class Maintenance:
 def _past(settings: MaintenanceSettings, baselines: Iterable[int]) -> Past:
     """How much of a target's past stays, with the versions of its baselines."""
     return Past(settings.vacuum_after, settings.past_size, settings.keep_versions, frozenset(baselines))
+
+
+def forget_old_records(task: Task, now: dt.datetime | None = None) -> None:
+    """Deletes rows of `attrep_apply_exceptions`, `quarantine` and `ddl_history` that are older than
+    `retention.records`; the task may be running."""
+    if (keep := task.retention.of_records) == FOREVER:
+        return
+    limit = ago(keep, now)
+    seq = time_part(limit)
+    at = f"arrow_cast('{limit.isoformat()}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
+    _delete_rows(task.control_path(EXCEPTIONS), f"TASK_NAME = '{task.name}' AND ERROR_TIME < {at}")
+    _delete_rows(task.control_path("quarantine"), f"noticed_at < {at}")
+    history = task.control_path("ddl_history")
+    if lake.exists(history) and lake.progress(history, BEGINS) < seq:
+        lake.commit(history, [], progress={BEGINS: seq})  # otherwise capture would write them again
+        _delete_rows(history, f"CHANGE_SEQ < '{seq:0{TIME_DIGITS}d}' AND CHANGE_SEQ >= '{1:0{TIME_DIGITS}d}'")
+
+
+def _delete_rows(path: str, predicate: str) -> None:
+    if lake.exists(path):
+        lake.retried(lambda: DeltaTable(path).delete(predicate))

@@ -44,14 +44,13 @@ from ..execution import JobCount, background, counted
 from ..lake import delta as lake
 from ..lake import guards, json_files, log
 from ..model.steps import Steps
-from ..operate.ordering import tables_of
+from ..operate.table_commands import tables_of
 from ..operate.task_runs import TaskRuns
 from ..sources import open_source
 from ..state import live
 from ..state.capture_state import RUNNING, STARTING, STOPPED
 from ..state.layouts import policy
 from ..state.open_warnings import PIPELINE, OpenWarnings
-from ..state.upgrades import upgrade
 from ..store import tracking
 from ..store.log_files import LogFiles
 from ..store.running import runner
@@ -59,7 +58,7 @@ from ..store.unstorable import TableSuspensions
 from ..store.writer import Store, StorePaths
 from ..validate.repair import Repair
 from ..validate.sessions import Sessions
-from ..validate.tables import validate
+from ..validate.validation import validate
 from .counts import Counts
 from .freshness import FreshnessControl
 from .maintenance import Maintenance
@@ -92,7 +91,7 @@ class Pipeline:
         self._store = Store(store_paths(task), suspend=TableSuspensions(task))
         self.freshness = FreshnessControl(task, self._delta_path, lambda: _baseline_steps(counted()))
         self._gate = Ordered(
-            task.orders_path,
+            task.commands_path,
             task.control_path("errors"),
             task.groups,
             interval=self.freshness.of,
@@ -130,7 +129,6 @@ class Pipeline:
         self._gate.patient = False
         with live.lock(self._task.run_path, "pipeline"), self._runs.until_end(), self._failing():
             self._tell(STARTING)  # what an earlier process has said is over
-            upgrade(self._task)
             self._maintenance.begin()
             self.store_all()
             self._catch_up()
@@ -154,7 +152,6 @@ class Pipeline:
         """Stores and applies until `stop` is set; the first failure of a loop ends both and is raised."""
         with live.lock(self._task.run_path, "pipeline"), self._runs.until_end(), self._failing():
             self._tell(STARTING)  # what an earlier process has said is over
-            upgrade(self._task)
             self._maintenance.begin()
             self._begin()
             loops = [
@@ -306,11 +303,10 @@ class Pipeline:
         return session | {"steps": {kind: asdict(one) for kind, one in counted().items()}}
 
     def _tell(self, state: str, *, ended: str | None = None) -> None:
-        applied, orders = self._applier.recorded, self._gate.orders
         json_files.write(
             self._task.run_path,
             "pipeline",
-            {"state": state, "applied": applied, "orders": orders, "ended": ended}
+            {"state": state, "applied": self._applier.recorded, "commands": self._gate.orders, "ended": ended}
             | self._seen.as_dict()
             | {"spark": self._spark_state(), "freshness": self.freshness.describe()}
             | (self._target_there.said if state == RUNNING else {}),
@@ -363,9 +359,9 @@ def task_rules(task: Task, target: Target, runs: TaskRuns) -> TaskRules:
         root=f"{task.home}/control",
         task=task.name,
         keylog=keylog,
-        suspensions=Orders(task.orders_path),
+        suspensions=Orders(task.commands_path),
         runs=runs.begin,
-        tokens=lambda: incremental_snapshot.seen(task.control_path("tokens")),
+        tokens=lambda: incremental_snapshot.read_tokens(task.control_path("tokens")),
         warned=OpenWarnings(task, PIPELINE).happened,
     )
 

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ..capture.ddl_watch import Watch
-from ..capture.first_start import first_start
+from ..capture.ddl_watch import DdlWatch
+from ..capture.first_start import slot_hint
 from ..capture.part_requests import reading_for_capture
 from ..config import logs
 from ..config.task import Task, load
@@ -132,7 +132,7 @@ def run(
     child = CaptureChild(task_file, task, once=once)
     over, ended = threading.Event(), False
     threads = ThreadPoolExecutor(3, thread_name_prefix="tailrace")
-    with first_start(task), reading_for_capture(task, spark), threads as pool:
+    with slot_hint(task), reading_for_capture(task, spark), threads as pool:
         child.start()
         watching = pool.submit(_watch, child, stop, once)
         drawing = pool.submit(screen, task, over) if screen else None
@@ -144,7 +144,8 @@ def run(
             if once:
                 watching.result()
                 if ended := not stop.is_set():
-                    pipeline.drain(then=Watch(task).carry_out)  # whose policies waited for these changes
+                    # The policies waited for these changes.
+                    pipeline.drain(then=DdlWatch(task).apply_policies)
             else:
                 pipeline.run()
         finally:

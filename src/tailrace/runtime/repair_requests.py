@@ -32,8 +32,8 @@ from ..model.steps import Steps
 from ..state import live
 from ..state.lease_files import age
 from ..validate.compare import TableResult
-from ..validate.repair import Repair, Repaired
-from ..validate.tables import ValidationReport
+from ..validate.repair import Repair, RepairResult
+from ..validate.validation import ValidationReport
 
 logger = logging.getLogger("tailrace.pipeline")
 LOOK_S, BEAT_S = 0.2, 1.0
@@ -47,7 +47,7 @@ class Outcome(NamedTuple):
     """What was found before a repair, what was done, and what is found after it (None: nothing was done)."""
 
     before: ValidationReport
-    done: list[Repaired]
+    done: list[RepairResult]
     after: ValidationReport | None
 
 
@@ -67,7 +67,7 @@ def repair_with(repair: Repair, validated: Callable[..., ValidationReport], opti
     validated = partial(validated, samples=options.samples, timeout_s=options.timeout_s)
     repair.finish(options.tables)
     before = validated(tables=options.tables, amend=repair)
-    repair.left_out(before.tables)
+    repair.add_not_compared(before.tables)
     changed = [one.table for one in repair.done if one.changes and not options.dry_run]
     return Outcome(before, repair.done, validated(tables=changed) if changed else None)
 
@@ -97,7 +97,7 @@ def ask(task: Task, options: Options, steps: Steps) -> Outcome:
     if "error" in end:
         raise errors.from_json(end["error"])
     after = end["after"]
-    done = [Repaired(**one) for one in end["done"]]
+    done = [RepairResult(**one) for one in end["done"]]
     return Outcome(_report(end["before"]), done, None if after is None else _report(after))
 
 

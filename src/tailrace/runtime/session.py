@@ -11,14 +11,13 @@ import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.machine import cores
 from ..errors import ConfigError, from_spark
-from ..execution import BackgroundSession
-from . import class_archive, first_worker
+from ..execution import BackgroundSession, check_executors
+from . import class_archive
 from .jars import coordinates, resolve_jars
 from .java import ensure_java
 from .jvm import interrupts_kept, no_orphan, reported_by_us
@@ -60,6 +59,9 @@ BATCHES = {
     "spark.sql.constraintPropagation.enabled": "false",
 }
 """Sizes of the Arrow batches that Python tasks see, and of plans; harmless everywhere."""
+
+LOADED = ("tailrace.apply.targets.delta.many", "tailrace.store.running")
+"""Modules that nearly all tasks need."""
 
 _OURS_KEY = "spark.tailrace.session"
 _OURS = {_OURS_KEY: "true"}
@@ -146,7 +148,7 @@ def background_session(name: str, spark: SparkSettings, shared: Sequence[str] = 
     runs = runs or _connected() is not None
     return BackgroundSession(
         start,
-        warm_up=partial(first_worker.warm_up, shared=shared),
+        warm_up=lambda made: check_executors(made, LOADED, shared),
         driver_limit=spark.driver_limit,
         given=start() if runs and spark.start == "at_once" else None,
         when_needed=spark.start == "when_needed",

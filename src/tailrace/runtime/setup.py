@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from ..apply.target_owner import owner_findings, owner_of
 from ..capture.replica_identities import identity_errors, left_out_findings
-from ..capture.table_selection import selected
+from ..capture.table_selection import select_tables
 from ..config import addresses, secrets, task_schema
 from ..config.base import plain
 from ..config.task import Task
@@ -33,7 +33,7 @@ from ..state import live
 if TYPE_CHECKING:
     from ..execution import BackgroundSession
     from ..validate.sessions import Sessions
-    from ..validate.tables import ValidationReport
+    from ..validate.validation import ValidationReport
     from .repair_requests import Outcome
 
 
@@ -94,7 +94,7 @@ def draft(
     task = _task(name, url, patterns or ["*.*"], path)
     source = open_source(task)
     try:
-        tables, left = selected(source, task, task.source.tables), source.left_out()
+        tables, left = select_tables(source, task, task.source.tables), source.left_out()
         if not tables:
             near = meant_tables(task.source.tables[0], source.tables(["*.*"]))
             near = "; ".join(one.what for one in left_out_findings(task, left)) or near
@@ -255,7 +255,7 @@ def _validation(
 ) -> Iterator[tuple[Callable[..., ValidationReport], Callable[[], None], Sessions]]:
     """`validate` with the task's source, a catch-up before it, and a session."""
     steps.now("connecting to the source")
-    from ..validate import tables as validate
+    from ..validate import validation as validate
     from ..validate.sessions import Sessions
 
     sessions = Sessions(session or session_for(task), steps)

@@ -1,4 +1,4 @@
-"""Live sources: one file per database, each with the methods of `base.LogSource`; chosen by URL scheme."""
+"""Live sources: one package per database, chosen by URL scheme; each implements `base.LogSource`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ if TYPE_CHECKING:
 
 
 def open_source(task: Task) -> LogSource:
-    """The source that a task reads; ConfigError for an unsupported URL. Close it when done.
+    """Returns the source of a task. Close it when done. It connects on first use.
 
-    It connects when it is first asked something: SourceError then, when the database does not answer.
+    Raises:
+        ConfigError: the URL's scheme is not supported.
     """
     return opener(task.source.url)(task)
 
 
 def opener(url: str) -> Callable[[Task], LogSource]:
-    """What opens the source of a URL; ConfigError for one that nothing here reads.
+    """Returns the function that opens the source of a URL.
 
     >>> opener("postgresql://me@db/shop").__name__
     '_postgresql'
+
+    Raises:
+        ConfigError: the URL's scheme is not supported.
     """
     return _OPENERS[addresses.source_scheme(url)]
 
@@ -46,5 +50,4 @@ _OPENERS: dict[str, Callable[[Task], LogSource]] = {
     "postgres": _postgresql,
     "soliddb": _soliddb,
 }
-"""URL scheme -> function that opens such a source, imported late: a task needs only its own database's
-driver."""
+"""Openers by URL scheme. Imports are late: a task needs only the driver of its database."""

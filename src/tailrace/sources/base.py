@@ -2,8 +2,8 @@
 position.
 
 A *position* is 20 bytes that compare in order (`bytes` comparison); everything with LOGADDR < position is
-done. Sources import no pyspark: the capture process runs without a JVM. A new source is a new file that has
-the methods of `LogSource`; nothing else changes.
+done. Sources do not import pyspark, because the capture process has no JVM. A new source is a package that
+implements `LogSource`; nothing else changes.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ..model.change import Relation
 from ..wire.records import Chunk
 
 OF_TABLE = " table "
-"""Comes before the table's id in the text that tells how it is in the stream, see `LogSource.published`."""
+"""Text before the table's id in an entry of `LogSource.published`."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A point in the log as of which all tables can be read. Changes with LOGADDR >= `position` are not in
-    it.
+    """A position at which all tables can be read. Changes with LOGADDR >= `position` are not in it.
 
-    An open window has no name: tables are read as they are meanwhile, so that changes with LOGADDR >=
-    `position` may be in the rows or not. All before it are."""
+    An open window has no name: tables are read at their current state. Changes with LOGADDR >= `position` may
+    be in the rows or not, and all earlier ones are.
+    """
 
     name: str
     position: bytes
@@ -36,11 +36,12 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Lag:
-    """How far behind the source the task is: bytes of log, and seconds (0.0 if everything was read).
+    """Distance of the task from the source's end: bytes of log, and seconds (0.0 if everything was read).
 
     Attributes:
-        retained: bytes of log that the source keeps for the task; None: it cannot tell.
-        left: bytes of log that may come before the source gives up what it keeps; None: it never does.
+        retained: bytes of log that the source keeps for the task; None if unknown.
+        left: bytes of log that can be written before the source discards what it keeps; None if it never
+            does.
     """
 
     bytes: int
@@ -51,12 +52,12 @@ class Lag:
 
 @dataclass(frozen=True)
 class Resent:
-    """What a source sends again of its log, up to a position that LOG has reached.
+    """Log that a source sends again, up to a position that LOG has reached.
 
     Attributes:
-        begin: the position it begins at.
-        end: the position that LOG has reached, as the source counts.
-        chunks: the records from there to that position, and maybe some behind it.
+        begin: its first position.
+        end: the position that LOG has reached, in the source's counting.
+        chunks: the records between, and possibly some later ones.
         where: the server, for messages.
     """
 
@@ -67,12 +68,12 @@ class Resent:
 
 
 SET_BACK = "the server was restored from a backup, or a standby was promoted that had not received everything"
-NEW_TASK = "start a new task, with its own home and targets: positions of this one mean nothing here"
-"""What is the matter, and what helps, if a server's log is not the one that a task has read."""
+NEW_TASK = "start a new task with its own home and targets: this task's positions are not valid here"
+"""Message and hint for a server whose log is not the one that a task has read."""
 
-NO_COLUMNS = "it has no column that is captured: a target could not keep its rows"
+NO_COLUMNS = "it has no column that is captured: a target could not store its rows"
 OR_LEAVE_OUT = "or leave the table out (`source: {exclude: [%s]}`)"
-"""What is the matter with a table without columns, or with generated ones alone, and one way out."""
+"""Message and hint for a table without columns, or with generated columns only."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +81,12 @@ class Finding:
     """One result of a check.
 
     Attributes:
-        level: an error keeps the task from starting, or the `table` from being applied; a warning does not; a
-            note is an offer, or good to know.
-        what: what is the matter and what it means, one or two sentences.
-        where: server, database, table, slot: whatever it is about.
-        cure: SQL or a setting that cures it.
-        table: the table that it concerns alone; None: it concerns the task.
+        level: an error prevents the task's start, or suspends its `table`; a warning does not; a note is an
+            offer or information.
+        what: the problem and its consequence, in one or two sentences.
+        where: the affected server, database, table or slot.
+        cure: SQL or a setting that fixes it.
+        table: the only affected table; None if the task is affected.
     """
 
     level: Literal["error", "warning", "note"]
@@ -96,18 +97,25 @@ class Finding:
 
     @property
     def rank(self) -> int:
-        """Errors first, notes last."""
+        """The sort key: errors first, notes last."""
         return ("error", "warning", "note").index(self.level)
 
 
 class PassingFinding(Finding):
-    """A finding that may pass by itself: a task that has a stream waits for that."""
+    """A finding that may disappear by itself; a task that has a stream waits for that."""
 
 
 @dataclass(frozen=True)
 class SourceObject:
-    """Something that a source keeps for a task: `what` with its name, a `detail`, whether it belongs to the
-    task and may be removed, the `sql` that removes it, and how many bytes of log it retains."""
+    """An object that a source keeps for a task.
+
+    Attributes:
+        what: type and name.
+        detail: a description.
+        ours: whether it belongs to the task and may be removed.
+        sql: the statement that removes it.
+        retained: the bytes of log that it retains.
+    """
 
     what: str
     detail: str
@@ -118,9 +126,14 @@ class SourceObject:
 
 @dataclass(frozen=True)
 class BaselinePart:
-    """A piece of a table that one worker reads: pages `first` to `last` (exclusive; None: to the end) of the
-    physical table `leaf` (quoted SQL name). `rows` is an estimate; `only`: SQL condition on the rows that the
-    source sends. Picklable."""
+    """A part of a table that one worker reads: pages `first` to `last` (exclusive; None: to the end).
+    Picklable.
+
+    Attributes:
+        leaf: the physical table (quoted SQL name).
+        rows: the estimated number of rows.
+        only: SQL condition on the rows that the source sends.
+    """
 
     leaf: str
     first: int
@@ -130,8 +143,14 @@ class BaselinePart:
 
 
 class LeftOut(NamedTuple):
-    """What no wildcard selects: `why` ("a view"), what helps (`cure`), whether a replica `identity` is all
-    that it has not, and the statement that gives it one if that needs its owner (`by_owner`)."""
+    """A relation that no wildcard selects.
+
+    Attributes:
+        why: the reason, e.g. "a view".
+        cure: how to capture it.
+        identity: whether it only needs a replica identity.
+        by_owner: the statement that sets one, if that requires its owner.
+    """
 
     why: str
     cure: str
@@ -140,10 +159,15 @@ class LeftOut(NamedTuple):
 
 
 class Partitions(NamedTuple):
-    """The partitions of a table, on all levels: names by a key that another attachment of the same partition
-    does not have; those that are new and came with rows that are not in the stream (`filled`), and those of
-    which nobody may look whether they did (`unsure`); and why changes of some do not say which row they
-    change (`unidentified`; empty: those of all do); and those that are foreign tables (`foreign`)."""
+    """The partitions of a table on all levels.
+
+    Attributes:
+        there: names by a key, which differs for each attachment of a partition.
+        filled: new partitions that had rows which are not in the stream.
+        unsure: new partitions for which the role may not check that.
+        unidentified: why changes of some do not identify their row; empty if all do.
+        foreign: those that are foreign tables.
+    """
 
     there: Mapping[str, str]
     filled: Sequence[str] = ()
@@ -153,13 +177,18 @@ class Partitions(NamedTuple):
 
 
 FOREIGN_PARTITIONS = (
-    "foreign tables are partitions of it ({}), and their rows are in no baseline and in no change"
+    "foreign tables are partitions of it ({}), and their rows are neither in the baseline nor in changes"
 )
 
 
 class ColumnChange(NamedTuple):
-    """A column whose older rows changed without a record in the log: its name, `why` they have changed, and
-    whether the target's rows are `stale`: others than the source's, or not found again by their key."""
+    """A column whose older rows changed without a log record.
+
+    Attributes:
+        column: its name.
+        why: the reason.
+        stale: whether the target's rows differ from the source's, or are no longer found by their key.
+    """
 
     column: str
     why: str
@@ -167,8 +196,8 @@ class ColumnChange(NamedTuple):
 
 
 class ColumnStates(NamedTuple):
-    """The state of a table's columns at a moment, for the next look (JSON), and what has changed since the
-    known one."""
+    """The current state of a table's columns for the next comparison (JSON), and the changes since the known
+    one."""
 
     state: Mapping[str, Any]
     changed: Sequence[ColumnChange] = ()
@@ -202,8 +231,10 @@ class BaselineBatch(NamedTuple):
 
 @runtime_checkable
 class LogSource(Protocol):
-    """A database whose changes can be captured. All errors are SourceError (PositionError when what the task
-    needs is gone), with where and hint."""
+    """A database whose changes can be captured.
+
+    All errors are SourceError (PositionError if data that the task needs was removed), with where and hint.
+    """
 
     def check(
         self,
@@ -213,174 +244,219 @@ class LogSource(Protocol):
         *,
         settled: bool = True,
     ) -> list[Finding]:
-        """Everything that would keep capture of these tables from working; each finding says how to fix it.
+        """Returns everything that would prevent capture of these tables; each finding has a cure.
 
-        `after` is the log's position and `stored` the identity the task was made with (None: a new task). An
-        empty `begin` in it says that there is no stream of the task's yet: the next one is to be made.
-        Without `settled` the task's own capture reads the stream, or is about to make another one: how it
-        stands is no finding.
+        Args:
+            tables: the tables.
+            after: LOG's position.
+            stored: the identity with which the task was created (None: a new task). An empty `begin` in it
+                means that the task's next stream is not created yet.
+            settled: False while the task's capture reads the stream or is about to create another; then the
+                stream's state is not checked.
         """
 
     def offers(self, tables: Sequence[str]) -> list[Finding]:
-        """What the source could send more of these tables, and what that costs (notes)."""
+        """Returns notes about data that the source could send additionally for these tables, and its cost."""
 
     def identity(self) -> dict[str, str]:
-        """Identifies the server, the task's stream there, and its beginning (`begin`, hex); the task stores
-        it, `check` compares it."""
+        """Returns the identity of the server, of the task's stream there, and of its beginning (`begin`,
+        hex).
+
+        The task stores it, and `check` compares it.
+        """
 
     def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
-        """`schema.table` names selected by the patterns, sorted; ConfigError for a name that does not
-        exist."""
+        """Returns the sorted `schema.table` names selected by the patterns.
+
+        Raises:
+            ConfigError: an exact name does not exist.
+        """
 
     def left_out(self) -> Mapping[str, LeftOut]:
-        """What no wildcard should select, by its current name: what has no changes in the log, and tables
-        that an application could not change any more once they are in the stream."""
+        """Returns the relations that no wildcard selects, by current name.
+
+        These have no changes in the log, or applications could no longer change them once they are in the
+        stream.
+        """
 
     def identify(self, tables: Sequence[str]) -> Mapping[str, str]:
-        """Gives tables, and their partitions, a replica identity of all columns where they have another one;
-        returns those to which it could not be given, and why."""
+        """Sets a replica identity of all columns for tables and their partitions.
+
+        Returns those for which this failed, with the reason.
+        """
 
     def names(self, relids: Sequence[int]) -> dict[int, str] | None:
-        """Current `schema.table` names by relation id; tables that are gone are missing. None: this source
-        cannot tell, and tables keep their ids for ever."""
+        """Returns current `schema.table` names by relation id, for existing tables.
+
+        Returns None if this source does not know; then tables keep their ids forever.
+        """
 
     def called(self, renamed: Sequence[Renamed]) -> None:
-        """Tables that are known under another name than the one they have now, or had when their changes
-        were made. From now on, known names are accepted and returned, and settings for them apply; only
-        `tables` and `names` use current names."""
+        """Sets tables that are known under another name than their current one, or the one at their changes.
+
+        From now on, known names are accepted and returned, and settings for them apply. Only `tables` and
+        `names` use current names.
+        """
 
     def prepare(self, tables: Sequence[str], *, begin: bool = True) -> bool:
-        """Creates at the source what capture needs and what is missing, all but what is locked
-        (`unpublished`); returns whether the stream is new.
+        """Creates the missing objects that capture needs at the source, except for locked tables
+        (`unpublished`).
 
-        Without `begin` it may not: PositionError when it is gone, because changes are lost then.
+        Returns whether the stream is new.
+
+        Raises:
+            PositionError: the stream does not exist and `begin` is False, so changes are lost.
         """
 
     def renew(self) -> None:
-        """Gives up what the source keeps for the stream: the next `prepare` begins one at the log's end."""
+        """Removes the stream; the next `prepare` creates one at the log's end."""
 
     def kept(self, stored: Mapping[str, Any] | None) -> list[SourceObject]:
-        """What the source keeps for the task; `stored` as for `check`."""
+        """Returns the objects that the source keeps for the task; `stored` as in `check`."""
 
     def leave(self, stored: Mapping[str, Any] | None) -> None:
-        """Removes those things that belong to the task, for good."""
+        """Removes the objects that belong to the task."""
 
     @property
     def unpublished(self) -> Mapping[str, str]:
-        """The tables that the last `prepare` left out of the stream because they are locked, and by whom."""
+        """The tables that the last `prepare` did not publish because they were locked, with the
+        lock holders."""
 
     def locked(self, tables: Sequence[str]) -> Mapping[str, str]:
-        """Those of the tables that cannot be read because they are locked, and by whom; asks for no lock."""
+        """Returns the tables that cannot be read because they are locked, with the lock holders; requests no
+        lock."""
 
     def withdraw(self, tables: Sequence[str]) -> bool:
-        """Changes of these tables are no longer wanted. Returns False if some have to stay in the stream for
-        now, because they are locked."""
+        """Removes tables from the stream. Returns False if some have to stay for now, because they are
+        locked."""
 
     def published(self, tables: Sequence[str]) -> dict[str, str] | None:
-        """Those of the tables that are in the stream, and a text that tells how: another one later means that
-        somebody else has altered it meanwhile, and that changes may be missing. A table that was dropped and
-        created again is not in it, or its text has something else after `OF_TABLE`. None before the first
-        `prepare`.
+        """Returns the entries of the tables in the stream, or None before the first `prepare`.
+
+        A different entry later means that the stream was altered by others, so that changes may be missing. A
+        table that was dropped and created again is missing, or its entry differs after `OF_TABLE`.
 
         Raises:
-            SourceError: kinds of changes are left out.
+            SourceError: kinds of changes are not published.
         """
 
     def partitions(
         self, tables: Sequence[str], known: Mapping[str, Collection[str]]
     ) -> Mapping[str, Partitions]:
-        """The partitions of those of the tables that have some, or could; new are those whose keys are not
-        among the `known` ones of their table, none if it is not in there."""
+        """Returns the partitions of those tables that have or could have some.
+
+        New ones are those whose keys are not `known` for their table; a table that is not in `known` has no
+        new ones.
+        """
 
     def column_states(
         self, tables: Sequence[str], known: Mapping[str, Mapping[str, Any]]
     ) -> Mapping[str, ColumnStates]:
-        """Those of the tables whose columns are in another state than the `known` one; all that have none."""
+        """Returns the tables whose columns differ from the `known` state, and all tables without one."""
 
     def waits(self, told: Callable[[str], None], stopped: Callable[[], bool]) -> None:
-        """Whom to tell what a new stream, a snapshot or a window waits for at the source: in words, and
-        nothing once it waits no more, from any thread. When `stopped` returns True a new stream and a
-        snapshot end with ConnectionLostError, if they can."""
+        """Sets callbacks for waiting at the source.
+
+        Args:
+            told: called from any thread with the reason while a new stream, a snapshot or a window waits, and
+                with an empty text afterwards.
+            stopped: if it returns True, a new stream and a snapshot end with ConnectionLostError, if
+                possible.
+        """
 
     def attached(self, tables: Sequence[str]) -> Mapping[str, str]:
-        """Those of the tables that are partitions of another table in the stream, and that table: their
-        changes come under its name."""
+        """Returns the tables that are partitions of another table in the stream, with that table, whose name
+        their changes have."""
 
     @property
     def exact(self) -> bool:
-        """Whether everything read in a `snapshot` is as of its position."""
+        """Whether all rows read in a `snapshot` are from its position."""
 
     def window(self, stopped: Callable[[], bool] = lambda: False) -> Snapshot:
-        """An open window: rows read from now on contain every change before its position, and every later
-        change of a wanted table is in the stream. May wait until running transactions end, or until
-        `stopped` returns True."""
+        """Opens a window: rows read from now on include all changes before its position.
+
+        Later changes of wanted tables are in the stream. May wait until running transactions end, or
+        `stopped` returns True.
+        """
 
     @property
     def slot_is_new(self) -> bool:
-        """Whether `prepare` created the stream, and its snapshot has not been used yet."""
+        """Whether `prepare` created the stream, and its snapshot was not used yet."""
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """A snapshot that all readers can share, from any process, until the context ends."""
+        """Returns a context with a snapshot that readers in all processes can share."""
 
     def resent(
         self, upto: bytes, stopped: Callable[[], bool] = lambda: False
     ) -> AbstractContextManager[Resent | None]:
-        """What the source would send again of the log before a position, read without acknowledging it:
-        transactions that nobody acknowledged, as far as it knows. None: nothing, or it does not keep what
-        was acknowledged. Ends early once `stopped` returns True."""
+        """Returns a context with the log that the source would send again before a position, without
+        acknowledging it.
+
+        These are transactions that were not acknowledged, as far as the source knows. None without such
+        transactions, or if the source does not keep acknowledgements. Ends early once `stopped` returns True.
+        """
 
     def start(self, after: bytes | None, known: Sequence[Relation]) -> None:
-        """Begins reading after a position (None: the source's own position); `known`: the newest layouts,
-        by which columns keep their numbers."""
+        """Starts reading after a position (None: the source's own).
+
+        `known` are the newest layouts, by which columns keep their numbers.
+        """
 
     def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
-        """The next records: about `limit_bytes`, or what arrived within `wait_s` seconds; None if nothing
-        did."""
+        """Returns the next records: about `limit_bytes`, or those that arrived within `wait_s` seconds; None
+        if none did."""
 
     def heartbeat(self) -> None:
-        """Keeps the connection alive when `read` is not called for more than some seconds."""
+        """Keeps the connection alive if `read` is not called for some seconds."""
 
     def acknowledge(self, position: bytes) -> None:
-        """Lets the source discard everything before a position: it is durable in LOG."""
+        """Allows the source to discard everything before a position, because it is durable in LOG."""
 
     def lag(self) -> Lag:
-        """How far behind the source the acknowledged position is."""
+        """Returns the distance of the acknowledged position from the source's end."""
 
     def columns(self, tables: Sequence[str]) -> dict[str, list[str]]:
-        """The names of the columns of tables, looked up at once: those of `relation`, and maybe others.
-        Tables that are gone are missing."""
+        """Returns the column names of existing tables: those of `relation`, and possibly others."""
 
     def relation(self, table: str) -> Relation:
-        """The current layout of a table; TableMovedError if it is gone."""
+        """Returns the current layout of a table.
+
+        Raises:
+            TableMovedError: the table does not exist.
+        """
 
     def parts(self, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
-        """The table divided into pieces of about that many rows; at least one."""
+        """Returns parts of the table with about `rows_per_part` rows; at least one."""
 
     def read_part(
         self, snapshot: Snapshot, relation: Relation, part: BaselinePart
     ) -> Iterator[BaselineBatch]:
-        """The rows of one piece as of the snapshot; TableMovedError if the database can no longer provide
-        them (truncated or rewritten since)."""
+        """Yields the rows of a part in the snapshot.
+
+        Raises:
+            TableMovedError: the rows no longer exist, because the table was truncated or rewritten.
+        """
 
     def readers(self, wanted: int) -> tuple[int, str]:
-        """How many of so many readers of a baseline the source has connections for now, and why not for all
-        (empty: for all)."""
+        """Returns how many of the `wanted` baseline readers can connect now, and the reason if not all can
+        (else empty)."""
 
     def part_reader(self) -> Callable[[Snapshot, Relation, BaselinePart], Iterator[BaselineBatch]]:
-        """`read_part` as a picklable function, for worker processes."""
+        """Returns `read_part` as a picklable function for worker processes."""
 
     def mark(self, text: str) -> bytes:
-        """Writes a record into the source's own log (RECID 100, one transaction); returns the position after
+        """Writes a record to the source's log (RECID 100, one transaction), and returns the position after
         it.
 
-        UnsupportedError when the log takes none.
+        Raises:
+            UnsupportedError: the log does not accept records.
         """
 
     def end_position(self) -> bytes:
-        """Where the source's log ends: everything committed by now is before it."""
+        """Returns the end of the source's log: everything committed by now is before it."""
 
     def reached(self) -> bytes | None:
-        """The position before which everything has been read; None before anything is known."""
+        """Returns the position up to which everything was read; None if unknown."""
 
     def close(self) -> None:
-        """Closes all connections; what is kept at the source stays."""
+        """Closes all connections; objects at the source are kept."""

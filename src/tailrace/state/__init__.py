@@ -1,1 +1,1 @@
-"""What a task knows of itself."""
+"""A task's own state: its small tables, leases and live status."""

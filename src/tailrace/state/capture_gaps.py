@@ -1,15 +1,15 @@
-"""Gaps of a table's changes: what was changed in the source while nobody captured it is in no change table.
+"""Gaps in a table's changes: changes made in the source while it was not captured are in no change table.
 
-There are three ways to lose changes, and each ends with a new baseline, which has what they came to (a table
-that is removed for good has none: its gap does not end):
+There are three ways to lose changes. Each ends with a new baseline, which has their result (a table that
+stays removed gets none, so its gap does not end):
 
 - the task's stream was lost, and an operator began a new one (`streams`: where LOG ended, where it begins);
-- the table was removed, and added again (`orders`, and the baseline that answers `add`);
-- the table was dropped and created again, somebody altered the publication, attached a partition with
-  rows, or rewrote values (`orders`: capture asks for a baseline itself, or suspends the table until somebody
-  does), or gave it columns that its change table cannot have (the store asks for one).
+- the table was removed, and added again (`commands`, and the baseline that answers `add`);
+- the table was dropped and created again, the publication was altered, a partition with rows was attached, or
+  values were rewritten (`commands`: capture asks for a baseline itself, or suspends the table until an
+  operator does), or it got columns that its change table cannot have (the store asks for one).
 
-A baseline that an operator asks for (`resync`) is none: changes go on into the change table meanwhile.
+A baseline that an operator asks for (`resync`) makes no gap: changes are captured meanwhile.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 
 from ..config.task import Task
 from ..model import sequence
-from . import ledger, orders, streams
-from .ledger import Baseline
-from .orders import Order
+from . import commands, streams
+from .baselines import Baseline, all_baselines
+from .commands import Command
 from .streams import Renewed
 
 SEQ, POSITION, NUMBER = "change_seq", "stream_position", "number"
@@ -30,11 +30,11 @@ _LAST = 10**sequence.NUMBER_DIGITS - 1
 NEW_STREAM = "its stream was lost, and `tailrace resync --new-stream` began a new one"
 ADDED_AGAIN = "it was removed, and added again"
 UNSENT_ROWS = "it got partitions with rows that were never sent"
-"""What capture's reason begins with when it suspends a table for them."""
+"""Start of capture's reason when it suspends a table for them."""
 UNLOGGED_VALUES = "values of its rows changed without a record in the log"
-"""What capture's reason begins with when it suspends a table for these."""
+"""Start of capture's reason when it suspends a table for these."""
 UNSTORED = "changes were not stored"
-"""What the store's reason begins with when it suspends a table whose changes its change table cannot have."""
+"""Start of the store's reason when it suspends a table whose changes its change table cannot have."""
 REMOVED = "it was removed, and is captured no longer"
 MADE_AGAIN = (
     "it was dropped and created again, the publication was altered, it got partitions with rows, values "
@@ -44,14 +44,14 @@ MADE_AGAIN = (
 
 @dataclass(frozen=True)
 class CaptureGap:
-    """Changes are missing between two places of a table's change record.
+    """Changes are missing between two points of a table's history.
 
     Attributes:
         table, why: whose they are, and how they were lost.
-        split: a kind of place (`change_seq`, `stream_position`) and a value: no change at or before it was
+        split: a kind of point (`change_seq`, `stream_position`) and a value: no change at or before it was
             captured after the gap.
-        upto: places up to which none is missing, by their kind (`number` is one, too).
-        onwards: places from which on none is missing; empty: not known yet.
+        upto: points up to which none is missing, by their kind (`number` is one, too).
+        onwards: points from which on none is missing; empty: not known yet.
         closed: whether the baseline that ends the gap is there.
         ends: whether one is to come, or there; a table that was removed gets none.
     """
@@ -68,16 +68,16 @@ class CaptureGap:
 def of_table(task: Task, table: str) -> tuple[CaptureGap, ...]:
     """The gaps of a table, those of new streams first."""
     renewed = streams.renewed(task)
-    begun = _begun(one for one in orders.read(task.orders_path) if one.table == table)
+    begun = _begun(one for one in commands.read(task.commands_path) if one.table == table)
     if not renewed and not begun:
         return ()
-    taken = [one for one in ledger.all_baselines(task.control_path("baselines")) if one.table == table]
+    taken = [one for one in all_baselines(task.control_path("baselines")) if one.table == table]
     return (*_of_streams(table, renewed, taken), *_of_orders(table, begun, taken))
 
 
-def needed(given: Iterable[Order], taken: Iterable[Baseline]) -> tuple[set[int], set[tuple[str, int]]]:
-    """What tells of gaps: numbers of orders, and baselines (table and number)."""
-    by_table: dict[str, list[Order]] = {}
+def needed(given: Iterable[Command], taken: Iterable[Baseline]) -> tuple[set[int], set[tuple[str, int]]]:
+    """The records that show gaps: numbers of commands, and baselines (table and number)."""
+    by_table: dict[str, list[Command]] = {}
     for order in given:
         by_table.setdefault(order.table, []).append(order)
     numbers, baselines, every = set[int](), set[tuple[str, int]](), list(taken)
@@ -96,23 +96,23 @@ def _of_streams(table: str, renewed: Iterable[Renewed], taken: Sequence[Baseline
     found = []
     for one in renewed:
         closed = any(b.finished_at >= one.at for b in taken)
-        upto, onwards = {POSITION: one.after}, {SEQ: sequence.make(_time(one.at), 0)}
+        upto = dict[str, str]({POSITION: one.after})
+        onwards = dict[str, str]({SEQ: sequence.make(_time(one.at), 0)})
         if one.begin:
             onwards[POSITION] = one.begin
-        if one.change_seq:
-            upto |= {SEQ: one.change_seq, NUMBER: _number(sequence.number_of(one.change_seq))}
-            onwards[NUMBER] = _number(sequence.number_of(one.change_seq) + 1)
+        upto |= {SEQ: one.change_seq, NUMBER: _number(sequence.number_of(one.change_seq))}
+        onwards[NUMBER] = _number(sequence.number_of(one.change_seq) + 1)
         found.append(CaptureGap(table, NEW_STREAM, (POSITION, one.after), upto, onwards, closed))
     return found
 
 
 def _of_orders(
-    table: str, losses: Iterable[tuple[Order, Order | None]], taken: Sequence[Baseline]
+    table: str, losses: Iterable[tuple[Command, Command | None]], taken: Sequence[Baseline]
 ) -> list[CaptureGap]:
     found = []
     for begun, asked in losses:
-        removed = begun.action == orders.REMOVE
-        # Capture was told to stop, or to begin again, at this time: what it had by then is before the gap.
+        removed = begun.action == commands.REMOVE
+        # Capture had to stop, or to begin again, at this time: changes captured by then are before the gap.
         before = sequence.make(_time(begun.at) - 1, _LAST)
         upto = {SEQ: before} if removed else {}  # otherwise, changes may have been lost long before
         closes, onwards = _closing(asked, taken) if asked else None, dict[str, str]()
@@ -127,27 +127,27 @@ def _of_orders(
     return found
 
 
-def _begun(given: Iterable[Order]) -> list[tuple[Order, Order | None]]:
-    """The orders of a table that begin a gap, each with the one that asks for the baseline that ends it;
-    None: nobody has asked for one yet."""
-    found, removed, unsent = list[tuple[Order, Order | None]](), None, None
+def _begun(given: Iterable[Command]) -> list[tuple[Command, Command | None]]:
+    """The commands for a table that begin a gap, each with the one that asks for the baseline that ends it
+    (None: it has not been given yet)."""
+    found, removed, unsent = list[tuple[Command, Command | None]](), None, None
     for one in given:
-        if one.action == orders.REMOVE:
+        if one.action == commands.REMOVE:
             removed = removed or one
-        elif one.action == orders.SUSPEND and one.why.startswith((UNSENT_ROWS, UNLOGGED_VALUES, UNSTORED)):
+        elif one.action == commands.SUSPEND and one.why.startswith((UNSENT_ROWS, UNLOGGED_VALUES, UNSTORED)):
             unsent = unsent or one
-        elif one.action == orders.RESUME:
-            unsent = None  # somebody has looked: there were none
-        elif one.action in orders.BASELINES:
-            again = removed if one.action == orders.ADD else None
-            made_again = one if (one.action, one.who) == (orders.RESYNC, orders.CAPTURE) else None
+        elif one.action == commands.RESUME:
+            unsent = None  # an operator has checked that there were none
+        elif one.action in commands.BASELINES:
+            again = removed if one.action == commands.ADD else None
+            made_again = one if (one.action, one.who) == (commands.RESYNC, commands.CAPTURE) else None
             if (begun := unsent or again or made_again) is not None:
                 found.append((begun, one))
             unsent, removed = None, removed if again is None else None
     return [*found, *((one, None) for one in (unsent, removed) if one is not None)]
 
 
-def _closing(asked: Order, taken: Iterable[Baseline]) -> Baseline | None:
+def _closing(asked: Command, taken: Iterable[Baseline]) -> Baseline | None:
     done = (one for one in taken if one.done and one.order >= asked.number)
     return min(done, key=lambda one: one.number, default=None)
 

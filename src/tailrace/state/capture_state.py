@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+from bisect import bisect_left
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..lake import json_files
-from .timings import Timings
 
 STARTING, RUNNING, RECONNECTING, STOPPED = "starting", "running", "reconnecting", "stopped"
 GONE = "gone"
@@ -21,6 +21,10 @@ RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds to wait before each attempt to reconnect; the last value is repeated."""
 
 
+STEPS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
+"""Upper bounds in seconds; one more bucket has everything longer."""
+
+
 def pause_s(attempt: int) -> float:
     """The seconds before an attempt to reconnect; the first one is number 0.
 
@@ -28,6 +32,26 @@ def pause_s(attempt: int) -> float:
     (1.0, 30.0)
     """
     return RETRY_S[min(attempt, len(RETRY_S) - 1)]
+
+
+@dataclass
+class Timings:
+    """Number of durations in each bucket (`counts`), and their sum in seconds (`seconds`).
+
+    >>> some = Timings()
+    >>> some.add(0.3), some.add(0.5), some.add(7200)
+    (None, None, None)
+    >>> some.counts[:4], some.counts[-1], some.seconds
+    ([0, 0, 0, 2], 1, 7200.8)
+    """
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(STEPS) + 1))
+    seconds: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Adds a duration in seconds."""
+        self.counts[bisect_left(STEPS, seconds)] += 1
+        self.seconds += seconds
 
 
 @dataclass
@@ -40,9 +64,9 @@ class CaptureState:
         commit_seconds: how long commits to LOG took.
         read_at: when the source was last read from (Unix time); a quiet one, too.
         retained_bytes, left_bytes: log that the source keeps for the task, and how much more may come before
-            it gives that up (None: it never does, or cannot tell).
+            it gives that up (None: never, or unknown).
         left_out: what the wildcards of the task file leave out, and why.
-        message: what is the matter; `reconnecting`: the last error.
+        message: the problem; `reconnecting`: the last error.
         waits: the transactions at the source for which a new stream or a baseline waits, in words.
         since: `reconnecting` only: when the connection was lost (UTC, ISO 8601).
         attempts: `reconnecting` only: how often it was tried since.

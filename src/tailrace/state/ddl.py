@@ -1,15 +1,11 @@
-"""What a task records about its source's DDL: decisions of apply, and events that only the catalog shows.
+"""Records about the source's DDL: decisions of apply, and events that only the catalog shows.
 
-Two small Delta tables under `<home>/control`, only ever added to:
+`ddl_decisions` has what apply decided for each change of a layout: `change_seq` is where the new layout
+begins, `attnum` 0 means the table itself. Events of one kind at one change sequence, as when a table is
+dropped twice while the source is idle, have 0, -1, -2, ... for `attnum`.
 
-`ddl_decisions`: what apply decided for each change of a layout. Columns: `table`, `change_seq` (where the
-new layout begins), `kind`, `attnum` (0: the table itself), `policy` (strings; bigint for `attnum`),
-`decided_at`. Events of one kind at one place, as when a table is dropped twice while the source is idle, have
-0, -1, -2, ... for `attnum`.
-
-`ddl_events`: tables that were dropped, renamed or made again. Columns: `table`, `relid`, `kind`
-(`drop_table`, `rename_table`, `recreate_table`), `new_name`, `new_relid`, `change_seq` (changes with a
-smaller one are from before the DDL), `noticed_at`.
+`ddl_events` has tables that were dropped, renamed or created again (`kind`: `drop_table`, `rename_table`,
+`recreate_table`): changes with a smaller `change_seq` are from before the DDL.
 """
 
 from __future__ import annotations
@@ -19,24 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-import pyarrow as pa
-
-from ..lake import delta as lake
-from ..lake.failpoints import reach
-from ..lake.rising import now_after
-
-DECISIONS = pa.schema(
-    [
-        ("table", pa.string()), ("change_seq", pa.string()), ("kind", pa.string()), ("attnum", pa.int64()),
-        ("policy", pa.string()), ("decided_at", pa.timestamp("us", "UTC")),
-    ]
-)  # fmt: skip
-EVENTS = pa.schema(
-    [
-        ("table", pa.string()), ("relid", pa.int64()), ("kind", pa.string()), ("new_name", pa.string()),
-        ("new_relid", pa.int64()), ("change_seq", pa.string()), ("noticed_at", pa.timestamp("us", "UTC")),
-    ]
-)  # fmt: skip
+from .declarations import DDL_DECISIONS, DDL_EVENTS
+from .state_table import StateTable
 
 Key = tuple[str, str, str, int]
 """Table, change sequence, kind, attnum."""
@@ -69,29 +49,20 @@ def keyed(events: Iterable[CatalogEvent]) -> Iterator[tuple[CatalogEvent, Key]]:
 
 
 def decisions(path: str) -> dict[Key, str]:
-    """All decisions, the newest one for each key: one that was not carried out may be taken anew."""
-    if not lake.exists(path):
-        return {}
-    found: dict[Key, str] = {}
-    for r in sorted(lake.read(path).to_pylist(), key=lambda r: r["decided_at"]):
-        found[r["table"], r["change_seq"], r["kind"], r["attnum"]] = r["policy"]
-    return found
+    """The newest decision for each key: one that was not carried out may be made again."""
+    return _decisions(path).latest()
 
 
-def decided(path: str, made: Iterable[tuple[Key, str]]) -> None:
+def record_decisions(path: str, made: Iterable[tuple[Key, str]]) -> None:
     """Records decisions."""
-    names, made = ("table", "change_seq", "kind", "attnum"), list(made)
-    if made:
-        now = now_after(path, "decided_at")
-        rows = [dict(zip(names, key, strict=True), policy=policy, decided_at=now) for key, policy in made]
-        reach("ddl.decision")
-        lake.append(path, pa.Table.from_pylist(rows, DECISIONS))
+    key = DDL_DECISIONS.key
+    _decisions(path).append(dict(zip(key, values, strict=True), policy=policy) for values, policy in made)
 
 
 def wanted_names(events: Iterable[CatalogEvent], decisions: Mapping[Key, str]) -> dict[str, str]:
     """The names that targets should have, by table: those of renamed tables whose renaming is not ignored.
 
-    A table that was made again begins under its own name.
+    A table that was created again begins under its own name.
 
     >>> there = CatalogEvent("s.t", 7, "rename_table", "1", "s.u")
     >>> back = CatalogEvent("s.t", 8, "recreate_table", "2")
@@ -113,16 +84,20 @@ def wanted_names(events: Iterable[CatalogEvent], decisions: Mapping[Key, str]) -
 
 def events(path: str) -> list[CatalogEvent]:
     """All events, in order."""
-    if not lake.exists(path):
-        return []
-    rows = sorted(lake.read(path).to_pylist(), key=lambda r: (r["change_seq"], r["noticed_at"]))
-    return [CatalogEvent(**r) for r in rows]
+    return sorted(_events(path).rows(), key=lambda one: one.change_seq)
 
 
-def happened(path: str, new: Iterable[CatalogEvent]) -> None:
+def record_events(path: str, new: Iterable[CatalogEvent]) -> None:
     """Records events."""
-    if new := list(new):
-        now = now_after(path, "noticed_at")
-        rows = [dict(vars(one), noticed_at=now) for one in new]
-        reach("ddl.event")
-        lake.append(path, pa.Table.from_pylist(rows, EVENTS))
+    _events(path).append({k: v for k, v in vars(one).items() if k != "noticed_at"} for one in new)
+
+
+def _decisions(path: str) -> StateTable[str]:
+    return StateTable(path, DDL_DECISIONS, lambda row: str(row["policy"]))
+
+
+def _events(path: str) -> StateTable[CatalogEvent]:
+    names = [name for name, _ in DDL_EVENTS.columns]
+    return StateTable(
+        path, DDL_EVENTS, lambda row: CatalogEvent(**{n: row[n] for n in names}, noticed_at=row["at"])
+    )

@@ -22,7 +22,7 @@ def interval_of(task: Task, table: str) -> float | None:
 
 
 def commit_interval(task: Task, automatic: float) -> float:
-    """How often capture commits (seconds): as the freshest table of the task needs it. `automatic`: the
+    """Interval of capture's commits (seconds): as the freshest table of the task needs it. `automatic`: the
     interval in force where `auto` is set."""
     said = [task.freshness, *(g.freshness for g in task.groups.values())]
     said += [t.freshness for t in task.tables.values()]
@@ -30,7 +30,7 @@ def commit_interval(task: Task, automatic: float) -> float:
 
 
 def interval_in_force(task: Task) -> float:
-    """How often capture is to commit now (seconds), as the pipeline of the task reports it."""
+    """Interval of capture's commits now (seconds), as the pipeline of the task reports it."""
     found = json_files.read(task.run_path, "pipeline") or {}
     automatic = found.get("freshness", {}).get("automatic") if found.get("state") == RUNNING else None
     return commit_interval(task, automatic or LEAST_S)

@@ -6,12 +6,12 @@ from ..config.policies import Policy
 from ..config.task import Task
 from ..lake import log
 from ..model.change import Relation
-from . import ledger
+from .baselines import all_baselines
 
 
 def layouts_seen(relations: str, baselines: str) -> dict[str, list[tuple[str, Relation]]]:
     """The layouts that a table is known to have had, with the positions (40 hex digits) from which they held,
-    in order. Baselines tell of some that no change ever had.
+    in order. Some are known from baselines alone.
 
     `relations`, `baselines`: the paths of the relation history and of the baselines' record.
     """
@@ -19,7 +19,7 @@ def layouts_seen(relations: str, baselines: str) -> dict[str, list[tuple[str, Re
         table: [(one.from_position.hex().upper(), one.relation) for one in had]
         for table, had in log.history(relations).items()
     }
-    for one in ledger.all_baselines(baselines):
+    for one in all_baselines(baselines):
         found.setdefault(one.table, []).append((one.position, one.relation))
     return {table: sorted(had, key=lambda one: one[0]) for table, had in found.items()}
 

@@ -1,10 +1,10 @@
 """Leases: which process has a half of a task, on any storage that the hosts of its processes share.
 
-A lease is a file of its own term, `<home>/run/<half>.lease.<term>`, which is made exclusively: of two that
-want the same term one gets it. The greatest term holds. Its holder renews it by replacing the file, every few
-seconds; a lease that has not changed for a whole period, measured by the clock of whoever waits, is dead.
-Nobody trusts the clock of another host, nor one that can be set. Files of earlier terms stay for a while, so
-that a process which slept finds its own overtaken.
+A lease is a file for each term, `<home>/run/<half>.lease.<term>`, which is made exclusively: of two that
+want the same term one gets it. The greatest term holds. Its holder renews it by replacing the file, every
+few seconds; a lease that has not changed for a whole period, measured by the clock of the waiting process,
+is dead. No process trusts the clock of another host, nor one that can be set. Files of earlier terms stay
+for a while, so that a process which slept finds its own overtaken.
 
 JSON in the file: `host`, `kernel` (its boot id), `pid`, `id`, `since` (for people), `period` (seconds),
 `beat` (counts up), `released`.
@@ -32,7 +32,7 @@ from .lease_files import PERIOD_S, Holder, age, file_of, kernel, make, newest, n
 
 logger = logging.getLogger("tailrace.lease")
 _RENEWALS = 6
-"""How often a lease is renewed per period."""
+"""Renewals of a lease per period."""
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", None)  # keeps running while the machine is suspended
 
 
@@ -58,7 +58,7 @@ class Lease:
 
     Args:
         folder, name: which.
-        mine: what was made for it.
+        mine: the contents of its file.
     """
 
     def __init__(self, folder: Path, name: str, mine: Holder) -> None:
@@ -138,9 +138,9 @@ def take(
 
     Args:
         folder, name: which.
-        refused: gives the error to raise when somebody else has it.
-        patient: wait for a period when whoever had it may be dead; False: it is refused then, too.
-        locked: the caller has the operating system's lock on it, so nobody under this kernel can have it.
+        refused: returns the error to raise if another process has it.
+        patient: waits for a period if its holder may be dead; False: it is refused then, too.
+        locked: the caller has the operating system's lock on it, so no process under this kernel can have it.
     """
     while True:
         there = newest(folder, name)

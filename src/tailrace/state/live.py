@@ -8,15 +8,15 @@ Files in `<home>/run/`, one a process; a reader sees one whole state or the one 
   `lag_bytes`, `lag_seconds`, `retained_bytes` and `left_bytes` (`capture_state`), `baselines` (table ->
   state, parts, parts_done, rows), `tables`, `message`, `since` and `attempts` (of reconnecting), `ended`,
   `at`;
-- `pipeline.json`: `state` (running, drained, stopped), what store and apply did last, `orders` (the newest
-  order for a table that apply goes by), `ended`, `at`;
+- `pipeline.json`: `state` (running, drained, stopped), what store and apply did last, `commands` (the newest
+  command for a table that apply follows), `ended`, `at`;
 - `parts/`: parts of baselines that capture has Spark's tasks read (`capture.part_requests`);
 - `repairs/`: repairs that `tailrace validate --repair` has the pipeline make (`runtime.repair_requests`).
 
-`ended` says which error ended the process (none: it was told to end, or was killed), `at` is when the file
-was written (UTC, ISO 8601). Nothing here is needed for correctness: progress stands in the tables. Which
+`ended` says which error ended the process (none: it ended as asked, or was killed), `at` is when the file
+was written (UTC, ISO 8601). Nothing here is needed for correctness: progress is in the tables. Which
 process has a half of a task its lease says (`leases`); on one machine a lock of the operating system on
-`<name>.lock`, which goes with its process, tells at once whether it lives.
+`<name>.lock`, which ends with its process, shows at once whether it runs.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def lock(folder: str | Path, name: str, *, patient: bool = True) -> Iterator[Lea
 
 @contextmanager
 def ending(tell: Callable[[str], None]) -> Iterator[None]:
-    """Tells of an error that ends the block, in words; but not when another process has the half by now."""
+    """Reports an error that ends the block, except when another process has the half by now."""
     try:
         yield
     except LeaseLostError:
@@ -92,7 +92,7 @@ def refuse(folder: str | Path, name: str, *, within: float = 0.0) -> None:
 
 def unheard_s(folder: str | Path, name: str) -> float:
     """Seconds since the holder of a half was last heard of, if its lease has run out since: it may be dead. 0
-    of one on this machine: the operating system's lock tells at once."""
+    of one on this machine: the operating system's lock shows it at once."""
     there = newest(Path(folder), name)
     if there is None or there.here:
         return 0.0
@@ -101,7 +101,7 @@ def unheard_s(folder: str | Path, name: str) -> float:
 
 
 def running(folder: str | Path, names: Iterable[str]) -> TailraceError | None:
-    """What `refuse` would raise for the first of these halves that another process holds, at first sight."""
+    """Error of `refuse` for the first of these halves that another process holds, at first sight."""
     home = Path(folder)
     return next((_runs(home, n, newest(home, n)) for n in names if locked(home, n)), None)
 
@@ -131,8 +131,8 @@ def _take(file: IO[str]) -> bool | None:
 def locked(folder: str | Path, name: str, *, sure: bool = False) -> bool:
     """Whether a living process, on this or another host, holds the half of that name.
 
-    Of another host nobody can tell at first sight. With `sure` it counts as alive until this process has
-    watched it for a whole period; else the age of its lease decides, as the storage's clock has it.
+    Of a process on another host that is unknown at first sight. With `sure` it counts as alive until this
+    process has watched it for a whole period; else the age of its lease decides, by the storage's clock.
     """
     free: bool | None = None
     try:

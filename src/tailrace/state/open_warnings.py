@@ -1,7 +1,7 @@
-"""Warnings that stay in `status` and `check` until what they say is over.
+"""Warnings that stay in `status` and `check` until their cause is over.
 
-`<home>/control/warnings_<process>.json` is written by the process that noticed them. Some hold until the
-table has a later baseline (`happened`), the others as long as the process says so (`hold`).
+The process that noticed them writes them, as a note. Some hold until the table has a later baseline
+(`happened`), the others as long as the process says so (`hold`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from ..config.task import Task
-from ..lake import json_files
-from .ledger import Baseline, read_baselines
+from .baselines import Baseline, read_baselines
+from .notes import Notes
 
 CAPTURE, PIPELINE, VALIDATE = "capture", "pipeline", "validate"
+_KIND = "warnings"
 _LOGGERS = {
     CAPTURE: logging.getLogger("tailrace.capture"),
     PIPELINE: logging.getLogger("tailrace.apply"),
@@ -27,7 +28,7 @@ _writing = threading.Lock()
 
 @dataclass(frozen=True)
 class OpenWarning:
-    """A warning: its kind, the table (empty: the task), what is the matter, what helps, since when (ISO
+    """A warning: kind, the table (empty: the task), the problem, what helps, since when (ISO
     8601), and whether a later baseline settles it."""
 
     kind: str
@@ -55,7 +56,7 @@ class OpenWarnings:
 
     def __init__(self, task: Task, process: str) -> None:
         self._task, self._process = task, process
-        self._folder, self._name = _file(task, process)
+        self._notes = Notes(task, _KIND)
 
     def happened(self, kind: str, table: str, what: str, cure: str = "") -> None:
         """Logs a warning, and keeps it until the table has a later baseline."""
@@ -91,10 +92,10 @@ class OpenWarnings:
         _LOGGERS[self._process].warning("%s%s", subject, one.said, extra={"table": one.table or None})
 
     def _read(self) -> list[OpenWarning]:
-        return [OpenWarning(**x) for x in (json_files.read(self._folder, self._name) or {}).get("open", [])]
+        return [OpenWarning(**x) for x in self._notes.read().get(self._process, [])]
 
     def _write(self, now: list[OpenWarning]) -> None:
-        json_files.write(self._folder, self._name, {"open": [asdict(x) for x in now]})
+        self._notes.write({self._process: [asdict(x) for x in now]})
 
 
 def log_only(kind: str, table: str, what: str, cure: str = "") -> None:
@@ -105,13 +106,9 @@ def log_only(kind: str, table: str, what: str, cure: str = "") -> None:
 
 def open_warnings(task: Task, baselines: Mapping[str, Baseline]) -> list[OpenWarning]:
     """The open warnings of all processes."""
-    found = [json_files.read(*_file(task, process)) or {} for process in _LOGGERS]
-    every = [OpenWarning(**x) for one in found for x in one.get("open", [])]
+    found = Notes(task, _KIND).read()
+    every = [OpenWarning(**x) for process in _LOGGERS for x in found.get(process, [])]
     return [x for x in every if not x.over(baselines)]
-
-
-def _file(task: Task, process: str) -> tuple[str, str]:
-    return f"{task.home}/control", f"warnings_{process}"
 
 
 def _now() -> str:

@@ -1,16 +1,17 @@
 """Ledger tables that stay small however long a task runs: their rows are added up, and old ones removed.
 
-A ledger is a Delta table that is appended to with every batch. Its column `kind` tells three kinds of rows:
+A ledger is a Delta table that is appended to with every batch. Its column `kind` distinguishes three kinds
+of rows:
 
 - NULL: appended since the last fold, in no total yet;
-- `past`: in the totals, kept for whoever looks back;
-- `total`: one row for each value of `table` (NULL: of the batches themselves) with what all rows come to, but
-  for the new ones: sums, of all other columns the last value, and in `gone` up to where rows were removed.
+- `past`: in the totals, kept for readers of single batches;
+- `total`: one row for each value of `table` (NULL: of the batches themselves) over all rows except
+  the new ones: sums, of all other columns the last value, and in `gone` up to where rows were removed.
 
-`fold` turns new rows into past ones and adds them to the totals, `trim` removes past ones. Each is one commit
-on the version that was read, or none: nothing is counted twice or lost, whoever appends meanwhile and
-wherever a process ends. A file holds one kind of rows, and its name begins with the kind; that saves reading,
-no more: what a row is, its column says.
+`fold` turns new rows into past ones and adds them to the totals, `trim` removes past ones. Each is one
+commit on the version that was read, or none: nothing is counted twice or lost, if other processes append
+meanwhile, or at any end of a process. A file holds one kind of rows, and its name begins with the kind; that
+saves reading, no more: what a row is, its column says.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import datetime as dt
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,12 +32,12 @@ from deltalake.transaction import AddAction, RemoveAction
 from ..lake import delta as lake
 from ..lake import guards
 from ..lake.failpoints import reach
+from ..model.positions import ChangeNumber
+from .progress import number_or_none
 
 NEW, PAST, TOTAL = None, "past", "total"
-COLUMNS = [("kind", pa.string()), ("gone", pa.int64())]
-"""Columns of a ledger in addition to its own."""
 FOLD_EVERY = 32
-"""A ledger is folded about every so many commits: the maximum number of small files that a reader opens."""
+"""A ledger is folded after this number of commits: the maximum number of small files that a reader opens."""
 _TRIES = 8
 LAST = (1 << 63) - 1
 _BATCH_ROWS = 32 * 1024
@@ -47,15 +49,20 @@ _NOTHING_IS_0 = pc.ScalarAggregateOptions(min_count=0)
 
 @dataclass(frozen=True)
 class Book:
-    """How a ledger's totals are computed: columns that are summed, columns that order rows (NULL first), the
-    column whose greatest removed value is kept in `gone`, and the column with the time at which a row was
-    written (rows of an earlier release without one get the time of their fold)."""
+    """A ledger, and how its totals are computed: its own columns, those that are summed, those that order
+    rows (NULL first), the column whose greatest removed value is kept in `gone`, and the column with the time
+    at which a row was written."""
 
-    schema: pa.Schema
+    columns: pa.Schema
     sums: tuple[str, ...]
     order: tuple[str, ...]
     gone: str
     time: str
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """All columns."""
+        return pa.schema([*self.columns, ("kind", pa.string()), ("gone", pa.int64())])
 
 
 @dataclass(frozen=True)
@@ -81,15 +88,17 @@ class Ledger:
     Attributes:
         version: the table's; -1 if it is missing.
         files: its files, in order.
-        progress: that of the application `app`; -1 if it never began.
+        progress: that of the application `app`; None: nothing yet.
     """
 
     def __init__(self, path: str, book: Book, app: str = "") -> None:
         self.path, self._book = path, book
-        self.version, self.progress, self.files = -1, -1, list[File]()
+        self.version, self.files = -1, list[File]()
+        self.progress: ChangeNumber | None = None
         if lake.exists(path):
             with lake.opened(path) as now:
-                self.version, self.progress = now.version(), lake.reached(now, app) if app else -1
+                self.version = now.version()
+                self.progress = number_or_none(lake.reached(now, app)) if app else None
                 self.files = sorted(_files(now, book), key=_order)
 
     def totals(self, columns: Sequence[str] | None = None) -> pa.Table:
@@ -160,8 +169,6 @@ class Ledger:
 
 def fold(path: str, book: Book) -> bool:
     """Adds new rows to the totals; False if others wrote all the time, and it is left to the next time."""
-    if lake.exists(path):
-        lake.add_columns(path, [pa.field(*c) for c in COLUMNS])  # perhaps created by an earlier release
     return _again(lambda: _fold(Ledger(path, book), book))
 
 
@@ -174,7 +181,7 @@ def trim(
         keep: which rows stay, given their columns `upto`, `table` and the ledger's time; it is asked about
             whole batches.
         old: whether a large file is old enough to be asked about.
-        many: small files are looked at, and joined, once there are that many.
+        many: small files are read, and joined, once there are that many.
     """
     done = True
     for group in _groups(Ledger(path, book), old, many):
@@ -185,8 +192,8 @@ def trim(
 def add_up(rows: pa.Table, book: Book) -> pa.Table:
     """Adds up rows and totals: one row of kind `total` for each value of `table`.
 
-    >>> book = Book(pa.schema([("table", pa.string()), ("upto", pa.int64()), ("rows", pa.int64()), *COLUMNS]),
-    ...             ("rows",), ("upto",), "upto", "at")
+    >>> columns = pa.schema([("table", pa.string()), ("upto", pa.int64()), ("rows", pa.int64())])
+    >>> book = Book(columns, ("rows",), ("upto",), "upto", "at")
     >>> rows = pa.table({"table": ["a", "b", "a"], "upto": [1, 1, 2], "rows": [10, 20, 30],
     ...                  "kind": ["total", None, None], "gone": [1, None, None]}, book.schema)
     >>> [tuple(r.values()) for r in add_up(rows, book).to_pylist()]
@@ -214,11 +221,11 @@ def _fold(one: Ledger, book: Book) -> bool:
     files = [f for f in one.files if f.kind != PAST]
     if not any(f.kind is NEW for f in files):
         return True
-    totals, now = book.schema.empty_table(), dt.datetime.now(dt.timezone.utc)
+    totals = book.schema.empty_table()
     past = lake.Part(one.path, book.schema, name=PAST)
     for rows in one.streamed(files):
         totals = add_up(pa.concat_tables([totals, rows.filter(_is_not(rows, PAST))]), book)
-        past.write(_marked(rows.filter(_is_not(rows, TOTAL)), book, now))
+        past.write(_marked(rows.filter(_is_not(rows, TOTAL))))
     made = [past.close(), _part(one.path, TOTAL, totals)]
     return one.replace(files, [f for f in made if f])
 
@@ -244,11 +251,9 @@ def _trim(
     return one.replace([*group, *totals], [f for f in made if f])
 
 
-def _marked(rows: pa.Table, book: Book, now: dt.datetime) -> pa.Table:
-    columns = {n: rows[n] for n in rows.schema.names}
-    columns["kind"] = pa.array([PAST] * rows.num_rows, pa.string())
-    columns[book.time] = pc.fill_null(rows[book.time], pa.scalar(now, rows[book.time].type))
-    return pa.table(columns, schema=rows.schema)
+def _marked(rows: pa.Table) -> pa.Table:
+    kind = pa.array([PAST] * rows.num_rows, pa.string())
+    return rows.set_column(rows.schema.get_field_index("kind"), rows.schema.field("kind"), kind)
 
 
 def _with_gone(totals: pa.Table, gone: pa.Table) -> pa.Table:

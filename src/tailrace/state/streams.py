@@ -1,8 +1,8 @@
 """The streams that a task reads: from which server and position on, and whether one has to be replaced.
 
-A stream is what the source keeps for a task so that no change is missed: PostgreSQL's replication slot. What
-lies between two of them is lost, so a new one is never begun in silence. `<home>/control/streams` is a small
-Delta table that is only ever added to; its newest row counts:
+A stream is what the source keeps for a task so that no change is missed: PostgreSQL's replication slot.
+Changes between two streams are lost, so a new one is never begun in silence. The newest row of the
+append-only table `<home>/control/streams` counts:
 
 | column | type | meaning |
 | --- | --- | --- |
@@ -10,15 +10,15 @@ Delta table that is only ever added to; its newest row counts:
 | `stream` | bigint | 1, 2, 3, ...: of the stream |
 | `state` | string | `making`, `made`, `unmade` or `anew` |
 | `at` | timestamp (UTC) | when |
-| `who`, `why` | string | of the order that gave up the stream before |
+| `who`, `why` | string | of the command that gave up the stream before |
 | `identity` | string | JSON: server, stream's name there, position (hex) where it begins, `published` |
 | `after` | string | where LOG ended then (hex): from there to `begin` changes are missing |
 | `change_seq` | string | the greatest that LOG could have had by then |
 
-`published` says how each table is in the stream; another row tells when that changes.
+`published` says how each table is in the stream; a change of that is another row.
 
 `making`: it is about to be made, at the server that `identity` names. A process that dies then leaves one
-that nobody has read; it is made again.
+that has not been read; it is made again.
 `unmade`: the source refused to make it. `anew`: an operator gave up the stream before; this one is to come.
 """
 
@@ -28,29 +28,22 @@ import datetime as dt
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
+from deltalake.exceptions import CommitFailedError
 
-from ..errors import ConfigError, TailraceError
-from ..lake import delta as lake
-from ..lake import json_files, log
-from ..lake.failpoints import reach
+from ..errors import ConfigError, OvertakenError, TailraceError
+from ..lake import log
 from ..model import sequence
+from ..model.positions import ChangeSeq, Position
 from . import live
+from .declarations import STREAMS
+from .state_table import StateTable
 
 if TYPE_CHECKING:
     from ..config.task import Task
 
 MAKING, MADE, UNMADE, ANEW = "making", "made", "unmade", "anew"
-SCHEMA = pa.schema(
-    [
-        ("number", pa.int64()), ("stream", pa.int64()), ("state", pa.string()),
-        ("at", pa.timestamp("us", "UTC")), ("who", pa.string()), ("why", pa.string()),
-        ("identity", pa.string()), ("after", pa.string()), ("change_seq", pa.string()),
-    ]
-)  # fmt: skip
-APP = "tailrace/streams"
 _RENEWED = 3
 """Rows that there are at least once a stream was replaced: `anew`, `making`, `made`."""
 PUBLISHED = "published"
@@ -61,7 +54,7 @@ _OF_THE_STREAM = ("slot", "begin", PUBLISHED)
 
 @dataclass(frozen=True)
 class StreamRecord:
-    """What a task knows of its stream; see the module. `stream` 0: it has had none yet."""
+    """A record of a task's stream; see the module. `stream` 0: it has had none yet."""
 
     number: int = 0
     stream: int = 0
@@ -72,8 +65,8 @@ class StreamRecord:
 
     @property
     def stored(self) -> Mapping[str, str] | None:
-        """What the source has to match; None: nothing is known. An empty `begin`: its stream does not exist
-        yet.
+        """Identity that the source has to match; None if nothing is known. An empty `begin`: its stream does
+        not exist yet.
 
         >>> StreamRecord(2, 1, MADE, {"slot": "tailrace_shop", "begin": "0A"}).stored
         {'slot': 'tailrace_shop', 'begin': '0A'}
@@ -86,12 +79,12 @@ class StreamRecord:
 
     @property
     def published(self) -> dict[str, str]:
-        """How tables were in the stream when capture prepared them."""
+        """Each table's publication when capture prepared the stream."""
         return dict(json.loads(self.identity.get(PUBLISHED, "{}")))
 
 
 def server_of(identity: Mapping[str, str]) -> dict[str, str]:
-    """What an identity says of the server, without the stream there."""
+    """The part of an identity that is about the server, without the stream there."""
     return {k: v for k, v in identity.items() if k not in _OF_THE_STREAM}
 
 
@@ -101,48 +94,37 @@ class Renewed:
 
     Attributes:
         at: when it was made.
-        change_seq: what LOG had reached by `after`; empty where an earlier release did not say.
+        change_seq: what LOG had reached by `after`.
     """
 
-    after: str
-    begin: str
+    after: Position
+    begin: Position
     at: dt.datetime
-    change_seq: str = ""
+    change_seq: ChangeSeq
+
+
+_Row = tuple[StreamRecord, Position, dt.datetime, ChangeSeq]
+"""A record, where LOG ended then, when it was written, and the greatest change sequence of LOG."""
 
 
 def renewed(task: Task) -> list[Renewed]:
     """The streams that replaced other ones, in order."""
-    path = task.control_path("streams")
-    if lake.progress(path, APP) < _RENEWED:
+    table = _table(task)
+    if table.newest < _RENEWED:
         return []
-    rows = (r for r in lake.read(path).to_pylist() if r["stream"] > 1 and r["state"] == MADE)
     found: dict[int, Renewed] = {}
-    for r in sorted(rows, key=lambda r: int(r["number"])):  # the first row of each: later ones add to it
-        begin, seq = json.loads(r["identity"]).get("begin", ""), r.get("change_seq") or ""
-        found.setdefault(r["stream"], Renewed(r["after"] or "", begin, r["at"], seq))
+    for record, after, at, seq in table.rows():  # the first row of each stream: later ones add to it
+        if record.stream > 1 and record.state == MADE:
+            found.setdefault(
+                record.stream, Renewed(after, Position(record.identity.get("begin", "")), at, seq)
+            )
     return list(found.values())
 
 
 def newest(task: Task) -> StreamRecord:
     """The current record."""
-    path = task.control_path("streams")
-    if not lake.exists(path):
-        return _before(task)
-    row = max(lake.read(path).to_pylist(), key=lambda r: int(r["number"]))
-    return StreamRecord(
-        row["number"], row["stream"], row["state"], json.loads(row["identity"]), row["who"], row["why"]
-    )
-
-
-def _before(task: Task) -> StreamRecord:
-    """For a task created by an earlier release, which wrote the identity next to its live state."""
-    found = json_files.read(task.run_path, "source") or {}
-    logged = log.state(task.log_path).position is not None
-    if not found and not logged:
-        return StreamRecord()
-    # If LOG has a position, `begin` may belong to a later start.
-    left_out = {"at", "begin"} if logged else {"at"}
-    return StreamRecord(0, 1, MADE, {k: str(v) for k, v in found.items() if k not in left_out})
+    rows = _table(task).rows()
+    return rows[-1][0] if rows else StreamRecord()
 
 
 def give_up(task: Task, *, who: str, why: str) -> int:
@@ -172,23 +154,28 @@ def refuse_unread(task: Task) -> StreamRecord:
 
 def write(task: Task, one: StreamRecord) -> StreamRecord:
     """Adds a row after the one that `one` follows; TailraceError if another process has added one."""
-    state = log.state(task.log_path)
-    position = state.position
+    state, table = log.state(task.log_path), _table(task)
     row = {
-        "number": one.number + 1,
         "stream": one.stream,
         "state": one.state,
-        "at": dt.datetime.now(dt.timezone.utc),
         "who": one.who,
         "why": one.why,
         "identity": json.dumps(dict(one.identity)),
-        "after": position.hex().upper() if position else None,
+        "after": state.position.hex().upper() if state.position else None,
         "change_seq": sequence.make(state.time, state.number),
     }
-    path, rows = task.control_path("streams"), pa.Table.from_pylist([row], SCHEMA)
-    if lake.exists(path):  # perhaps created by an earlier release
-        lake.add_columns(path, list(SCHEMA))
-    reach("streams.record")
-    if lake.append(path, rows, progress={APP: one.number + 1}) is None:
-        raise TailraceError("another process captures this task", where=path, hint="stop one of them")
-    return replace(one, number=one.number + 1)
+    try:
+        return replace(one, number=table.append([row], follows=one.number))
+    except (OvertakenError, CommitFailedError) as error:
+        raise TailraceError(
+            "another process captures this task", where=table.path, hint="stop one of them"
+        ) from error
+
+
+def _table(task: Task) -> StateTable[_Row]:
+    return StateTable(task.control_path("streams"), STREAMS, _parse)
+
+
+def _parse(row: Mapping[str, Any]) -> _Row:
+    stored = (row["number"], row["stream"], row["state"], json.loads(row["identity"]), row["who"], row["why"])
+    return StreamRecord(*stored), Position(row["after"] or ""), row["at"], row["change_seq"]

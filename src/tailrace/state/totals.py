@@ -1,6 +1,6 @@
 """Totals of a task's store and apply batches, table by table, and each table's progress.
 
-All of it is read from totals and from the few rows that came since: how long a task has run does not matter,
+All of it is read from totals and from the few rows added since: how long a task has run does not matter,
 only how much waits for tables that are behind.
 """
 
@@ -16,18 +16,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import PositionError
-from .ledger import APPLIED, STORE_APP, STORED, Baseline, Stored, read_stored
+from ..model.positions import ChangeNumber, Position
+from .baselines import Baseline
+from .declarations import APPLIED, STORED
+from .ledger import STORE_APP, Stored, read_stored
 from .rolling import Ledger
 
 
 @dataclass(frozen=True)
 class StoredTotal:
     """One table: the last change number stored, change-table rows since the task began, and the number up to
-    which single batches have been removed (-1: all are kept)."""
+    which single batches have been removed (None: all are kept)."""
 
-    upto: int
+    upto: ChangeNumber
     rows: int
-    gone: int
+    gone: ChangeNumber | None
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,8 @@ class AppliedTotal:
     """One target: the last record (change number, position, time, version), and rows inserted, updated and
     deleted since the task began."""
 
-    upto: int
-    position: str
+    upto: ChangeNumber
+    position: Position
     applied_at: dt.datetime
     version: int
     inserted: int
@@ -49,7 +52,7 @@ class Totals:
 
     Attributes:
         stored, applied: by table.
-        stored_upto, applied_upto: the change number of the last batch recorded; -1: there is none.
+        stored_upto, applied_upto: the change number of the last batch recorded; None: no batch yet.
     """
 
     def __init__(self, stored: str, applied: str, app: str = "tailrace/applied") -> None:
@@ -64,7 +67,7 @@ class Totals:
         self._stored = Ledger(stored, STORED, STORE_APP)
         self.stored_upto = self._stored.progress
         self.stored = {
-            r["table"]: StoredTotal(r["upto"], r["rows"], -1 if r["gone"] is None else r["gone"])
+            r["table"]: StoredTotal(r["upto"], r["rows"], r["gone"])
             for r in self._stored.totals(["upto", "rows"]).to_pylist()
             if r["table"] is not None
         }
@@ -74,10 +77,10 @@ class Totals:
     ) -> dict[str, int]:
         """Each target's progress according to the records; never further than the actual progress.
 
-        A record of before the newest baseline does not count: the baseline has replaced what was done then.
+        A record from before the newest baseline does not count: the baseline has replaced its rows.
         `loads`: of each mapped table the newest load (`apply.loading.loaded`).
         """
-        found = {table: one.upto for table, one in self.applied.items()}
+        found: dict[str, int] = {table: one.upto for table, one in self.applied.items()}
         for table, taken in baselines.items():
             number, _, version = loads.get(table, (0, "", 0))
             at = taken.version if taken.version >= 0 else version
@@ -127,8 +130,8 @@ def _later(rows: pa.Table, than: Mapping[str, int]) -> pa.Table:
 
 
 def last_stored(path: str, upto: int | None = None) -> Stored | None:
-    """The newest store batch, without its tables; None if there is none. `upto`: the newest of those kept
-    that is not after that change number."""
+    """The newest store batch, without its tables; None if no batch is stored. `upto`: the newest of those
+    kept that is not after that change number."""
     ledger, names = Ledger(path, STORED), ["upto", "change_seq", "position", "commit_time"]
     rows = ledger.totals(names) if upto is None else ledger.batches([*names, "table"], upto=upto)
     rows = rows.filter(pc.is_null(rows["table"])).select(names).sort_by("upto")
@@ -144,13 +147,13 @@ def stored_since(path: str, after: int) -> tuple[int, list[str]]:
     return upto, sorted(t for t, last in newest.items() if last > after)
 
 
-def batches_of(path: str, table: str) -> tuple[list[Stored], int]:
+def batches_of(path: str, table: str) -> tuple[list[Stored], ChangeNumber | None]:
     """A table's part of the store batches that are kept, oldest first, and the change number up to which its
-    parts may be missing; -1: none is."""
-    return read_stored(path, tables=[table]), parts_gone(path).get(table, -1)
+    parts may be missing (None: none is)."""
+    return read_stored(path, tables=[table]), parts_gone(path).get(table)
 
 
-def parts_gone(path: str) -> dict[str, int]:
+def parts_gone(path: str) -> dict[str, ChangeNumber]:
     """Per table, the change number up to which its parts of store batches may be missing, if some are."""
     rows = Ledger(path, STORED).totals(["upto"]).to_pylist()
     return {r["table"]: r["gone"] for r in rows if r["table"] is not None and r["gone"] is not None}
@@ -163,7 +166,7 @@ def batches_after(path: str, table: str, after: int) -> list[Stored]:
         PositionError: some of them are not kept any more.
     """
     kept, gone = batches_of(path, table)
-    if gone > after:
+    if gone is not None and gone > after:
         raise PositionError(
             f"the records of the batches of {table} between the change numbers {after} and {gone} have "
             "been removed",

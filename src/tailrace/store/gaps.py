@@ -122,5 +122,5 @@ def refuse_half(met: Iterable[Run], end: int, where: str) -> None:
         raise FormatError(
             f"LOG ends inside a transaction: its records {max(end, 0) + 1} to {most} have no end",
             where=where,
-            hint="an earlier release, or something else, wrote it: restore it, or give the task a new home",
+            hint="another program wrote it: restore it, or give the task a new home",
         )

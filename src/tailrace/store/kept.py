@@ -15,7 +15,9 @@ from deltalake import DeltaTable, Transaction
 
 from ..errors import PositionError
 from ..lake import delta as lake
+from ..model.positions import ChangeNumber
 from ..model.sequence import TIME_DIGITS, WIDTH, number_of
+from ..state.progress import number_or_none
 
 KEPT_APP = "tailrace/kept"
 _TIME_APP, _TIMED_APP = "tailrace/kept-time", "tailrace/kept-timed"
@@ -43,9 +45,9 @@ class Span:
         return self.low >= 0 and self.high >= 0
 
 
-def kept(table: DeltaTable | str) -> int:
-    """The change number after which a table is complete; -1: nothing was ever removed."""
-    return lake.reached(DeltaTable(table) if isinstance(table, str) else table, KEPT_APP)
+def kept(table: DeltaTable | str) -> ChangeNumber | None:
+    """The change number after which a table is complete; None: nothing was ever removed."""
+    return number_or_none(lake.reached(DeltaTable(table) if isinstance(table, str) else table, KEPT_APP))
 
 
 def kept_time(table: DeltaTable) -> int | None:
@@ -105,7 +107,7 @@ def files_between(table: str, delta: DeltaTable, column: str, after: int, upto: 
 def refuse_older(delta: DeltaTable, after: int, *, where: str) -> None:
     """Raises PositionError if changes after `after` may have been removed from a table."""
     there = kept(delta)
-    if after < there:
+    if there is not None and after < there:
         raise PositionError(
             f"changes after number {max(after, 0)} are needed; only those after {there} are kept",
             where=where,

@@ -21,11 +21,12 @@ from ..lake import log
 from ..lake.failpoints import reach
 from ..model.change import Relation
 from ..model.sequence import number_of
+from ..state.declarations import QUARANTINE
 from ..wire.pgvalues import misfit
 from . import gaps, images, tracking
 from .policy import reduced
 from .tables import SEQ
-from .unstorable import QUARANTINE_SCHEMA, BadValue, LeftChange, first_written, set_aside
+from .unstorable import BadValue, LeftChange, first_written, set_aside
 
 LOG_COLUMNS = ["RECID", "TRXID", "RELID", "LOGADDR", "DATA", "COMMIT_TIME", "CHANGE_SEQ"]
 
@@ -251,7 +252,7 @@ class _Storing:
         if self.tracking is not None:
             found.append(StoreResult("tracking", None, self.tracking.close()))
         if self.bad:
-            part = lake.Part(self.plan.quarantine, QUARANTINE_SCHEMA, name="quarantine")
+            part = lake.Part(self.plan.quarantine, QUARANTINE, name="quarantine")
             part.write(set_aside([_row(one) for one in self.bad]))
             info = {"bad": first_written(self.bad)}
             found.append(StoreResult("quarantine", None, part.close(), info))

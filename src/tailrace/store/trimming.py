@@ -111,7 +111,7 @@ def planned(
 ) -> Trimmed:
     """What `trim` would do, according to commits; no file is read, so rows and numbers of files to be
     rewritten are unknown, except for the greatest number that may be removed (`most`)."""
-    found, before = choose(spans(delta, column), bound, partly, old), kept(delta)
+    found, before = choose(spans(delta, column), bound, partly, old), _removed(delta)
     rows, size = sum(s.rows for s in found.whole), sum(s.size for s in found.whole)
     upto = max([before, *(s.high for s in found.whole)])
     most = max((min(s.high, bound.number) for s in found.all), default=-1)
@@ -142,7 +142,7 @@ def trim(
 
 def _once(table: str, column: str, bound: Bound, partly: Which, old: Which, dry_run: bool) -> Trimmed:
     delta = DeltaTable(table)
-    before = kept(delta)
+    before = _removed(delta)
     found = choose(spans(delta, column), bound, partly, old)
     if not found.all:
         return Trimmed(kept=before)
@@ -212,7 +212,7 @@ def _commit(
     Raises:
         CommitFailedError: some are gone: what there is to remove is to be decided anew.
     """
-    before, gone = kept(delta), {one.path for one in actions if isinstance(one, RemoveAction)}
+    before, gone = _removed(delta), {one.path for one in actions if isinstance(one, RemoveAction)}
     comes = {one.path for one in actions if isinstance(one, AddAction)}
     for left in reversed(range(_TRIES)):
         try:
@@ -233,8 +233,14 @@ def _commit(
             there = _paths(delta)
             if comes and comes <= there:
                 return  # it was committed, though it says otherwise
-            if not (left and gone <= there and kept(delta) == before):
+            if not (left and gone <= there and _removed(delta) == before):
                 raise
+
+
+def _removed(delta: DeltaTable) -> int:
+    """The change number up to which changes were removed; -1 if none was, so that numbers compare."""
+    found = kept(delta)
+    return -1 if found is None else found
 
 
 def _old_rows(table: str, one: Span, column: str, bound: Bound) -> tuple[int, tuple[int, str]]:

@@ -17,14 +17,11 @@ import pyarrow as pa
 from ..config.task import Task
 from ..errors import UnsupportedError, in_one_line
 from ..model.sequence import number_of
-from ..state import ledger, orders
+from ..state import commands, lifecycle
 from ..state.capture_gaps import UNSTORED
-from ..state.orders import TableControl
+from ..state.declarations import QUARANTINE
+from ..state.lifecycle import TableLifecycle
 
-QUARANTINE_SCHEMA = pa.schema(
-    [("change_seq", pa.string()), ("table", pa.string()), ("column", pa.string()), ("value", pa.string()),
-     ("reason", pa.string()), ("noticed_at", pa.timestamp("us", "UTC"))]
-)  # fmt: skip
 STORE = "store"
 """Who suspends these tables."""
 _LONG = 300
@@ -62,7 +59,7 @@ def set_aside(bad: Sequence[Mapping[str, str]]) -> pa.Table:
     """Rows of the quarantine table, from values with their `table`, `column`, `value`, `reason` and, unless
     they came with a baseline, `change_seq`."""
     now = dt.datetime.now(dt.timezone.utc)
-    return pa.Table.from_pylist([{**one, "noticed_at": now} for one in bad], QUARANTINE_SCHEMA)
+    return pa.Table.from_pylist([{**one, "noticed_at": now} for one in bad], QUARANTINE)
 
 
 def first_written(bad: Iterable[BadValue]) -> list[BadValue]:
@@ -84,26 +81,26 @@ class TableSuspensions:
         """Suspends the tables of values, if the task's policy is `stop`."""
         for one in first_written(bad) if self.task.on_bad_value == "stop" else ():
             state = self._state(one.table, one.position)
-            if state is None or (state.held == orders.SUSPENDED and state.who == STORE):
+            if state is None or (state.held == lifecycle.SUSPENDED and state.who == STORE):
                 continue
-            earlier = f"; it was suspended before: {state.why}" if state.held == orders.SUSPENDED else ""
-            orders.suspend(self.task.orders_path, one.table, _why(one) + earlier, who=STORE)
+            earlier = f"; it was suspended before: {state.why}" if state.held == lifecycle.SUSPENDED else ""
+            commands.suspend(self.task.commands_path, one.table, _why(one) + earlier, who=STORE)
 
     def for_layout(self, one: LeftChange, error: UnsupportedError) -> None:
         """Suspends a table whose changes are not stored, and asks for a new baseline; it can begin once the
         columns are others."""
-        state, path = self._state(one.table, one.position), self.task.orders_path
+        state, path = self._state(one.table, one.position), self.task.commands_path
         if state is not None and not state.gap:
             why = f"{UNSTORED}: {in_one_line(error)}"
-            orders.suspend(path, one.table, why, who=STORE)
-            orders.give(path, orders.ANEW, [one.table], why=why, who=STORE)
+            commands.suspend(path, one.table, why, who=STORE)
+            commands.give(path, commands.ANEW, [one.table], why=why, who=STORE)
 
-    def _state(self, table: str, position: str) -> TableControl | None:
-        """The state of a table; None if its baseline has what was changed at a position."""
-        baselines = ledger.read_baselines(self.task.control_path("baselines"))
-        if table in baselines and position < baselines[table].position:
+    def _state(self, table: str, position: str) -> TableLifecycle | None:
+        """The lifecycle of a table; None if its baseline has what was changed at a position."""
+        state = lifecycle.read(self.task)[table]
+        if state.baseline is not None and position < state.baseline.position:
             return None
-        return orders.of_task(self.task.orders_path, baselines).get(table, TableControl(table))
+        return state
 
 
 def _why(one: BadValue) -> str:

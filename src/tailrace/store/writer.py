@@ -21,14 +21,16 @@ from ..lake import delta as lake
 from ..lake import log
 from ..lake.failpoints import reach
 from ..model.change import Relation
+from ..model.positions import ChangeNumber, ChangeSeq, Position
 from ..model.types import header_schema
+from ..state.declarations import QUARANTINE
 from ..state.ledger import STORE_APP, Stored, write_stored
 from . import gaps, tracking
 from .kept import KEPT_APP
 from .running import Run
 from .tables import as_kept, ensure
 from .task import KeptLayout, StorePlan, StoreResult, TablePlan
-from .unstorable import QUARANTINE_SCHEMA, TableSuspensions
+from .unstorable import TableSuspensions
 
 _Versions = list[tuple[int, Relation]]
 """A relation's layouts, each with the change number from which it is valid."""
@@ -145,8 +147,7 @@ class Store:
                 _add(counts.setdefault(one.relid or 0, {}), {**one.info, **size})
         self._suspend_for(found)  # before values are quarantined: these are not reported again
         if bad := parts.get(("quarantine", 0)):
-            lake.create(self._paths.quarantine, QUARANTINE_SCHEMA)
-            lake.add_columns(self._paths.quarantine, list(QUARANTINE_SCHEMA))
+            lake.create(self._paths.quarantine, QUARANTINE)
             reach("store.quarantine")
             lake.commit(self._paths.quarantine, bad, progress=progress, after={STORE_APP: self._bad_after})
             self._bad_after = upto
@@ -170,9 +171,9 @@ class Store:
         for relid, mine in counts.items():
             _add(tables.setdefault(self._plans[relid].table, {}), mine)
         done = Stored(
-            upto,
-            str(last["change_seq"]),
-            str(last["position"]),
+            ChangeNumber(upto),
+            ChangeSeq(str(last["change_seq"])),
+            Position(str(last["position"])),
             dt.datetime.fromtimestamp(int(str(last["commit_us"])) / 1e6, dt.timezone.utc),
             tables,
         )

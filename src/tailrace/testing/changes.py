@@ -1,5 +1,8 @@
-"""Literal histories as canonical change tables, and change tables as literal rows: what format tests
-compare. Masks become column names, so that layouts with other headers compare equal."""
+"""Builds canonical change tables from literal histories, and returns change tables as literal rows, for
+format tests.
+
+Masks become column names, so that layouts with other headers compare equal.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..formats.base import ASIDE, WHY
+from ..formats.base import ADDED_COLUMNS, WHY
 from ..formats.shape import arrow_rows
 from ..model import mask, sequence
 from ..model.change import HEADERS, OPERATIONS, PREFIX, ChangeTable
@@ -34,11 +37,10 @@ class Image:
     Attributes:
         number: change number; B and U of one update share it.
         oper: I U D B T.
-        values: the columns the image carries; those that are missing are absent.
-        changed: names in the change mask; None: as Qlik writes it (I: all, D: the key, B and T: none), for U
-        the
-            columns that differ from the B before it, or all that are carried.
-        transaction: its transaction, one a change by default.
+        values: the columns of the image; missing ones are absent.
+        changed: names in the change mask. None: as Qlik writes it (I: all, D: the key, B and T: none), and
+            for U the columns that differ from the B before it, or all present columns.
+        transaction: its transaction; by default each change has its own.
     """
 
     number: int
@@ -56,7 +58,7 @@ def change_table(
     key: Sequence[str] = tuple(KEY),
     name: str = TABLE,
 ) -> ChangeTable:
-    """The canonical change table of these images: every one of `HEADERS` filled."""
+    """Returns the canonical change table of these images, with all `HEADERS` filled."""
     columns = COLUMNS if columns is None else columns
     headers = [_headers(one, images, list(columns), key) for one in images]
     schema = pa.schema([*header_schema(), *((n, arrow_type(t)) for n, t in columns.items())])
@@ -87,7 +89,7 @@ def _headers(one: Image, all: Sequence[Image], columns: list[str], key: Sequence
 
 
 def changed(one: Image, all: Sequence[Image], columns: Sequence[str], key: Sequence[str]) -> list[str]:
-    """The names in an image's change mask (spec/qlik.md §2)."""
+    """Returns the names in an image's change mask (spec/qlik.md §2)."""
     if one.changed is not None:
         return list(one.changed)
     if one.oper in "BT":
@@ -100,21 +102,23 @@ def changed(one: Image, all: Sequence[Image], columns: Sequence[str], key: Seque
     return [c for c, v in one.values.items() if c not in before or before[c] != v]
 
 
-def literal(ct: ChangeTable, *, headers: Sequence[str] | None = None) -> list[tuple[Any, ...]]:
-    """The rows of a (small) change table as comparable values, ordered: rank of the change, operation, names
-    in the change mask (None: not known), names the image carries (None: all), the given headers, the
-    values."""
-    return looked_at(ct, headers=headers)[1]
+def comparable_rows(ct: ChangeTable, *, headers: Sequence[str] | None = None) -> list[tuple[Any, ...]]:
+    """Returns the rows of a (small) change table as comparable values, ordered.
+
+    Each has the rank of the change, the operation, the names in the change mask (None if unknown), the names
+    of present columns (None if all), the given headers, and the values.
+    """
+    return reasons_and_rows(ct, headers=headers)[1]
 
 
-def looked_at(
+def reasons_and_rows(
     ct: ChangeTable, *, headers: Sequence[str] | None = None
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """`reasons` and `literal` of a change table that is read once."""
+    """Returns `reasons` and `comparable_rows` of a change table that is read once."""
     names = ct.df.columns
     places = dict(enumerate(names))
     wanted = [h for h in (ct.headers if headers is None else headers) if h not in _MASKED]
-    rows = _timestamps_as_text(ct.df.drop(*(c for c in ASIDE if c != WHY))).collect()
+    rows = _timestamps_as_text(ct.df.drop(*(c for c in ADDED_COLUMNS if c != WHY))).collect()
     why = sorted(r[WHY] for r in rows if r[WHY]) if WHY in names else []
     ranks = {s: i for i, s in enumerate(sorted({r[ct.header("change_seq")] for r in rows}))}
     made = []
@@ -133,7 +137,8 @@ def looked_at(
 
 
 def _timestamps_as_text(df: DataFrame) -> DataFrame:
-    """Python's datetimes go through the machine's time zone and do not support every year."""
+    """Casts timestamps to text: Python's datetimes depend on the machine's time zone, and do not support
+    every year."""
     from pyspark.sql import functions as F
 
     made = []
@@ -145,7 +150,7 @@ def _timestamps_as_text(df: DataFrame) -> DataFrame:
 
 
 def reasons(ct: ChangeTable) -> list[str]:
-    """The reasons of bad rows."""
+    """Returns the reasons of rejected rows."""
     if WHY not in ct.df.columns:
         return []
     return sorted(r[0] for r in ct.df.select(WHY).collect() if r[0])

@@ -1,12 +1,12 @@
-"""The conformance suite for vendor formats: subclass it, name your format, give a few of the vendor's rows.
+"""The conformance suite for vendor formats: subclass it with your format and a few of the vendor's rows.
 
     class TestMine(FormatConformance):
         format = tailrace.formats.get("mine")
         def vendor(self, spark): return {"MY_LOG": spark.createDataFrame([...])}
         def hostile(self, spark): yield "unknown code", {"MY_LOG": ...}, "unknown operation"
 
-`spark` is a fixture of yours. What a format cannot hold is taken from its declaration: a loss that is
-declared must occur as declared and be counted, one that is not must not occur.
+`spark` is your fixture. A format declares the information that it cannot hold: a declared loss must occur as
+declared and be counted, and no other loss may occur.
 """
 
 # ruff: noqa: S101 - a test suite
@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .. import formats
-from ..formats import checks, files, saving
-from ..formats.base import AGAIN, ASIDE, WHY, Format, Options, Read, Tables
+from ..formats import checks, file_reader, file_writer
+from ..formats.base import ADDED_COLUMNS, AGAIN, WHY, Format, Options, Read, Tables
 from ..model.change import ChangeTable
-from .changes import COLUMNS, TABLE, Image, change_table, literal, looked_at, reasons
+from .changes import COLUMNS, TABLE, Image, change_table, comparable_rows, reasons, reasons_and_rows
 from .histories import EXTREMES, HISTORIES, full, one_after_the_other, random_history
 
 if TYPE_CHECKING:
@@ -36,42 +36,41 @@ ADDED = (
     "partition tailrace_operation flagged epoch base truncates reset usable split half there carried zone "
     "stays"
 )
-"""Names of columns that are added to a vendor's, without their prefix."""
+"""Names of columns that are added to a vendor's columns, without their prefix."""
 
 
 class FormatConformance:
-    """What every format must do. Subclasses set `format` and give `vendor`."""
+    """The tests that every format must pass. Subclasses set `format` and define `vendor`."""
 
     format: Format
     extremes: Sequence[str] = tuple(EXTREMES)
-    """Types whose extreme values the format keeps; those of `EXTREMES` not named here must be in
-    `cannot_types`."""
+    """Types whose extreme values the format keeps; other types of `EXTREMES` must be in `cannot_types`."""
     cannot_types: Mapping[str, str] = {}
-    """Type name -> why the format does not keep all its values."""
+    """Why the format does not keep all values of a type, by type name."""
 
     def vendor(self, spark: SparkSession) -> dict[str, DataFrame]:
-        """Some of the vendor's rows, every column filled at least once."""
+        """Returns some of the vendor's rows, with every column filled at least once."""
         raise NotImplementedError
 
     def hostile(self, spark: SparkSession) -> Iterator[tuple[str, Tables, str | Sequence[str]]]:
-        """Bad input: a description, the vendor's tables with it, and text that its reason must contain (or
-        several, one for each of its reasons)."""
+        """Returns invalid input: a description, the vendor's tables with it, and text that its reason must
+        contain (or several texts, one for each reason)."""
         yield from ()
 
     def vendor_options(self) -> Options:
-        """Options to read `vendor` with, and to write it again."""
+        """Returns options to read `vendor`, and to write it again."""
         return self.format.options()
 
     def options(self, changes: Mapping[str, ChangeTable]) -> Options:
-        """Options to write these change tables with, and to read them again (key, types where the vendor's
-        tables do not say)."""
+        """Returns options to write these change tables, and to read them again (key and types, if the
+        vendor's tables do not have them)."""
         return self.format.options()
 
     def rows_again(self, tables: Tables) -> list[str]:
-        """Those of the vendor's tables whose rows may come again."""
+        """Returns those of the vendor's tables whose rows may be repeated."""
         return list(tables)
 
-    # -- the vendor's rows there and back
+    # -- the vendor's rows, read and written again
 
     def test_vendor_round_trip(self, spark: SparkSession) -> None:
         tables = self.vendor(spark)
@@ -91,7 +90,7 @@ class FormatConformance:
         plain, other = (self.read(t, self.vendor_options()) for t in (tables, mixed))
         assert sorted(plain.changes) == sorted(other.changes)
         for name, ct in plain.changes.items():
-            assert literal(other.changes[name]) == literal(ct)
+            assert comparable_rows(other.changes[name]) == comparable_rows(ct)
 
     def test_reads_what_the_contract_says(self, spark: SparkSession) -> None:
         from ..model.change import HEADERS, PREFIX
@@ -99,24 +98,24 @@ class FormatConformance:
         for ct in self.read(self.vendor(spark), self.vendor_options()).changes.values():
             names = ct.df.columns
             assert names[: len(HEADERS)] == [PREFIX + h for h in HEADERS]
-            data = [c for c in names if not c.startswith(PREFIX) and c not in ASIDE]
+            data = [c for c in names if not c.startswith(PREFIX) and c not in ADDED_COLUMNS]
             assert data == ct.columns
             assert names.index(data[0]) == len(ct.headers)
             assert set(ct.key) <= set(data)
 
-    # -- canonical rows there and back
+    # -- canonical rows, written and read again
 
     @pytest.mark.parametrize("histories", [["nothing"], list(HISTORIES)], ids=["nothing", "everything"])
     def test_canonical_round_trip(self, spark: SparkSession, histories: list[str]) -> None:
         self.there_and_back(change_table(spark, one_after_the_other(histories)))
 
     def test_tables_without_a_key(self, spark: SparkSession) -> None:
-        """A row is known by all of its values, and an update by its old row; where there is none, nothing
-        is made up for it."""
+        """All values identify a row, and the before image identifies an updated row; without it, no image is
+        invented."""
         self.there_and_back(change_table(spark, one_after_the_other(list(HISTORIES)), key=[]))
 
     def test_gaps_count_what_they_take(self, spark: SparkSession) -> None:
-        """In each history; those in which the same gaps lose rows are looked at together."""
+        """Checks each history; histories in which the same gaps lose rows are checked together."""
         from pyspark.sql import functions as F
 
         ct = change_table(spark, one_after_the_other(list(HISTORIES)))
@@ -170,11 +169,11 @@ class FormatConformance:
         self.compare(tables)
 
     def there_and_back(self, ct: ChangeTable, hint: str = "") -> None:
-        """Asserts that writing and reading loses what is declared, no more and no less."""
+        """Asserts that writing and reading loses exactly the declared information."""
         self.compare({TABLE: ct}, hint)
 
     def compare(self, tables: dict[str, ChangeTable], hint: str = "") -> None:
-        """`there_and_back` for several tables at once."""
+        """Applies `there_and_back` to several tables at once."""
         options = self.options(tables)
         written = self.format.write(tables, options)
         back = self.read(written, options).changes
@@ -183,12 +182,13 @@ class FormatConformance:
             if not expected and name not in back:
                 continue
             assert back[name].columns == ct.columns, hint
-            why, found = _looked_at(self.format, back[name], like=ct)
+            why, found = _reasons_and_rows(self.format, back[name], like=ct)
             missing, odd = [r for r in expected if r not in found], [r for r in found if r not in expected]
             assert (why, odd, missing, len(found)) == ([], [], [], len(expected)), hint
 
     def left(self, ct: ChangeTable, options: Options | None = None) -> list[tuple[Any, ...]]:
-        """What remains of a change table after writing. Gaps that say they lose no row must change none."""
+        """Returns the rows of a change table that remain after writing. Gaps that count no lost row must
+        change none."""
         from pyspark.sql import functions as F
 
         gaps = self.format.gaps(ct, options)
@@ -197,11 +197,11 @@ class FormatConformance:
         for place, gap in enumerate(gaps, 1):
             every = gap.erase(every)
             losing = gap.erase(losing) if any(row[place] for row in counted) else losing
-        left = _compared(self.format, every)
-        assert _compared(self.format, losing) == left, "a gap changes rows but does not count them as lost"
+        left = _comparable(self.format, every)
+        assert _comparable(self.format, losing) == left, "a gap changes rows but does not count them as lost"
         return left
 
-    # -- what is not as promised
+    # -- input that breaks the vendor's rules
 
     def test_bad_rows_get_their_reason(self, spark: SparkSession) -> None:
         for what, tables, words in self.hostile(spark):
@@ -212,7 +212,7 @@ class FormatConformance:
                 assert any(one in why for why in found), (what, one, found)
 
     def test_rows_that_come_again_are_read_once(self, spark: SparkSession) -> None:
-        """As those of files that were delivered twice."""
+        """Rows are repeated when files are delivered twice."""
         tables = self.vendor(spark)
         again = {n: df.union(df) if n in self.rows_again(tables) else df for n, df in tables.items()}
         once, twice = (self.read(t, self.vendor_options()).changes for t in (tables, again))
@@ -223,7 +223,7 @@ class FormatConformance:
             assert set(said) <= {AGAIN}, (name, said)
             every += said
             good = read.with_df(read.df.filter(f"{WHY} is null"))
-            assert _compared(self.format, good) == _compared(self.format, ct), name
+            assert _comparable(self.format, good) == _comparable(self.format, ct), name
         assert every
 
     # -- files
@@ -232,8 +232,8 @@ class FormatConformance:
         self.in_files(change_table(spark, HISTORIES["pairs"] + HISTORIES["hostile text"][5:]), tmp_path)
 
     def test_names_like_those_that_are_added(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Columns that are called as those that tailrace adds while it reads, checks and writes, without
-        their prefix. Files have them where the vendor's tables do."""
+        """Columns have the names that tailrace adds while it reads, checks and writes, without their prefix.
+        Files have them if the vendor's tables do."""
         columns = {"id": "int", **dict.fromkeys((f"_{name}" for name in ADDED.split()), "string")}
         old: dict[str, Any] = {"id": 1, **{name: f"old {name}" for name in columns if name != "id"}}
         new = old | {name: f"new {name}" for name in columns if name != "id"}
@@ -244,7 +244,7 @@ class FormatConformance:
         written = self.format.write({TABLE: ct}, options)
         back = self.read(written, options).changes[TABLE]
         checked = checks.in_order(checks.together(back))
-        assert _looked_at(self.format, checked) == ([], _compared(self.format, back))
+        assert _reasons_and_rows(self.format, checked) == ([], _comparable(self.format, back))
         if any(set(columns) <= set(df.columns) for df in written.values()):
             self.in_files(ct, tmp_path)
 
@@ -254,14 +254,16 @@ class FormatConformance:
         options, spark = self.options(tables), ct.df.sparkSession
         # Created once: every kind of file gets the same rows.
         written = {n: df.localCheckpoint() for n, df in self.format.write(tables, options).items()}
-        want = {name: _compared(self.format, ct) for name, ct in self.read(written, options).changes.items()}
+        want = {
+            name: _comparable(self.format, ct) for name, ct in self.read(written, options).changes.items()
+        }
         for kind in self.format.files:
             place = str(tmp_path / kind)
             save(self.format, written, place, kind, options)
             back = self.read(load(self.format, spark, place, options), options).changes
             assert sorted(back) == sorted(want)
             for name, rows in want.items():
-                assert _looked_at(self.format, back[name]) == ([], rows), kind
+                assert _reasons_and_rows(self.format, back[name]) == ([], rows), kind
 
     # -- the declaration
 
@@ -286,31 +288,34 @@ class FormatConformance:
 
 
 def load(form: Format, spark: SparkSession, path: str, options: Options) -> dict[str, DataFrame]:
-    """The vendor's tables under a path, by the format's own loader if it has one."""
-    return form.load(spark, path, options) if form.load else files.load(spark, path)
+    """Returns the vendor's tables under a path, by the format's own loader if it has one."""
+    return form.load(spark, path, options) if form.load else file_reader.load(spark, path)
 
 
 def save(form: Format, tables: Tables, path: str, kind: str, options: Options) -> None:
-    """Writes the vendor's tables, by the format's own way if it has one."""
-    form.save(tables, path, kind, options) if form.save else saving.save(tables, path, kind)
+    """Writes the vendor's tables, by the format's own function if it has one."""
+    form.save(tables, path, kind, options) if form.save else file_writer.save(tables, path, kind)
 
 
-def _compared(form: Format, ct: ChangeTable) -> list[tuple[Any, ...]]:
-    return _looked_at(form, ct)[1]
+def _comparable(form: Format, ct: ChangeTable) -> list[tuple[Any, ...]]:
+    return _reasons_and_rows(form, ct)[1]
 
 
-def _looked_at(
+def _reasons_and_rows(
     form: Format, ct: ChangeTable, *, like: ChangeTable | None = None
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Reasons of bad rows, and a change table's rows, with the headers that the format holds (and `like`
-    has: a format may add more than it was given); order always counts."""
+    """Returns the reasons of rejected rows, and a change table's rows with the headers that the format holds
+    and `like` has.
+
+    A format may add more headers than it was given. The order always counts.
+    """
     known = (like or ct).headers
     wanted = {"operation", *(h for h in known if h in form.holds)} - {"change_mask", "column_mask"}
-    return looked_at(ct, headers=sorted(wanted))
+    return reasons_and_rows(ct, headers=sorted(wanted))
 
 
 def _rows(df: DataFrame) -> list[str]:
-    names = sorted(c for c in df.columns if c not in ASIDE)
+    names = sorted(c for c in df.columns if c not in ADDED_COLUMNS)
     return sorted(
         repr([bytes(r[n]) if isinstance(r[n], bytearray) else r[n] for n in names]) for r in df.collect()
     )

@@ -1,4 +1,4 @@
-"""Contents for the conformance suite of formats: histories of changes, hostile text, extreme values."""
+"""Data of the conformance suite for formats: histories of changes, hostile text, extreme values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AT = datetime(2026, 3, 4, 5, 6, 7, 123_456, tzinfo=timezone.utc)
 
 
 def full(id: int | None, name: str | None = "a", note: str | None = None) -> dict[str, Any]:
-    """A full image of `COLUMNS`."""
+    """Returns a full image of `COLUMNS`."""
     return {"id": id, "name": name, "amount": Decimal("12.50"), "at": AT, "note": note}
 
 
@@ -85,8 +85,8 @@ EXTREMES: dict[str, tuple[str, list[Any]]] = {
 
 
 def random_history(seed: int) -> list[Image]:
-    """Forty random changes of a few keys: every operation, sparse images, pairs and lone updates, key
-    changes, several in one transaction."""
+    """Returns forty random changes of a few keys: every operation, sparse images, pairs and single updates,
+    key changes, and transactions with several changes."""
     rng = random.Random(seed)
     images: list[Image] = []
     transaction = 0
@@ -115,7 +115,7 @@ def random_history(seed: int) -> list[Image]:
 
 
 def one_after_the_other(names: Sequence[str]) -> list[Image]:
-    """Histories combined into one: the numbers of each follow those of the previous one."""
+    """Returns histories combined into one: the numbers of each follow those of the previous one."""
     made: list[Image] = []
     for n, name in enumerate(names):
         for one in HISTORIES[name]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Image = tuple[int, str, Mapping[str, Any]]
-"""(change number, operation, values). Columns that values lack are absent in U, B and D, NULL in I."""
+"""(change number, operation, values). Missing columns are absent in U, B and D, and NULL in I."""
 
 ID = Column("id", 1, "integer", "int4", "int", key=True)
 V = Column("v", 2, "text", "text", "string")
@@ -29,14 +29,17 @@ KEYLESS = Relation(16385, "shop", "note", "f", (replace(ID, key=False), V))
 
 
 def change_table(spark: SparkSession, relation: Relation, rows: Sequence[Image]) -> ChangeTable:
-    """A change table with these images, in tailrace's own layout."""
+    """Returns a change table with these images, in tailrace's own layout."""
     df = spark.createDataFrame(change_rows(relation, rows))
     return ChangeTable(df, relation.key, [c.name for c in relation.columns])
 
 
 def change_rows(relation: Relation, rows: Sequence[Image], per_transaction: int = 0) -> pa.Table:
-    """The rows of that change table; `per_transaction`: how many change numbers a transaction has (0: no
-    image has one)."""
+    """Returns the rows of that change table.
+
+    Args:
+        per_transaction: the number of change numbers in a transaction; 0 for images without one.
+    """
     names = [c.name for c in relation.columns]
     headers = {name: [_header(name, names, row) for row in rows] for name in HEADERS}
     if per_transaction:
@@ -70,7 +73,7 @@ def _header(name: str, columns: Sequence[str], row: Image) -> object:
 
 
 def count(relation: Relation, rows: Sequence[Image]) -> dict[str, int]:
-    """Counts of special cases in these images, as a store counts them (keys: `SPECIAL`)."""
+    """Returns the counts of special cases in these images, as a store counts them (keys: `SPECIAL`)."""
     found = Counter(oper for _, oper, _ in rows)
     befores = {number: values for number, oper, values in rows if oper == "B"}
     for number, oper, values in rows:
@@ -82,7 +85,7 @@ def count(relation: Relation, rows: Sequence[Image]) -> dict[str, int]:
 
 
 def batch_of(spark: SparkSession, relation: Relation, rows: Sequence[Image], upto: int = 0) -> TableBatch:
-    """A batch of these images, up to the last of them by default."""
+    """Returns a batch of these images, by default up to the last of them."""
     upto = upto or max(number for number, _, _ in rows)
     return TableBatch(
         relation.table, relation, change_table(spark, relation, rows), upto, count(relation, rows)
@@ -90,10 +93,10 @@ def batch_of(spark: SparkSession, relation: Relation, rows: Sequence[Image], upt
 
 
 def image(key: int | None, word: str | None) -> dict[str, Any]:
-    """A full image of `RELATION`."""
+    """Returns a full image of `RELATION`."""
     return {"id": key, "v": word, "Wide_Word": 1.5}
 
 
 def move(number: int, old: int, new: Mapping[str, Any]) -> list[Image]:
-    """The two images of a key change."""
+    """Returns the two images of a key change."""
     return [(number, "B", {"id": old}), (number, "U", new)]

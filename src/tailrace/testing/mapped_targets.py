@@ -1,6 +1,6 @@
 """The conformance suite for targets of mapped tables: several sources in one target, and loads.
 
-Next to `TargetConformance`: subclass it, make a target with `places`, say how to read yours, run pytest.
+As for `TargetConformance`, subclass it, create a target with `places`, define how to read it, and run pytest.
 
     class TestMine(MappedTargetConformance):
         @pytest.fixture
@@ -29,8 +29,8 @@ from ..errors import ApplyError, BaselineNeededError
 from ..formats.shape import few_rows
 from ..model.change import Column, Relation
 from ..model.types import schema_of
+from .concurrent_step import Wait
 from .images import ID, RELATION, Image, V, batch_of
-from .meanwhile import Wait
 from .target_case import TargetHooks
 
 if TYPE_CHECKING:
@@ -40,11 +40,12 @@ SITE = Column("site", 1 << 20, "@SCHEMA", "constant", "string", key=True)
 EU = Relation(1, "eu", "item", "f", (SITE, ID, V))
 US = Relation(2, "us", "item", "f", (replace(V, attnum=7), SITE, replace(ID, attnum=8)))
 MARK = Column("gone", 99, "string", "string", "string")
-"""A column as rules add it."""
+"""A column that rules add."""
 
 
 def places(table: str) -> TargetPlace:
-    """Where tables are: `eu.item` and `us.item` in `all.item`, others in targets of their own names.
+    """Returns a table's target: `all.item` for `eu.item` and `us.item`, and a separate target for
+    other tables.
 
     >>> places("us.item"), places("shop.item").target
     (TargetPlace(target='all.item', partition={'site': 'us'}), 'shop.item')
@@ -54,18 +55,21 @@ def places(table: str) -> TargetPlace:
 
 
 class MappedTargetConformance(TargetHooks):
-    """What every target must do for mapped tables. Subclasses give the fixture `target`, whose tables are at
-    `places`, and the methods `rows` and `sql`; both take the name of a source table."""
+    """The tests that every target must pass for mapped tables.
+
+    Subclasses define the fixture `target`, whose tables are at `places`, and the methods `rows` and `sql`;
+    both take the name of a source table.
+    """
 
     def run(self, spark: SparkSession, target: Target, of: Relation, *rows: Image) -> str:
-        """Applies one batch of images, which get the source's constant; gives the plan."""
+        """Applies one batch of images with the source's constant, and returns the plan."""
         images = [(n, oper, _placed(of, values) if values else values) for n, oper, values in rows]
         return target.apply(batch_of(spark, of, images)).plan
 
     def same(
         self, spark: SparkSession, target: Target, *want: Sequence[Any], more: Sequence[str] = ()
     ) -> None:
-        """Asserts that the shared target holds exactly these rows: site, id, v, and `more` columns."""
+        """Asserts that the shared target has exactly these rows: site, id, v, and `more` columns."""
         df = self.rows(spark, target, "eu.item")
         names = ["site", "id", "v", *more]
         assert sorted(df.columns) == sorted(names)
@@ -73,14 +77,14 @@ class MappedTargetConformance(TargetHooks):
         assert have == sorted(want, key=repr)
 
     def fill(self, spark: SparkSession, target: Target) -> None:
-        """The rows of `filled`."""
+        """Writes the rows of `filled`."""
         self.run(spark, target, EU, (1, "I", {"id": 1, "v": "a"}), (2, "I", {"id": 2, "v": "b"}))
         assert (target.exists("eu.item"), target.progress("us.item")) == (True, -1)
         self.run(spark, target, US, (5, "I", {"id": 1, "v": "x"}), (6, "I", {"id": 3, "v": "y"}))
 
     @pytest.fixture
     def filled(self, spark: SparkSession, target: Target) -> Target:
-        """A target with the rows eu 1 a, eu 2 b (change number 2) and us 1 x, us 3 y (6)."""
+        """Returns a target with the rows eu 1 a, eu 2 b (change number 2) and us 1 x, us 3 y (6)."""
         self.fill(spark, target)
         return target
 
@@ -115,7 +119,7 @@ class MappedTargetConformance(TargetHooks):
             filled.load(EU.with_columns([SITE, ID]), loaded.drop("v"), 6)
         with pytest.raises(ApplyError, match="v would go from"):
             filled.alter("eu.item", EU, EU.with_columns([SITE, ID]))
-        for one in (EU, US):  # what rules add, and a wider type, each source for itself
+        for one in (EU, US):  # a column that rules add, and a wider type, for each source separately
             filled.alter(one.table, one, _wider(one).with_columns([*_wider(one).columns, MARK]))
         rows = [("eu", 1, "A", None), ("eu", 7, "G", None), ("us", 1, "x", None), ("us", 3, "y", None)]
         self.same(spark, filled, *rows, more=["gone"])
@@ -140,7 +144,7 @@ class MappedTargetConformance(TargetHooks):
     def test_what_another_source_commits_meanwhile_stays(
         self, spark: SparkSession, filled: Target, tmp_path: Path
     ) -> None:
-        """While the rows of one are loaded."""
+        """The other source commits while the rows of one are loaded."""
         wait = Wait(str(tmp_path / "us"))
         loaded = _loaded(spark, (7, "g"))
         with ThreadPoolExecutor(1) as pool:
@@ -158,7 +162,7 @@ class MappedTargetConformance(TargetHooks):
         assert (target.columns(RELATION.table), target.progress(RELATION.table)) == ({"id": "int"}, 3)
 
     def test_a_load_of_parts_is_one_of_their_rows(self, spark: SparkSession, target: Target) -> None:
-        """Where a table is loaded without Spark."""
+        """A table is loaded in parts without Spark."""
         shares, relation = target.capabilities.shares, RELATION.with_columns([ID, V])
         if shares is None or not shares.loads(relation.table):
             pytest.skip("it loads no parts")
@@ -181,7 +185,7 @@ class MappedTargetConformance(TargetHooks):
 
 
 def _loaded(spark: SparkSession, *rows: tuple[int, str]) -> DataFrame:
-    """Rows of `EU`."""
+    """Returns rows of `EU`."""
     kinds = {"site": "string", "id": "int", "v": "string"}
     return few_rows(spark, kinds, [dict(zip(kinds, ("eu", *row), strict=True)) for row in rows])
 

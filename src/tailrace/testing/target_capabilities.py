@@ -1,4 +1,4 @@
-"""The part of the conformance suite for targets that holds what a target declares against what it does."""
+"""The part of the conformance suite for targets that compares a target's declaration with its behaviour."""
 
 # ruff: noqa: S101 - a test suite
 
@@ -42,12 +42,12 @@ class Declares:
 
 
 class TargetCapabilities(TargetCase):
-    """What a target that declares something must do."""
+    """Tests of the capabilities that a target declares."""
 
     def test_outcomes_are_the_same_without_what_it_declares(
         self, spark: SparkSession, target: Target, tmp_path: Path
     ) -> None:
-        """Rows and key log, by one task or by jobs side by side."""
+        """Compares rows and key log of one task with those of parallel jobs."""
         able = target.capabilities
         if able.notes is None and not able.versions:
             pytest.skip("it has no key log")

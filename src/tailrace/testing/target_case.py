@@ -1,4 +1,4 @@
-"""A target under test: how the conformance suite makes it, writes to it and reads it."""
+"""A target under test: how the conformance suite creates, writes and reads it."""
 
 # ruff: noqa: S101 - a test suite
 
@@ -17,36 +17,36 @@ import pytest
 from ..apply.targets.base import Target
 from ..apply.targets.outcome import ApplyOutcome
 from ..model.change import Relation
+from .concurrent_step import Wait
 from .images import RELATION, batch_of, image
-from .meanwhile import Wait
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 class TargetHooks:
-    """How a target under test is made, read and written to; a suite's subclass gives all three."""
+    """Creates, reads and writes a target under test; a suite's subclass defines all three."""
 
     @pytest.fixture
     def target(self) -> Target:
-        """A fresh target."""
+        """Returns a new target."""
         raise NotImplementedError("give a fixture `target`")
 
     def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
-        """The target table, read by means other than the target's own."""
+        """Returns the target table, read without the target's own code."""
         raise NotImplementedError
 
     def sql(self, spark: SparkSession, target: Target, table: str, statement: str) -> None:
-        """A statement of another writer, committed by means other than the target's own; `{}` is the
-        table."""
+        """Executes a statement of another writer, committed without the target's own code; `{}`
+        is the table."""
         raise NotImplementedError
 
 
 class TargetCase(TargetHooks):
-    """A target under test, and what tests do with it."""
+    """A target under test, and the steps of its tests."""
 
     relation: Relation = RELATION
-    """Has columns id (key), v and Wide_Word (a name in mixed case)."""
+    """It has the columns id (key), v and Wide_Word (a name in mixed case)."""
 
     def run(
         self, spark: SparkSession, target: Target, *rows: Any, of: Relation | None = None
@@ -70,7 +70,7 @@ class TargetCase(TargetHooks):
     def same(
         self, spark: SparkSession, target: Target, *want: Sequence[Any], of: Relation | None = None
     ) -> None:
-        """Asserts that the target holds exactly these rows, columns in the relation's order."""
+        """Asserts that the target has exactly these rows, with columns in the relation's order."""
         relation = of or self.relation
         df = self.rows(spark, target, relation.table)
         names = [c.name for c in relation.columns]
@@ -80,7 +80,7 @@ class TargetCase(TargetHooks):
 
     @pytest.fixture
     def filled(self, spark: SparkSession, target: Target) -> Target:
-        """A target with the rows 1 a, 2 b, 3 c (change number 3)."""
+        """Returns a target with the rows 1 a, 2 b, 3 c (change number 3)."""
         self.run(spark, target, *[(n, "I", image(n, w)) for n, w in ((1, "a"), (2, "b"), (3, "c"))])
         return target
 

@@ -1,5 +1,5 @@
-"""The part of the conformance suite for targets that holds for every plan of a target with several: how the
-changes of a batch become its rows."""
+"""The part of the conformance suite for targets that must pass with each plan by which a target merges a
+batch."""
 
 # ruff: noqa: S101 - a test suite
 
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 
 class PlanConformance(TargetCase):
-    """What a batch comes to, by whatever plan: run it once for each way in which your target merges rows, and
-    `TargetConformance` for one of them."""
+    """The results of a batch by any plan.
+
+    Run it once for each plan of your target, and `TargetConformance` for one of them.
+    """
 
     def test_insert_update_delete(self, spark: SparkSession, filled: Target) -> None:
         done = self.run(
@@ -49,7 +51,7 @@ class PlanConformance(TargetCase):
         self.run(spark, filled, *first)
         again = self.run(spark, filled, *first)
         assert again.plan == "none"
-        # Rows at or below the reached number are skipped, even rows that would now do harm.
+        # Rows up to the target's progress are skipped, even if they would change rows now.
         self.run(spark, filled, (3, "D", {"id": 3}), *first, (6, "U", image(3, "C")))
         self.same(spark, filled, (1, "A", 1.5), (3, "C", 1.5))
         assert filled.progress(self.relation.table) == 6
@@ -125,7 +127,7 @@ class PlanConformance(TargetCase):
         self.same(spark, filled, (11, "a", 3.0), (1, "b", 4.0), (33, "C", 6.0))
 
     def test_what_an_image_lacks_is_the_rows_that_it_meets(self, spark: SparkSession, filled: Target) -> None:
-        """Whatever the before image says: it only counts if there is no row."""
+        """Absent columns come from the target's row; the before image counts only if there is no row."""
 
         def known(number: int, old: int, new: Mapping[str, Any]) -> list[Image]:
             return [(number, "B", {"id": old, "v": "before", "Wide_Word": 9}), (number, "U", new)]
@@ -148,7 +150,7 @@ class PlanConformance(TargetCase):
     def test_what_somebody_else_commits_meanwhile_is_seen(
         self, spark: SparkSession, filled: Target, tmp_path: Path
     ) -> None:
-        """Between the lookup in the target and the batch's own commit."""
+        """Another writer commits between the lookup in the target and the batch's own commit."""
         of = self.relation
         meanwhile = partial(self.run_meanwhile, spark, filled, tmp_path, of=of)
         meanwhile("INSERT INTO {} VALUES (70, 'theirs', 1.5)", (4, "U", image(1, "A")))
@@ -158,8 +160,8 @@ class PlanConformance(TargetCase):
         assert filled.progress(of.table) == 6
 
 
-class BagConformance(TargetCase):
-    """What a batch of a table without a key comes to, by whatever plan."""
+class KeylessConformance(TargetCase):
+    """The results of a batch of a keyless table, by any plan."""
 
     def test_what_somebody_else_adds_to_a_bag_meanwhile_stays(
         self, spark: SparkSession, target: Target, tmp_path: Path
@@ -189,7 +191,7 @@ class BagConformance(TargetCase):
         self.same(spark, target, (1, "a"), of=KEYLESS)
 
     def test_a_copy_that_is_not_there_cannot_be_taken(self, spark: SparkSession, target: Target) -> None:
-        """The table lacks rows that changes take away; the same rows come after that, and stay."""
+        """Rows that the table does not have are deleted; the same rows are inserted later, and stay."""
         one, gone = {"id": 1, "v": "a"}, {"id": 5, "v": "gone"}
         none: dict[str, object] = {"id": None, "v": None}
         self.run(spark, target, (1, "I", one), of=KEYLESS)

@@ -1,4 +1,4 @@
-"""The conformance suite for targets: subclass it, say how to make and read yours, run pytest.
+"""The conformance suite for targets: subclass it, define how to create and read yours, and run pytest.
 
     class TestMine(TargetConformance):
         @pytest.fixture
@@ -6,8 +6,8 @@
         def rows(self, spark, target, table): return spark.read....load(...)
         def sql(self, spark, target, table, statement): spark.sql(statement.format(...))
 
-`spark` is a fixture of yours: a session with Delta in it. `tailrace.testing.images` makes change
-tables of literal images.
+`spark` is your fixture: a session with Delta Lake. `tailrace.testing.images` builds change tables from
+literal images.
 """
 
 # ruff: noqa: S101 - a test suite
@@ -27,14 +27,15 @@ from ..lake.thinning import Past
 from ..model.change import Column
 from .images import ID, KEYLESS, V, W, batch_of, change_table, count, image
 from .target_capabilities import TargetCapabilities
-from .target_plans import BagConformance, PlanConformance
+from .target_plans import KeylessConformance, PlanConformance
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class TargetConformance(PlanConformance, BagConformance, TargetCapabilities):
-    """What every target must do. Subclasses give the fixture `target` and the methods `rows` and `sql`."""
+class TargetConformance(PlanConformance, KeylessConformance, TargetCapabilities):
+    """The tests that every target must pass. Subclasses define the fixture `target` and the methods `rows`
+    and `sql`."""
 
     def test_keys_that_are_there(self, spark: SparkSession, filled: Target) -> None:
         asked = few_rows(spark, {"id": "int"}, [{"id": n} for n in (2, 7, 3)])
@@ -102,7 +103,7 @@ class TargetConformance(PlanConformance, BagConformance, TargetCapabilities):
                 filled.alter(self.relation.table, self.relation, after, dry_run=dry_run)
 
     def test_a_dry_run_of_a_layout_changes_nothing(self, spark: SparkSession, filled: Target) -> None:
-        """Rows are there in the new layout, though."""
+        """The dry run changes no table, but returns rows in the new layout."""
         new = self.relation.with_columns([*self.relation.columns, replace(V, name="w", attnum=5)])
         filled.alter(self.relation.table, self.relation, new, dry_run=True)
         filled.alter("shop.other", replace(new, name="other"), replace(new, name="other"), dry_run=True)

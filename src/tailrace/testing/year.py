@@ -1,8 +1,9 @@
-"""A task's state as after a long run, created directly in its tables: no source, no Spark, half a minute.
+"""Creates a task's state after a long run directly in its tables, without a source or Spark, in half a
+minute.
 
-`settled` makes what is there after so many batches with maintenance at work: totals of all of them, single
-batches of the last week, more of a table that has been paused, and a tail that nobody has added up yet. The
-tables' versions stand where so many commits bring them. `raw` makes the same of a release without totals.
+`settled` creates the state after these batches with maintenance: totals of all batches, single batches of
+the last week, more batches of a paused table, and the last batches without totals. The tables have as many
+versions as after a commit per batch.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ from ..lake import delta as lake
 from ..lake import log
 from ..model import sequence
 from ..model.change import Column, Relation
-from ..state import ledger, orders, rolling
-from ..state.ledger import APPLIED, STORED, AppliedTable, Baseline, Stored
+from ..model.positions import ChangeNumber, Position
+from ..state import commands, ledger, rolling
+from ..state.baselines import Baseline, write_baseline
+from ..state.declarations import APPLIED, STORED
+from ..state.ledger import AppliedTable, Stored
 from ..store import tracking
 
 APPLIED_APP = "tailrace/applied"
@@ -35,8 +39,17 @@ _CHUNK, _FILE = 20_000, 200_000
 
 @dataclass(frozen=True)
 class Year:
-    """The amounts: store batches in that many days, tables, tables with changes per batch, days for which
-    single batches are kept (also for the paused table), batches of the tail, and commits in Delta's logs."""
+    """The amounts of a long run.
+
+    Attributes:
+        batches: store batches in `days` days.
+        tables: tables.
+        in_a_batch: tables with changes per batch.
+        kept_days: days for which single batches are kept.
+        paused_days: the same for the paused table.
+        tail: batches without totals.
+        commits: commits in Delta's logs.
+    """
 
     batches: int = 2_000_000
     days: int = 365
@@ -48,21 +61,21 @@ class Year:
     commits: int = 300
 
     def name(self, k: int) -> str:
-        """The name of a table."""
+        """Returns the name of a table."""
         return f"shop.table_{k:03}"
 
     @property
     def names(self) -> list[str]:
-        """All of them; the first one is paused."""
+        """All table names; the first table is paused."""
         return [self.name(k) for k in range(self.tables)]
 
     def back(self, days: float) -> int:
-        """Number of batches in that many days."""
+        """Returns the number of batches in that many days."""
         return int(self.batches * days / self.days)
 
 
 def settled(task: Task, year: Year) -> None:
-    """The state of a task that was maintained all the time."""
+    """Creates the state of a task that was maintained all the time."""
     _around(task, year)
     newest = year.batches - year.tail
     old, week = newest - year.back(year.paused_days), newest - year.back(year.kept_days)
@@ -70,7 +83,7 @@ def settled(task: Task, year: Year) -> None:
         path = task.control_path(name)
         lake.create(path, book.schema, lake.PROPERTIES)
         files = [_total(path, book, year, newest)]
-        if book is STORED:  # more of the paused table is needed
+        if book is STORED:  # the paused table needs more
             files += _past(path, book, year, old, week, [0])
         files += _past(path, book, year, week, newest, range(year.tables))
         app = ledger.STORE_APP if book is STORED else APPLIED_APP
@@ -79,21 +92,8 @@ def settled(task: Task, year: Year) -> None:
     _tail(task, year)
 
 
-def raw(task: Task, year: Year) -> None:
-    """The same without totals: every batch is kept, in few files."""
-    _around(task, year)
-    for name, book in (("stored", STORED), ("applied", APPLIED)):
-        new = ("kind", "gone", "stored_at", "committed_at", "number")
-        path, schema = task.control_path(name), pa.schema([f for f in book.schema if f.name not in new])
-        lake.create(path, schema)
-        app, upto = ledger.STORE_APP if book is STORED else APPLIED_APP, year.batches * NUMBERS_A_BATCH
-        files = _past(path, book, year, 0, year.batches, range(year.tables), schema)
-        lake.commit(path, files, progress={app: upto})
-        _at_version(path, 2 * year.batches, year.commits)
-
-
 def _around(task: Task, year: Year) -> None:
-    """LOG, TRACKING, layouts, baselines and orders."""
+    """Writes LOG, TRACKING, layouts, baselines and commands."""
     now = dt.datetime.now(dt.timezone.utc)
     upto = year.batches * NUMBERS_A_BATCH
     relations = [_relation(year.name(k), k) for k in range(year.tables)]
@@ -101,13 +101,9 @@ def _around(task: Task, year: Year) -> None:
         task.relations_path,
         [log.Layout(r, n.to_bytes(20, "big"), sequence.make(0, n)) for n in range(6) for r in relations],
     )
-    taken = [Baseline(r.table, r, "0" * 40, 1000, 1, now, 1.0, after=0).__dict__ for r in relations]
-    rows = [
-        {k: v for k, v in one.items() if k != "relation"} | {"relid": r.relid, "layout": r.to_json()}
-        for one, r in zip(taken, relations, strict=True)
-    ]
-    lake.append(task.control_path("baselines"), pa.Table.from_pylist(rows, ledger.BASELINES_SCHEMA))
-    orders.give(task.orders_path, orders.PAUSE, [year.name(0)], why="a year", who="test")
+    taken = [Baseline(r.table, r, Position("0" * 40), 1000, 1, now, 1.0, after=0) for r in relations]
+    write_baseline(task.control_path("baselines"), *taken)
+    commands.give(task.commands_path, commands.PAUSE, [year.name(0)], why="a year", who="test")
     lake.create(task.log_path, log.SCHEMA, log.PROPERTIES)
     lake.create(task.tracking_path, tracking.SCHEMA)
     words = {f"tailrace/position/{k}": 7 for k in range(3)}
@@ -135,7 +131,7 @@ def _past(
     among: Iterable[int],
     schema: pa.Schema | None = None,
 ) -> list[lake.AddedFile]:
-    """Rows of the batches (first, last], for some tables, as they are kept."""
+    """Writes rows of the batches (first, last], for some tables, as they are kept."""
     schema = schema or book.schema
     name = rolling.PAST if "kind" in schema.names else "part"
     found = []
@@ -174,7 +170,7 @@ def _total(path: str, book: rolling.Book, year: Year, newest: int) -> lake.Added
 
 
 def _columns(book: rolling.Book, year: Year, number: npt.NDArray[np.int64], table: pa.Array) -> pa.Table:
-    """A ledger's columns for rows of batches."""
+    """Returns a ledger's columns for rows of batches."""
     n, upto = len(number), number * NUMBERS_A_BATCH
     begin = dt.datetime.now(dt.timezone.utc) - dt.timedelta(days=year.days)
     micros = int(begin.timestamp() * 1e6) + number * (year.days * 86_400_000_000 // year.batches)
@@ -194,19 +190,25 @@ def _columns(book: rolling.Book, year: Year, number: npt.NDArray[np.int64], tabl
 
 
 def _tail(task: Task, year: Year) -> None:
-    """Batches that have not been added up yet: one small commit each."""
+    """Writes batches without totals, one small commit each."""
     for batch in range(year.batches - year.tail + 1, year.batches + 1):
         upto, now = batch * NUMBERS_A_BATCH, dt.datetime.now(dt.timezone.utc)
         names = [year.name((batch * 7 + k) % year.tables) for k in range(year.in_a_batch)]
         counts = {"rows": 4, "I": 2, "U": 2}
-        one = Stored(upto, sequence.make(0, upto), f"{upto:040X}", now, dict.fromkeys(names, counts))
+        one = Stored(
+            ChangeNumber(upto),
+            sequence.make(0, upto),
+            Position(f"{upto:040X}"),
+            now,
+            dict.fromkeys(names, counts),
+        )
         ledger.write_stored(task.control_path("stored"), one, dict.fromkeys(names, 1))
         done = [AppliedTable(t, batch, 2, 2, 0, 0, "task_local", 0.1) for t in names if t != year.name(0)]
         ledger.write_applied(task.control_path("applied"), one, done, APPLIED_APP)
 
 
 def _at_version(path: str, version: int, commits: int) -> None:
-    """Raises a table's version to that one, with that many older commits still there."""
+    """Sets a table's version, with a number of older commits still present."""
     delta = DeltaTable(path)
     there = delta.version()
     delta.create_checkpoint()

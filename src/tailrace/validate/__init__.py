@@ -1,1 +1,1 @@
-"""Source against target at one position, and repair."""
+"""Validation (source against target at one position) and repair."""

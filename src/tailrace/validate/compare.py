@@ -1,8 +1,8 @@
-"""Compares source and target of tables, both in files: counts and checksums per bucket of keys, and row by
-row where these differ.
+"""Compares source and target of tables: counts and checksums per bucket of keys, then rows where these
+differ.
 
-Tasks read the files (`hash_tasks`), as many at once as there are slots: in Spark if the tables have at least
-`spark.driver_limit` rows and its session is ready, otherwise in this process.
+Tasks read both sides from files (`hash_tasks`), one task per slot. They run in Spark if the tables have at
+least `spark.driver_limit` rows and the session is ready, otherwise in this process.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 _R = TypeVar("_R")
 PIECE_BYTES = (4 << 20, 32 << 20)
-"""A piece that a task reads has at least and at most about so many bytes of files."""
+"""The minimum and maximum bytes of files that a task reads."""
 PACK_BYTES = 64 << 20
-"""Tables are compared by one job up to so many bytes of files together."""
+"""The maximum bytes of tables that one job compares together."""
 GROUP_ROWS = 2_000_000
-"""A task brings the hashes of about so many rows together."""
-LONG = 200
-"""Characters from which on a sample's value is shortened."""
-SAMPLED = 10_000
-"""Samples are chosen from at least so many of the differing rows."""
+"""The number of rows whose hashes one task matches, approximately."""
+SAMPLE_LENGTH = 200
+"""The maximum number of characters of a sample's value."""
+SAMPLE_ROWS = 10_000
+"""The minimum number of differing rows from which samples are chosen."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,15 @@ class TableResult:
     Attributes:
         equal: same columns, same rows.
         source_rows, target_rows: counts at the common position.
-        buckets, differing_buckets: how many buckets of keys were compared, and how many differ.
-        differing_rows: rows on one side only (a changed row counts once on each side).
+        buckets, differing_buckets: the number of buckets of keys that were compared, and of those that
+            differ.
+        differing_rows: rows on one side only; a changed row counts once per side.
         samples: some of them: {"side": "source" | "target", column: text, ...}; long texts are shortened.
-        columns: a sentence when the columns differ.
-        overlaid: whether stored changes had to be laid over the target's version to reach the position.
-        as_null: values of the source that the column's lake type cannot hold: they were compared as NULL,
-            which the target has in their place (`on_bad_value`).
-        not_compared: why the table could not be compared; it is not `equal` then, and nothing is counted.
+        columns: a message if the columns differ.
+        overlaid: whether stored changes had to be applied to the target's version to reach the position.
+        as_null: source values that the column's lake type cannot hold. They were compared as NULL, which the
+            target has instead (`on_bad_value`).
+        not_compared: why the table could not be compared; then it is not `equal`, and nothing is counted.
     """
 
     table: str
@@ -86,12 +87,12 @@ class TableResult:
 
 
 @dataclass(frozen=True)
-class Pair:
+class TablePair:
     """Both sides of a table.
 
     Attributes:
-        key: the target's key columns; none: a keyless table.
-        overlaid: whether stored changes were laid over the target's version.
+        key: the target's key columns; empty for a keyless table.
+        overlaid: whether stored changes were applied to the target's version.
     """
 
     table: str
@@ -102,18 +103,18 @@ class Pair:
 
     @property
     def rows(self) -> int:
-        """About how many rows the larger side has."""
+        """The approximate number of rows of the larger side."""
         return max(self.left.rows, self.right.rows)
 
     @property
     def size(self) -> int:
-        """The bytes of both."""
+        """The bytes of both sides."""
         return self.left.size + self.right.size
 
 
 @dataclass(frozen=True)
 class TableSums:
-    """The sums of both sides of a table, and the pieces that they are of."""
+    """The bucket sums of both sides of a table, and the pieces that they come from."""
 
     shape: Shape
     pieces: Sequence[Piece]
@@ -126,15 +127,15 @@ class TableSums:
         return self.left.differing(self.right)
 
     @property
-    def near(self) -> int:
-        """How many rows of both sides are in these buckets."""
+    def rows_to_match(self) -> int:
+        """The number of rows of both sides in these buckets."""
         return int((self.left.rows + self.right.rows)[self.differing].sum())
 
     @property
-    def near_bytes(self) -> int:
-        """About how many bytes these rows take in memory."""
+    def differing_bytes(self) -> int:
+        """The approximate bytes of these rows in memory."""
         every = int((self.left.rows + self.right.rows).sum())
-        return self.near * (self.left.bytes + self.right.bytes) // max(1, every)
+        return self.rows_to_match * (self.left.bytes + self.right.bytes) // max(1, every)
 
 
 @dataclass(frozen=True)
@@ -142,9 +143,9 @@ class Comparison:
     """Compares tables by tasks.
 
     Attributes:
-        session: whose tasks may work; None: this process does.
-        scratch: a folder that all tasks can write to and read.
-        kind: `validate` or `repair`, of the jobs.
+        session: the Spark session that may run the tasks; None for this process.
+        scratch: a folder that all tasks can read and write.
+        kind: `validate` or `repair`, the kind of the jobs.
     """
 
     session: SparkSession | None
@@ -152,10 +153,17 @@ class Comparison:
     kind: str = "validate"
 
     def compare(
-        self, pairs: Sequence[Pair], buckets: int, samples: int, now: Callable[[str], None] = lambda _: None
-    ) -> Iterator[tuple[Pair, TableResult | TailraceError]]:
-        """The result of each table, or why it cannot be compared; `now` is called before each job."""
-        for pack in packed(pairs):
+        self,
+        pairs: Sequence[TablePair],
+        buckets: int,
+        samples: int,
+        now: Callable[[str], None] = lambda _: None,
+    ) -> Iterator[tuple[TablePair, TableResult | TailraceError]]:
+        """Yields each table with its result, or with the error that prevents its comparison.
+
+        `now` is called with a message before each job.
+        """
+        for pack in group_small_tables(pairs):
             began = time.monotonic()
             now("comparing " + ", ".join(pair.table for pair in pack))
             sums = self.sums(pack, buckets)
@@ -165,7 +173,7 @@ class Comparison:
                 else:
                     yield pair, self._result(pair, one, samples, began)
 
-    def _result(self, pair: Pair, sums: TableSums, samples: int, began: float) -> TableResult:
+    def _result(self, pair: TablePair, sums: TableSums, samples: int, began: float) -> TableResult:
         _, words = shape_of(pair.left.schema, pair.right.schema, pair.key, 1)
         count, some = self._samples(pair, sums, samples) if len(sums.differing) else (0, [])
         return TableResult(
@@ -182,8 +190,8 @@ class Comparison:
             round(time.monotonic() - began, 3),
         )
 
-    def sums(self, pairs: Sequence[Pair], buckets: int) -> list[TableSums | TailraceError]:
-        """The sums of tables, by one job."""
+    def sums(self, pairs: Sequence[TablePair], buckets: int) -> list[TableSums | TailraceError]:
+        """Returns the sums of tables, computed by one job."""
         shapes = [shape_of(p.left.schema, p.right.schema, p.key, buckets)[0] for p in pairs]
         most = self._piece_bytes(pairs)
         cut: list[list[Piece]] = []
@@ -199,18 +207,18 @@ class Comparison:
         weights = [piece.size for piece in every] if len(pairs) > 1 else None
         found = iter(map_tasks(sum_buckets, every, session=self.session, job=job, weights=weights))
         return [
-            _together(shape, pieces, [next(found) for _ in pieces])
+            _add_up(shape, pieces, [next(found) for _ in pieces])
             for shape, pieces in zip(shapes, cut, strict=True)
         ]
 
-    def _piece_bytes(self, pairs: Sequence[Pair]) -> int:
-        """Bytes of a piece: such that there are several for each slot."""
+    def _piece_bytes(self, pairs: Sequence[TablePair]) -> int:
+        """Returns the bytes of a piece, so that there are several pieces per slot."""
         session = executor_of(self.session, sum(pair.rows for pair in pairs))
         least, most = PIECE_BYTES
         return min(most, max(least, sum(pair.size for pair in pairs) // (4 * slots(session))))
 
-    def surplus(self, pair: Pair, sums: TableSums, groups: int) -> tuple[list[Surplus], list[Piece]]:
-        """The rows on one side only, a group of keys after the other; and the pieces that may have them."""
+    def surplus(self, pair: TablePair, sums: TableSums, groups: int) -> tuple[list[Surplus], list[Piece]]:
+        """Returns the rows on one side only, per group of keys, and the pieces that may contain them."""
         work = WriteHashes(self.scratch, sums.differing, groups)
         files = self._run(pair, "hashes of rows that may differ", work, sums.pieces)
         near = [(piece, file) for piece, file in zip(sums.pieces, files, strict=True) if file is not None]
@@ -220,8 +228,9 @@ class Comparison:
         )
         return found, [piece for piece, _ in near]
 
-    def rows_of_keys(self, pair: Pair, file: str, pieces: Sequence[Piece]) -> tuple[pa.Table, pa.Table]:
-        """All rows of both sides with the keys of a group's `Surplus`: `HASH`, then the columns as c0, ..."""
+    def rows_of_keys(self, pair: TablePair, file: str, pieces: Sequence[Piece]) -> tuple[pa.Table, pa.Table]:
+        """Returns all rows of both sides with the keys of a group's `Surplus`: `HASH`, then the columns as
+        c0, ..."""
         found, none = (
             self._run(pair, "rows that differ", RowsOfKeys(file), pieces),
             empty_rows(pieces[0].shape),
@@ -232,14 +241,17 @@ class Comparison:
         )
         return left, right
 
-    def _samples(self, pair: Pair, sums: TableSums, most: int) -> tuple[int, list[dict[str, Any]]]:
-        """How many rows are on one side only (for a row on both sides, the surplus copies), and some of them:
-        the first by key, unless there are more than `SAMPLED`."""
-        found, pieces = self.surplus(pair, sums, max(1, -(-sums.near // GROUP_ROWS)))
+    def _samples(self, pair: TablePair, sums: TableSums, most: int) -> tuple[int, list[dict[str, Any]]]:
+        """Returns the number of rows on one side only, and some of them.
+
+        For a row on both sides, its surplus copies count. The samples are the first by key, unless there are
+        more than `SAMPLE_ROWS` rows.
+        """
+        found, pieces = self.surplus(pair, sums, max(1, -(-sums.rows_to_match // GROUP_ROWS)))
         files: list[str] = []
         chosen = 0
         for one in found:
-            if one.file is not None and chosen < max(most, SAMPLED):
+            if one.file is not None and chosen < max(most, SAMPLE_ROWS):
                 files.append(one.file)
                 chosen += one.different
         count = sum(one.count for one in found)
@@ -248,17 +260,17 @@ class Comparison:
         some = self._run(pair, "samples of the rows that differ", FirstRows(tuple(files), most), pieces)
         rows = first_rows(some, sums.shape, most).drop_columns([HASH])
         return count, [
-            _shown(row) for row in rows.rename_columns([COPIES, *sums.shape.schema.names]).to_pylist()
+            _sample(row) for row in rows.rename_columns([COPIES, *sums.shape.schema.names]).to_pylist()
         ]
 
-    def _run(self, pair: Pair, what: str, task: Callable[[Any], _R], inputs: Sequence[Any]) -> list[_R]:
+    def _run(self, pair: TablePair, what: str, task: Callable[[Any], _R], inputs: Sequence[Any]) -> list[_R]:
         job = Job(self.kind, f"{self.kind} {pair.table}: {what}", pair.rows, counts=False)
         return map_tasks(task, inputs, session=self.session, job=job)
 
 
-def packed(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
-    """Small tables together, large ones alone."""
-    pack: list[Pair] = []
+def group_small_tables(pairs: Sequence[TablePair]) -> Iterator[list[TablePair]]:
+    """Yields groups of small tables, and large tables alone."""
+    pack: list[TablePair] = []
     filled = 0
     for pair in pairs:
         size = pair.size
@@ -271,7 +283,7 @@ def packed(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
         yield pack
 
 
-def _together(
+def _add_up(
     shape: Shape, pieces: Sequence[Piece], found: Sequence[BucketSums | TailraceError]
 ) -> TableSums | TailraceError:
     sides = BucketSums.none(shape.buckets), BucketSums.none(shape.buckets)
@@ -282,14 +294,14 @@ def _together(
     return TableSums(shape, pieces, *sides)
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
+def _sample(row: dict[str, Any]) -> dict[str, Any]:
     side = "source" if row.pop(COPIES) > 0 else "target"
     return {"side": side, **{n: None if v is None else _shortened(str(v)) for n, v in row.items()}}
 
 
 def _shortened(text: str) -> str:
-    """The text of a value; of a long one its beginning, its length and a digest, which tells two apart."""
-    if len(text) <= LONG:
+    """Returns a value as text; a long one as its start, its length and a digest that identifies it."""
+    if len(text) <= SAMPLE_LENGTH:
         return text
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{text[: LONG // 2]}... ({len(text):,} characters, SHA-256 {digest})"
+    return f"{text[: SAMPLE_LENGTH // 2]}... ({len(text):,} characters, SHA-256 {digest})"

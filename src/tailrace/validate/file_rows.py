@@ -1,5 +1,5 @@
-"""Rows in Parquet files: which files, what their columns are computed from, which rows count. They can be
-pickled, and cut into pieces that tasks on any host read."""
+"""Rows in Parquet files, as a picklable description: files, computed columns, and a filter. It can be cut
+into pieces that tasks on any host read."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class FileRows:
 
     Attributes:
         data: the files, and their columns.
-        columns: name of each column -> the expression over the files' columns that it is computed from.
-        only: condition for the rows; None: all.
-        rows: about how many there are.
+        columns: the expression over the files' columns from which each column is computed, by column name.
+        only: the filter for the rows; None for all.
+        rows: the approximate number of rows.
     """
 
     data: ds.FileSystemDataset
@@ -36,7 +36,7 @@ class FileRows:
 
     @staticmethod
     def of(files: Sequence[str], schema: pa.Schema, rows: int = 0) -> FileRows:
-        """All rows of files with a schema."""
+        """Returns all rows of files with a schema."""
         fs = filesystem(files[0])[0] if files else pa.fs.LocalFileSystem()
         fragments = [_PARQUET.make_fragment(filesystem(file)[1], fs) for file in files]
         data = ds.FileSystemDataset(fragments, schema, _PARQUET, fs)
@@ -44,7 +44,7 @@ class FileRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """Their columns."""
+        """The computed columns."""
         return self.data.scanner(columns=dict(self.columns)).projected_schema
 
     @property
@@ -53,16 +53,16 @@ class FileRows:
         return sum(_sizes(self.data))
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows, with these columns in this order."""
+        """Yields the rows with these columns in this order."""
         computed = {name: self.columns[name] for name in columns}
-        # Little is read ahead: several tasks share a machine.
+        # Little read-ahead, because several tasks share a machine.
         yield from self.data.to_batches(
             columns=computed, filter=self.only, batch_size=BATCH_ROWS, batch_readahead=2, fragment_readahead=1
         )
 
     def pieces(self, most: int) -> list[tuple[FileRows, int]]:
-        """The rows in pieces of about `most` bytes, each with its bytes: several small files, a file, or some
-        row groups of a large file."""
+        """Returns pieces of about `most` bytes with their sizes: several small files, one file, or row groups
+        of a large file."""
         found: list[tuple[FileRows, int]] = []
         files: list[ds.Fragment] = []
         filled = 0
@@ -88,7 +88,7 @@ def _sizes(data: ds.FileSystemDataset) -> list[int]:
 
 
 def _row_groups(file: ds.ParquetFileFragment, size: int, most: int) -> Iterator[tuple[ds.Fragment, int]]:
-    """The row groups of a large file, in pieces of about `most` bytes each."""
+    """Yields pieces of a large file, each with row groups of about `most` bytes."""
     many = file.num_row_groups
     pieces = min(many, -(-size // most))
     ends = [many * n // pieces for n in range(pieces + 1)]

@@ -1,9 +1,8 @@
-"""The tasks of a comparison. Each reads one piece of a side's files and returns little: sums per bucket of
-keys, the name of a file with row hashes, or a few rows.
+"""Tasks of a comparison. Each reads one piece of a side's files and returns little data.
 
-Rows are compared by their hashes (`wire.row_hashes`). What has to be brought together from several tasks, the
-hashes of rows that may differ, is written to files in the scratch folder and read by the tasks of groups of
-keys. So memory does not grow with the table.
+Results are sums per bucket of keys, the path of a file with row hashes, or a few rows. Rows are compared by
+their hashes (`wire.row_hashes`). Hashes of rows that may differ are written to files in the scratch folder,
+which the tasks for groups of keys read. So memory does not grow with the table.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from .file_rows import FileRows
 Numbers = npt.NDArray[np.int64]
 HASH = "hash"
 COPIES = "header__copies"
-"""How many more copies of a row the source has than the target; negative: the target has more."""
+"""Surplus of copies of a row in the source; negative if the target has more."""
 _KEY_HASH = "key"
 _HASHES = pa.schema([(_KEY_HASH, pa.uint64()), (HASH, pa.int64())])
 _SURPLUS = pa.schema([*_HASHES, (COPIES, pa.int64())])
@@ -34,11 +33,11 @@ _SURPLUS = pa.schema([*_HASHES, (COPIES, pa.int64())])
 
 @dataclass(frozen=True)
 class Shape:
-    """How rows are compared.
+    """Columns and buckets of a comparison.
 
     Attributes:
         schema: the columns and their common types.
-        key: the indexes of the key columns; all columns if there is no key.
+        key: the indexes of the key columns; of all columns if there is no key.
         buckets: the number of buckets of keys.
     """
 
@@ -47,7 +46,7 @@ class Shape:
     buckets: int
 
     def hashed(self, rows: FileRows) -> Iterator[tuple[Words, Numbers, pa.RecordBatch]]:
-        """Of each row the hash of its key and its own; and the rows, in the schema's types."""
+        """Yields the hashes of keys and rows, and the rows in the schema's types."""
         whole = self.key == tuple(range(len(self.schema)))
         for batch in rows.batches(self.schema.names):
             arrays = [a.cast(f.type) for a, f in zip(batch.columns, self.schema, strict=True)]
@@ -57,16 +56,16 @@ class Shape:
                 yield keys, own.view(np.int64), some
 
     def bucket(self, keys: Words) -> Numbers:
-        """The bucket of each key."""
+        """Returns the bucket of each key."""
         return np.asarray(keys % np.uint64(self.buckets), np.int64)
 
     def group(self, keys: Words, groups: int) -> Numbers:
-        """The group of each key; it does not depend on the bucket."""
+        """Returns the group of each key, which does not depend on its bucket."""
         return np.asarray(keys // np.uint64(self.buckets) % np.uint64(groups), np.int64)
 
 
 def shape_of(left: pa.Schema, right: pa.Schema, key: Sequence[str], buckets: int) -> tuple[Shape, list[str]]:
-    """How two sides can be compared, and messages about columns that cannot."""
+    """Returns the shape for comparing two sides, and messages about columns that cannot be compared."""
     words = []
     for one, other, side in ((left, right, "source"), (right, left, "target")):
         if only := [n for n in one.names if n not in other.names]:
@@ -85,7 +84,7 @@ def shape_of(left: pa.Schema, right: pa.Schema, key: Sequence[str], buckets: int
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of one side's files (0: the source, 1: the target), the bytes of it, and how it is compared."""
+    """A piece of one side's files (side 0: source, 1: target), its bytes, and the shape of the comparison."""
 
     side: int
     rows: FileRows
@@ -95,7 +94,7 @@ class Piece:
 
 @dataclass
 class BucketSums:
-    """Of each bucket the number of rows and the sum of their hashes; the bytes of all rows in memory."""
+    """The number of rows and the sum of their hashes per bucket, and the bytes of all rows in memory."""
 
     rows: Numbers
     sums: Words
@@ -103,7 +102,7 @@ class BucketSums:
 
     @staticmethod
     def none(buckets: int) -> BucketSums:
-        """Those of no rows."""
+        """Returns the sums of zero rows."""
         return BucketSums(np.zeros(buckets, np.int64), np.zeros(buckets, np.uint64))
 
     def add(self, more: BucketSums) -> None:
@@ -113,12 +112,12 @@ class BucketSums:
         self.bytes += more.bytes
 
     def differing(self, other: BucketSums) -> Numbers:
-        """The buckets that differ."""
+        """Returns the buckets that differ."""
         return np.flatnonzero((self.rows != other.rows) | (self.sums != other.sums))
 
 
 def sum_buckets(piece: Piece) -> BucketSums | TailraceError:
-    """Task: the sums of a piece; the error if its values cannot be compared."""
+    """Task: returns the sums of a piece, or the error if its values cannot be compared."""
     found = BucketSums.none(piece.shape.buckets)
     try:
         for keys, own, rows in piece.shape.hashed(piece.rows):
@@ -133,8 +132,11 @@ def sum_buckets(piece: Piece) -> BucketSums | TailraceError:
 
 @dataclass(frozen=True)
 class WriteHashes:
-    """Task: writes the hashes of a piece's rows in some buckets to a file in `folder`, a record batch per
-    group; returns its path, or None if there are no such rows."""
+    """Task: writes the hashes of a piece's rows in some buckets to a file in `folder`, one record batch per
+    group.
+
+    Returns the file's path, or None if there are no such rows.
+    """
 
     folder: str
     buckets: Numbers
@@ -158,8 +160,11 @@ class WriteHashes:
 
 @dataclass(frozen=True)
 class Surplus:
-    """The rows of a group that are on one side only: how many, counting copies; how many different ones; a
-    file with their hashes (None if there are none)."""
+    """Rows of a group on one side only: their number with copies, the number of distinct ones, and a file of
+    their hashes.
+
+    `file` is None if there are no such rows.
+    """
 
     count: int
     different: int
@@ -168,7 +173,7 @@ class Surplus:
 
 @dataclass(frozen=True)
 class MatchHashes:
-    """Task: brings the hashes of both sides of a group together; `files`: those of each side."""
+    """Task: matches the hashes of both sides of a group; `files` are those of each side."""
 
     folder: str
     files: tuple[tuple[str, ...], tuple[str, ...]]
@@ -188,8 +193,10 @@ class MatchHashes:
 
 @dataclass(frozen=True)
 class FirstRows:
-    """Task: the first rows by key, at most `most`, of those that `files` (of `MatchHashes`) have: `HASH`,
-    `COPIES`, then the columns as c0, c1, ..."""
+    """Task: returns at most `most` of the rows listed in `files` (of `MatchHashes`), the first by key.
+
+    The columns are `HASH`, `COPIES`, then c0, c1, ...
+    """
 
     files: tuple[str, ...]
     most: int
@@ -213,18 +220,18 @@ class FirstRows:
 
 
 def first_rows(tables: Sequence[pa.Table], shape: Shape, most: int) -> pa.Table:
-    """The first rows by key, each hash once."""
+    """Returns the first rows by key, each hash once."""
     rows = pa.concat_tables(tables)
     _, indexes = np.unique(rows[HASH].to_numpy(), return_index=True)
     order = [*shape.key, *range(len(shape.schema))]
-    # Arrow sorts no arrays.
+    # Arrow cannot sort by arrays.
     key = [(f"c{k}", "ascending") for k in order if not pa.types.is_nested(shape.schema.field(k).type)]
     return rows.take(pa.array(np.sort(indexes))).sort_by([*key, (HASH, "ascending")]).slice(0, most)
 
 
 @dataclass(frozen=True)
 class RowsOfKeys:
-    """Task: all rows with the keys that a file of `MatchHashes` has: `HASH`, then the columns as c0,
+    """Task: returns all rows with the keys listed in a file of `MatchHashes`: `HASH`, then the columns as c0,
     c1, ..."""
 
     file: str
@@ -241,13 +248,13 @@ class RowsOfKeys:
 
 
 def empty_rows(shape: Shape, *, copies: bool = False) -> pa.Table:
-    """No rows, with the columns that the tasks return."""
+    """Returns an empty table with the columns that the tasks return."""
     own = [(HASH, pa.int64()), *([(COPIES, pa.int64())] if copies else [])]
     return pa.schema([*own, *((f"c{i}", f.type) for i, f in enumerate(shape.schema))]).empty_table()
 
 
 def _write(folder: str, schema: pa.Schema, batches: Iterable[Sequence[npt.NDArray[Any]]]) -> str:
-    """Writes record batches to a file of its own: a task may run twice."""
+    """Writes record batches to a new file, because a task may run twice."""
     fs, path = filesystem(folder)
     name = f"{uuid.uuid4().hex}.arrow"
     with room(folder):
@@ -259,7 +266,7 @@ def _write(folder: str, schema: pa.Schema, batches: Iterable[Sequence[npt.NDArra
 
 
 def _read(files: Sequence[str], group: int) -> tuple[Words, Numbers]:
-    """The hashes of a group in some files."""
+    """Returns the hashes of a group from some files."""
     keys, own = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     for file in files:
         fs, path = filesystem(file)

@@ -1,13 +1,12 @@
-"""`tailrace validate --repair`: writes the differences to the target as changes, through the same apply.
+"""`tailrace validate --repair`: applies the differences to the target as changes.
 
-The changes say what the target lacks of the source's rows at the validated position and of the source's
-changes that were applied since, so the target is afterwards where those changes bring it. They are no changes
-of the source: its progress stays where it is, and what comes later is applied in its order. They have numbers
-and a progress of their own, a change table that keeps them (`<home>/repairs/<table>__ct`, the last repair of
-each table), and a run of their own in the key log.
+The changes turn the target into the source's rows at the validated position plus the changes applied since.
+They are not changes of the source, so the target's progress stays, and later changes are applied as usual.
+Repairs have their own numbers, progress, change table (`<home>/repairs/<table>__ct`, the last repair of each
+table) and run in the key log.
 
-The order is: change table, target, key log. A crash before the target has them leaves a difference that the
-next repair finds again; after it, the next repair logs what the key log lacks.
+The order of writes is: change table, target, key log. After a crash before the target was written, the next
+repair finds the difference again. After a later crash, the next repair completes the key log.
 """
 
 from __future__ import annotations
@@ -52,28 +51,28 @@ from ..model.steps import Steps
 from ..model.types import header_schema, schema_of
 from ..operate.runs import REPAIR, Runs
 from ..operate.task_runs import group_of, subscriptions
-from ..state import ledger, live
-from ..state.orders import of_task, target_names
+from ..state import lifecycle, live
+from ..state.baselines import read_baselines
 from . import repair_sides as sides
-from .apart import Apart
 from .compare import Comparison, TableResult
-from .repair_changes import Differences, Mark, counted
+from .differences import ChangeStamp, Differences, count_changes
 from .scratch import scratch_folder
 from .sessions import Sessions
-from .tables import Difference
+from .table_errors import TableErrors
+from .validation import TableDifference
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 APP = "tailrace/repair"
-"""App id under which a change table of repairs records the number of its last change."""
+"""Application id under which a repair's change table records the number of its last change."""
 _AFTER, _LAYOUT = f"{APP}/after", "tailrace.layout"
 
 
 @dataclass(frozen=True)
-class Repaired:
-    """The repair of a table, done or planned: changes by kind; why nothing was done, if it was not possible;
-    the run in the key log."""
+class RepairResult:
+    """A repair of a table, executed or planned: changes by kind, the reason if it was refused, and the run in
+    the key log."""
 
     table: str
     inserts: int = 0
@@ -88,7 +87,7 @@ class Repaired:
         return self.inserts + self.updates + self.deletes
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Returns a dictionary for `--json`."""
         return asdict(self)
 
 
@@ -97,48 +96,50 @@ class Repair:
     """Repairs tables of a task; `validate` calls it with the differences.
 
     Args:
-        task, sessions: of the validation.
-        dry_run: says what there is to do, and does nothing.
-        held: within its block nobody else applies, or makes a baseline a target; None: the task is stopped,
-            and does not start in the meantime.
-        who: the user who has asked for it.
+        task, sessions: those of the validation.
+        dry_run: only reports the changes.
+        held: context manager in which no other process applies or loads baselines; None if the task is
+            stopped and cannot start in the meantime.
+        who: the user who requested the repair.
 
     Attributes:
-        done: what was done, a table each.
+        done: the result per table.
     """
 
     task: Task
     sessions: Sessions
     dry_run: bool = False
     steps: Steps = field(default_factory=Steps)
-    done: list[Repaired] = field(default_factory=list)
+    done: list[RepairResult] = field(default_factory=list)
     held: Callable[[], AbstractContextManager[None]] | None = None
     who: str = field(default_factory=getpass.getuser)
 
-    def __call__(self, found: Sequence[Difference]) -> None:
-        alone = Apart()
+    def __call__(self, found: Sequence[TableDifference]) -> None:
+        errors = TableErrors()
         with (self.held or self._stopped)():
             for one in found:
                 self.steps.now(f"repairing {one.result.table}")
-                done = alone.tried(one.result.table, partial(self._table, one))
-                self.done.append(done or Repaired(one.result.table, refused=alone.why[one.result.table]))
+                done = errors.attempt(one.result.table, partial(self._table, one))
+                self.done.append(
+                    done or RepairResult(one.result.table, refused=errors.messages[one.result.table])
+                )
 
     @contextmanager
     def _stopped(self) -> Iterator[None]:
-        """Nobody takes a new baseline, or applies, until the block ends."""
+        """Holds the locks of capture and pipeline, so that the task cannot start."""
         path = self.task.run_path
         with live.lock(path, "capture"), live.lock(path, "pipeline"):
             yield
 
-    def left_out(self, found: Sequence[TableResult]) -> None:
-        """Says which tables could not be compared, and so are not repaired."""
+    def add_not_compared(self, found: Sequence[TableResult]) -> None:
+        """Adds results for tables that could not be compared and so are not repaired."""
         these = [t for t in found if t.not_compared is not None]
-        self.done += [Repaired(t.table, refused=f"not compared: {t.not_compared}") for t in these]
+        self.done += [RepairResult(t.table, refused=f"not compared: {t.not_compared}") for t in these]
 
     def finish(self, tables: Sequence[str]) -> None:
-        """Logs what a crash kept out of the key log after the target had it; for all tables if none is
-        named."""
-        known = ledger.read_baselines(self.task.control_path("baselines"))
+        """Completes the key log of repairs that a crash interrupted after the target; for all tables if none
+        is given."""
+        known = read_baselines(self.task.control_path("baselines"))
         for table in tables or known:
             upto = lake.progress(self._kept(table), APP)
             logbook = self._keylog()
@@ -148,14 +149,15 @@ class Repair:
                 with (self.held or self._stopped)():
                     self._log(logbook, table, upto)
 
-    def _table(self, one: Difference, *, again: bool = False) -> Repaired:
-        """Repairs a table; once more if keys were in its target twice, whose rows are missing then."""
+    def _table(self, one: TableDifference, *, again: bool = False) -> RepairResult:
+        """Repairs a table, twice if its target had duplicate keys: their rows are missing after the first
+        repair."""
         task, table = self.task, one.result.table
         with scratch_folder(task) as scratch:
-            there = sides.there(task, table, scratch, self.sessions)
-            wanted = sides.wanted(task, one, there.upto, there.columns)
+            there = sides.current_rows(task, table, scratch, self.sessions)
+            wanted = sides.wanted_rows(task, one, there.upto, there.columns)
             if isinstance(wanted, str):
-                return Repaired(table, refused=wanted)
+                return RepairResult(table, refused=wanted)
             left, right = (side.read(self.sessions, scratch) for side in (wanted, there))
             mark = self._mark(one)
             comparison = Comparison(self.sessions.tasks, scratch, sides.KIND)
@@ -171,25 +173,25 @@ class Repair:
             deletes=done.deletes + more.deletes,
         )
 
-    def _mark(self, one: Difference) -> Mark:
+    def _mark(self, one: TableDifference) -> ChangeStamp:
         table, now = one.result.table, datetime.now(timezone.utc)
         after = max(lake.progress(self._kept(table), APP), self._target(None).progress(table), 0)
         time = int(sequence.time_parts(np.array([int(now.timestamp() * 1e6)]))[0])
-        return Mark(time, after, one.position, f"{REPAIR} by {self.who}", now)
+        return ChangeStamp(time, after, one.position, f"{REPAIR} by {self.who}", now)
 
-    def _made(self, table: str, changes: Iterable[pa.Table], relation: Relation, after: int) -> Repaired:
-        """Keeps the changes and their layout, applies and logs them."""
+    def _made(self, table: str, changes: Iterable[pa.Table], relation: Relation, after: int) -> RepairResult:
+        """Stores the changes and their layout, then applies and logs them."""
         kept, schema = self._kept(table), pa.schema([*header_schema(), *schema_of(relation.columns)])
         counts, files = Counter[str](), list[lake.AddedFile]()
         for some in changes:
-            counts += counted(some)
+            counts += count_changes(some)
             if self.dry_run or not some.num_rows:
                 continue
             if not files:
                 lake.create(kept, schema)
             (row,) = next(PartTask(kept, schema)(some.to_batches())).to_pylist()
             files.append(lake.AddedFile.from_json(row["file"]))
-        said, upto = Repaired(table, counts["I"], counts["U"], counts["D"]), after + counts.total()
+        said, upto = RepairResult(table, counts["I"], counts["U"], counts["D"]), after + counts.total()
         if not files:
             return said
         progress = {APP: upto, _AFTER: after}
@@ -200,10 +202,10 @@ class Repair:
                 return replace(said, run_id=done or None)
             with described(self.sessions.tasks, self._job(said, "apply")):
                 self._apply(said, relation, upto)
-        except TargetLostError:  # whether it was written, nobody knows
+        except TargetLostError:  # it is unknown whether the target was written
             raise
         except ApplyError as error:  # nothing was written; other tables may be repaired
-            return Repaired(table, refused=f"the target refuses the rows that it lacks: {error.what}")
+            return RepairResult(table, refused=f"the target refuses the missing rows: {error.what}")
         logbook = self._keylog()
         if logbook is None:
             return said
@@ -211,17 +213,21 @@ class Repair:
             return replace(said, run_id=self._log(logbook, table, upto))
 
     @staticmethod
-    def _job(said: Repaired, what: str) -> Job:
+    def _job(said: RepairResult, what: str) -> Job:
         return Job(sides.KIND, f"{sides.KIND} {said.table}: {what} {said.changes:,} changes", said.changes)
 
     def _applied_here(self, table: str, relation: Relation, after: int, upto: int) -> str | None:
-        """Brings the kept changes to the target, and to the key log, in this process, as one of Spark's tasks
-        does with them; gives the run in the key log, empty without one. None: work for Spark."""
+        """Applies the stored changes to the target and the key log in this process, like one of Spark's
+        tasks.
+
+        Returns:
+            The run in the key log, empty without one; None if Spark has to do the work.
+        """
         target, rules, logbook = self._target(None), rules_of(self.task, table), self._keylog()
         if upto - after > ROWS:
             return None
         if self.task.target.database and not (rules.plain and logbook is None):
-            return None  # its notes for the key log are those of the source's changes
+            return None  # its notes for the key log belong to the source's changes
         if effects.relation_of(relation, rules) != relation:  # a target without changes yet has no marks
             there = target.columns(table)
             if any(there.get(c.name) != c.type for c in relation.columns):
@@ -231,7 +237,7 @@ class Repair:
         batch = TaskBatch(table, self._kept(table), target.path(table), relation, after, upto, counts=counts)
         if rules.plain and logbook is None:
             return None if self._together(target, batch) is None else ""
-        # A name of its own: the numbers of a repair's changes are not the source's.
+        # A separate name, because the numbers of a repair's changes are not the source's.
         exceptions = Exceptions(f"{self.task.home}/control", f"{self.task.name}/repair")
         runs = None if logbook is None else self._begun(logbook, batch.table, batch.after)
         try:
@@ -245,7 +251,7 @@ class Repair:
             if runs is not None:
                 runs.end()
         if ends is not None:
-            raise ApplyError(f"somebody changed it meanwhile ({why or ends[1]})", where=batch.table)
+            raise ApplyError(f"another process changed it meanwhile ({why or ends[1]})", where=batch.table)
         return "" if logbook is None else logbook.run_of(batch.table)
 
     @staticmethod
@@ -256,9 +262,9 @@ class Repair:
             raise done
         return done
 
-    def _apply(self, said: Repaired, relation: Relation, upto: int) -> None:
-        """Brings the kept changes to the target, as its rules apply changes that meet no conflict."""
-        spark = self.sessions.sql(f"changes are brought to {said.table}")
+    def _apply(self, said: RepairResult, relation: Relation, upto: int) -> None:
+        """Applies the stored changes to the target by its rules, without conflicts, in Spark."""
+        spark = self.sessions.sql(f"changes are applied to {said.table}")
         target, rules, changes = (
             self._target(spark),
             rules_of(self.task, said.table),
@@ -277,7 +283,7 @@ class Repair:
         target.apply(batch)
 
     def _changes(self, table: str) -> ChangeTable:
-        """The changes of a table's last repair."""
+        """Returns the changes of a table's last repair."""
         kept = DeltaTable(self._kept(table))
         relation = Relation.from_json(kept.history(1)[0][_LAYOUT])
         spark = self.sessions.sql(f"the repair of {table} is applied and logged")
@@ -285,24 +291,24 @@ class Repair:
         return ChangeTable(df, relation.key, [c.name for c in relation.columns], name=table)
 
     def _log(self, logbook: KeyLog, table: str, upto: int) -> str:
-        """Logs a table's last repair in a run of its own; returns the run."""
+        """Logs a table's last repair in its own run, and returns the run."""
         task, after = self.task, lake.progress(self._kept(table), _AFTER)
         runs = self._begun(logbook, table, after)
-        # Nobody else applies, and each change was made for the existing row: there are no conflicts.
+        # No other process applies, and each change was made for an existing row, so there are no conflicts.
         one = ChangeRange(table, after, upto, 0)
         logbook.commit(logbook.write(self._changes(table), Expected(), rules_of(task, table), one), one)
         runs.end()
         return logbook.run_of(table)
 
     def _begun(self, logbook: KeyLog, table: str, after: int) -> Runs:
-        """A run of its own for a table's repair."""
+        """Starts a run for a table's repair."""
         runs = Runs(logbook.path, group_of(self.task), kind=REPAIR)
         logbook.runs |= runs.run_ids(subscriptions(self.task, [table], others=False))
         logbook.begin(table, after)
         return runs
 
     def _keylog(self) -> KeyLog | None:
-        """The task's key log; None if it has none."""
+        """Returns the task's key log; None if it has none."""
         task = self.task
         if task.keylog.mode == "off":
             return None
@@ -313,9 +319,10 @@ class Repair:
         return f"{self.task.home}/repairs/{lake.file_name(table)}__ct"
 
     def _target(self, spark: SparkSession | None) -> DeltaTarget | PostgresTarget:
-        """The task's target, with the repairs' progress; without a session for what this process does."""
+        """Returns the task's target with the progress of repairs; `spark` is None for work in
+        this process."""
         task, session = self.task, cast("SparkSession", spark)
-        names = target_names(of_task(task.orders_path, {}))
+        names = lifecycle.read(task).target_names
 
         def places(table: str) -> TargetPlace:
             return place_of(task_map(task, table), names)

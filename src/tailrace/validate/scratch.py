@@ -1,5 +1,5 @@
-"""Folders for the files that a validation or a repair needs while it runs. They are in the task's home, which
-executors on other hosts can read."""
+"""Temporary folders of a validation or repair, in the task's home, which executors on other hosts
+can read."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ..config.task import Task
 from ..errors import room
 
 KEPT_S = 2 * 86400.0
-"""Folders of processes on other hosts are removed when nothing was added to them for so many seconds."""
+"""Seconds without additions after which folders of processes on other hosts are removed."""
 
 
 @contextmanager
 def scratch_folder(task: Task) -> Iterator[str]:
-    """A new folder, until the block ends. Those that killed processes left are removed."""
+    """Creates a folder that is removed when the block ends. Folders of killed processes are removed, too."""
     every = Path(task.run_path) / "scratch"
     mine = every / f"{platform.node()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
     with room(str(mine)):
         mine.mkdir(parents=True)
     for folder in every.iterdir():
-        if folder != mine and _is_left(folder):
+        if folder != mine and _is_abandoned(folder):
             shutil.rmtree(folder, ignore_errors=True)
     try:
         yield str(mine)
@@ -35,10 +35,10 @@ def scratch_folder(task: Task) -> Iterator[str]:
         shutil.rmtree(mine, ignore_errors=True)
 
 
-def _is_left(folder: Path) -> bool:
-    """Whether the process of a folder is gone."""
+def _is_abandoned(folder: Path) -> bool:
+    """Returns whether the process of a folder has ended."""
     host, _, rest = folder.name.rpartition(".")[0].rpartition(".")
-    if host == platform.node() and rest.isdigit() and not _lives(int(rest)):
+    if host == platform.node() and rest.isdigit() and not _is_running(int(rest)):
         return True
     try:
         newest = max(entry.stat().st_mtime for entry in [folder, *folder.rglob("*")])
@@ -47,7 +47,7 @@ def _is_left(folder: Path) -> bool:
     return time.time() - newest > KEPT_S
 
 
-def _lives(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

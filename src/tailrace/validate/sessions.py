@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sessions:
-    """A session: its tasks work once it is ready, and what needs Spark's SQL waits for it.
+    """The Spark session of a validation. Its tasks run once it is ready; only Spark SQL waits for its start.
 
     Attributes:
         background: the session.
-        steps: gets a message if something waits for its start.
-        failures: errors with which its start has ended.
+        steps: receives a message when something waits for the start.
+        failures: the errors of failed starts.
     """
 
     background: BackgroundSession | SparkSession
@@ -31,19 +31,19 @@ class Sessions:
 
     @property
     def tasks(self) -> SparkSession:
-        """The session as `execution.map_tasks` takes it."""
+        """The session, for `execution.map_tasks`."""
         return cast("SparkSession", self.background)
 
     def waiting(self, why: str) -> SparkSession:
-        """The session for code that may need it; if nothing starts it in the background, a message says why
-        it starts."""
+        """Returns the session for code that may need it. If nothing starts it in the background, its start is
+        reported with `why`."""
         late = background(self.tasks)
         if late is None or late.state != "not started" or has_started(late):
             return self.tasks
         return BackgroundSession(lambda: self.sql(why)).as_session
 
     def sql(self, why: str) -> SparkSession:
-        """The session, started by now; `why`: what needs it, for the message."""
+        """Returns the started session; `why` is the reason shown while it starts."""
         with self._lock:  # tables are prepared in parallel
             if not has_started(self.background):
                 self.steps.now(f"starting Spark: {why}")

@@ -1,7 +1,7 @@
-"""The two sides of a validated table: the source's rows in a snapshot, the target's rows at its position.
+"""The two sides of a validated table: the source's rows in a snapshot, and the target's rows at its position.
 
-Both are files. What only Spark's SQL can compute (expressions of a mapping, changes laid over a version,
-deletion vectors) is written to files first (`sql_rows`); everything else is read where it is.
+Both are files. Rows that only Spark SQL can compute are written to files first (`sql_rows`). These are
+expressions of a mapping, changes on top of a version, and deletion vectors.
 """
 
 from __future__ import annotations
@@ -30,24 +30,30 @@ from ..model.change import PREFIX, Relation
 from ..model.quoting import quoted
 from ..model.types import schema_of
 from ..query.state import state_at
-from ..state.ledger import Baseline
+from ..state.baselines import Baseline
 from ..state.totals import batches_after, last_stored
-from .compare import Pair
+from .comparable_targets import without_deleted
+from .compare import TablePair
 from .file_rows import FileRows
-from .mapped import Made
-from .rules import living
 from .sessions import Sessions
-from .sql_rows import rows_of_query
-from .versions import Version, mark_of, own_and_living, refuse_waiting, version_before
+from .sql_rows import write_query_rows
+from .target_shape import TargetShape
+from .target_versions import TargetVersion, deletion_mark, refuse_unmapped, row_filter, version_before
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
-class Landed:
-    """Rows in parquet files, and their layout. `bad`: column -> how many of its values its lake type cannot
-    hold: the files have NULL in their place. `count`: how many rows there are."""
+class LoadedRows:
+    """Rows in Parquet files.
+
+    Attributes:
+        layout: their layout.
+        files: the paths.
+        bad: the number of values per column that its lake type cannot hold; the files have NULL instead.
+        count: the number of rows.
+    """
 
     layout: Relation
     files: Sequence[str]
@@ -55,24 +61,24 @@ class Landed:
     count: int = 0
 
     def rows(self) -> FileRows:
-        """The rows, with the files' columns."""
+        """Returns the rows with the files' columns."""
         return FileRows.of(self.files, schema_of(self.layout.columns), self.count)
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """The rows, for Spark's SQL."""
-        return rows_of_files(spark, self.layout, list(self.files))
+        """Returns the rows in Spark."""
+        return read_files(spark, self.layout, list(self.files))
 
 
 @dataclass(frozen=True)
-class Held:
-    """Rows of a target without versions, and the change number they have reached."""
+class LoadedTarget:
+    """Rows of a target without versions, and their change number."""
 
-    landed: Landed
+    landed: LoadedRows
     number: int
 
 
-def rows_of_files(spark: SparkSession, relation: Relation, files: list[str]) -> DataFrame:
-    """The rows that `readers` left in parquet files."""
+def read_files(spark: SparkSession, relation: Relation, files: list[str]) -> DataFrame:
+    """Returns rows from Parquet files in Spark."""
     ddl = ", ".join(f"{quoted(c.name)} {c.type}" for c in relation.columns)
     if not files:
         return spark.createDataFrame([], ddl)
@@ -85,26 +91,28 @@ class TargetSide:
 
     Attributes:
         limit: the position.
-        steps: the stretches of changes since, with their routes.
-        stored: about how many rows they are.
-        counts: upper bounds of what occurs in them.
-        made: what it makes of its source.
+        steps: the ranges of changes since, with their routes.
+        stored: the approximate number of these changes.
+        counts: upper bounds of the special cases among them.
+        made: layouts and mapping of the target.
     """
 
     task: Task
     table: str
-    base: Version | Held
+    base: TargetVersion | LoadedTarget
     limit: str
     steps: Sequence[tuple[Segment, Route]]
     stored: int
     counts: Mapping[str, int]
-    made: Made
+    made: TargetShape
 
     @staticmethod
-    def at(task: Task, taken: Baseline, limit: str, held: Held | None, sessions: Sessions) -> TargetSide:
-        """What there is of a table's target at a position; `taken`: the table's baseline."""
+    def at(
+        task: Task, taken: Baseline, limit: str, held: LoadedTarget | None, sessions: Sessions
+    ) -> TargetSide:
+        """Returns the target's side at a position; `taken` is the table's baseline."""
         table = taken.table
-        refuse_waiting(task, taken)
+        refuse_unmapped(task, taken)
         base = held or version_before(task, taken, limit)
         number = base.number
         last = last_stored(task.control_path("stored"))
@@ -125,28 +133,32 @@ class TargetSide:
         )
         seen_last = [one.relation for one in history if one.from_position.hex().upper() >= taken.position]
         newest = seen_last[-1] if seen_last else taken.relation
-        made = Made(newest, follows.relation, routes.prepared(table, follows))
+        made = TargetShape(newest, follows.relation, routes.prepared(table, follows))
         rows = sum(b.tables.get(table, {}).get("rows", 0) for b in stored)
         return TargetSide(task, table, base, limit, steps, rows, counts, made)
 
     @property
     def why_sql(self) -> str | None:
-        """Why only Spark's SQL can compute its rows; None: the files are read as they are."""
+        """Why only Spark SQL can compute the rows; None if the files are read directly."""
         if self.stored or any(r.before != r.relation for _, r in self.steps):
             return f"changes of {self.table} have to be applied on top of its target"
-        if isinstance(self.base, Version) and (more := lake.unread(self._delta)):
+        if isinstance(self.base, TargetVersion) and (more := lake.unread(self._delta)):
             return f"the target of {self.table} has {', '.join(more)}"
         return None
 
     @cached_property
     def _delta(self) -> DeltaTable:
-        assert isinstance(self.base, Version)  # noqa: S101 - called only in that case
+        assert isinstance(self.base, TargetVersion)  # noqa: S101 - called only in that case
         return at_version(self.base.path, self.base.version)
 
     def rows(self, sessions: Sessions, scratch: str, kind: str = "validate") -> tuple[FileRows, bool]:
-        """The rows; and whether changes were applied on top of the base.
+        """Returns the rows, and whether changes were applied on top of the base.
 
-        `scratch`: a folder for what Spark's SQL computes; `kind`: of the jobs."""
+        Args:
+            sessions: the Spark session.
+            scratch: a folder for rows that Spark computes.
+            kind: the kind of the jobs.
+        """
         if (why := self.why_sql) is None:
             return self._files(), False
         overlaid = False
@@ -157,30 +169,32 @@ class TargetSide:
             return df
 
         job = Job(kind, f"{kind} {self.table}: rows of the target", self.stored, counts=False)
-        return rows_of_query(sessions.sql(why), computed, scratch, job), overlaid
+        return write_query_rows(sessions.sql(why), computed, scratch, job), overlaid
 
     def _files(self) -> FileRows:
-        base, mark = self.base, mark_of(self.task, self.table)
+        base, mark = self.base, deletion_mark(self.task, self.table)
         gone = {*self.made.kept, mark}
-        if isinstance(base, Held):
+        if isinstance(base, LoadedTarget):
             found, own = base.landed.rows(), dict[str, str]()
         else:
             found, own = (
-                FileRows(lake.dataset(self._delta), {}, rows=rows_of_table(self._delta)),
+                FileRows(lake.dataset(self._delta), {}, rows=row_count(self._delta)),
                 dict(base.own),
             )
         have = found.data.schema.names
-        # The target may have columns that somebody added, or those of a layout that comes later.
+        # The target may have columns that others added, or those of a later layout.
         mine = {c.name for c in self.made.relation.columns} - gone
         columns = {n: pc.field(n) for n in have if n in mine}
-        return replace(found, columns=columns, only=own_and_living(have, own, mark))
+        return replace(found, columns=columns, only=row_filter(have, own, mark))
 
     def frame(self, spark: SparkSession) -> tuple[DataFrame, bool]:
-        """The same for Spark's SQL."""
+        """Returns the rows in Spark, and whether changes were applied on top of the base."""
         from pyspark.sql import functions as F
 
-        base = self.base.rows(spark) if isinstance(self.base, Version) else self.base.landed.frame(spark)
-        base, overlaid = living(self.task, self.table, base), False
+        base = (
+            self.base.rows(spark) if isinstance(self.base, TargetVersion) else self.base.landed.frame(spark)
+        )
+        base, overlaid = without_deleted(self.task, self.table, base), False
         for span, route in self.steps:
             if route.before != route.relation:
                 base, overlaid = reshaped(base, route.before, route.relation), True
@@ -194,38 +208,40 @@ class TargetSide:
 
 
 @dataclass(frozen=True)
-class Both:
-    """The sides of a table: the source's rows in its current layout, and its target."""
+class TableSides:
+    """Both sides of a table: the source's rows in its current layout, and its target."""
 
-    source: Landed
+    source: LoadedRows
     target: TargetSide
 
-    def pair(self, sessions: Sessions, scratch: str) -> Pair:
-        """Both as they are compared; `scratch`: as for `TargetSide.rows`."""
+    def pair(self, sessions: Sessions, scratch: str) -> TablePair:
+        """Returns both sides for a comparison; `scratch` as in `TargetSide.rows`."""
         right, overlaid = self.target.rows(sessions, scratch)
         key = tuple(self.target.made.relation.key)
-        return Pair(self.target.table, key, self.left(sessions, scratch), right, overlaid)
+        return TablePair(self.target.table, key, self.left(sessions, scratch), right, overlaid)
 
     @property
     def as_null(self) -> int:
-        """How many values of the source are compared as NULL, because their lake types cannot hold them."""
+        """The number of source values that are compared as NULL, because their lake types cannot
+        hold them."""
         seen = self.target.made.seen(self.source.layout)
         return sum(many for column, many in self.source.bad.items() if column in seen)
 
     def left(self, sessions: Sessions, scratch: str, kind: str = "validate") -> FileRows:
-        """The source's rows as the target should have them; `scratch`, `kind`: as for `TargetSide.rows`."""
+        """Returns the source's rows as the target should have them; `scratch` and `kind` as in
+        `TargetSide.rows`."""
         made, table = self.target.made, self.target.table
         if made.mapping is None or made.projection is not None:
-            return replace(self.source.rows(), columns=made.left_here(self.source.layout))
+            return replace(self.source.rows(), columns=made.source_expressions(self.source.layout))
         job = Job(kind, f"{kind} {table}: mapped rows of the source", self.source.count, counts=False)
         spark = sessions.sql(f"{table} is mapped by expressions or criteria")
-        return rows_of_query(spark, self.left_frame, scratch, job)
+        return write_query_rows(spark, self.left_frame, scratch, job)
 
     def left_frame(self, spark: SparkSession) -> DataFrame:
-        """The same for Spark's SQL."""
-        return self.target.made.left(self.source.layout, self.source.frame(spark))
+        """Returns the source's rows as the target should have them, in Spark."""
+        return self.target.made.source_frame(self.source.layout, self.source.frame(spark))
 
 
-def rows_of_table(delta: DeltaTable) -> int:
-    """The number of rows of a Delta table, as far as its log has it."""
+def row_count(delta: DeltaTable) -> int:
+    """Returns the number of rows of a Delta table, as far as its log records it."""
     return sum(many or 0 for many in pa.table(delta.get_add_actions(flatten=True))["num_records"].to_pylist())

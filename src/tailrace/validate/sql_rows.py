@@ -1,5 +1,4 @@
-"""Rows that only Spark's SQL can compute (mapped by expressions, changed since a version, hidden by deletion
-vectors), written to files, so that they are compared as all others are."""
+"""Writes rows that only Spark SQL can compute to files, so that they are compared like others."""
 
 from __future__ import annotations
 
@@ -18,16 +17,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def rows_of_query(
+def write_query_rows(
     spark: SparkSession, make: Callable[[SparkSession], DataFrame], scratch: str, job: Job
 ) -> FileRows:
-    """The rows of a DataFrame, which tasks write to files.
+    """Returns the rows of a DataFrame, written to files by tasks.
 
     Args:
         spark: the session.
-        make: makes the DataFrame.
-        scratch: a folder that all tasks can write to and read.
-        job: the step, as Spark shows it.
+        make: returns the DataFrame.
+        scratch: a folder that all tasks can read and write.
+        job: the job's description in Spark.
     """
     with described(spark, job):
         df = make(spark)

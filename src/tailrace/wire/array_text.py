@@ -1,7 +1,7 @@
 """Arrays as one text, whole columns at a time: elements joined by `;`, escaped by `~`, NULL as `?`.
 
-The text that OpenEdge has for its arrays (spec/openedge.md §7). An array without elements, which OpenEdge
-does not have, is a `~` that escapes nothing.
+This is OpenEdge's text of arrays (spec/openedge.md §7). An empty array, which OpenEdge does not have, is a
+single `~`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def elements(values: pa.ListArray) -> tuple[pa.Array, Ints]:
-    """The elements of arrays behind each other, and where each array's begin and end among them.
+    """Returns the concatenated elements of arrays, and the start and end of each array among them.
 
     >>> found, ends = elements(pa.array([[1, 2], None, [], [3]]))
     >>> found.to_pylist(), ends.tolist()
@@ -31,13 +31,13 @@ def elements(values: pa.ListArray) -> tuple[pa.Array, Ints]:
 
 
 def of_elements(found: pa.Array, ends: Ints, valid: npt.NDArray[np.bool_]) -> pa.ListArray:
-    """The other way round of `elements`; null where not valid."""
+    """Creates arrays from the result of `elements`; null where not valid."""
     made = pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), found)
     return made if valid.all() else pc.if_else(pa.array(valid), made, pa.scalar(None, made.type))
 
 
 def join(values: pa.ListArray) -> pa.StringArray:
-    """The text of each array of texts; NULL stays NULL.
+    """Returns the text of each array of texts; NULL stays NULL.
 
     >>> join(pa.array([["a;b", None, "?"], [""], [], None])).to_pylist()
     ['a~;b;?;~?', '', '~', None]
@@ -51,7 +51,7 @@ def join(values: pa.ListArray) -> pa.StringArray:
 
 
 def split(text: pa.StringArray) -> pa.ListArray:
-    """The arrays (of texts) that texts stand for; NULL stays NULL.
+    """Returns the arrays of texts; NULL stays NULL.
 
     >>> split(pa.array(["a~;b;?;~?", "", "~", None, "~~;x"])).to_pylist()
     [['a;b', None, '?'], [''], [], None, ['~', 'x']]
@@ -68,8 +68,10 @@ def split(text: pa.StringArray) -> pa.ListArray:
 def between(
     buf: Bytes, starts: Ints, stops: Ints, there: npt.NDArray[np.bool_], marks: Ints
 ) -> tuple[pa.StringArray, Ints]:
-    """What stands between separators (`marks`, inside texts that are `there`), text by text, and where each
-    text's begin and end. A text that is there has one more of them than separators."""
+    """Returns the parts of texts between separators (`marks`), and the start and end of each text's parts.
+
+    Only texts that are `there` are split. Such a text has one part more than separators.
+    """
     per_text = np.searchsorted(marks, stops) - np.searchsorted(marks, starts)
     ends = np.concatenate([[0], np.cumsum(np.where(there, per_text + 1, 0))])
     begin = np.sort(np.concatenate([starts[there], marks + 1]), kind="stable")
@@ -84,7 +86,7 @@ def _separators(buf: Bytes, starts: Ints, stops: Ints) -> Ints:
 
 
 def unescaped(buf: Bytes, starts: Ints, stop: int, character: str, escape: str) -> Ints:
-    """Where a character stands with an even number of escapes directly before it, in texts that begin at
+    """Returns the positions of a character with an even number of escapes before it, in texts that begin at
     `starts`."""
     low = int(starts[0])
     marks = np.flatnonzero(buf[low:stop] == ord(character)) + low

@@ -1,4 +1,4 @@
-"""Arrow rows as bytes, for where only a value of a row travels: from tasks to the driver, for example."""
+"""Arrow rows as bytes, to be sent as one value, e.g. from tasks to the driver."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 
 
 def packed(rows: pa.Table | pa.RecordBatch) -> bytes:
-    """The rows as an Arrow stream.
+    """Returns the rows as the bytes of an Arrow stream.
 
     >>> unpacked(packed(pa.table({"n": [1, None]}))).to_pylist()
     [{'n': 1}, {'n': None}]
@@ -18,5 +18,5 @@ def packed(rows: pa.Table | pa.RecordBatch) -> bytes:
 
 
 def unpacked(data: bytes) -> pa.Table:
-    """The rows of a stream."""
+    """Returns the rows of a stream."""
     return pa.ipc.open_stream(data).read_all()

@@ -1,9 +1,9 @@
-"""`.cd` files: OpenEdge's dumps of CDC policies, read and written.
+"""`.cd` files: OpenEdge's dumps of CDC policies.
 
-Blank-separated values in ABL's EXPORT form: strings in double quotes, a quote in them doubled, `?` the
-unknown value, logicals `yes` and `no`. A row tagged `Table` is a table policy, the rows tagged `Field` behind
-it are its field policies; a trailer says how many rows there are and in which code page. Policy ids are not
-dumped: a loaded policy gets a new one. Source: spec/openedge.md §6.2.
+Blank-separated values in the form of ABL's EXPORT: strings in double quotes with quotes doubled, `?` for
+unknown, logicals `yes` and `no`. A row tagged `Table` is a table policy. The rows tagged `Field` after it are
+its field policies. A trailer has the number of rows and the code page. Policy ids are not dumped, so a loaded
+policy gets a new one. Source: spec/openedge.md §6.2.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Value = str | int | bool | None
 
 @dataclass(frozen=True)
 class FieldPolicy:
-    """A captured field: its name, its place in the row's identity (0 or None: none), reserved values."""
+    """A captured field: its name, its position in the row's identity (0 or None: none), reserved values."""
 
     name: str
     identifying: int | None = 0
@@ -61,7 +61,7 @@ class TablePolicy:
 
 @dataclass(frozen=True)
 class Dump:
-    """The contents of a `.cd` file. `timestamp` and the formats are the trailer's own text."""
+    """The contents of a `.cd` file. `timestamp` and the formats are the trailer's text."""
 
     policies: tuple[TablePolicy, ...]
     filename: str = "_Cdc-Table-Policy"
@@ -75,7 +75,7 @@ class Dump:
 
 
 def write(dump: Dump) -> bytes:
-    """The bytes of a `.cd` file.
+    """Returns the bytes of a `.cd` file.
 
     >>> policy = TablePolicy("p", None, 0, 0, "Order", "PUB", "Data", "Data", False, 0, None)
     >>> print(write(Dump((policy,), database="shop")).decode().splitlines()[0])
@@ -96,36 +96,38 @@ def write(dump: Dump) -> bytes:
         *([("map", dump.map)] if dump.map is not None else []), *dump.extra, ("cpstream", dump.codepage),
     ]  # fmt: skip
     said = "".join(f"{k}={v}\n" for k, v in trailer)
-    at = len(body) + 2  # behind the line with the full stop
+    at = len(body) + 2  # after the line with the full stop
     return body + b".\nPSC\n" + said.encode(codec) + f".\n{at:010d}\n".encode()
 
 
 def read(data: bytes, *, where: str = ".cd file") -> Dump:
-    """The policies of a `.cd` file, with the same checks as OpenEdge's own loader.
+    """Parses the policies of a `.cd` file, with the same checks as OpenEdge's loader.
 
     Raises:
-        FormatError: no trailer, another number of rows than it says, an unknown row tag, a field row that is
-            not its table's, an unknown level.
+        FormatError: the trailer is missing or has another number of rows, a row tag or level is unknown, or a
+            field row belongs to another table.
     """
     found = _PSC.search(data)
     if found is None:
-        raise FormatError("no trailer (a line `.`, then `PSC`)", where=where, hint="is the file truncated?")
+        raise FormatError("no trailer (a line `.`, then `PSC`)", where=where, hint="check for truncation")
     trailer = _trailer(found[1], where)
     start = found.start(1)
     if trailer.pop("") not in ("", f"{start:010d}"):
         raise FormatError(
-            "the trailer is not at the position that its last line gives", where=where, hint="dump again"
+            "the trailer is not at the position in its last line", where=where, hint="create the dump again"
         )
     codepage = trailer.pop("cpstream", "UTF-8")
     try:
         text = data[: found.start()].decode(_codec(codepage))
     except (UnicodeError, LookupError) as error:
-        hint = "dump again, in a code page that can represent its texts"
-        raise FormatError(f"it is not in its code page {codepage}: {error}", where=where, hint=hint) from None
+        hint = "create the dump again, in a code page that can represent its texts"
+        raise FormatError(f"not text in code page {codepage}: {error}", where=where, hint=hint) from None
     rows = _rows(text, where)
     records = trailer.pop("records", None)
     if records is not None and (said := records.lstrip("0") or "0") != str(len(rows)):
-        raise FormatError(f"{len(rows)} rows, but the trailer says {said}", where=where, hint="dump again")
+        raise FormatError(
+            f"{len(rows)} rows, but the trailer has {said}", where=where, hint="create the dump again"
+        )
     named = {n: n for n in ("filename", "timestamp", "numformat", "dateformat", "map")} | {
         "ldbname": "database"
     }
@@ -159,7 +161,7 @@ def _policy(row: Sequence[Any], fields: Sequence[FieldPolicy]) -> TablePolicy:
 
 
 def _field(row: Sequence[Any], policy: Value, where: str) -> FieldPolicy:
-    """A Field row; as in OpenEdge's loader, only its first four values are required."""
+    """Returns a Field row; as in OpenEdge's loader, only its first four values are required."""
     _require(
         bool(row) and str(row[0]).lower() == "field", f"row tag {row[0]!r} where Field is expected", where
     )
@@ -175,7 +177,7 @@ def _require(holds: bool, what: str, where: str) -> None:
 
 
 def _rows(text: str, where: str) -> list[list[Value]]:
-    """The values of every row; a line break inside quotes is part of its string."""
+    """Returns the values of every row; a line break inside quotes belongs to its string."""
     rows: list[list[Value]] = []
     row: list[Value] = []
     at = 0
@@ -188,17 +190,17 @@ def _rows(text: str, where: str) -> list[list[Value]]:
         at = token.end()
         if gap.strip():
             raise FormatError(
-                f"cannot be read: {gap.strip()[:40]!r}", where=where, hint="a quote is not closed"
+                f"cannot be parsed: {gap.strip()[:40]!r}", where=where, hint="a quote is not closed"
             )
     if text[at:].strip():
         raise FormatError(
-            f"cannot be read: {text[at:].strip()[:40]!r}", where=where, hint="a quote is not closed"
+            f"cannot be parsed: {text[at:].strip()[:40]!r}", where=where, hint="a quote is not closed"
         )
     return [*rows, row] if row else rows
 
 
 def _value(token: re.Match[str]) -> Value:
-    """A quoted string; otherwise unknown, a logical, a number, or a word."""
+    """Returns a quoted string; otherwise unknown, a logical, a number, or a word."""
     if token[2] is None:
         return token[1].replace('""', '"')
     words: dict[str, Callable[[], Value]] = {"?": lambda: None, "yes": lambda: True, "no": lambda: False}
@@ -220,7 +222,8 @@ def _misc(misc: Sequence[str | None]) -> list[str | None]:
 
 
 def _trailer(data: bytes, where: str) -> dict[str, str]:
-    """The trailer's values by key; under the empty key its last line, the offset at which it begins."""
+    """Returns the trailer's values by key; under the empty key its last line, the offset at which
+    it begins."""
     lines = data.decode("latin-1").replace("\r\n", "\n").split("\n")
     found: dict[str, str] = {}
     for n, line in enumerate(lines[1:], 1):
@@ -230,11 +233,11 @@ def _trailer(data: bytes, where: str) -> dict[str, str]:
         if not equals:
             raise FormatError(f"trailer line {line!r}", where=where, hint="key=value expected")
         found[key.lower()] = value
-    raise FormatError("the trailer does not end", where=where, hint="is the file truncated?")
+    raise FormatError("the trailer does not end", where=where, hint="the file may be truncated")
 
 
 def _codec(codepage: str) -> str:
-    """Python's name of an OpenEdge code page.
+    """Returns Python's name of an OpenEdge code page.
 
     >>> _codec("ISO8859-1"), _codec("1252")
     ('latin-1', 'cp1252')

@@ -1,9 +1,9 @@
-"""Delimited text (CSV and variants): bytes in, Arrow columns of text out; invalid records have a reason.
+"""Delimited text (CSV and variants) as Arrow columns of text; invalid records have a reason.
 
-Strict where a guess would damage values: a value that begins with a quote must end with one, bytes must be
-text of the encoding, and a record must have as many values as there are columns. A record that is not so is
-told as a whole, and reading goes on behind its line. Nothing between two delimiters is NULL, `""` is the
-empty string. Memory is bounded: by `CHUNK` where records are short, and by `quotes.MOST` where one is not.
+The reader is strict where a guess would damage values. A quoted value must be closed, bytes must be valid in
+the encoding, and a record must have one value per column. An invalid record is reported as a whole, and
+reading continues after its line. An empty value is NULL, and `""` is the empty string. Memory is bounded by
+`CHUNK` for short records, and by `quotes.MOST` for long ones.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from .quotes import MOST, Form, Places, structure
 
 CHUNK = 4 << 20
 PASS = 4096
-"""Values that are decoded in one pass, at least, where a column has fewer."""
+"""The minimum number of values that are decoded in one pass, over several columns if necessary."""
 SHOWN = 10_000
-"""Maximum characters of a bad record that are shown."""
+"""The maximum number of characters of a bad record in an error."""
 _CR = 13
 _MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _MARK = 4
-"""Bytes of the longest byte order mark."""
-# Bytes that never occur in UTF-8: they stand for delimiters of several bytes while a block is split.
+"""The length of the longest byte order mark."""
+# Bytes that never occur in UTF-8. They replace delimiters of several bytes while a block is split.
 _FREE = (0xFD, 0xFE, 0xFF)
 _NO_TEXT = bytes.maketrans(bytes(_FREE), b"\xfc" * len(_FREE))
 _PLAIN = bytes.maketrans(bytes(_FREE), b"?" * len(_FREE))
 
 Reads = Callable[[int], bytes]
-"""Returns at most that many bytes of a file, none at its end."""
+"""Function that returns at most the given number of bytes of a file, and none at its end."""
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How records and values are delimited.
+    """Delimiters, quotes and encoding of a text.
 
     Attributes:
-        delimiter: between values, one character or more.
-        quote: around values that hold delimiters; None: no value is quoted.
-        escape: before a quote in a quoted value; the same as `quote`: quotes are doubled.
-        ends: behind each record; `\\r\\n` also takes a line feed alone.
-        encoding: of the text, by Python's name.
+        delimiter: text between values, of one or more characters.
+        quote: the character around values with delimiters; None if values are never quoted.
+        escape: the character before a quote in a quoted value; the same as `quote` if quotes are doubled.
+        ends: text after each record; `\\r\\n` also accepts a line feed alone.
+        encoding: Python's name of the encoding.
     """
 
     delimiter: str = ","
@@ -64,9 +64,9 @@ class Block:
     """Consecutive records of a file.
 
     Attributes:
-        columns: the values, a column each; NULL in bad records.
-        rows: each record's number in the file, from 1; the line of names is not counted.
-        why: what is wrong with a record; NULL: nothing.
+        columns: the values by column; NULL in bad records.
+        rows: the number of each record in the file, from 1 and without the header line.
+        why: the error of each record; NULL if it is valid.
         raw: the text of bad records, cut to `SHOWN` characters.
     """
 
@@ -79,11 +79,11 @@ class Block:
 def read(
     source: Reads, dialect: Dialect, width: int, *, header: bool = True, named: Sequence[str] = ()
 ) -> Iterator[Block]:
-    """The records of a file with `width` columns, without the header line if there is one.
+    """Yields the records of a file with `width` columns, without the header line if there is one.
 
     Raises:
-        FormatError: the text is of another encoding as a whole (UTF-16 read as UTF-8), a record is too long
-            to be one, the dialect cannot be, or the first line names others than `named` in any letter case.
+        FormatError: the text has another encoding (UTF-16 read as UTF-8), a record is too long, the dialect
+            is invalid, or the header line does not have the columns `named` (case is ignored).
 
     >>> import io
     >>> made = list(read(io.BytesIO(b'id,name\\n1,"a,b"\\n2,\\n3,"\\n').read, Dialect(), 2))
@@ -106,10 +106,10 @@ def read(
 
 
 def names(source: Reads, dialect: Dialect) -> list[str | None]:
-    """The values of the first record; empty for an empty file.
+    """Returns the values of the first record; empty for an empty file.
 
     Raises:
-        FormatError: it is no record.
+        FormatError: the first line is not a valid record.
     """
     for records in _records(source, dialect, 1 << 16):
         return _first(records)
@@ -120,7 +120,7 @@ def _first(records: _Records) -> list[str | None]:
     one = records.part(slice(0, 1))
     made = one.block(int(one.widths()[0]), 1)
     if (why := made.why[0].as_py()) is not None:
-        raise FormatError(f"its first line cannot be read: {why}")
+        raise FormatError(f"the first line cannot be read: {why}")
     return [c[0].as_py() for c in made.columns]
 
 
@@ -130,7 +130,8 @@ def _named(records: _Records) -> list[str]:
 
 @dataclass(frozen=True)
 class _Codec:
-    """A dialect in UTF-8 bytes; which bytes replace longer delimiters, and whether all are unchanged."""
+    """A dialect as UTF-8 bytes, the bytes that replace longer delimiters, and whether the text is unchanged
+    UTF-8."""
 
     form: Form
     free: tuple[tuple[bytes, bytes], ...]
@@ -160,8 +161,8 @@ class _Codec:
         return cls(Form(delimiter, quote, escape, end, drop), tuple(free), as_came)
 
     def singled(self, data: bytes) -> bytes:
-        """A block in which each delimiter is one byte. Bytes that would look like one are replaced by others
-        that are not valid text either."""
+        """Replaces each delimiter by one byte. Bytes that would look like it are replaced by other invalid
+        bytes."""
         if self.free:
             data = data.translate(_NO_TEXT)
         for one, octets in self.free:
@@ -170,7 +171,7 @@ class _Codec:
 
 
 def _records(source: Reads, dialect: Dialect, chunk: int) -> Iterator[_Records]:
-    """Whole records of a file, some MiB at a time; no piece is empty."""
+    """Yields whole records of a file, some MiB at a time; never an empty piece."""
     codec = _Codec.of(dialect)
     text = _utf8(source, dialect.encoding, chunk)
     rest, wanted, ahead = b"", 0, next(text, None)
@@ -186,16 +187,18 @@ def _records(source: Reads, dialect: Dialect, chunk: int) -> Iterator[_Records]:
         for one, octets in codec.free:
             rest = rest.replace(one, octets)
         if len(rest) > 2 * MOST:
-            raise FormatError(f"no record ends within {2 * MOST >> 20} MiB", hint="is it delimited text?")
-        # A record longer than the data read so far: double the size instead of scanning the same data again
-        # and again.
+            raise FormatError(
+                f"no record ends within {2 * MOST >> 20} MiB", hint="the file may not be delimited text"
+            )
+        # A record is longer than the data read so far: double the size, to avoid repeated scans.
         wanted = 2 * len(rest)
 
 
 def _utf8(source: Reads, encoding: str, chunk: int) -> Iterator[bytes]:
-    """The text in UTF-8, without a byte order mark; bytes invalid in the encoding become invalid UTF-8."""
+    """Yields the text in UTF-8 without a byte order mark; bytes invalid in the encoding become
+    invalid UTF-8."""
     piece = source(chunk)
-    while 0 < len(piece) < _MARK and (more := source(chunk)):  # a mark in pieces is one, too
+    while 0 < len(piece) < _MARK and (more := source(chunk)):  # a mark may be split over pieces
         piece += more
     try:
         "".encode(encoding)
@@ -216,7 +219,7 @@ def _utf8(source: Reads, encoding: str, chunk: int) -> Iterator[bytes]:
         try:
             text = decoder.decode(piece, not piece)
         except UnicodeError as error:
-            hint = "name its encoding with the option encoding"
+            hint = "set the option encoding"
             raise FormatError(f"the text is not {encoding}: {error}", hint=hint) from None
         yield _no_surrogates(text.removeprefix("\ufeff") if first else text)
         if not piece:
@@ -233,8 +236,13 @@ def _no_surrogates(text: str) -> bytes:
 
 @dataclass(frozen=True)
 class _Records:
-    """Records of a block by byte offsets; `upto`: where the remainder begins; `bad` by the record's offset;
-    `delimiters`: those outside quotes."""
+    """Records of a block by byte offset.
+
+    Attributes:
+        upto: the start of the incomplete rest.
+        delimiters: offsets of delimiters outside quotes.
+        bad: the error of invalid records, by index.
+    """
 
     data: bytes
     octets: npt.NDArray[np.uint8]
@@ -247,7 +255,7 @@ class _Records:
 
     @classmethod
     def of(cls, data: bytes, codec: _Codec, *, last: bool) -> _Records:
-        """The records of a block; empty lines are skipped."""
+        """Finds the records of a block; empty lines are skipped."""
         octets = np.frombuffer(data, np.uint8)
         found = structure(data, codec.form, last=last)
         ends = found.ends
@@ -265,18 +273,18 @@ class _Records:
         return cls(data, octets, codec, upto, starts[kept], stops[kept], found.delimiters, bad)
 
     def part(self, which: slice) -> _Records:
-        """Some of the records."""
+        """Returns some of the records."""
         skipped = which.start or 0
         bad = {i - skipped: why for i, why in self.bad.items() if i >= skipped}
         return replace(self, starts=self.starts[which], ends=self.ends[which], bad=bad)
 
     def widths(self) -> Places:
-        """How many values each record has."""
+        """Returns the number of values of each record."""
         until, since = (np.searchsorted(self.delimiters, p) for p in (self.ends, self.starts))
         return np.asarray(until - since + 1)
 
     def block(self, width: int, at: int) -> Block:
-        """The records as columns; `at` is the number of the first one."""
+        """Returns the records as columns; `at` is the number of the first one."""
         n, widths = len(self.starts), self.widths()
         why: dict[int, str] = {i: f"the line has {widths[i]} values, not {width}"
                                for i in np.flatnonzero(widths != width).tolist()}  # fmt: skip
@@ -294,7 +302,7 @@ class _Records:
         return Block(columns, rows, pa.array(reasons, pa.string()), pa.array(raw, pa.string()))
 
     def _not_text(self) -> dict[int, str]:
-        """Records with bytes that are not valid text, with a reason."""
+        """Returns the records with bytes that are invalid in the encoding, with a reason."""
         data = self.data.translate(_PLAIN) if self.codec.free else self.data
         try:
             pa.array([data], pa.large_binary()).cast(pa.large_string())
@@ -306,7 +314,7 @@ class _Records:
             try:
                 data[start:end].decode()
             except UnicodeDecodeError as error:
-                byte = f"byte 0x{data[start + error.start]:02X} is not UTF-8: see the option encoding"
+                byte = f"byte 0x{data[start + error.start]:02X} is not UTF-8: set the option encoding"
                 found[i] = byte if self.codec.as_came else "bytes that are not valid in the encoding"
         return found
 
@@ -317,7 +325,7 @@ class _Records:
         return octets.decode("utf-8", "backslashreplace")[:SHOWN]
 
     def _columns(self, good: Places, width: int) -> list[pa.Array]:
-        """The values of good records, in few passes: a few records may have thousands of columns."""
+        """Returns the values of valid records, in few passes even for thousands of columns."""
         starts, ends = self.starts[good], self.ends[good]
         first, many = np.searchsorted(self.delimiters, starts), len(starts)
         since = (starts if j == 0 else self.delimiters[first + j - 1] + 1 for j in range(width))
@@ -330,7 +338,7 @@ class _Records:
         return made
 
     def _cells(self, since: Places, until: Places) -> pa.Array:
-        """The values from byte to byte."""
+        """Returns the values between byte offsets."""
         form = self.codec.form
         null = since == until
         quoted = np.zeros(len(since), bool)

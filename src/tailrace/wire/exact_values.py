@@ -1,5 +1,6 @@
-"""Values in another type, as long as they are the same there: Arrow's casts make others of some, and say
-nothing (a time without a zone, a number as a time, a double cut to a float).
+"""Exact conversion of values between types.
+
+Arrow's casts change some values silently: a time without a zone, a number as a time, a double cut to a float.
 """
 
 from __future__ import annotations
@@ -9,31 +10,31 @@ import pyarrow.compute as pc
 
 
 def exactly(values: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.ChunkedArray, str | None]:
-    """Values in another type, and why they cannot be; None: they are the same in it.
+    """Returns values in another type, and the reason if they do not fit exactly (None if they do).
 
     >>> exactly(pa.chunked_array([[1, None]]), pa.int16())[1] is None
     True
     >>> exactly(pa.chunked_array([[1.1]]), pa.float32())[1]
-    'some are not exact in it'
+    'some values are not exact in it'
     >>> exactly(pa.chunked_array([[7]]), pa.timestamp("us"))[1]
-    'another kind of values'
+    'the types have no values in common'
     """
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     if values.type == kind:
         return values, None
     if not _akin(values.type, kind):
-        return values, "another kind of values"
+        return values, "the types have no values in common"
     try:
         made = values.cast(kind)
         cut = _cut(values, made)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         return values, str(error)
-    return made, "some are not exact in it" if cut else None
+    return made, "some values are not exact in it" if cut else None
 
 
 def _akin(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether types have values in common: what a cast between others makes is another value."""
+    """Returns whether types have values in common; a cast between others changes values."""
     if pa.types.is_null(old):
         return True
     if all(any(one(kind) for one in _LISTS) for kind in (old, new)):
@@ -43,7 +44,7 @@ def _akin(old: pa.DataType, new: pa.DataType) -> bool:
 
 
 def _cut(values: pa.ChunkedArray, made: pa.ChunkedArray) -> bool:
-    """Whether a cast between types of floating-point numbers, which says nothing, lost digits."""
+    """Returns whether a cast between floating-point types lost digits, which Arrow does not report."""
     if any(one(values.type) for one in _LISTS):
         return _cut(pc.list_flatten(values), pc.list_flatten(made))
     if not (pa.types.is_floating(values.type) and pa.types.is_floating(made.type)):

@@ -1,4 +1,4 @@
-"""One value that somebody gives for a column, as the column's type: the same value, or none."""
+"""Converts one value that a user passes for a column to the column's type, exactly."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from .exact_values import exactly
 
 
 def given_value(given: object, kind: pa.DataType) -> tuple[pa.Scalar, str | None]:
-    """A value in a type, and why it is none of it; None: it is one. Text is read as the type, a number for a
-    decimal or a float by its shortest text, a time without a zone as UTC where the type has one.
+    """Returns a value in a type, and the reason if it does not fit (None if it does).
+
+    Text is parsed as the type. A number for a decimal or a float is converted by its shortest text. A time
+    without a zone is UTC if the type has one.
 
     >>> given_value("1.5", pa.decimal128(8, 3))
     (<pyarrow.Decimal128Scalar: Decimal('1.500')>, None)
@@ -28,7 +30,7 @@ def given_value(given: object, kind: pa.DataType) -> tuple[pa.Scalar, str | None
     >>> given_value("0xFFFFFFFF", pa.int32())[1]
     "'0xFFFFFFFF' is not a decimal number"
     >>> given_value(True, pa.int32())[1]
-    'another kind of values'
+    'the types have no values in common'
     >>> given_value("2026-01-01 10:00:00", pa.timestamp("us", "UTC"))[0].as_py().isoformat()
     '2026-01-01T10:00:00+00:00'
     """
@@ -48,7 +50,7 @@ def given_value(given: object, kind: pa.DataType) -> tuple[pa.Scalar, str | None
 
 
 def _text(given: Any, kind: pa.DataType) -> str | None:
-    """The text by which a value is read; None: it is read as it is."""
+    """Returns the text from which a value is converted; None if it is converted directly."""
     if isinstance(given, str):
         return given
     whole = isinstance(given, Integral) and not isinstance(given, bool)
@@ -58,7 +60,7 @@ def _text(given: Any, kind: pa.DataType) -> str | None:
 
 
 def _read(text: str, kind: pa.DataType) -> pa.Scalar:
-    """A text as a type. Arrow also reads hexadecimal digits as an integer, and `0xFFFFFFFF` as -1."""
+    """Parses a text as a type. Arrow would also parse hexadecimal integers, `0xFFFFFFFF` as -1."""
     if pa.types.is_integer(kind) and "x" in text.lower():
         raise ValueError(f"{text!r} is not a decimal number")
     said = pa.scalar(text)
@@ -71,8 +73,10 @@ def _read(text: str, kind: pa.DataType) -> pa.Scalar:
 
 
 def _rounded(text: str, read: pa.Scalar) -> bool:
-    """Whether a text has become another floating-point number: it is none of the ways to write that one, in
-    the fewest digits that tell it, in those of a double, or in all of them."""
+    """Returns whether a text differs from the floating-point number that it was parsed as.
+
+    It may be written with the fewest identifying digits, with those of a double, or with all digits.
+    """
     if not pa.types.is_floating(read.type):
         return False
     said, value = Decimal(text), float(read.as_py())

@@ -1,6 +1,7 @@
-"""Arrow arrays -> the text of a key log's `before_key`, `after_key` and `after_image`, whole columns at once.
+"""Renders Arrow arrays as the text of a key log's `before_key`, `after_key` and `after_image`, whole columns
+at a time.
 
-For tasks, which have the rows in Arrow. Source: spec/sqdr.md §4.
+Used by tasks. Source: spec/sqdr.md §4.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Bools = npt.NDArray[np.bool_]
 NIL = '=&xsi:nil="true"'
 _YEAR_1, _YEAR_10000 = -62_135_596_800_000_000, 253_402_300_800_000_000
 _FEW_KINDS = 4
-"""So many kinds of special characters are replaced one after the other in less time than at once."""
+"""The maximum number of distinct special characters that are replaced one by one, which is faster for few."""
 _IS_SPECIAL = np.zeros(256, np.bool_)
 _IS_SPECIAL[[*range(32), *map(ord, NAMED.values())]] = True
 
@@ -38,7 +39,7 @@ class Item:
 
 
 def items(columns: Sequence[Item], start: str = "", end: str = "") -> pa.StringArray:
-    """The text of these columns, between a prefix and a suffix, one text per row.
+    """Returns the text of these columns between a prefix and a suffix, one text per row.
 
     >>> ids, notes = pa.array([1, 2]), pa.array(['a<b', None])
     >>> items([Item(KeyLogField("id", "bigint"), ids), Item(KeyLogField("n"), notes)]).to_pylist()
@@ -56,14 +57,14 @@ def items(columns: Sequence[Item], start: str = "", end: str = "") -> pa.StringA
 
 
 def image(dest: str, columns: Sequence[Item]) -> pa.StringArray:
-    """The text of an `after_image`: the destination, and the items."""
+    """Returns the text of an `after_image`: the destination, and the items."""
     return items(columns, f"{dest}<row>", "</row>")
 
 
 def _joined(columns: Sequence[Item], start: str, end: str) -> pa.StringArray:
-    """All columns in every row: one pass over all pieces, of which there are as few as can be."""
+    """Joins columns that every row has, in one pass over as few pieces as possible."""
     pieces: list[pa.Array | str] = []
-    text = start  # what comes before the next piece
+    text = start  # the text before the next piece
     for place, one in enumerate(columns):
         text += f"{' ' if place else ''}{escape_name(one.field.name)}="
         if one.values.null_count:
@@ -89,7 +90,7 @@ def _concat(pieces: Sequence[pa.Array | str]) -> pa.StringArray:
 
 
 def value_text(values: pa.Array, field: KeyLogField) -> pa.StringArray:
-    """Values as written between the quotes; NULL stays NULL.
+    """Returns values as written between the quotes; NULL stays NULL.
 
     >>> value_text(pa.array([b"\\x0a\\xff", None]), KeyLogField("c", "binary")).to_pylist()
     ['&#x0AFF', None]
@@ -104,7 +105,7 @@ def value_text(values: pa.Array, field: KeyLogField) -> pa.StringArray:
 
 
 def _array(values: pa.ListArray, element: str) -> pa.StringArray:
-    """One text of the elements' texts."""
+    """Returns one text per array, from the texts of its elements."""
     found, ends = array_text.elements(values)
     texts = found if element == "string" else value_text(found, KeyLogField("", element))
     valid = values.is_valid().to_numpy(zero_copy_only=False)
@@ -112,8 +113,8 @@ def _array(values: pa.ListArray, element: str) -> pa.StringArray:
 
 
 def _escaped(text: pa.StringArray, digits: int) -> pa.StringArray:
-    """The five characters and control characters escaped: kind by kind where there are few, otherwise every
-    byte of all texts at once."""
+    """Escapes the five special characters and control characters: one by one if there are few, else all at
+    once."""
     if text.offset:
         text = pa.concat_arrays([text])
     valid, offsets, data = text.buffers()
@@ -123,10 +124,10 @@ def _escaped(text: pa.StringArray, digits: int) -> pa.StringArray:
     special = np.flatnonzero(_IS_SPECIAL[octets])
     kinds = np.unique(octets[special]).tolist()
     if len(kinds) <= _FEW_KINDS:
-        for code in sorted(kinds, key=lambda code: code != ord("&")):  # the ampersand is in all escapes
+        for code in sorted(kinds, key=lambda code: code != ord("&")):  # & first: all escapes have one
             text = pc.replace_substring(text, chr(code), escapes[code].decode())
         return text
-    # How much longer the text has become at each special byte: the shift of everything after it.
+    # The growth of the text up to each special byte shifts everything after it.
     grown = np.cumsum(sizes[octets[special]] - 1)
     place = special + grown - (sizes[octets[special]] - 1)
     made = np.empty(len(octets) + int(grown[-1]), np.uint8)
@@ -146,7 +147,7 @@ def _escaped(text: pa.StringArray, digits: int) -> pa.StringArray:
 
 @cache
 def _escapes(digits: int) -> tuple[npt.NDArray[np.int64], dict[int, bytes]]:
-    """How many bytes each byte becomes, and the replacements of special ones."""
+    """Returns the length of each byte's replacement, and the replacements of special ones."""
     made = {ord(c): name.encode() for name, c in NAMED.items()}
     made |= {code: f"{HEX}{code:0{digits}X}".encode() for code in range(ord(" "))}
     sizes = np.ones(256, np.int64)
@@ -160,7 +161,7 @@ def _hex(values: pa.BinaryArray) -> pa.StringArray:
 
 
 def _floats(values: pa.Array) -> pa.StringArray:
-    """The shortest digits that read back as the same value; Java sometimes writes more."""
+    """Returns the shortest digits that parse to the same value; Java sometimes writes more."""
     text = values.cast(pa.string())
     if pc.all(pc.is_finite(values)).as_py() is not False:
         return text
@@ -170,7 +171,7 @@ def _floats(values: pa.Array) -> pa.StringArray:
 
 
 def _times(values: pa.Array) -> pa.StringArray:
-    """Microseconds as `2026-01-02T03:04:05.000006`; years above 9999 with a sign, as Java has them."""
+    """Returns microseconds as `2026-01-02T03:04:05.000006`; years above 9999 have a sign, as in Java."""
     plain = values.view(pa.timestamp("us"))
     number = values.view(pa.int64())
     far = pc.fill_null(pc.or_(pc.less(number, _YEAR_1), pc.greater_equal(number, _YEAR_10000)), False)
@@ -189,4 +190,4 @@ _MADE: dict[str, Callable[[pa.Array], pa.StringArray]] = {
     "float": _floats,
     "double": _floats,
 }
-"""Types whose values are no texts as Arrow casts them."""
+"""Renderers of types whose values Arrow does not cast to the right text."""

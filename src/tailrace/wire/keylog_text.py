@@ -1,13 +1,13 @@
-"""The `name="value"` text of a key log's `before_key`, `after_key` and `after_image` -> Arrow columns.
+"""Parses the `name="value"` text of a key log's `before_key`, `after_key` and `after_image` into Arrow
+columns.
 
-Source: spec/sqdr.md §4. Items stand behind each other with one space between them. A NULL is
-`C=&xsi:nil="true"`, `C="&xsi:nil="true""` or `C="&xsi:nil=&quot;true&quot;"`. An after image stands in
-`<row>` and `</row>`. Values: `keylog_values`.
+Source: spec/sqdr.md §4. Items are separated by one space. A NULL is `C=&xsi:nil="true"`,
+`C="&xsi:nil="true""` or `C="&xsi:nil=&quot;true&quot;"`. An after image is enclosed in `<row>` and `</row>`.
+Values: `keylog_values`.
 
-All rows are cut at their quotes at once: what lies between two of them is, turn by turn, a *head* (all up to
-the quote that opens a value, its name in it) and a value, and after a row's last value its *tail*. The
-pieces are one Arrow array over the text's own bytes. Heads repeat from row to row, so only distinct ones are
-looked at.
+All rows are cut at their quotes at once. The pieces alternate between a *head* (up to the quote that opens a
+value, with its name) and a value; after a row's last value is its *tail*. The pieces are one Arrow array over
+the text's bytes. Heads repeat from row to row, so only distinct ones are parsed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Places = npt.NDArray[np.signedinteger[Any]]
 Bools = npt.NDArray[np.bool_]
 
 _NAMED, _NIL, _NIL_END, _ODD = range(4)
-"""What a head opens: a value, the `true` of a NULL, the end of a NULL in quotes, or something unknown."""
+"""Kinds of heads: before a value, the `true` of a NULL, the end of a NULL in quotes, or unknown."""
 _NAME = r"[^\0- \"<>](?:[^\"<>]*[^\0- \"<>])?"
 _FIRST, _FIRST_OF_ROW, _INNER = (
     re.compile(before + f"({_NAME})=", re.DOTALL) for before in ("", "<row>", '" ')
@@ -43,13 +43,13 @@ _UNKNOWN = -1
 
 @dataclass(frozen=True)
 class Items:
-    """What the texts of many rows hold.
+    """Parsed items of many rows.
 
     Attributes:
-        values: an array for each field, of its lake type; null where the item is NULL, absent or bad.
-        present: for each field which rows have an item of it, or None: all of them.
-        why: for each row what is wrong with its text; null: nothing.
-        finer: which rows have a time with a fraction finer than microseconds, which is cut; None: none has.
+        values: an array per field, of its lake type; null if the item is NULL, absent or bad.
+        present: per field which rows have the item; None if all have it.
+        why: the error in each row's text; null if it is valid.
+        finer: which rows have a time with a fraction finer than microseconds, which is cut; None if none has.
     """
 
     values: list[pa.Array]
@@ -60,8 +60,7 @@ class Items:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """Texts split at their quotes: the piece number of each item's head (its value is the next piece), item
-    by item."""
+    """Texts split at their quotes: the piece number of each item's head, whose value is the next piece."""
 
     text: pa.StringArray
     rows: int
@@ -73,12 +72,12 @@ class _Pieces:
 
 
 def parse(text: pa.StringArray, fields: Sequence[KeyLogField], *, row: bool = False) -> Items:
-    """The items of each text as columns.
+    """Parses the items of each text into columns.
 
     Args:
-        text: one text a row; NULL and the empty text have no items.
-        fields: the columns to look for; an item of any other name is bad.
-        row: the items stand in `<row>` and `</row>`.
+        text: one text per row; NULL and the empty text have no items.
+        fields: the expected columns; an item with another name is bad.
+        row: whether the items are enclosed in `<row>` and `</row>`.
 
     >>> found = parse(pa.array(['ID="7" N="a&amp;b"', 'ID="8" N=&xsi:nil="true"', 'ID="9"', 'ID=9']),
     ...               [KeyLogField("ID", "int"), KeyLogField("N")])
@@ -116,9 +115,9 @@ def parse(text: pa.StringArray, fields: Sequence[KeyLogField], *, row: bool = Fa
 
 
 def names(text: pa.StringArray, *, row: bool = False) -> list[tuple[int, int, str]]:
-    """The names that occur, as distinct (row where it first occurs, place in its row, name).
+    """Returns the distinct names as (row where it first occurs, position in its row, name).
 
-    Places count from 0; a name that stands in several places is given with each. Bad heads have no name.
+    Positions count from 0. A name with several positions is returned for each. Bad heads have no name.
 
     >>> names(pa.array(['ID="1" N="a"', 'ID="2"', 'N="b"']))
     [(0, 0, 'ID'), (0, 1, 'N'), (2, 0, 'N')]
@@ -153,7 +152,7 @@ def _cut(text: pa.StringArray) -> _Pieces:
     quotes = (np.flatnonzero(buf[ends[0] :] == ord('"')) + ends[0]).astype(np.int32)
     counts = np.diff(np.searchsorted(quotes, ends))
     unpaired = (counts & 1) == 1
-    if unpaired.any():  # such a text is one piece, and has no items
+    if unpaired.any():  # such a text is one piece without items
         quotes = quotes[np.repeat(~unpaired, counts)]
         counts[unpaired] = 0
     items = counts // 2
@@ -181,7 +180,8 @@ def _distinct(texts: pa.StringArray) -> tuple[Ints, list[str]]:
 def _read_heads(
     cut: _Pieces, codes: Ints, heads: list[str], row: bool, why: _Reasons
 ) -> tuple[npt.NDArray[np.int8], list[str | None]]:
-    """What each item's head opens, and the name in each distinct head; invalid heads get their reason."""
+    """Returns the kind of each item's head, and the name in each distinct head; adds reasons for invalid
+    heads."""
     read = [_head(h, row) for h in heads]
     kinds = np.array([kind for kind, _ in read] or [_ODD], np.int8)[codes]
     said = "not a name between a space and ="
@@ -192,7 +192,7 @@ def _read_heads(
 
 @lru_cache(maxsize=10_000)
 def _head(text: str, row: bool) -> tuple[int, str | None]:
-    """The text before a value: its kind and the name in it."""
+    """Returns the kind of a head, and the name in it."""
     if text == '"true"':
         return _NIL_END, None
     first = not text.startswith('"')
@@ -205,7 +205,7 @@ def _head(text: str, row: bool) -> tuple[int, str | None]:
 
 
 def _nil(cut: _Pieces, kinds: npt.NDArray[np.int8], why: _Reasons) -> Bools | None:
-    """Which items are NULL, from the quotes around them."""
+    """Returns which items are NULL, from the quotes around them."""
     nil = kinds == _NIL
     if nil.any():
         said = pc.take(cut.text, pa.array(cut.head[nil] + 1))
@@ -243,14 +243,14 @@ def _quote(text: str, what: str) -> str:
 def _column(
     cut: _Pieces, field: KeyLogField, at: Ints, nil: Bools | None, why: _Reasons
 ) -> tuple[pa.StringArray, Bools | None]:
-    """One field's values by row, as they stand in the text, and which rows have it."""
+    """Returns one field's values by row as text, and which rows have it."""
     rows = cut.row[at]
     pieces: _Places = cut.head[at] + 1
     if nil is not None:
         pieces = np.where(nil[at], -1, pieces)
     there = None
     if len(rows) != cut.rows or (len(rows) and (np.diff(rows) == 0).any()):
-        why.add_at(rows[1:][np.diff(rows) == 0], f"{field.name} comes twice")
+        why.add_at(rows[1:][np.diff(rows) == 0], f"{field.name} occurs twice")
         spread = np.full(cut.rows, -1, np.int64)
         spread[rows] = pieces
         pieces = spread
@@ -261,7 +261,7 @@ def _column(
 
 
 class _Reasons:
-    """Reasons of rows, collected reason by reason."""
+    """Errors of rows, collected error by error."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows

@@ -1,8 +1,8 @@
-"""Converts values of a key log's text to Arrow arrays of their lake types, a whole column at a time.
+"""Converts values in a key log's text to Arrow arrays of their lake types, whole columns at a time.
 
 Source: spec/sqdr.md §4. Escapes begin with `&`: `&amp;` `&apos;` `&quot;` `&lt;` `&gt;`, and `&#x` with hex
-digits and no terminator. How many digits, the column's type says: two in octet text, four in Unicode text,
-all up to the closing quote in binary columns.
+digits and no terminator. The column's type determines the number of digits: two in octet text, four in
+Unicode text, all up to the closing quote in binary columns.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 NIL_START = "&xsi:nil="
-"""The value that `C="&xsi:nil="true""` appears to have."""
+"""The apparent value of `C="&xsi:nil="true""`."""
 NIL_QUOTED = "&xsi:nil=&quot;true&quot;"
 NAMED = {"&amp;": "&", "&apos;": "'", "&quot;": '"', "&lt;": "<", "&gt;": ">"}
 """Escapes of single characters."""
 HEX = "&#x"
 IGNORED = "\0"
-"""`action_taken` of a change that was ignored: a byte 0, neither NULL nor a code."""
+"""`action_taken` of an ignored change: a byte 0, neither NULL nor a code."""
 UNICODE_DIGITS, OCTET_DIGITS = 4, 2
 _TRUE, _FALSE = ("1", "true", "t"), ("0", "false", "f")
 _MICROS = 26  # characters of a timestamp with six digits of fraction
 _FINER = r"^[0-9]{4}-.{21}[0-9]{1,6}$"
-"""A timestamp with more digits of fraction, twelve at most: what the lake does not hold of them is cut."""
+"""Pattern of timestamps with up to twelve digits of fraction, which are cut to microseconds."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class KeyLogField:
 
     Attributes:
         name: its name, without escapes.
-        type: its lake type; what it is read as.
-        octet: its text is octets: numeric escapes have two digits, not four.
+        type: its lake type.
+        octet: whether its text is octets, whose numeric escapes have two digits instead of four.
     """
 
     name: str
@@ -54,13 +54,13 @@ class KeyLogField:
 
     @property
     def words(self) -> str:
-        """A description of its values, for people."""
+        """A description of its values for errors."""
         kinds = {"string": "octet text" if self.octet else "Unicode text", "binary": "hex octets"}
         return kinds.get(self.type, self.type)
 
 
 def finer(text: pa.StringArray, field: KeyLogField) -> Bools | None:
-    """Which times have a fraction finer than microseconds, other than zeros; None: none has.
+    """Returns which times have a fraction finer than microseconds, other than zeros; None if none has.
 
     >>> at = pa.array(["2026-01-02T03:04:05.1234567", "2026-01-02T03:04:05.123456000"])
     >>> finer(at, KeyLogField("C", "timestamp")).tolist()
@@ -74,7 +74,8 @@ def finer(text: pa.StringArray, field: KeyLogField) -> Bools | None:
 
 
 def of_column(text: pa.StringArray, field: KeyLogField) -> tuple[pa.Array, Bools | None]:
-    """The values of a column as its lake type, and which rows are bad (None: none; bad values are null).
+    """Returns the values of a column in its lake type, and which rows are bad (None: none). Bad values are
+    null.
 
     >>> texts = pa.array(["a&#x000A;", "&lt", "&xsi:nil=&quot;true&quot;"])
     >>> of_column(texts, KeyLogField("C"))[0].to_pylist()
@@ -101,7 +102,7 @@ def of_column(text: pa.StringArray, field: KeyLogField) -> tuple[pa.Array, Bools
 
 
 def _plain(text: pa.StringArray, kind: str) -> pa.StringArray:
-    """Text in the form that `convert` reads for that type; other text is left unchanged."""
+    """Returns text in the form that `convert` reads for the type; other text is unchanged."""
     if kind == "boolean":
         true, false = (pc.is_in(pc.utf8_lower(text), value_set=pa.array(v)) for v in (_TRUE, _FALSE))
         return pc.if_else(true, "t", pc.if_else(false, "f", pc.if_else(pc.is_valid(text), "?", text)))
@@ -135,7 +136,7 @@ def _text(text: pa.StringArray, escaped: pa.BooleanArray, digits: int) -> tuple[
 
 
 def _array(text: pa.StringArray, escaped: pa.BooleanArray, element: str) -> tuple[pa.Array, pa.Array]:
-    """Arrays of texts that stand in one (`array_text`); one with a bad element is bad."""
+    """Returns the arrays that texts contain (`array_text`); an array with a bad element is bad."""
     plain, _ = _text(text, escaped, UNICODE_DIGITS)
     arrays = array_text.split(plain)
     found, ends = array_text.elements(arrays)
@@ -149,7 +150,7 @@ def _array(text: pa.StringArray, escaped: pa.BooleanArray, element: str) -> tupl
 
 
 def unescape(text: pa.StringArray, digits: int) -> pa.StringArray:
-    """Texts with their escapes decoded; null if a `&` begins no valid escape. None of them may be null.
+    """Returns texts with their escapes decoded, null for an invalid escape. The texts may not be null.
 
     >>> unescape(pa.array(["&amp;lt;&#x0041;", "A&#x00D", "&x"]), 4).to_pylist()
     ['&lt;A;', None, None]
@@ -166,7 +167,7 @@ def unescape(text: pa.StringArray, digits: int) -> pa.StringArray:
     code, size = _named(padded, at)
     hexed = size == 0
     code[hexed], size[hexed] = _numeric(padded, at[hexed], digits)
-    # An escape must end where its text ends; a & with no escape has no size.
+    # An escape must end within its text; a & without an escape has size 0.
     bad = (size == 0) | (at + size > ends[owner + 1])
     good = ~bad
     out, kept, lost = _replace(padded[: len(buf)].copy(), at[good], code[good], size[good])
@@ -179,8 +180,7 @@ def unescape(text: pa.StringArray, digits: int) -> pa.StringArray:
 
 
 def _all_named(text: pa.StringArray, escapes: int) -> pa.StringArray | None:
-    """The texts decoded, if all of so many escapes are of single characters; None: there are others, or a `&`
-    that begins none."""
+    """Returns the texts decoded if all escapes are of single characters; None if there are others."""
     found = []
     for name in NAMED:
         if escapes and (many := pc.sum(pc.count_substring(text, name)).as_py()):
@@ -188,13 +188,13 @@ def _all_named(text: pa.StringArray, escapes: int) -> pa.StringArray | None:
             escapes -= many
     if escapes:
         return None
-    for name in reversed(found):  # the ampersand comes last
+    for name in reversed(found):  # the ampersand last
         text = pc.replace_substring(text, name, NAMED[name])
     return text
 
 
 def _named(padded: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """The character and the length of each escape of a single character; length 0: not an escape."""
+    """Returns character and length of each escape of a single character; length 0 if it is not one."""
     code, size = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
     second = padded[at + 1]
     for text, character in NAMED.items():
@@ -207,7 +207,7 @@ def _named(padded: Bytes, at: Ints) -> tuple[Ints, Ints]:
 
 
 def _numeric(padded: Bytes, at: Ints, digits: int) -> tuple[Ints, Ints]:
-    """The code point and the length of each numeric escape; length 0: not an escape, or half a pair."""
+    """Returns code point and length of each numeric escape; length 0 if it is not one, or half a pair."""
     if not len(at):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     mark = (padded[at + 1] == ord("#")) & (padded[at + 2] == ord("x"))
@@ -218,8 +218,8 @@ def _numeric(padded: Bytes, at: Ints, digits: int) -> tuple[Ints, Ints]:
 
 
 def _replace(buf: Bytes, at: Ints, code: Ints, size: Ints) -> tuple[Bytes, Bools, Ints]:
-    """The bytes with each escape's character, in UTF-8, at its beginning, which bytes remain, and how many of
-    each escape do not."""
+    """Returns the bytes with each escape's character in UTF-8, which bytes remain, and how many each escape
+    loses."""
     kept = np.ones(len(buf), np.bool_)
     long = (code >= 0x80).astype(np.int64) + (code >= 0x800)  # continuation bytes
     for k in range(1, int(size.max(initial=1))):
@@ -233,7 +233,7 @@ def _replace(buf: Bytes, at: Ints, code: Ints, size: Ints) -> tuple[Bytes, Bools
 
 
 def _digits() -> Ints:
-    """A byte -> the hexadecimal digit it is, or -1."""
+    """Returns the value of each byte as a hexadecimal digit, or -1."""
     digit = np.full(256, -1, np.int64)
     for characters in (b"0123456789abcdef", b"0123456789ABCDEF"):
         digit[np.frombuffer(characters, np.uint8)] = np.arange(16)
@@ -245,7 +245,7 @@ _ESCAPE = re.compile(r"&(?:amp;|apos;|quot;|lt;|gt;|#x[0-9A-Fa-f]{4})")
 
 
 def unescape_name(text: str) -> str | None:
-    """A column's name with its escapes decoded, numeric ones with four digits; None if a `&` begins no valid
+    """Returns a column's name with its escapes decoded (numeric ones with four digits); None for an invalid
     escape.
 
     >>> unescape_name("a&#x0020b&#x003D&amp;"), unescape_name("a&b")
@@ -257,7 +257,7 @@ def unescape_name(text: str) -> str | None:
 
 
 def escape_name(name: str) -> str:
-    """A column's name as written before `=`: characters that could end or split it are escaped.
+    """Returns a column's name as written before `=`, with special characters escaped.
 
     >>> escape_name('a b="c"')
     'a&#x0020b&#x003D&quot;c&quot;'

@@ -1,4 +1,4 @@
-"""The bytes of whole columns, and as hex digits."""
+"""Bytes of whole columns, and their hex digits."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _DIGITS = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uin
 
 
 def hex_digits(values: pa.BinaryArray) -> pa.StringArray:
-    """The bytes as upper-case hex; NULL stays NULL.
+    """Returns the bytes as upper-case hex; NULL stays NULL.
 
     Raises:
-        UnsupportedError: there are more than an array of text can hold, 1 GiB of bytes.
+        UnsupportedError: the column has more than 1 GiB, the limit of a text array.
 
     >>> hex_digits(pa.array([b"\\x0a\\xff", None, b""])).to_pylist()
     ['0AFF', None, '']
@@ -31,7 +31,7 @@ def hex_digits(values: pa.BinaryArray) -> pa.StringArray:
     if digits.nbytes > _MOST:
         raise UnsupportedError(
             f"{digits.nbytes:,} hex digits are too many for one array",
-            hint="lower `apply.merge_memory`: then fewer rows are looked at together",
+            hint="lower `apply.merge_memory`, so that fewer rows are processed together",
         )
     ends = np.frombuffer(offsets, np.int32)[: len(values) + 1]
     ends = (ends - ends[0]) * np.int32(2)
@@ -39,7 +39,7 @@ def hex_digits(values: pa.BinaryArray) -> pa.StringArray:
 
 
 def all_bytes(values: pa.BinaryArray | pa.StringArray) -> npt.NDArray[np.uint8]:
-    """The bytes of all values, one behind the other, without copying; NULL has none that mean anything.
+    """Returns the concatenated bytes of all values without copying; bytes of NULLs are undefined.
 
     >>> all_bytes(pa.array(["ab", "c", "d"]).slice(1)).tobytes()
     b'cd'

@@ -1,4 +1,4 @@
-"""Octets as people write them: in the words of a key log, or of PostgreSQL."""
+"""Binary values as users write them, in the notation of a key log or of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pyarrow as pa
 
 from .keylog_values import HEX, KeyLogField, of_column
 
-FORMS = r"write its octets as the key log does (&#xFF01), or as PostgreSQL does (\xff01)"
-"""What is taken, for hints."""
+FORMS = r"write its bytes as in a key log (&#xFF01) or in PostgreSQL (\xff01)"
+"""Hint with the accepted notations."""
 _BYTEA = "\\x"
 
 
 def octets(text: str) -> bytes | None:
-    r"""The octets that a text is; None if it is neither a key log's nor PostgreSQL's.
+    r"""Returns the bytes of a text, or None if it has neither notation.
 
     >>> octets("&#xFF01"), octets(r"\xff01"), octets("ff01")
     (b'\xff\x01', b'\xff\x01', None)

@@ -1,7 +1,7 @@
-"""PostgreSQL's text of arrays -> arrays of their elements' texts, whole columns at a time.
+"""Splits PostgreSQL's text of arrays into their elements' texts, whole columns at a time.
 
-Source: PostgreSQL manual, "Array Input and Output Syntax": elements in braces, commas between them, NULL
-without quotes; quotes around what is not plain, a backslash before quotes and backslashes in them.
+Source: PostgreSQL manual, "Array Input and Output Syntax": elements in braces, separated by commas, NULL
+without quotes; quotes around special elements, with backslashes before quotes and backslashes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .pgoutput import flat
 
 
 def split(text: pa.StringArray) -> pa.ListArray:
-    """The elements of arrays; null for NULL, and for what has more than one dimension, or bounds of its own.
+    """Returns the elements of arrays; null for NULL, for several dimensions, and for explicit bounds.
 
     >>> split(pa.array(['{1,NULL,"a,\\\\"b"}', "{}", None, "{{1}}", "[0:1]={1,2}"])).to_pylist()
     [['1', None, 'a,"b'], [], None, None, None]

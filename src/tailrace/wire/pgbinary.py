@@ -1,8 +1,8 @@
-"""Arrow batches -> what `COPY ... FROM STDIN (FORMAT binary)` takes, whole columns at a time.
+"""Encodes Arrow batches for `COPY ... FROM STDIN (FORMAT binary)`, whole columns at a time.
 
-Binary, because then nothing needs escaping: NULL is not a text, NaN and years before Christ are numbers.
-Source: PostgreSQL manual, COPY, "Binary Format", and each type's `..._recv` function. A field is a length
-(four bytes, -1 for NULL) and that many bytes; a row is a count of fields (two bytes) and its fields.
+The binary format needs no escapes: NULL is not a text, and NaN and years BC are numbers. Source: PostgreSQL
+manual, COPY, "Binary Format", and each type's `..._recv` function. A field is a length (four bytes, -1 for
+NULL) and its bytes. A row is the number of fields (two bytes) and its fields.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ..errors import UnsupportedError, ValueRangeError
 from .array_text import elements, of_elements
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-"""What a stream begins with: signature, no flags, no extension."""
+"""The start of a stream: signature, no flags, no extension."""
 TRAILER = b"\xff\xff"
-"""What a stream ends with."""
+"""The end of a stream."""
 
 _NULL = -1
 _MOST_BYTES = 256 << 20
-"""Batches above this are cut: Arrow's offsets, and the copies made on the way, stay small."""
+"""The maximum bytes of a batch; larger ones are split, so that offsets and copies stay small."""
 _EPOCH_DAYS = 10_957
 _EPOCH_MICROS = _EPOCH_DAYS * 86_400_000_000
 """PostgreSQL counts from 2000-01-01."""
@@ -34,13 +34,13 @@ Values = npt.NDArray[Any]
 
 
 def rows(batch: pa.RecordBatch) -> Iterator[memoryview]:
-    """The batch's rows, ready to be sent between `HEADER` and `TRAILER`.
+    """Yields the batch's rows, to be sent between `HEADER` and `TRAILER`.
 
-    Types as `laketypes.arrow_type` gives them, for columns of the types that hold them: an int8 goes to a
-    smallint, a decimal128(p,s) to a numeric(p,s).
+    Types are those of `model.types.arrow_type`, for matching columns: an int8 goes to a smallint, a
+    decimal128(p,s) to a numeric(p,s).
 
     Raises:
-        ValueRangeError: a text has the character U+0000, which PostgreSQL has not.
+        ValueRangeError: a text has the character U+0000, which PostgreSQL does not support.
 
     >>> b"".join(rows(pa.record_batch({"n": pa.array([7, None], pa.int16())}))).hex(" ", 2)
     '0001 0000 0002 0007 0001 ffff ffff'
@@ -64,7 +64,7 @@ def rows(batch: pa.RecordBatch) -> Iterator[memoryview]:
 
 
 def _fields(name: str, column: pa.Array) -> list[pa.Array]:
-    """A column's fields, as one binary array or as two to be joined (lengths, bytes)."""
+    """Returns a column's fields, as one binary array or as two to be joined (lengths, bytes)."""
     kind = column.type
     if pa.types.is_list(kind):
         data = _array(name, column)
@@ -92,7 +92,8 @@ def _fields(name: str, column: pa.Array) -> list[pa.Array]:
 
 
 def _array(name: str, column: pa.ListArray) -> pa.Array:
-    """Arrays of one dimension that begins at 1: a head, then the elements as fields (`array_recv`)."""
+    """Returns one-dimensional arrays with lower bound 1: a header, then the elements as fields
+    (`array_recv`)."""
     found, ends = elements(column)
     oid = _ELEMENTS.get(found.type.id)
     if oid is None:
@@ -121,7 +122,7 @@ def _array(name: str, column: pa.ListArray) -> pa.Array:
 
 
 def _binary(values: Values, there: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Values of one width as a binary array of their bytes."""
+    """Returns fixed-width values as a binary array."""
     offsets = np.arange(len(values) + 1, dtype=np.int32) * np.int32(values.dtype.itemsize)
     bits = None if there is None else pa.py_buffer(np.packbits(there, bitorder="little"))
     data = pa.py_buffer(np.ascontiguousarray(values).view(np.uint8))
@@ -140,7 +141,7 @@ def _check_text(name: str, data: pa.Array) -> None:
             where="COPY",
             hint="remove it at the source, or with a mapping, "
             f"`columns: {{{name}: 'replace({name}, char(0))'}}`, under `tables` in the task file, or in the "
-            "file of `tailrace apply --tables`; a task file can also keep the column as binary (`types`)",
+            "file of `tailrace apply --tables`; a task file can also store the column as binary (`types`)",
         )
 
 
@@ -165,14 +166,14 @@ def _timestamp(column: pa.Array) -> Values:
 
 
 def _since_2000(values: Values, epoch: int) -> Values:
-    # Without a bound the earliest values would wrap around, and the last but one means -infinity; so they
-    # become the earliest finite one, which the server refuses as out of range.
+    # Without a bound, the earliest values would overflow or mean -infinity. They become the earliest finite
+    # value, which the server refuses as out of range.
     least = np.iinfo(values.dtype).min + epoch + 1
     return np.asarray(np.maximum(values, values.dtype.type(least)) - values.dtype.type(epoch))
 
 
 def _decimal(column: pa.Array) -> Values:
-    """numeric: digits in base 10,000, as many for each value as the column's precision can need."""
+    """Returns numeric values: digits in base 10,000, as many per value as the column's precision requires."""
     precision, scale = column.type.precision, column.type.scale
     fraction = -(-scale // 4)
     pad = 4 * fraction - scale
@@ -196,7 +197,7 @@ def _decimal(column: pa.Array) -> Values:
 
 
 def _magnitudes(column: pa.Array) -> tuple[list[Values], npt.NDArray[np.bool_]]:
-    """The values without sign as numbers in base 2**32, lowest first; and which are negative."""
+    """Returns the absolute values as limbs in base 2**32, lowest first, and which values are negative."""
     words = np.frombuffer(column.buffers()[1], np.uint32).reshape(-1, 4)
     words = words[column.offset : column.offset + len(column)].astype(np.uint64)
     negative = words[:, 3] >> np.uint64(31) == 1
@@ -210,7 +211,7 @@ def _magnitudes(column: pa.Array) -> tuple[list[Values], npt.NDArray[np.bool_]]:
 
 
 def _times(limbs: list[Values], factor: int) -> list[Values]:
-    """The product, with one limb more for what is carried."""
+    """Returns the product, with one more limb for the carry."""
     carry = np.zeros(len(limbs[0]), np.uint64)
     made: list[Values] = []
     for limb in limbs:
@@ -232,7 +233,7 @@ _FIXED: dict[int, Callable[[pa.Array], Values]] = {
     pa.timestamp("us").id: _timestamp,
     pa.decimal128(1).id: _decimal,
 }
-"""Arrow type -> the bytes of its values in PostgreSQL's binary form."""
+"""Encoders to PostgreSQL's binary form, by Arrow type."""
 
 _ELEMENTS: dict[int, int] = {
     pa.bool_().id: 16,
@@ -248,4 +249,4 @@ _ELEMENTS: dict[int, int] = {
     pa.timestamp("us").id: 1114,
     pa.decimal128(1).id: 1700,
 }
-"""Arrow type of an array's elements -> PostgreSQL's number of their type (pg_type.dat)."""
+"""PostgreSQL's type oids (pg_type.dat) of array elements, by Arrow type."""

@@ -1,7 +1,7 @@
-"""What `COPY ... TO STDOUT (FORMAT csv)` sends -> columns. Source: PostgreSQL manual, COPY, "CSV Format".
+"""Parses the output of `COPY ... TO STDOUT (FORMAT csv)`. Source: PostgreSQL manual, COPY, "CSV Format".
 
-NULL is an empty field without quotes, the empty string is `""`. Rows end with a line feed; values with line
-feeds are quoted.
+NULL is an empty field without quotes, and the empty string is `""`. Rows end with a line feed; values with
+line feeds are quoted.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ _BOM = b"\xef\xbb\xbf"
 def tables(
     data: bytes | bytearray | memoryview | pa.Buffer, ncolumns: int, *, rows: int | None = None
 ) -> list[pa.StringArray]:
-    r"""The columns of whole CSV rows (no header) as text, null for NULL.
+    r"""Returns the columns of whole CSV rows (without header) as text, null for NULL.
 
-    FormatError if a row does not have that many columns, the text is not UTF-8, or there are not `rows`
-    rows.
+    Raises:
+        FormatError: a row does not have `ncolumns` columns, the text is not UTF-8, or there are not `rows`
+            rows.
 
     >>> [column.to_pylist() for column in tables(b'1,""\n2,\n', 2)]
     [['1', '2'], ['', None]]
@@ -34,16 +35,16 @@ def tables(
     if not ncolumns or not (buffer.size or rows):
         return [pa.array([], pa.string()) for _ in range(ncolumns)]
     if not buffer.size:
-        raise FormatError(f"{rows} rows were sent, none read", where="0 bytes")
+        raise FormatError(f"{rows} rows were sent, but none were read", where="0 bytes")
     if bytes(memoryview(buffer)[:3]) == _BOM:
         buffer = pa.py_buffer(
             _BOM + bytes(buffer)
-        )  # the reader drops one, and this one belongs to the first value
+        )  # the reader removes one mark, and this one belongs to the first value
     names = [str(n) for n in range(ncolumns)]
     try:
         table = pyarrow.csv.read_csv(
             pa.BufferReader(buffer),
-            # One block: a row must not be split, whatever its length. Parallelism is one worker per part.
+            # One block, so that a row of any length is not split. Parts are read in parallel instead.
             pyarrow.csv.ReadOptions(use_threads=False, block_size=buffer.size + 1, column_names=names),
             pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
             pyarrow.csv.ConvertOptions(
@@ -57,10 +58,12 @@ def tables(
         raise FormatError(
             f"not COPY's CSV with {ncolumns} columns: {error}",
             where=f"{buffer.size} bytes",
-            hint="give whole rows, under 2 GiB at a time, of `COPY ... TO STDOUT (FORMAT csv)` in UTF8",
+            hint="pass whole rows of `COPY ... TO STDOUT (FORMAT csv)` in UTF8, less than 2 GiB at a time",
         ) from error
     if rows is not None and table.num_rows != rows:
-        raise FormatError(f"{rows} rows were sent, {table.num_rows} read", where=f"{buffer.size} bytes")
+        raise FormatError(
+            f"{rows} rows were sent, but {table.num_rows} were read", where=f"{buffer.size} bytes"
+        )
     return [column.combine_chunks() for column in table.itercolumns()]
 
 
@@ -70,10 +73,13 @@ def batch(
     *,
     rows: int | None = None,
 ) -> tuple[pa.RecordBatch, dict[str, pa.BooleanArray]]:
-    """The rows as one typed batch, schema `laketypes.schema_of(columns)`, and masks of bad values.
+    """Returns the rows as one typed batch (`model.types.schema_of(columns)`), and masks of bad values.
 
-    The second part has an entry for each column with values its lake type cannot hold (null in the batch).
-    FormatError as `tables` raises it, and for rows without columns: a batch cannot count them.
+    The masks are by column name, for columns with values that the lake type cannot hold; these are null in
+    the batch.
+
+    Raises:
+        FormatError: as in `tables`, or rows have no columns, which a batch cannot count.
 
     >>> rows, bad = batch([Column("id", 1, "integer", "int4", "int")], b"7\\n")
     >>> rows.to_pylist(), bad

@@ -1,6 +1,6 @@
 """The rare pgoutput messages, one at a time: Relation, Type, Truncate, Logical Message, Origin.
 
-Layouts: spec/logreaders.md §1.3, outside stream blocks (protocol 1): without the leading transaction id.
+Layouts: spec/logreaders.md §1.3, outside stream blocks (protocol 1), without the leading transaction id.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RelationMessage:
 
 @dataclass(frozen=True)
 class TypeMessage:
-    """Y: Int32 oid, String schema, String name; precedes the R that uses a type that is not built in."""
+    """Y: Int32 oid, String schema, String name; sent before an R that uses a type which is not built in."""
 
     oid: int
     schema: str
@@ -69,7 +69,7 @@ class OriginMessage:
 
 
 def relation(data: bytes) -> RelationMessage:
-    """The Relation message in these bytes; an empty schema name means pg_catalog."""
+    """Parses a Relation message; an empty schema name means pg_catalog."""
     read = _Reader(data, "R")
     (relid,) = read.fields(">I")
     schema, name = read.text() or "pg_catalog", read.text()
@@ -84,7 +84,7 @@ def relation(data: bytes) -> RelationMessage:
 
 
 def type_(data: bytes) -> TypeMessage:
-    """The Type message in these bytes.
+    """Parses a Type message.
 
     >>> type_(b"Y\\x00\\x00\\x40\\x02shop\\x00mood\\x00")
     TypeMessage(oid=16386, schema='shop', name='mood')
@@ -97,7 +97,7 @@ def type_(data: bytes) -> TypeMessage:
 
 
 def truncate(data: bytes) -> TruncateMessage:
-    """The Truncate message in these bytes.
+    """Parses a Truncate message.
 
     >>> truncate(b"T\\x00\\x00\\x00\\x01\\x03\\x00\\x00\\x40\\x07")
     TruncateMessage(relids=(16391,), options=3)
@@ -105,23 +105,23 @@ def truncate(data: bytes) -> TruncateMessage:
     read = _Reader(data, "T")
     count, options = read.fields(">IB")
     if 4 * count != read.left():
-        raise read.error(f"{count} relations announced, {read.left()} bytes there")
+        raise read.error(f"{count} relations announced, but {read.left()} bytes left")
     return TruncateMessage(read.fields(f">{count}I"), options)
 
 
 def message(data: bytes) -> LogicalMessage:
-    """The message of pg_logical_emit_message in these bytes."""
+    """Parses a message of pg_logical_emit_message."""
     read = _Reader(data, "M")
     flags, lsn = read.fields(">Bq")
     prefix = read.text()
     (size,) = read.fields(">I")
     if size != read.left():
-        raise read.error(f"{size} bytes announced, {read.left()} there")
+        raise read.error(f"{size} bytes announced, but {read.left()} left")
     return LogicalMessage(bool(flags & 1), lsn, prefix, bytes(data[len(data) - size :]))
 
 
 def origin(data: bytes) -> OriginMessage:
-    """The Origin message in these bytes."""
+    """Parses an Origin message."""
     read = _Reader(data, "O")
     (lsn,) = read.fields(">q")
     found = OriginMessage(lsn, read.text())
@@ -130,7 +130,7 @@ def origin(data: bytes) -> OriginMessage:
 
 
 class _Reader:
-    """A cursor over one message that refuses to read past its end."""
+    """A cursor over one message that raises an error instead of reading past its end."""
 
     def __init__(self, data: bytes, letter: str) -> None:
         self.data, self.letter, self.at = bytes(data), letter, 1

@@ -1,8 +1,8 @@
 """PostgreSQL's logical replication messages (pgoutput, protocol 1, text values), many at a time.
 
-Sources: PostgreSQL manual, "Logical Replication Message Formats"; spec/logreaders.md §1.3. Row messages
-(I, U, D) and B, C are read columnar with NumPy; the rare ones (R, Y, T, M, O) one by one in `pgmessages`.
-Every length is checked against the end of its own message before anything is read through it.
+Sources: PostgreSQL manual, "Logical Replication Message Formats"; spec/logreaders.md §1.3. Row messages (I,
+U, D) and B, C are parsed by column with NumPy; the rare ones (R, Y, T, M, O) one by one in `pgmessages`.
+Every length is checked against the end of its message before it is used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
 EPOCH_US = 946_684_800_000_000
-"""PostgreSQL counts time from 2000-01-01 UTC: this many microseconds after Unix time's start."""
+"""Unix time of PostgreSQL's epoch, 2000-01-01 UTC, in microseconds."""
 
 _I, _U, _D, _K, _O, _N = b"IUDKON"
 _NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"
@@ -37,10 +37,10 @@ class TupleImages:
 
     Attributes:
         kind: the message's letter, I, U or D.
-        old: which old image came with it: K (key columns only), O (all columns), 0 (none).
+        old: the kind of old image: K (key columns only), O (all columns), 0 (none).
         new_text: per column the new values as PostgreSQL's text; null where `new_state` is not t.
-        new_state: [message, column] the letter before the value: t text, n NULL, u unchanged and not sent;
-            0 where there is no new image.
+        new_state: [message, column] the letter before the value: t text, n NULL, u unchanged and not sent; 0
+            without a new image.
         old_text: as `new_text`, for the old image. In a K image, n means "not part of the key".
         old_state: as `new_state`, for the old image.
     """
@@ -54,9 +54,12 @@ class TupleImages:
 
 
 def flat(data: pa.BinaryArray) -> tuple[Bytes, Ints, Ints]:
-    """The bytes of a binary array without copying, and where each value starts and ends in them.
+    """Returns the bytes of a binary array without copying, and the start and end of each value.
 
-    Slices are honoured. FormatError for null values and for types with other than 32-bit offsets.
+    Sliced arrays are supported.
+
+    Raises:
+        FormatError: there are null values, or offsets are not 32-bit.
 
     >>> buf, starts, ends = flat(pa.array([b"ab", b"c"]).slice(1))
     >>> bytes(buf[starts[0] : ends[0]])
@@ -64,7 +67,7 @@ def flat(data: pa.BinaryArray) -> tuple[Bytes, Ints, Ints]:
     """
     if not (isinstance(data, pa.Array) and pa.types.is_binary(data.type)):
         raise FormatError(
-            f"messages come as one binary array, not {data.type}", hint="split the batch below 2 GiB"
+            f"messages must be one binary array, not {data.type}", hint="split the batch below 2 GiB"
         )
     if data.null_count:
         raise FormatError(f"{data.null_count} messages are NULL", hint="filter the log to row messages first")
@@ -77,7 +80,7 @@ def flat(data: pa.BinaryArray) -> tuple[Bytes, Ints, Ints]:
 
 
 def heads(buf: Bytes, starts: Ints, ends: Ints) -> tuple[Bytes, Ints]:
-    """The kind (first byte) of each message, and its relation id; 0 for other messages than I, U, D.
+    """Returns the kind (first byte) of each message, and its relation id; 0 for messages other than I, U, D.
 
     >>> buf, starts, ends = flat(pa.array([b"C", b"I\\x00\\x00\\x01\\x02N"]))
     >>> [x.tolist() for x in heads(buf, starts, ends)]
@@ -94,23 +97,25 @@ def heads(buf: Bytes, starts: Ints, ends: Ints) -> tuple[Bytes, Ints]:
 
 
 def begins(buf: Bytes, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
-    """Of B messages: final LSN, commit time (Unix microseconds, UTC), transaction id."""
+    """Returns final LSN, commit time (Unix microseconds, UTC) and transaction id of B messages."""
     _are(buf, starts, ends, "B", 21)
     long = _at(buf, ">i8")
     return _int64(long[starts + 1]), long[starts + 9] + EPOCH_US, _int64(_at(buf, ">u4")[starts + 17])
 
 
 def commits(buf: Bytes, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
-    """Of C messages: commit LSN, end LSN (the stream goes on there), commit time (Unix microseconds, UTC)."""
+    """Returns commit LSN, end LSN (where the stream continues) and commit time (Unix microseconds, UTC) of C
+    messages."""
     _are(buf, starts, ends, "C", 26)
     long = _at(buf, ">i8")
     return _int64(long[starts + 2]), _int64(long[starts + 10]), long[starts + 18] + EPOCH_US
 
 
 def images(data: pa.BinaryArray, ncolumns: int) -> TupleImages:
-    """All row images of messages I, U, D (mixed) of one relation layout with that many columns.
+    """Returns all row images of messages I, U, D (mixed) of one relation layout with `ncolumns` columns.
 
-    FormatError, naming the row, for anything that is not exactly such a message.
+    Raises:
+        FormatError: a message is malformed; the error names the row.
     """
     buf, starts, ends = flat(data)
     rows = _Rows(buf, starts, ends, np.zeros(0, np.uint8))
@@ -137,7 +142,7 @@ def images(data: pa.BinaryArray, ncolumns: int) -> TupleImages:
 
 @dataclass
 class _Rows:
-    """The offsets of messages, and how to name the first invalid one."""
+    """The offsets of messages, for errors that name the first invalid one."""
 
     buf: Bytes
     starts: Ints
@@ -160,7 +165,7 @@ class _Rows:
 
 
 class _Side:
-    """The old or the new tuples: read column by column over all messages that have one."""
+    """The old or the new tuples, parsed by column over all messages that have one."""
 
     def __init__(self, messages: _Rows, rows: Ints, ncolumns: int) -> None:
         self.messages, self.rows, self.ncolumns = messages, rows, ncolumns
@@ -168,7 +173,7 @@ class _Side:
         self.places: list[tuple[Ints, Ints]] = []
 
     def walk(self, at: Ints) -> Ints:
-        """Reads the tuples that begin at these offsets; returns the offsets after them."""
+        """Parses the tuples that begin at these offsets, and returns the offsets after them."""
         messages = self.messages
         ends: Ints = messages.ends[self.rows]
         messages.refuse(at + 2 > ends, self.rows, "it ends in a tuple's column count")
@@ -208,14 +213,14 @@ class _Side:
         messages.refuse(
             letter == _BINARY,
             self.rows,
-            f"column {column} came as binary",
+            f"column {column} is binary",
             "start replication without the option binary",
         )
         known = (letter == _TEXT) | (letter == _NULL) | (letter == _UNCHANGED)
         messages.refuse(~known, self.rows, f"unknown value letter in column {column}")
 
     def texts(self) -> list[pa.StringArray]:
-        """One string array per column, with an entry for every message."""
+        """Returns one string array per column, with an entry for every message."""
         total = len(self.messages.starts)
         if not len(self.rows):
             return [pa.nulls(total, pa.string()) for _ in range(self.ncolumns)]
@@ -223,8 +228,11 @@ class _Side:
         return [self._text(column, values) for column in range(self.ncolumns)]
 
     def _text(self, column: int, values: pa.Array) -> pa.StringArray:
-        """Values and the gaps between them are together one binary array over the messages' own bytes: taking
-        every second entry copies each value in native code, a whole value at a time."""
+        """Returns the values of a column.
+
+        Values and the gaps between them form one binary array over the messages' bytes. Taking every second
+        entry copies whole values in native code.
+        """
         messages, total = self.messages, len(self.messages.starts)
         borders = np.empty(2 * total + 1, np.int32)
         first, last = self.places[column]
@@ -259,7 +267,8 @@ def _is_utf8(value: bytes | None) -> bool:
 
 
 def _at(buf: Bytes, dtype: str) -> npt.NDArray[Any]:
-    """The buffer as integers that begin at every byte: indexing it reads unaligned big-endian fields."""
+    """Returns the buffer as integers that begin at every byte, to read unaligned big-endian
+    fields by index."""
     size = max(0, len(buf) - np.dtype(dtype).itemsize + 1)
     every: npt.NDArray[Any] = np.ndarray((size,), dtype, buf, strides=(1,))
     return every

@@ -1,6 +1,8 @@
-"""Encodes row images as pgoutput messages, many at a time: sources of other databases put them into LOG's
-DATA, so that LOG has only one kind of image (`pgoutput` reads them). Source: PostgreSQL manual, "Logical
-Replication Message Formats": I, U, D with text values."""
+"""Encodes row images as pgoutput messages, many at a time.
+
+Sources of other databases write them to LOG's DATA, so that LOG has only one kind of image (`pgoutput` parses
+them). Source: PostgreSQL manual, "Logical Replication Message Formats": I, U, D with text values.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _NOTHING = pa.scalar(b"", pa.binary())
 
 
 def text_of(values: pa.Array) -> pa.Array:
-    """Typed values as PostgreSQL writes them.
+    """Returns typed values as PostgreSQL's text.
 
     >>> text_of(pa.array([True, None])).to_pylist(), text_of(pa.array([b"\\x0a"])).to_pylist()
     (['t', None], ['\\\\x0a'])
@@ -44,7 +46,8 @@ def text_of(values: pa.Array) -> pa.Array:
 def messages(
     kind: str, relid: int, new: Sequence[pa.Array] | None, old: Sequence[pa.Array] | None
 ) -> pa.Array:
-    """Messages of one kind (I, U or D) for one table, from the text of the new and old values by column.
+    """Returns messages of one kind (I, U or D) for one table, from the text of the new and old values by
+    column.
 
     >>> messages("I", 258, [pa.array(["a"]), pa.nulls(1, pa.string())], None).to_pylist()
     [b'I\\x00\\x00\\x01\\x02N\\x00\\x02t\\x00\\x00\\x00\\x01an']
@@ -65,7 +68,7 @@ def _scalar(value: bytes) -> pa.Scalar:
 
 
 def _lengths(raw: pa.Array) -> pa.Array:
-    """`t` and the length in four bytes, or `n` for NULL."""
+    """Returns `t` and the length in four bytes, or `n` for NULL."""
     size: npt.NDArray[np.int64] = pc.fill_null(pc.binary_length(raw), -1).to_numpy(zero_copy_only=False)
     made = np.empty((len(size), 5), np.uint8)
     made[:, 0] = np.where(size < 0, ord("n"), ord("t"))

@@ -1,8 +1,7 @@
-"""Converts PostgreSQL's text of values to what `COPY ... (FORMAT binary)` accepts for columns of their own
-type.
+"""Converts PostgreSQL's text of values for `COPY ... (FORMAT binary)` into columns of their source type.
 
-Source: the types' `..._recv` functions. Most of them want more than a text; those that are here cost next to
-nothing, a whole column at a time.
+Source: the types' `..._recv` functions. Most need more than the text. Those supported here are cheap to
+convert, whole columns at a time.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ def _same(text: pa.StringArray) -> pa.Array:
 
 
 def _jsonb(text: pa.StringArray) -> pa.Array:
-    """A version number before the text."""
+    """Returns the text with a version number before it."""
     return pc.binary_join_element_wise(b"\1", text.cast(pa.binary()), b"")
 
 
 def _uuid(text: pa.StringArray) -> pa.Array:
-    """Sixteen bytes; the server writes 32 small digits and four hyphens."""
+    """Returns sixteen bytes; the server writes 32 lower-case digits and four hyphens."""
     data, starts, ends = flat(text.cast(pa.binary()).fill_null(b"0" * _WIDTH))
     if not len(text):
         return text.cast(pa.binary())
@@ -45,4 +44,4 @@ def _uuid(text: pa.StringArray) -> pa.Array:
 SENT: dict[str, Callable[[pa.StringArray], pa.Array]] = {
     "varchar": _same, "bpchar": _same, "json": _same, "jsonb": _jsonb, "uuid": _uuid,
 }  # fmt: skip
-"""Kind (a key of the source's type map) -> function that converts its texts."""
+"""Converters by kind (a key of the source's type map)."""

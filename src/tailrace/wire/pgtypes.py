@@ -1,8 +1,8 @@
-"""PostgreSQL's types and the lake types that hold their values: the map, as data.
+"""The lake types for PostgreSQL's types, as data.
 
-Anything not in the map is a string that holds PostgreSQL's own text. The session settings that fix that text
-are pinned by the source: datestyle ISO, intervalstyle postgres, extra_float_digits 1, timezone UTC,
-bytea_output hex.
+Types without an entry become a string with PostgreSQL's text. The source sets the session parameters that
+determine the text: datestyle ISO, intervalstyle postgres, extra_float_digits 1, timezone UTC, bytea_output
+hex.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Kind:
-    """One row of the map.
+    """A row of the type map.
 
     Attributes:
-        lake: Spark SQL type, or a function of PostgreSQL's type modifier giving it with a note.
-        remark: what a reader of the lake should know.
-        shown: how the documentation names the lake type, when it is not one fixed type.
+        lake: the Spark SQL type, or a function from PostgreSQL's type modifier to the type and a note.
+        remark: a note for readers of the lake.
+        shown: the lake type in the documentation, if it is not one fixed type.
     """
 
     lake: str | Callable[[int], tuple[str, str | None]]
@@ -27,7 +27,7 @@ class Kind:
 
 
 def numeric(typmod: int) -> tuple[str, str | None]:
-    """The lake type of a numeric with this type modifier, and a note if it has to stay text.
+    """Returns the lake type of a numeric with a type modifier, and a note if it has to stay text.
 
     >>> numeric(((12 << 16) | 2) + 4)
     ('decimal(12,2)', None)
@@ -92,7 +92,7 @@ KINDS: dict[str, Kind] = {
     "pg_lsn": Kind("string", "does not sort as text"),
     "xid8": Kind("string", "unsigned 64-bit"),
 }
-"""PostgreSQL base type name -> its row of the map."""
+"""The type map by PostgreSQL base type."""
 
 OTHERS = {
     "enums": "the label",
@@ -102,11 +102,11 @@ OTHERS = {
     "domains": "as their base type",
     "geometric types, tsvector, tsquery, every other type": "",
 }
-"""What the documentation says about types without a row."""
+"""Documentation of types without a row."""
 
 
 def lake_type(kind: str, typmod: int = -1) -> tuple[str, str | None]:
-    """The Spark SQL type that holds a PostgreSQL base type, and a note if there is something to report.
+    """Returns the Spark SQL type for a PostgreSQL base type, and a note if there is something to report.
 
     >>> lake_type("int4"), lake_type("tsvector")
     (('int', None), ('string', None))
@@ -116,7 +116,7 @@ def lake_type(kind: str, typmod: int = -1) -> tuple[str, str | None]:
 
 
 def markdown() -> str:
-    """The map as the documentation page docs/types.md."""
+    """Returns the documentation page docs/types.md."""
     rows = [(f"`{name}`", f"`{kind.shown or kind.lake}`", kind.remark) for name, kind in KINDS.items()]
     rows += [(name, "" if "base" in remark else "`string`", remark) for name, remark in OTHERS.items()]
     return _PAGE + "".join(f"| {' | '.join(row)} |\n" for row in rows).replace("|  |", "| |")
@@ -129,7 +129,7 @@ Generated from `tailrace.wire.pgtypes`; do not edit.
 A string holds PostgreSQL's own text of the value. A *bad value* is one that its lake type cannot hold: the
 setting `on_bad_value` says whether its table is suspended before it, or continues with NULL; in a row key,
 which cannot be NULL, it suspends the table in either case. A task file can give any column
-another type; `string` always works and keeps the text as it came. A decimal is never rounded: a value
+another type; `string` always works and keeps the source's text. A decimal is never rounded: a value
 with more digits than its type is bad. A PostgreSQL target has most of these types as the source has them
 ([which](types-postgresql.md)).
 

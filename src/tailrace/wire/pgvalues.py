@@ -1,7 +1,7 @@
-"""Converts PostgreSQL's text of values to typed Arrow arrays, a whole column at a time.
+"""Converts PostgreSQL's text of values to typed Arrow arrays, whole columns at a time.
 
-The lake type decides how text is read, so a type given by hand works for any PostgreSQL type. Native casts
-read everything that is ordinary; only rows that they refuse are looked at more closely.
+The lake type determines how text is parsed, so a configured type works for any PostgreSQL type. Native casts
+parse ordinary values; only rows that they refuse are parsed individually.
 """
 
 from __future__ import annotations
@@ -28,16 +28,19 @@ _MOMENTS, _ENDLESS = {"date", "timestamp", "timestamp_ntz"}, pa.array(["infinity
 
 
 def convert(column_type: str, kind: str, text: pa.StringArray) -> tuple[pa.Array, pa.BooleanArray | None]:
-    """The values of a column as its lake type, and which of them are bad.
+    """Returns the values of a column in its lake type, and which of them are bad.
 
     Args:
-        column_type: Spark SQL type text of the column in the lake.
-        kind: PostgreSQL base type name; only matters where one lake type reads several kinds of text.
+        column_type: Spark SQL type of the column in the lake.
+        kind: PostgreSQL base type; only matters if one lake type accepts several kinds of text.
         text: PostgreSQL's text of the values; null stays null.
 
     Returns:
-        The array of type `arrow_type(column_type)`, and a mask of the rows whose text that type cannot hold
-        (null in the array), or None when there is none. UnsupportedError for an unknown `column_type`.
+        The array of type `arrow_type(column_type)`, and a mask of the rows whose text it cannot hold (null in
+            the array), or None if all fit.
+
+    Raises:
+        UnsupportedError: `column_type` is unknown.
 
     >>> values, bad = convert("decimal(5,1)", "numeric", pa.array(["1.5", "NaN", None]))
     >>> values.to_pylist(), bad.to_pylist()
@@ -51,8 +54,8 @@ def convert(column_type: str, kind: str, text: pa.StringArray) -> tuple[pa.Array
 
 
 def of_column(column: Column, text: pa.StringArray) -> tuple[pa.Array, pa.BooleanArray | None]:
-    """`convert` for a column. In a key, `infinity` is bad: as the last or first moment that the lake can hold
-    it would be the same key as that moment.
+    """Returns `convert` for a column. In a key, `infinity` is bad, because it would equal the last or first
+    moment that the lake can hold.
 
     >>> text = pa.array(["infinity", "2026-01-01"])
     >>> [of_column(Column("d", 1, "date", "date", "date", key=k), text)[1] for k in (False, True)]
@@ -70,7 +73,7 @@ def of_column(column: Column, text: pa.StringArray) -> tuple[pa.Array, pa.Boolea
 
 
 def misfit(table: str, column: str, text: str) -> str:
-    """What is said of a bad value.
+    """Returns the error message for a bad value.
 
     >>> misfit("s.t", "n", "NaN")
     "'NaN' does not fit s.t.n"
@@ -83,7 +86,7 @@ def misfit(table: str, column: str, text: str) -> str:
 
 
 def _array(kind: str, text: pa.StringArray, target: pa.ListType) -> pa.Array:
-    """An array with an element that its type cannot hold is bad."""
+    """Returns arrays; an array with an element that its type cannot hold is bad."""
     arrays = pgarrays.split(text)
     found, ends = elements(arrays)
     values, bad = convert(spark_type(target.value_type), kind, found)
@@ -105,7 +108,7 @@ def _boolean(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
 
 
 def _integer(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
-    """The cast also reads hexadecimal digits, as two's complement: `0xFFFFFFFF` would be -1."""
+    """Returns integers. Hexadecimal text is bad: the cast would parse `0xFFFFFFFF` as -1."""
     if all_bytes(text).max(initial=0) > ord("9"):  # digits and signs are below
         text = _null_where(text, pc.match_substring(text, "x", ignore_case=True))
     return _cast(text, target)
@@ -118,8 +121,11 @@ def _float(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
 
 
 def _decimal(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
-    """The cast silently wraps around if the digits, at the column's scale, exceed 38: such text is read
-    exactly, as is text with an exponent. PostgreSQL writes none for numeric."""
+    """Returns decimals. Text with more than 38 digits at the column's scale, or with an exponent, is parsed
+    exactly.
+
+    The cast silently overflows for such text. PostgreSQL writes no exponents for numeric.
+    """
     size = pc.binary_length(text)
     odd = pc.greater(size, 38 - target.scale)
     if pc.any(odd).as_py():
@@ -153,7 +159,7 @@ def _too_many_digits(text: pa.StringArray, size: pa.Array, scale: int) -> pa.Boo
 
 
 def _exactly(text: str, target: pa.DataType) -> decimal.Decimal | None:
-    """The decimal, or None if it is not exactly a value of that precision and scale."""
+    """Returns the decimal, or None if it does not fit exactly."""
     exact = decimal.Context(prec=target.precision, traps=[decimal.InvalidOperation, decimal.Inexact])
     try:
         value = exact.quantize(decimal.Decimal(text), decimal.Decimal(1).scaleb(-target.scale))
@@ -175,8 +181,7 @@ def _timestamp(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array
 def _with_infinity(
     text: pa.StringArray, read: pa.DataType, target: pa.DataType, low: dt.date, high: dt.date
 ) -> pa.Array:
-    """Reads as one type, returns another with the same numbers; lake dates begin in year 1 and end in
-    9999."""
+    """Parses as one type and casts to another with the same numbers; lake dates are in years 1 to 9999."""
     try:
         return _from_year_1(text.cast(read), low).cast(target)
     except pa.ArrowInvalid:
@@ -199,7 +204,8 @@ def _from_year_1(values: pa.Array, low: dt.date) -> pa.Array:
 
 
 def _binary(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
-    """Every byte is two characters, and so is the leading `\\x`: pairs are decoded at once, those dropped."""
+    """Returns bytes. Every byte is two characters, and so is the leading `\\x`: pairs are decoded at once,
+    those dropped."""
     well = pc.and_(pc.starts_with(text, "\\x"), pc.equal(pc.bit_wise_and(pc.binary_length(text), 1), 0))
     valid = pc.and_(pc.is_valid(text), pc.fill_null(well, False)).to_numpy(zero_copy_only=False)
     if not valid.all():
@@ -222,7 +228,7 @@ def _binary(kind: str, text: pa.StringArray, target: pa.DataType) -> pa.Array:
 
 
 def _pairs() -> npt.NDArray[np.uint16]:
-    """Two characters, as one little-endian number -> the byte they mean, 0xFFFF when not hexadecimal."""
+    """Returns the byte of each pair of characters (as a little-endian number), 0xFFFF if not hexadecimal."""
     digit = np.full(256, 0xFFFF, np.uint32)
     for characters in (b"0123456789abcdef", b"0123456789ABCDEF"):
         digit[np.frombuffer(characters, np.uint8)] = np.arange(16)
@@ -240,7 +246,7 @@ def _null_where(values: pa.Array, condition: pa.BooleanArray) -> pa.Array:
 
 
 def _cast(text: pa.StringArray, target: pa.DataType) -> pa.Array:
-    """The cast, with nulls for the rows that it refuses: found by bisection, so cheap if they are few."""
+    """Returns the cast with nulls for refused rows, which are found by bisection."""
     try:
         return text.cast(target)
     except pa.ArrowInvalid:
@@ -266,4 +272,4 @@ _PARSERS: dict[int, _Parser] = {
     pa.timestamp("us").id: _timestamp,
     pa.list_(pa.null()).id: _array,
 }
-"""How text becomes each Arrow type: (kind, text, type) -> values, null where the text cannot be held."""
+"""Parsers by Arrow type: (kind, text, type) to values, null where the text does not fit."""

@@ -1,8 +1,8 @@
 """Finds the ends of records and values in delimited text, inside and outside quotes.
 
-A value that begins with a quote must end with one, and a delimiter or the record's end must follow. Where
-that is not so, the record is bad, and the next one begins behind its line. Quotes in values that do not begin
-with one are text. All quotes of a block are looked at together; one by one only where some are not proper.
+A value that begins with a quote must end with one, followed by a delimiter or the record's end. Otherwise the
+record is bad, and the next one begins after its line. In other values, quotes are text. All quotes of a block
+are checked together, and one by one only if some are improper.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 MOST = 64 << 20
-"""Maximum bytes of one quoted value."""
+"""The maximum bytes of one quoted value."""
 NEVER_ENDS = "a quote that is never closed"
 BEHIND = "text after a closing quote"
 _CR = 13
@@ -24,8 +24,12 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Form:
-    """The significant bytes; `escape` precedes a quote inside quotes, and is the quote itself if quotes are
-    doubled; `drop`: a carriage return before an end belongs to it."""
+    """The significant bytes of a dialect.
+
+    Attributes:
+        escape: precedes a quote inside quotes; the quote itself if quotes are doubled.
+        drop: a carriage return before an end belongs to it.
+    """
 
     delimiter: int
     quote: int | None
@@ -36,7 +40,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Structure:
-    """Offsets of the delimiters and of the ends of records, outside quotes; offsets of invalid quotes, with
+    """Offsets of delimiters and of record ends outside quotes, and offsets of invalid quotes with
     a reason."""
 
     delimiters: Places
@@ -45,7 +49,7 @@ class Structure:
 
 
 def structure(data: bytes, form: Form, *, last: bool = True) -> Structure:
-    """The structure of a block that begins with a record; `last`: nothing follows it.
+    """Returns the structure of a block that begins with a record; `last` if nothing follows it.
 
     >>> found = structure(b'1,"a,b"\\n2,"x\\n3,c\\n', Form(44, 34, 34, 10))
     >>> found.delimiters.tolist(), found.ends.tolist(), found.bad
@@ -67,7 +71,7 @@ def structure(data: bytes, form: Form, *, last: bool = True) -> Structure:
 
 
 def _escaped(octets: npt.NDArray[np.uint8], quotes: Places, escape: int) -> npt.NDArray[np.bool_]:
-    """Which quotes have an odd number of escapes directly before them."""
+    """Returns which quotes have an odd number of escapes directly before them."""
     others = np.flatnonzero(octets != escape)
     before = np.searchsorted(others, quotes) - 1
     start = (
@@ -77,7 +81,7 @@ def _escaped(octets: npt.NDArray[np.uint8], quotes: Places, escape: int) -> npt.
 
 
 def _proper(octets: npt.NDArray[np.uint8], quotes: Places, form: Form) -> bool:
-    """Whether every other quote begins a value and those in between end it, apart from doubled ones."""
+    """Returns whether every other quote begins a value and those in between end it, except doubled ones."""
     opens, closes = quotes[0::2], quotes[1::2]
     doubled = np.zeros(len(opens), bool)
     if form.escape == form.quote:
@@ -99,8 +103,10 @@ def _proper(octets: npt.NDArray[np.uint8], quotes: Places, form: Form) -> bool:
 def _one_by_one(
     data: bytes, quotes: Places, form: Form, *, last: bool
 ) -> tuple[Places, list[tuple[int, str]]]:
-    """The quotes that open and close values, and those that are invalid. A value still open at the end of
-    the block keeps its opening quote: more data may follow."""
+    """Returns the quotes that open and close values, and those that are invalid.
+
+    A value that is open at the end of the block keeps its opening quote, because more data may follow.
+    """
     places = quotes.tolist()
     begins = (form.delimiter, form.end)
     kept: list[int] = []
@@ -109,7 +115,7 @@ def _one_by_one(
     while i < len(places):
         at = places[i]
         if at and data[at - 1] not in begins:
-            i += 1  # in a value that does not begin with a quote: text
+            i += 1  # text in an unquoted value
             continue
         close = i + 1
         if form.escape == form.quote:
@@ -131,7 +137,7 @@ def _one_by_one(
 
 
 def _ends_value(data: bytes, at: int, form: Form) -> bool:
-    """Whether a value may end here."""
+    """Returns whether a value may end here."""
     if at >= len(data) or data[at] in (form.delimiter, form.end):
         return True
     return form.drop and data[at] == _CR and data[at + 1 : at + 2] in (b"", bytes([form.end]))

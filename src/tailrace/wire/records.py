@@ -1,4 +1,4 @@
-"""Log records as sources give them and LOG keeps them: their columns, their kinds, a chunk of them."""
+"""Log records as sources return them and LOG stores them: columns, kinds, and chunks."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ RECORDS = pa.schema(
         ("COMMIT_TIME", pa.timestamp("us", "UTC")),
     ]
 )
-"""Columns of a chunk of log records. LOGADDR: 20 bytes, ascending within a task; COMMIT_TIME: the same for
-all records of a transaction. Columns that the source cannot know (RECNAME, CHANGE_SEQ) are added by LOG."""
+"""Columns of a chunk of log records. LOGADDR has 20 bytes and ascends within a task. COMMIT_TIME is the same
+for all records of a transaction. LOG adds the columns that the source does not know (RECNAME, CHANGE_SEQ)."""
 
 TRX_START, COMMIT, INSERT, UPDATE, DELETE, DDL, MESSAGE = 7, 12, 1, 3, 4, 13, 100
 """RECIDs (solidDB's numbers, spec/soliddb.md §2; 100 is tailrace's). DDL means a truncate."""
@@ -34,12 +34,12 @@ class Chunk:
     """A piece of the log, as returned by one `read`.
 
     Attributes:
-        records: log records (`RECORDS`), in commit order; a transaction may go on in the next chunk.
-        relations: (index, layout): from that record on this layout is in force; only new or changed layouts
-            of tables that records speak of.
-        complete: number of leading records that end with a whole transaction.
-        position: the position after the last whole transaction; None when the chunk ends none. A chunk
-            without records has one when the source idles: nothing of interest happened up to there.
+        records: log records (`RECORDS`), in commit order; a transaction may continue in the next chunk.
+        relations: (index, layout): the layout valid from that record on; only new or changed layouts of
+            tables in the records.
+        complete: the number of leading records that end with a whole transaction.
+        position: the position after the last whole transaction; None if the chunk completes none. A chunk
+            without records has one if the source is idle: no relevant record exists up to there.
     """
 
     records: pa.RecordBatch

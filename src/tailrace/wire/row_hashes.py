@@ -1,8 +1,8 @@
-"""A 64-bit hash of each row, whole columns at a time; rows are equal when their hashes are.
+"""A 64-bit hash of each row, whole columns at a time; rows are equal if their hashes are.
 
-What makes two values equal is decided here, once, for one process and for Spark's tasks alike: NULL equals
-NULL alone, NaN equals NaN, both zeros of a float are one value. Whole numbers count by their value, whatever
-their width, as floats and decimals do; texts and binaries byte by byte; times by their microseconds.
+Equality of values is defined here, for this process and for Spark's tasks. NULL equals only NULL, NaN equals
+NaN, and both zeros of a float are equal. Integers, floats and decimals are compared by value, whatever their
+width; texts and binaries by bytes; times by microseconds.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ Words = npt.NDArray[np.uint64]
 _NULL, _SEED, _GOLDEN = (np.uint64(n) for n in (0x6A09E667F3BCC909, 0xBB67AE8584CAA73B, 0x9E3779B97F4A7C15))
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _MASKS = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
-"""Number of bytes -> mask of that part of a word."""
+"""Mask for the first n bytes of a word, by n."""
 _MOST_BYTES = 16 << 20
-"""Bytes above which batches are split: intermediate arrays take several times as much memory."""
+"""The maximum bytes of a batch; larger ones are split, as intermediate arrays take several times as much
+memory."""
 
 
 def kind_of(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """The type in which values of two types are compared; None: they are of different kinds, never equal.
+    """Returns the type in which values of two types are compared; None if they are never equal.
 
     >>> kind_of(pa.int16(), pa.int64()), kind_of(pa.decimal128(5, 2), pa.decimal128(6, 1))
     (DataType(int64), Decimal128Type(decimal128(7, 2)))
@@ -70,7 +71,7 @@ _KINDS: list[tuple[Any, pa.DataType]] = [
 
 
 def hashes(columns: Sequence[pa.Array]) -> Words:
-    """The hash of each row of some columns, in their order; the types are those of `kind_of`.
+    """Returns the hash of each row of some columns; their types are those of `kind_of`.
 
     >>> a, b = (hashes([pa.array(x)]).tolist() for x in ([1.5, None, -0.0], [1.5, float("nan"), 0.0]))
     >>> [x == y for x, y in zip(a, b)]
@@ -90,7 +91,7 @@ def _hashed(column: pa.Array) -> Words:
 
 
 def one_zero(values: pa.Array) -> pa.Array:
-    """Floating-point numbers with one zero and one NaN, whatever their bits; other values as they are.
+    """Returns floating-point numbers with one zero and one NaN, whatever their bits; other values unchanged.
 
     >>> one_zero(pa.array([-0.0, None, 1.5])).to_pylist(), one_zero(pa.array([[-0.0], None, []])).to_pylist()
     ([0.0, None, 1.5], [[0.0], None, []])
@@ -105,7 +106,7 @@ def one_zero(values: pa.Array) -> pa.Array:
 
 
 def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in pieces small enough to be hashed."""
+    """Yields pieces of a batch that are small enough to be hashed."""
     pieces = max(1, min(batch.num_rows, -(-batch.nbytes // _MOST_BYTES)))
     step = -(-batch.num_rows // pieces) or 1
     for begin in range(0, batch.num_rows, step):
@@ -113,7 +114,7 @@ def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _mixed(words: Words) -> Words:
-    """Spreads each number over all 64 bits (the finalizer of SplitMix64)."""
+    """Distributes each number over all 64 bits (the finalizer of SplitMix64)."""
     words = (words ^ (words >> np.uint64(30))) * _FIRST
     words = (words ^ (words >> np.uint64(27))) * _SECOND
     mixed: Words = words ^ (words >> np.uint64(31))
@@ -143,7 +144,7 @@ def _values(column: pa.Array) -> Words:
 
 
 def _arrays(column: pa.ListArray) -> Words:
-    """Each element is mixed with its place, and an array is the sum of its elements."""
+    """Returns the hash of arrays: the sum of their elements, each mixed with its index."""
     found, ends = elements(column)
     size = np.diff(ends)
     row = np.repeat(np.arange(len(size)), size)
@@ -153,7 +154,7 @@ def _arrays(column: pa.ListArray) -> Words:
 
 
 def _sums(words: Words, first: npt.NDArray[np.int64], count: npt.NDArray[np.int64]) -> Words:
-    """The sum of the words that each row has, from `first` on."""
+    """Returns the sum of each row's words, which begin at `first`."""
     sums, some = np.zeros(len(count), np.uint64), count > 0
     if some.any():
         sums[some] = np.add.reduceat(words, first[some])
@@ -167,7 +168,7 @@ def _decimals(column: pa.Array) -> Words:
 
 
 def _texts(column: pa.Array) -> Words:
-    """Eight bytes at a time: each word is mixed with its index, and a text is the sum of its words."""
+    """Returns the hash of texts: the sum of their eight-byte words, each mixed with its index."""
     data, starts, ends = flat(column.cast(pa.binary()).fill_null(b""))
     base = starts[0] if len(starts) else 0
     data, starts, ends = data[base : ends[-1] if len(ends) else 0], starts - base, ends - base
@@ -176,7 +177,7 @@ def _texts(column: pa.Array) -> Words:
     first = np.cumsum(count) - count
     row = np.repeat(np.arange(len(size)), count)
     place = np.arange(len(row)) - first[row]
-    # Padding after the last text lets every word be read whole.
+    # Padding after the last text allows reading whole words.
     padded = np.concatenate([data, np.zeros(8, np.uint8)])
     words = np.ndarray((len(padded) - 7,), "<u8", padded, 0, (1,))[starts[row] + 8 * place]
     rest = np.minimum(size[row] - 8 * place, 8)

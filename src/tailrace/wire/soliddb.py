@@ -1,5 +1,7 @@
-"""Converts the values in solidDB's DATA, a whole column at a time: bytes <-> typed Arrow arrays. Source:
-spec/soliddb.md §5.1 (value encodings confirmed there; what is inferred is an entry of `Style`)."""
+"""Converts the values in solidDB's DATA between bytes and typed Arrow arrays, whole columns at a time.
+
+Source: spec/soliddb.md §5.1 (value encodings are confirmed there; inferred ones are entries of `Style`).
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,9 @@ __all__ = ["KINDS", "DecodedRows", "RowField", "Style", "decode", "decode_values
 
 @dataclass(frozen=True)
 class RowField:
-    """One column of a row: its name, the engine's type family (a key of `KINDS`), and its lake type.
+    """A column of a row: its name, the engine's type family (a key of `KINDS`), and its lake type.
 
-    `taken` says whether its values are taken: not those of a column that was dropped, and whose name a later
-    column has.
+    `taken` is False for a dropped column whose name a later column has.
     """
 
     name: str
@@ -37,13 +38,13 @@ class RowField:
 
 @dataclass(frozen=True)
 class Style:
-    """How bytes are written, and how they are read where the data does not say.
+    """Encoding options where the data does not determine them.
 
     Attributes:
         layout: row layout, see `soliddb_rows.row_layout`.
         char: encoding of CHAR values, utf-8 or latin-1.
-        year_bias: years are written with 0x8000 added (they are read either way).
-        trailing_nul: CHAR and UNICODE values are written with one 0x00 behind them (read either way).
+        year_bias: years are written with 0x8000 added (both forms are read).
+        trailing_nul: CHAR and UNICODE values are written with a trailing 0x00 (both forms are read).
     """
 
     layout: str = "A"
@@ -54,8 +55,14 @@ class Style:
 
 @dataclass(frozen=True)
 class DecodedRows:
-    """Rows as typed columns; per row whether `encode` gives the same bytes, what is wrong (null: nothing),
-    and whether a time has a fraction finer than microseconds, which is cut."""
+    """Rows as typed columns.
+
+    Attributes:
+        columns: the values.
+        exact: whether `encode` returns the same bytes.
+        why: the error of each row; null if it is valid.
+        finer: whether a time has a fraction finer than microseconds, which is cut.
+    """
 
     columns: list[pa.Array]
     exact: pa.Array
@@ -64,11 +71,11 @@ class DecodedRows:
 
 
 Wrong: TypeAlias = pa.Array | None
-"""Which values their column cannot hold (null in the array); None: none."""
+"""Which values their column cannot hold (null in the array); None if all fit."""
 
 
 def decode(data: pa.Array, fields: Sequence[RowField], style: Style) -> DecodedRows:
-    """The rows' values. A value that is not valid for its type is null, with the reason in `why`.
+    """Returns the rows' values. A value that is not valid for its type is null, with the reason in `why`.
 
     >>> style = Style(layout="B")
     >>> fields = [RowField("id", "INTEGER", "int"), RowField("name", "CHAR", "string")]
@@ -90,7 +97,7 @@ def decode(data: pa.Array, fields: Sequence[RowField], style: Style) -> DecodedR
         if rows.odd is not None and (same := _kept(one, raw, values, style)) is not None:
             kept.append(same)
     good = np.asarray(pc.is_null(why).to_numpy(zero_copy_only=False), np.bool_)
-    if rows.odd is None:  # a layout that does not report sizes: the whole row is encoded again
+    if rows.odd is None:  # the layout does not report sizes, so whole rows are encoded again
         same = pc.fill_null(pc.equal(encode(columns, fields, style), data), False)
         return DecodedRows(columns, pc.and_(pa.array(good), same), why, pa.array(finer))
     for same in kept:
@@ -99,7 +106,7 @@ def decode(data: pa.Array, fields: Sequence[RowField], style: Style) -> DecodedR
 
 
 def _kept(one: RowField, raw: pa.Array, values: pa.Array, style: Style) -> Bools | None:
-    """Which good values are encoded to the bytes they were read from; None: all."""
+    """Returns which valid values are encoded to the bytes they were read from; None if all are."""
     if one.kind in ("INTEGER", "BIGINT", "BINARY") or (one.kind, one.type) == ("DOUBLE", "double"):
         return None
     if one.kind in ("CHAR", "UNICODE"):
@@ -110,15 +117,15 @@ def _kept(one: RowField, raw: pa.Array, values: pa.Array, style: Style) -> Bools
 
 
 def _also(why: pa.Array, more: pa.Array) -> pa.Array:
-    """Both texts, joined if there are two."""
+    """Returns both texts, joined if there are two."""
     return pc.coalesce(pc.binary_join_element_wise(why, more, "; "), why, more)
 
 
 def encode(columns: Sequence[pa.Array], fields: Sequence[RowField], style: Style) -> pa.Array:
-    """DATA of rows with these values.
+    """Returns the DATA of rows with these values.
 
     Raises:
-        FormatError: a value that the column's encoding has no bytes for.
+        FormatError: the column's encoding cannot represent a value.
 
     >>> encode([pa.array([7])], [RowField("id", "BIGINT", "bigint")], Style()).to_pylist()
     [b'\\x08\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x07']
@@ -128,17 +135,17 @@ def encode(columns: Sequence[pa.Array], fields: Sequence[RowField], style: Style
 
 
 def decode_values(one: RowField, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
-    """One column's values from their raw bytes."""
+    """Returns one column's values from their raw bytes."""
     return KINDS[one.kind][0](one, raw, style)
 
 
 def encode_values(one: RowField, values: pa.Array, style: Style) -> pa.Array:
-    """One column's raw bytes."""
+    """Returns one column's raw bytes."""
     return KINDS[one.kind][1](one, values, style)
 
 
 def fixed(raw: pa.Array, width: int) -> tuple[Bytes, Bools]:
-    """Values of a fixed width as a matrix, and which rows have one (others are zeros)."""
+    """Returns values of a fixed width as a matrix, and which rows have one (others are zeros)."""
     buf, starts, ends = flat(raw)
     good = np.asarray((ends - starts == width) & _valid(raw))
     matrix = np.zeros((len(raw), width), np.uint8)
@@ -156,7 +163,7 @@ def _wrong(raw: pa.Array, good: Bools) -> Wrong:
 
 
 def _whole(one: RowField, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
-    """INTEGER and BIGINT: 4 and 8 bytes, most significant first."""
+    """Returns INTEGER and BIGINT values: 4 and 8 bytes, big-endian."""
     width = 4 if one.kind == "INTEGER" else 8
     matrix, good = fixed(raw, width)
     numbers = matrix.view(f">i{width}")[:, 0].astype(np.int64)
@@ -198,7 +205,7 @@ _NUMBER = r"^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
 
 
 def _dfloat(one: RowField, raw: pa.Array, style: Style) -> tuple[pa.Array, Wrong]:
-    """Decimal text; a trailing NUL is dropped, as with CHAR."""
+    """Returns decimal text; a trailing NUL is removed, as in CHAR."""
     text, broken = char_text(raw, "utf-8")
     number = pc.fill_null(pc.match_substring_regex(text, _NUMBER), False)
     bad = pc.or_(pc.and_not(pc.is_valid(raw), number), broken) if broken is not None else (
@@ -218,7 +225,7 @@ def _dfloat_bytes(one: RowField, values: pa.Array, style: Style) -> pa.Array:
 
 
 def plain_decimal(values: pa.Array) -> pa.Array:
-    """Decimals as text without exponent: sign, digits, and as many after the point as the scale says.
+    """Returns decimals as text without exponent: sign, digits, and as many fraction digits as the scale.
 
     >>> from decimal import Decimal
     >>> plain_decimal(pa.array([Decimal("-0.0000000001")], pa.decimal128(38, 10))).to_pylist()
@@ -252,7 +259,7 @@ def _date_bytes(one: RowField, values: pa.Array, style: Style) -> pa.Array:
     made, good = date_bytes(values, one.type, year_bias=style.year_bias)
     if not (good | ~_valid(values)).all():
         first = values.slice(int(np.argmin(good | ~_valid(values))), 1).cast(pa.string())[0]
-        raise FormatError(f"{first} cannot be a solidDB date", where=f"column {one.name}")
+        raise FormatError(f"solidDB cannot represent the date {first}", where=f"column {one.name}")
     return _nulls(made, values)
 
 
@@ -292,5 +299,4 @@ KINDS: dict[str, tuple[_Decoder, _Encoder]] = {
     "DATE": (_date, _date_bytes),
     "DFLOAT": (_dfloat, _dfloat_bytes),
 }
-"""Type family -> functions that read and write its values; FLOAT of the engine is DOUBLE here (both 8
-bytes)."""
+"""Decoder and encoder by type family. The engine's FLOAT is DOUBLE here (both have 8 bytes)."""

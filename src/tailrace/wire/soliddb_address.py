@@ -1,16 +1,16 @@
-"""solidDB's LOGADDR and tailrace's change sequences, and the bodies of DDL records. Source:
-spec/soliddb.md §4 (structure inferred there from the two published values), §5.2.
+"""solidDB's LOGADDR and change sequences, and the bodies of DDL records.
 
-A LOGADDR has 20 or 28 bytes that compare in order: the position's id (8), the place inside the transaction
-(4, all ones: behind it), transaction id and statement id (4 or 8 each). Its change sequence:
+Source: spec/soliddb.md §4 (structure inferred there from the two published values), §5.2. A LOGADDR has 20 or
+28 bytes that compare in order: the position's id (8), the index in the transaction (4, all ones: after it),
+transaction id and statement id (4 or 8 each). Its change sequence depends on the first bit:
 
-- first bit 0 (all of solidDB's own): the number that the first 12 bytes are, in 35 digits;
-- first bit 1 (made from a change sequence that did not come from solidDB): the 55 bits behind it are the 16
-  digits of time of the sequence, the 8 bytes after them the 19 digits of its change number.
+- 0 (all of solidDB's own addresses): the number in the first 12 bytes, in 35 digits;
+- 1 (made from a change sequence that is not from solidDB): the next 55 bits are the sequence's 16 digits of
+  time, and the 8 bytes after them the 19 digits of its change number.
 
-Both keep the order, and the second kind lies behind the first. A sequence that is less than 2**95 gets an
-address of the first kind, any other one of the second; what is left of the 20 or 28 bytes is 0 but for the
-last, the *rank* of the record at that place (`RANKS`). solidDB's own addresses end in a transaction id.
+Both kinds keep the order, and the second kind sorts after the first. A sequence less than 2**95 gets an
+address of the first kind, any other one of the second. The remaining bytes are 0 except for the last, the
+*rank* of the record (`RANKS`). solidDB's own addresses end in a transaction id.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .soliddb_rows import flat
 
 Bytes = npt.NDArray[np.uint8]
 LENGTHS = (20, 28)
-"""Bytes of a LOGADDR: releases up to 100, release 200."""
+"""Lengths of a LOGADDR: releases up to 100, release 200."""
 OWN = 12
-"""Bytes of solidDB's own addresses that determine the order."""
+"""The number of bytes of solidDB's own addresses that determine the order."""
 OWN_LIMIT = 1 << 95
 MADE = 15
-"""Bytes of an address of the second kind that hold the change sequence."""
+"""The number of bytes of an address of the second kind that hold the change sequence."""
 RANKS = {"start": 0, "B": 1, "D": 2, "I": 3, "U": 4, "T": 5, "commit": 9}
-"""Last byte of an address made from a change sequence."""
+"""The last byte of an address that was made from a change sequence."""
 
 TRUNCATE = 73
 DDL = {
@@ -41,14 +41,14 @@ DDL = {
     16: "create index", 18: "drop index", 46: "create view", 20: "drop view", 28: "create sequence",
     30: "drop sequence", 27: "create counter", 29: "drop counter",
 }  # fmt: skip
-"""LOGRECID of a DDL record -> what it did."""
+"""Statements by the LOGRECID of a DDL record."""
 
 
 def make(seq: str, rank: int, length: int = 20) -> bytes:
-    """The address of a record, made from its change sequence.
+    """Returns the address of a record, made from its change sequence.
 
     Raises:
-        FormatError: the change sequence has not 35 digits.
+        FormatError: the change sequence does not have 35 digits.
 
     >>> make("00000000000000000000000000000000661", 4).hex().upper()
     '0000000000000000000002950000000000000004'
@@ -66,10 +66,10 @@ def make(seq: str, rank: int, length: int = 20) -> bytes:
 
 
 def sequence_of(address: bytes) -> str:
-    """The change sequence of an address.
+    """Returns the change sequence of an address.
 
     Raises:
-        FormatError: it has not 20 or 28 bytes, or a time or number of more digits than there is place for.
+        FormatError: the address does not have 20 or 28 bytes, or its time or number has too many digits.
 
     >>> sequence_of(bytes.fromhex("0000000000000001FFFFFFFF0000029500000295"))
     '00000000000000000000000008589934591'
@@ -86,7 +86,7 @@ def sequence_of(address: bytes) -> str:
 
 
 def sequences(addresses: Bytes) -> pa.StringArray:
-    """The change sequences of addresses of one length that have some (see `sequence_of`), a row each.
+    """Returns the change sequences of valid addresses of one length (see `sequence_of`), one per row.
 
     >>> one = make("20231114221320120000000000000000007", 4)
     >>> sequences(np.frombuffer(one, np.uint8)[None, :]).to_pylist()
@@ -115,10 +115,10 @@ def sequences(addresses: Bytes) -> pa.StringArray:
 
 
 def addresses(seqs: pa.StringArray, ranks: npt.NDArray[np.uint8], length: int = LENGTHS[0]) -> Bytes:
-    """The addresses of records, made from their change sequences (see `make`), a row each.
+    """Returns the addresses of records, made from their change sequences (see `make`), one per row.
 
     Raises:
-        FormatError: a change sequence has not 35 digits.
+        FormatError: a change sequence does not have 35 digits.
 
     >>> addresses(pa.array(["00000000000000000000000000000000661"]), np.array([4], np.uint8)).tobytes().hex()
     '0000000000000000000002950000000000000004'
@@ -139,7 +139,7 @@ def addresses(seqs: pa.StringArray, ranks: npt.NDArray[np.uint8], length: int = 
 
 
 def _digits_of(seqs: pa.StringArray) -> Bytes:
-    """The digits of change sequences as numbers 0 to 9, a row each."""
+    """Returns the digits of change sequences as numbers 0 to 9, one sequence per row."""
     sizes = pc.binary_length(seqs).fill_null(0).to_numpy(zero_copy_only=False)
     odd = np.flatnonzero(sizes != WIDTH)
     if not len(odd):
@@ -148,19 +148,19 @@ def _digits_of(seqs: pa.StringArray) -> Bytes:
         digits: Bytes = octets[first : first + WIDTH * len(seqs)].reshape(-1, WIDTH) - np.uint8(48)
         odd = np.flatnonzero((digits > 9).any(axis=1))
     if len(odd):
-        make(seqs[int(odd[0])].as_py() or "NULL", 0)  # says so
+        make(seqs[int(odd[0])].as_py() or "NULL", 0)  # raises the error
     return digits
 
 
 def _number(digits: Bytes) -> npt.NDArray[np.uint64]:
-    """The numbers that up to 19 digits are."""
+    """Returns the numbers with up to 19 digits."""
     powers = 10 ** np.arange(digits.shape[1] - 1, -1, -1, dtype=np.uint64)
     found: npt.NDArray[np.uint64] = digits.astype(np.uint64) @ powers
     return found
 
 
 def _limbs(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> list[npt.NDArray[np.uint64]]:
-    """high * 10**18 + low in limbs of 32 bits, highest first; the highest is not cut."""
+    """Returns high * 10**18 + low in limbs of 32 bits, highest first; the highest limb is not cut."""
     half, ones = np.uint64(32), np.uint64(2**32 - 1)
     a1, a0 = high >> half, high & ones
     c1, c0 = (np.uint64(part) for part in divmod(10**18, 2**32))
@@ -171,7 +171,7 @@ def _limbs(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> list[np
 
 
 def _octets(values: npt.NDArray[np.uint64]) -> Bytes:
-    """Numbers as 8 bytes each, highest first."""
+    """Returns numbers as 8 bytes each, big-endian."""
     made: Bytes = values.astype(">u8").view(np.uint8).reshape(-1, 8)
     return made
 
@@ -180,7 +180,8 @@ _CHUNK = 9  # digits of a number below 2**32
 
 
 def _divided(limbs: list[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
-    """Divides numbers of 32-bit limbs, highest first, in place; gives what is left: the lowest digits."""
+    """Divides numbers of 32-bit limbs (highest first) in place, and returns the remainder: the
+    lowest digits."""
     base = np.uint64(10**_CHUNK)
     rest = np.zeros(len(limbs[0]), np.uint64)
     for i, limb in enumerate(limbs):
@@ -189,18 +190,20 @@ def _divided(limbs: list[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
 
 
 def _digits(into: Bytes, values: npt.NDArray[np.uint64]) -> None:
-    """Writes numbers as decimal digits, zeros in front."""
+    """Writes numbers as decimal digits with leading zeros."""
     for place in reversed(range(into.shape[1])):
         values, digit = np.divmod(values, np.uint64(10))
         into[:, place] = digit + np.uint64(48)
 
 
 def ddl(body: bytes) -> tuple[int, str]:
-    """LOGRECID and INFO of a DDL record: four bytes, most significant first (least, when only that gives a
-    known number), then the name; NULs between its parts become dots.
+    """Returns LOGRECID and INFO of a DDL record.
+
+    The id has four bytes, big-endian, or little-endian if only that is a known id. The name follows; NULs
+    between its parts become dots.
 
     Raises:
-        FormatError: fewer than four bytes, or no text behind them.
+        FormatError: there are fewer than four bytes, or the name is not valid text.
 
     >>> ddl(b"\\0\\0\\0\\x49SHOP.ITEM\\0")
     (73, 'SHOP.ITEM')
@@ -219,7 +222,7 @@ def ddl(body: bytes) -> tuple[int, str]:
 
 
 def ddl_body(kind: int, info: str) -> bytes:
-    """The body of a DDL record.
+    """Returns the body of a DDL record.
 
     >>> ddl_body(73, "SHOP.ITEM")
     b'\\x00\\x00\\x00ISHOP.ITEM\\x00'
@@ -228,7 +231,7 @@ def ddl_body(kind: int, info: str) -> bytes:
 
 
 def name_parts(info: str) -> list[str]:
-    """The parts of a qualified name, separated by dots outside double quotes.
+    """Returns the parts of a qualified name, separated by dots outside double quotes.
 
     >>> name_parts('CAT."a.b".ITEM')
     ['CAT', 'a.b', 'ITEM']
@@ -246,10 +249,10 @@ def name_parts(info: str) -> list[str]:
 
 
 def short(address: bytes) -> bytes:
-    """A LOGADDR as the 20 bytes of a position.
+    """Returns a LOGADDR as the 20 bytes of a position.
 
     Raises:
-        FormatError: it has not 20 or 28 bytes, or ids of more than 32 bits.
+        FormatError: the address does not have 20 or 28 bytes, or an id has more than 32 bits.
 
     >>> short(bytes.fromhex("000000000000015FFFFFFFFF00000000000006DD00000000000006DD")).hex().upper()
     '000000000000015FFFFFFFFF000006DD000006DD'
@@ -262,14 +265,14 @@ def short(address: bytes) -> bytes:
 
 
 def long(position: bytes, length: int) -> bytes:
-    """The LOGADDR from which `short` made a position."""
+    """Returns the LOGADDR from which `short` made a position."""
     if length == LENGTHS[0]:
         return position
     return position[:12] + bytes(4) + position[12:16] + bytes(4) + position[16:]
 
 
 def behind(position: bytes) -> bytes:
-    """The position after a record: everything before it is done.
+    """Returns the position after a record: everything before it is done.
 
     >>> behind(bytes(19) + b"\\xff").hex()[-6:]
     '000100'
@@ -278,5 +281,5 @@ def behind(position: bytes) -> bytes:
 
 
 def record_before(position: bytes) -> bytes:
-    """The record directly before a position."""
+    """Returns the record directly before a position."""
     return (max(1, int.from_bytes(position, "big")) - 1).to_bytes(20, "big")

@@ -1,5 +1,8 @@
-"""solidDB's 11-byte dates, many at a time. Source: spec/soliddb.md §5.1: year (2 bytes, MSB first,
-with or without 0x8000 added), month, day, hour, minute, second, nanoseconds (4)."""
+"""solidDB's 11-byte dates, many at a time.
+
+Source: spec/soliddb.md §5.1: year (2 bytes, big-endian, with or without 0x8000 added), month, day, hour,
+minute, second, nanoseconds (4).
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,10 @@ _TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?$"
 
 
 def date_values(matrix: Bytes, good: Bools, type: str) -> tuple[pa.Array, Bools]:
-    """Dates, timestamps, or (as text) times of day, from rows of 11 bytes; and which of them have a value.
+    """Returns dates, timestamps, or times of day (as text) from rows of 11 bytes, and which of them are
+    valid.
 
-    A year from 0x8000 on has the bias (years before 1 are not written otherwise either).
+    A year from 0x8000 on has the bias; years before 1 are not supported.
     """
     part = matrix.astype(np.int64)
     year = part[:, 0] << 8 | part[:, 1]
@@ -41,13 +45,13 @@ def date_values(matrix: Bytes, good: Bools, type: str) -> tuple[pa.Array, Bools]
 
 
 def is_finer(matrix: Bytes) -> Bools:
-    """Which rows of 11 bytes have a fraction finer than microseconds."""
+    """Returns which rows of 11 bytes have a fraction finer than microseconds."""
     nanos = matrix[:, 7:].copy().view(">u4")[:, 0].astype(np.int64)
     return np.asarray(nanos % 1000 != 0)
 
 
 def date_bytes(values: pa.Array, type: str, *, year_bias: bool) -> tuple[pa.Array, Bools]:
-    """The 11 bytes of dates, timestamps (in UTC) or times of day; and which rows have a value."""
+    """Returns the 11 bytes of dates, timestamps (in UTC) or times of day, and which rows are valid."""
     n = len(values)
     matrix = np.zeros((n, 11), np.uint8)
     if type == "string":
@@ -76,7 +80,7 @@ def date_bytes(values: pa.Array, type: str, *, year_bias: bool) -> tuple[pa.Arra
 
 
 def _times(part: Ints, nanos: Ints, good: Bools) -> pa.Array:
-    """`HH:MM:SS`, with `.` and nine digits when there is a fraction."""
+    """Returns `HH:MM:SS`, with `.` and nine digits if there is a fraction."""
     text = np.full((len(part), 18), ord(":"), np.uint8)
     for place, column in ((0, 4), (3, 5), (6, 6)):
         text[:, place], text[:, place + 1] = 48 + part[:, column] // 10, 48 + part[:, column] % 10

@@ -1,7 +1,7 @@
 """The layout of values in DATA of solidDB's row records. Source: spec/soliddb.md §5.1.
 
-Nothing public says how; the layouts here are candidates, declared as data. A third one is a `RowLayout` of
-another module, named by its import path (`package.module:NAME`).
+The layout is not published; those here are candidates, declared as data. Another one is a `RowLayout` in a
+module, named by its import path (`package.module:NAME`).
 """
 
 from __future__ import annotations
@@ -30,13 +30,19 @@ REASONS = (
     "column {} refers to a blob outside DATA",
     "column {} has an impossible length",
 )
-"""What can be wrong with a row: the code is the index in this tuple."""
+"""Errors of rows; the code is the index in this tuple."""
 _, ENDS_BEFORE, ENDS_IN, BLOB, BAD_LENGTH = range(5)
 
 
 class Heads(NamedTuple):
-    """The bytes before one column's values: size (-1: NULL), where the value begins, what is wrong, and
-    which sizes are encoded differently from how they are written (None: unknown)."""
+    """The bytes before one column's values.
+
+    Attributes:
+        size: the value's size; -1 for NULL.
+        begin: the start of the value.
+        wrong: the error code.
+        odd: which sizes are encoded differently from how `lengths` writes them; None if unknown.
+    """
 
     size: Ints
     begin: Ints
@@ -46,14 +52,14 @@ class Heads(NamedTuple):
 
 @dataclass(frozen=True)
 class RowLayout:
-    """One layout of a row's values in DATA, column after column, each preceded by its length.
+    """One layout of a row's values in DATA, column by column, each preceded by its length.
 
     Attributes:
-        name: what users type.
-        about: one sentence.
-        heads: reads what stands at `at` in front of values that end at `ends` or before.
-        lengths: writes it, for values of these sizes (-1: NULL).
-        empty_is_null: whether a value without bytes cannot be told from NULL.
+        name: its name in options.
+        about: a description.
+        heads: parses the bytes at `at` before values that end at `ends` or earlier.
+        lengths: returns these bytes for values of the given sizes (-1: NULL).
+        empty_is_null: whether an empty value equals NULL.
     """
 
     name: str
@@ -65,8 +71,13 @@ class RowLayout:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows split into columns: raw values (null: NULL), per row what is wrong (null: nothing), and whether a
-    size in it is encoded differently from how it is written (None: unknown)."""
+    """Rows split into columns.
+
+    Attributes:
+        values: raw values; null for NULL.
+        why: the error of each row; null if it is valid.
+        odd: whether a size is encoded differently from how it is written; None if unknown.
+    """
 
     values: list[pa.Array]
     why: pa.Array
@@ -74,7 +85,7 @@ class Rows:
 
 
 def split(data: pa.Array, ncolumns: int, layout: RowLayout) -> Rows:
-    """The raw values of each column of many rows. An invalid row has nulls from the error on.
+    """Returns the raw values of each column of many rows. An invalid row has nulls from the error on.
 
     >>> rows = split(pa.array([b"\\x01a\\x00", b"\\x02b"]), 2, LAYOUTS["A"])
     >>> [v.to_pylist() for v in rows.values], rows.why.to_pylist()
@@ -106,7 +117,7 @@ def split(data: pa.Array, ncolumns: int, layout: RowLayout) -> Rows:
 
 
 def join(columns: Sequence[pa.Array], rows: int, layout: RowLayout) -> pa.Array:
-    """DATA of many rows, from the raw values of each column.
+    """Returns the DATA of many rows from the raw values of each column.
 
     >>> join([pa.array([b"a"]), pa.array([None], pa.binary())], 1, LAYOUTS["B"]).to_pylist()
     [b'\\x00\\x00\\x00\\x01a\\xff\\xff\\xff\\xff']
@@ -121,7 +132,7 @@ def join(columns: Sequence[pa.Array], rows: int, layout: RowLayout) -> pa.Array:
 
 
 def flat(data: pa.Array) -> tuple[Bytes, Ints, Ints]:
-    """The bytes of a binary array and where each value starts and ends in them; a null has no bytes."""
+    """Returns the bytes of a binary array, and the start and end of each value; a null has no bytes."""
     data = pc.fill_null(data, b"") if data.null_count else data
     _, offsets, values = data.buffers()
     if not len(data) or offsets is None:
@@ -132,10 +143,10 @@ def flat(data: pa.Array) -> tuple[Bytes, Ints, Ints]:
 
 
 def cut(buf: Bytes, begin: Ints, end: Ints, valid: Bools) -> pa.Array:
-    """Pieces of a buffer, in ascending order, as one binary array; null where not valid.
+    """Returns pieces of a buffer, in ascending order, as one binary array; null where not valid.
 
-    Pieces and the gaps between them are together one array over the same bytes: taking every second entry
-    copies them in native code.
+    Pieces and the gaps between them form one array over the same bytes. Taking every second entry copies them
+    in native code.
     """
     n = len(begin)
     if not n:
@@ -152,7 +163,7 @@ def cut(buf: Bytes, begin: Ints, end: Ints, valid: Bools) -> pa.Array:
 
 
 def binary(matrix: Bytes, widths: Ints | None = None) -> pa.Array:
-    """A binary array of a matrix's rows, each truncated to its width."""
+    """Returns a binary array of a matrix's rows, each truncated to its width."""
     n, most = matrix.shape
     widths = np.full(n, most, np.int64) if widths is None else widths
     kept = matrix if (widths == most).all() else matrix[np.arange(most)[None, :] < widths[:, None]]
@@ -163,22 +174,25 @@ def binary(matrix: Bytes, widths: Ints | None = None) -> pa.Array:
 
 
 def _reasons(code: npt.NDArray[np.int8], place: Ints) -> pa.Array:
-    """One text per row; there are few distinct ones, so each is made once."""
+    """Returns one text per row; the few distinct texts are created once."""
     kinds, which = np.unique(code.astype(np.int64) * 1_000_000 + place, return_inverse=True)
     texts = [REASONS[k // 1_000_000].format(k % 1_000_000) or None for k in kinds.tolist()]
     return pa.array(texts, pa.string()).take(pa.array(which))
 
 
 def at_every_byte(buf: Bytes, dtype: str) -> npt.NDArray[Any]:
-    """The buffer as integers that begin at every byte, with zeros after its end."""
+    """Returns the buffer as integers that begin at every byte, with zeros after its end."""
     padded = np.concatenate([buf, np.zeros(8, np.uint8)])
     every: npt.NDArray[Any] = np.ndarray((len(buf) + 1,), dtype, padded, strides=(1,))
     return every
 
 
 def _v_heads(buf: Bytes, at: Ints, ends: Ints) -> Heads:
-    """First byte up to 0xFD: the length; 0xFE: four bytes of length follow, least significant first; 0xFF:
-    the same, and the value is a reference to a blob. Length 0 is NULL."""
+    """Parses lengths: a first byte up to 0xFD is the length; after 0xFE follow four bytes of length,
+    little-endian.
+
+    After 0xFF, the value is a reference to a blob. Length 0 is NULL.
+    """
     inside = at < ends
     first = buf[np.where(inside, at, 0)] if len(buf) else np.zeros(len(at), np.uint8)
     first = np.where(inside, first, 0)
@@ -202,7 +216,7 @@ def _v_lengths(size: Ints) -> pa.Array:
 
 
 def _be_heads(buf: Bytes, at: Ints, ends: Ints) -> Heads:
-    """Four bytes of length, most significant first; -1 is NULL."""
+    """Parses lengths of four bytes, big-endian; -1 is NULL."""
     begin = at + 4
     fits = begin <= ends
     size = np.where(fits, at_every_byte(buf, ">i4")[at], 0).astype(np.int64)
@@ -229,7 +243,7 @@ LAYOUTS: dict[str, RowLayout] = {
 
 @cache
 def row_layout(name: str) -> RowLayout:
-    """A declared layout, or one of another module by import path.
+    """Returns a declared layout, or one of another module by import path.
 
     Raises:
         ConfigError: there is no such layout.

@@ -1,5 +1,8 @@
-"""solidDB's CHAR and UNICODE values, a whole column at a time. Source: spec/soliddb.md §5.1: CHAR is bytes,
-UNICODE two-byte units, most significant byte first; one 0x00 behind them is the engine's, not the value's."""
+"""solidDB's CHAR and UNICODE values, whole columns at a time.
+
+Source: spec/soliddb.md §5.1: CHAR is bytes, UNICODE is two-byte units, big-endian. One trailing 0x00 belongs
+to the engine, not to the value.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ Wrong: TypeAlias = pa.Array | None
 
 
 def char_text(raw: pa.Array, encoding: str) -> tuple[pa.Array, Wrong]:
-    """CHAR values as text, at most one 0x00 behind them dropped; which ones are not of that encoding."""
+    """Returns CHAR values as text without a trailing 0x00, and which ones are invalid in the encoding."""
     buf, starts, ends = flat(raw)
     nul = (ends > starts) & (_last(buf, ends) == 0)
     bare = cut(buf, starts, ends - nul, _valid(raw))
@@ -31,7 +34,11 @@ def char_text(raw: pa.Array, encoding: str) -> tuple[pa.Array, Wrong]:
 
 
 def char_bytes(values: pa.Array, encoding: str, *, nul: bool, where: str) -> pa.Array:
-    """Text as CHAR values; FormatError for what the encoding has no bytes for."""
+    """Returns text as CHAR values.
+
+    Raises:
+        FormatError: the encoding cannot represent a text.
+    """
     raw = values.cast(pa.binary())
     if encoding == "latin-1":
         if pc.any(pc.match_substring_regex(values, r"[^\x00-\x{FF}]")).as_py():
@@ -43,7 +50,7 @@ def char_bytes(values: pa.Array, encoding: str, *, nul: bool, where: str) -> pa.
 
 
 def unicode_text(raw: pa.Array) -> tuple[pa.Array, Wrong]:
-    """UNICODE values as text, the one 0x00 behind whole units dropped; which ones are no UTF-16."""
+    """Returns UNICODE values as text without a 0x00 after whole units, and which ones are not UTF-16."""
     buf, starts, ends = flat(raw)
     valid, size = _valid(raw), ends - starts
     odd = size % 2 == 1
@@ -61,7 +68,7 @@ def unicode_text(raw: pa.Array) -> tuple[pa.Array, Wrong]:
 
 
 def _utf8_of(units: npt.NDArray[np.uint16], borders: Ints) -> tuple[Bytes, npt.NDArray[np.int32]]:
-    """Units as UTF-8, and the borders of the values in it."""
+    """Returns units as UTF-8, and the borders of the values in it."""
     if int(units.max(initial=0)) < 0x80:
         return units.astype(np.uint8), borders.astype(np.int32)
     sizes = np.select(
@@ -72,7 +79,7 @@ def _utf8_of(units: npt.NDArray[np.uint16], borders: Ints) -> tuple[Bytes, npt.N
 
 
 def unicode_bytes(values: pa.Array, *, nul: bool) -> pa.Array:
-    """Text as UNICODE values."""
+    """Returns text as UNICODE values."""
     raw = values.cast(pa.binary())
     whole = _content(raw)
     if int(whole.max(initial=0)) < 0x80:
@@ -81,14 +88,14 @@ def unicode_bytes(values: pa.Array, *, nul: bool) -> pa.Array:
         places = (2 * _borders(raw)).astype(np.int32)
     else:
         made = np.frombuffer(whole.tobytes().decode().encode("utf-16-be"), np.uint8)
-        # The first byte of a character tells how many units it takes: one, or two from 0xF0 on.
+        # The first byte of a character determines its number of units: one, or two from 0xF0 on.
         places = _offsets(raw, 2 * (_starts(whole).astype(np.int64) + (whole >= 0xF0)))
     out = _array(made, places, raw)
     return pc.binary_join_element_wise(out, _NUL, _NOTHING) if nul else out
 
 
 def has_nul(raw: pa.Array, *, units: bool) -> Bools:
-    """Which values have the engine's 0x00 behind them; `units`: behind whole units of two bytes."""
+    """Returns which values have a trailing 0x00; with `units`, one after whole units of two bytes."""
     buf, starts, ends = flat(raw)
     behind = (ends > starts) & (_last(buf, ends) == 0)
     return np.asarray(behind & ((ends - starts) % 2 == 1) if units else behind, np.bool_)
@@ -103,14 +110,14 @@ def _valid(values: pa.Array) -> Bools:
 
 
 def _last(buf: Bytes, ends: Ints) -> Bytes:
-    """The byte before each place; 0 where there is none."""
+    """Returns the byte before each position; 0 at the start of the buffer."""
     if not len(buf):
         return np.zeros(len(ends), np.uint8)
     return buf[np.maximum(ends - 1, 0)]
 
 
 def _units(raw: pa.Array) -> tuple[npt.NDArray[np.uint16], Ints]:
-    """Two-byte units of all values together, and the borders of the values among them."""
+    """Returns two-byte units of all values together, and the borders of the values among them."""
     buf, starts, ends = flat(raw)
     if not len(starts):
         return np.zeros(0, np.uint16), np.zeros(1, np.int64)
@@ -119,13 +126,13 @@ def _units(raw: pa.Array) -> tuple[npt.NDArray[np.uint16], Ints]:
 
 
 def _lone_surrogates(units: npt.NDArray[np.uint16], borders: Ints) -> Bools:
-    """Which values have half of a surrogate pair without the other."""
+    """Returns which values have half of a surrogate pair without the other."""
     rows = len(borders) - 1
     high, low = units >> 10 == 0x36, units >> 10 == 0x37
     if not (high.any() or low.any()):
         return np.zeros(rows, np.bool_)
     first = np.zeros(len(units) + 1, np.bool_)
-    first[borders] = True  # a value begins (or all end) here: no pair reaches over it
+    first[borders] = True  # a value begins (or all end) here, so no pair crosses it
     paired_low = np.r_[False, high[:-1]] & ~first[:-1]
     paired_high = np.r_[low[1:], False] & ~first[1:]
     bad = (low & ~paired_low) | (high & ~paired_high)
@@ -134,24 +141,24 @@ def _lone_surrogates(units: npt.NDArray[np.uint16], borders: Ints) -> Bools:
 
 
 def _content(raw: pa.Array) -> Bytes:
-    """All bytes of a binary array's values; those of nulls are none."""
+    """Returns all bytes of a binary array's values; nulls have none."""
     buf, starts, ends = flat(raw)
     return buf[starts[0] : ends[-1]] if len(starts) else buf
 
 
 def _starts(text: Bytes) -> Bools:
-    """Where a character of UTF-8 text begins."""
+    """Returns where a character of UTF-8 text begins."""
     return np.asarray(text & 0xC0 != 0x80, np.bool_)
 
 
 def _offsets(raw: pa.Array, counts: npt.NDArray[np.generic]) -> npt.NDArray[np.int32]:
-    """Borders of the values in other units: `counts` says how many each byte stands for."""
+    """Returns the borders of the values in other units; `counts` is the number of units per byte."""
     sums = np.concatenate([[0], np.cumsum(counts)])
     return np.asarray(sums[_borders(raw)], np.int32)
 
 
 def _borders(raw: pa.Array) -> Ints:
-    """Borders of the values in `_content`."""
+    """Returns the borders of the values in `_content`."""
     _, starts, ends = flat(raw)
     return np.append(starts, ends[-1]) - starts[0] if len(starts) else np.zeros(1, np.int64)
 
@@ -169,7 +176,7 @@ def _latin(raw: pa.Array) -> pa.Array:
 
 
 def _utf8(raw: pa.Array) -> pa.Array:
-    """The cast, null for what it refuses: found by halving, so cheap when they are few."""
+    """Returns the cast, null for refused values, which are found by bisection."""
     try:
         return raw.cast(pa.string())
     except pa.ArrowInvalid:

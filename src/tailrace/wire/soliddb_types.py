@@ -1,4 +1,4 @@
-"""Values of a column whose type changed: as the type that all its layouts fit into, and back."""
+"""Values of a column whose type changed: in the type that fits all its layouts, and back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .soliddb import plain_decimal
 
 
 def as_wider(values: pa.Array, kind: str) -> pa.Array:
-    """The values as a type that holds all of them. In text, bytes are hex, and decimals have no exponent.
+    """Returns the values in a type that can hold all of them. As text, bytes are hex and decimals have no
+    exponent.
 
     >>> from decimal import Decimal
     >>> as_wider(pa.array([Decimal("0E-10")], pa.decimal128(20, 10)), "string").to_pylist()
@@ -30,10 +31,10 @@ def as_wider(values: pa.Array, kind: str) -> pa.Array:
 
 
 def as_before(values: pa.Array, kind: str, column: str) -> pa.Array:
-    """What `as_wider` was given.
+    """Returns the values that `as_wider` converted.
 
     Raises:
-        FormatError: that type does not have a value.
+        FormatError: that type cannot hold a value.
 
     >>> as_before(pa.array(["FFFE"]), "binary", "v").to_pylist()
     [b'\\xff\\xfe']
@@ -43,11 +44,11 @@ def as_before(values: pa.Array, kind: str, column: str) -> pa.Array:
         if target == pa.binary() and values.type == pa.string():
             made, bad = convert(kind, "bytea", pc.binary_join_element_wise("\\x", values, ""))
             if bad is not None:
-                raise pa.ArrowInvalid("it is not hex")
+                raise pa.ArrowInvalid("not hex")
             return made
         return values.cast(target)
     except pa.ArrowException as error:
         said = f"a value cannot be written as {kind}, the column's type at that LOGADDR: {error}"
         raise FormatError(
-            said, where=f"column {column}", hint="write rows of before under the columns' old types"
+            said, where=f"column {column}", hint="write older rows with the columns' old types"
         ) from error

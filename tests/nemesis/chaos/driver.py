@@ -15,7 +15,7 @@ from random import Random
 import psycopg
 
 from tailrace.config.task import Task, load
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 
 from .calm import NO_REST, calm
 from .disk import Disk

@@ -19,7 +19,7 @@ import psutil
 import psycopg
 
 from tailrace.config.task import Task
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 
 from .clock import behind
 from .commands import PYTHON, plain, tailrace

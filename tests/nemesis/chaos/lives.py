@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 UP_S, DOWN_S = 300.0, 300.0
 ALONE_S, WHOLE_S = (3.0, 7.0), (10.0, 120.0)
 """How long a life of capture alone lasts, and one of a whole task: that one as long as there are faults to deal."""
-CAPTURE = ("log", "capture", "windows", "baseline", "baselines", "orders", "ddl", "rename", "membership")
+CAPTURE = ("log", "capture", "windows", "baseline", "baselines", "commands", "ddl", "rename", "membership")
 """Parts of tailrace whose fail points the process without JVM comes to: it lives alone then, which is quick."""
 CAUSES = re.compile(rf"^({'|'.join(DEADLY)}): ")
 """Faults that may end a task; after every other one it goes on by itself."""

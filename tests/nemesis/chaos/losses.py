@@ -15,7 +15,7 @@ from tailrace.config.task import Task
 from tailrace.errors import PositionError
 from tailrace.lake import log
 from tailrace.runtime.pipeline import store_paths
-from tailrace.sources.postgresql.embedded import EmbeddedPostgres
+from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 from tailrace.state import streams
 from tailrace.store.kept import Span, spans
 from tailrace.store.writer import Store

@@ -21,11 +21,11 @@ from psycopg.types.string import TextLoader
 
 from tailrace.apply.openedge_tables import TRACKING_TABLE
 from tailrace.config.task import Task
-from tailrace.formats.openedge.made import change_table
+from tailrace.formats.openedge.metadata import change_table
 from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.model.sequence import number_of
-from tailrace.state import ledger
+from tailrace.state.baselines import Baseline, read_baselines
 from tailrace.store.kept import kept, spans
 
 from ...db.model import Row, bag, histories, replay
@@ -64,7 +64,7 @@ def validate(task: Task, file: Path, url: str, judged: Counter[str], *, applied:
 
 
 def _validated(task: Task, file: Path, url: str, judged: Counter[str], *, applied: bool) -> Iterator[str]:
-    baselines = ledger.read_baselines(task.control_path("baselines"))
+    baselines = read_baselines(task.control_path("baselines"))
     tables = source_tables(url)
     with psycopg.connect(url, autocommit=True) as db:
         db.execute("set timezone = 'UTC'")
@@ -192,7 +192,7 @@ def _changes(task: Task, tables: list[str], judged: Counter[str]) -> Iterator[st
         if alone:
             yield f"{table}: {len(alone)} old images without an update, {alone[0]} first"
         # A batch may have ended between the two, and LOG have lost its first changes then.
-        complete = max(kept(task.changes_path(table)), kept(task.tracking_path)) if pairs else -1
+        complete = max(kept(task.changes_path(table)) or 0, kept(task.tracking_path) or 0) if pairs else -1
         if differ := {s for s in {s for s, _ in pairs} ^ set(tracked) if number_of(s) > complete}:
             yield f"TRACKING and the changes of {table} differ in {len(differ)} changes, {min(differ)} first"
 
@@ -209,7 +209,7 @@ def _tracked(task: Task) -> dict[str, list[str]]:
 def _openedge(task: Task, tables: list[str], judged: Counter[str]) -> Iterator[str]:
     """The tables in OpenEdge's layout have what the task's own have, once, from where on they are complete."""
     own = _numbers(task.tracking_path)
-    pairs = [(f"{task.openedge_path}/{TRACKING_TABLE}", own, kept(task.tracking_path))]
+    pairs = [(f"{task.openedge_path}/{TRACKING_TABLE}", own, kept(task.tracking_path) or 0)]
     for table in tables:
         if lake.exists(path := task.changes_path(table)):
             seqs = lake.read(path, [SEQ, OPER])
@@ -218,7 +218,7 @@ def _openedge(task: Task, tables: list[str], judged: Counter[str]) -> Iterator[s
                 for s, o in zip(*(seqs[n].to_pylist() for n in (SEQ, OPER)), strict=True)
                 if o != "T"
             )
-            pairs.append((f"{task.openedge_path}/{change_table(table)}", mine, kept(path)))
+            pairs.append((f"{task.openedge_path}/{change_table(table)}", mine, kept(path) or 0))
     for path, mine, complete in pairs:
         made = _numbers(path)
         judged["OpenEdge's tables"] += len(made)
@@ -234,13 +234,13 @@ def _numbers(path: str) -> Counter[int]:
 
 
 def _replayed(
-    task: Task, now: dict[str, list[Row]], baselines: dict[str, ledger.Baseline], judged: Counter[str]
+    task: Task, now: dict[str, list[Row]], baselines: dict[str, Baseline], judged: Counter[str]
 ) -> Iterator[str]:
     """The change tables, row by row on top of the newest baselines, give the source's rows."""
     for table, history in histories(task.relations_path):
         if (taken := baselines.get(table)) is None or taken.window == "open" or table not in now:
             continue
-        if taken.version < 0 or kept(task.changes_path(table)) > taken.after:  # mapped; retention
+        if taken.version < 0 or (kept(task.changes_path(table)) or 0) > taken.after:  # mapped; retention
             continue
         start = _rows(task.target_path(table), taken.version)
         layouts = [one for one in history if one.from_position.hex().upper() >= taken.position]
@@ -254,7 +254,7 @@ def _replayed(
         yield from _differ(f"{table}: change tables replayed and source", made, now[table])
 
 
-def _keylog(task: Task, baselines: dict[str, ledger.Baseline], judged: Counter[str]) -> Iterator[str]:
+def _keylog(task: Task, baselines: dict[str, Baseline], judged: Counter[str]) -> Iterator[str]:
     """Each change that TRACKING has since a table's newest baseline stands in the key log once, no other one
     more than once; it met what it expected, and touched one row (a truncate has no count)."""
     if task.keylog.mode != "all" or not lake.exists(task.keylog_path):
@@ -275,7 +275,7 @@ def _keylog(task: Task, baselines: dict[str, ledger.Baseline], judged: Counter[s
             yield f"{table}: {len(lost)} changes are not in the key log, {lost[0]} first"
         if twice := sorted(n for n, times in logged.items() if times > 1):
             yield f"{table}: {len(twice)} changes are in the key log more than once, {twice[0]} first"
-        known, gone = {int(s[16:]) for s in tracking.get(table, [])}, kept(task.tracking_path)
+        known, gone = {int(s[16:]) for s in tracking.get(table, [])}, kept(task.tracking_path) or 0
         if strange := sorted(n for n in set(logged) - known if n > gone):
             yield f"{table}: {len(strange)} changes of the key log are not in TRACKING, {strange[0]} first"
         # In an open window changes may meet what the baseline has already; none behind it does.

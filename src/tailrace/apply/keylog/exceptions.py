@@ -20,14 +20,14 @@ from ...lake.failpoints import reach
 from ...model.change import split
 from ...model.sequence import NUMBER_DIGITS, WIDTH, make_many
 from ...model.types import arrow_type
-from ...state import orders
+from ...state import commands
+from ...state.state_table import KeyedTable, Row
 
 AT_CHANGE = " at change_seq "
 """Between a conflict's kind and its change, in the reason of a suspension."""
 EXCEPTIONS, SUSPENDED = "attrep_apply_exceptions", "attrep_suspended_tables"
 _SERVER = "tailrace"
 _OWNED = ("TASK_NAME", "TABLE_OWNER", "TABLE_NAME")
-_HELD = tuple(n.lower() for n in _OWNED)
 
 
 def _schema(name: str) -> pa.Schema:
@@ -39,9 +39,9 @@ def _whole(owner: str, name: str) -> str:
     return f"{owner}.{name}" if owner else name
 
 
-def _is(columns: Sequence[str], task: str, table: str) -> str:
+def _is(task: str, table: str) -> str:
     """The rows of a task's table, in SQL, wherever its name was split into owner and name."""
-    whose, owner, name = columns
+    whose, owner, name = _OWNED
     mine, both = (t.replace("'", "''") for t in (task, table))
     whole = f"CASE WHEN {owner} = '' THEN {name} ELSE {owner} || '.' || {name} END"
     return f"{whose} = '{mine}' AND {whole} = '{both}'"
@@ -93,7 +93,7 @@ class Exceptions:
         if self.reached(table) <= after:
             return
         number = f"right(ERROR, {NUMBER_DIGITS})"
-        wanted = f"{_is(_OWNED, self._task, table)} AND {number} >= '{after + 1:0{NUMBER_DIGITS}d}'"
+        wanted = f"{_is(self._task, table)} AND {number} >= '{after + 1:0{NUMBER_DIGITS}d}'"
         lake.retried(lambda: DeltaTable(self.path).delete(wanted))
         mine = self._name(table)
         counts = {f"{mine}/{k}{which}": n for k, n in counted.items() for which in ("", "/before")}
@@ -209,22 +209,17 @@ class Suspensions:
 
     def reason(self, table: str) -> str | None:
         """Why a table is suspended; None when it is not."""
-        if table in self._resumed or not lake.exists(self.path):
+        if table in self._resumed:
             return None
-        mine = [
-            r
-            for r in lake.read(self.path).to_pylist()
-            if r["task_name"] == self._task and _whole(r["table_owner"], r["table_name"]) == table
-        ]
+        mine = [r for r in self._table.rows() if self._is_of(r, table)]
         return str(mine[-1]["suspend_reason"]) if mine else None
 
     def suspend(self, table: str, reason: str) -> None:
         """Suspends a table."""
         owner, name = split(table)
-        row = [_SERVER, self._task, owner, name, reason, datetime.now(timezone.utc)]
-        schema = _schema(SUSPENDED)
-        arrays = [pa.array([v], f.type) for v, f in zip(row, schema, strict=True)]
-        lake.append(self.path, pa.Table.from_arrays(arrays, schema=schema))
+        values = [_SERVER, self._task, owner, name, reason, datetime.now(timezone.utc)]
+        row = dict(zip(_schema(SUSPENDED).names, values, strict=True))
+        self._table.change(lambda rows: [*rows, row])
 
     def newest(self, table: str) -> None:
         """They have no numbers."""
@@ -236,8 +231,15 @@ class Suspensions:
         kept = Exceptions(self._root, self._task)
         if lake.exists(kept.path):  # a kill may have come between its suspension and this
             kept.begin(table, CONFLICTS)
-        DeltaTable(self.path).delete(_is(_HELD, self._task, table))
+        self._table.change(lambda rows: [r for r in rows if not self._is_of(r, table)])
         return True
+
+    @property
+    def _table(self) -> KeyedTable:
+        return KeyedTable(self.path, _schema(SUSPENDED), "control.change")
+
+    def _is_of(self, row: Row, table: str) -> bool:
+        return row["task_name"] == self._task and _whole(row["table_owner"], row["table_name"]) == table
 
 
 class Orders:
@@ -252,9 +254,9 @@ class Orders:
 
     def suspend(self, table: str, reason: str) -> None:
         """Orders a table's suspension."""
-        orders.suspend(self._path, table, reason)
+        commands.suspend(self._path, table, reason)
 
     def newest(self, table: str) -> int | None:
         """The number of the newest order that suspends the table for a conflict."""
-        mine = (o for o in orders.read(self._path) if o.table == table and o.action == orders.SUSPEND)
+        mine = (o for o in commands.read(self._path) if o.table == table and o.action == commands.SUSPEND)
         return max((o.number for o in mine if o.why.partition(AT_CHANGE)[0] in CONFLICTS), default=0)

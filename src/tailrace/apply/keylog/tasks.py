@@ -30,7 +30,7 @@ from ...engine.decide import NAMES, plain
 from ...engine.log_rows import KeyLogHeader, LoggedChanges, written
 from ...engine.rules import Rules
 from ...formats.sqdr import text as sqdr_text
-from ...formats.sqdr import writing as sqdr_writing
+from ...formats.sqdr import writer as sqdr_writer
 from ...formats.sqdr.tables import KEPT, KEYLOG_TABLE, SqdrOptions
 from ...lake import delta as lake
 from ...model.change import BEFORE, NATIVE, ChangeTable
@@ -61,19 +61,19 @@ _NATIVE = {c.name: arrow_type(c.type) for c in KEYLOG_TABLE.columns if c.name in
 def extras(changes: ChangeTable) -> dict[str, Column]:
     """The columns that a task gets in addition to the images, see `engine.columns`."""
     made = masked(changes)
-    if sqdr_writing.has(changes, "timestamp"):
+    if sqdr_writer.has(changes, "timestamp"):
         made[AT] = col(changes.header("timestamp")).cast("timestamp")
-    if any(sqdr_writing.has(changes, h) for h in ("user_name", "recid")):
-        made[DETAIL] = sqdr_writing.detail(changes)
+    if any(sqdr_writer.has(changes, h) for h in ("user_name", "recid")):
+        made[DETAIL] = sqdr_writer.detail(changes)
     for name in _NATIVE:  # a key log of somebody else's has finer codes
-        if sqdr_writing.has(changes, NATIVE + name):
+        if sqdr_writer.has(changes, NATIVE + name):
             made[NATIVE_OF.format(name)] = col(changes.header(NATIVE + name))
     return made
 
 
 def fields_of(changes: ChangeTable) -> list[KeyLogField]:
     """The columns as the changes have them."""
-    return list(sqdr_writing.fields_of(changes, _OPTIONS))
+    return list(sqdr_writer.fields_of(changes, _OPTIONS))
 
 
 def header_of(

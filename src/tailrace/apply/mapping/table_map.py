@@ -104,7 +104,7 @@ def constants_of(given: Mapping[str, str], table: str, task: str) -> dict[str, s
 
 def place_of(one: TableMap, named: Mapping[str, str] | None = None) -> TargetPlace:
     """Where a table's rows are; with a constant in the key others may be there, too. `named`: the names of
-    targets that are called otherwise (`state.orders.target_names`).
+    targets that are called otherwise (`TableStates.target_names`).
 
     >>> place_of(TableMap("us.t", "all.t", constants={"site": "us"}))
     TargetPlace(target='all.t', partition={'site': 'us'})

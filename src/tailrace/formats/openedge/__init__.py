@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING
 from ...model import mask
 from ...model.change import NATIVE, ChangeTable
 from ...model.quoting import quoted
-from ..base import Format, Gap
+from ..base import Format, Gap, value_gap
 from ..shape import any_of
+from ..spark_functions import F
 from . import tables as tables_
-from .files import load, refuse, save
+from .changes import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, OFFSETS, ZONE
+from .files import columns_at, load, refuse, save
 from .functions import cdc_get_changed_columns, cdc_is_column_changed, register
-from .glance import glance, samples
-from .images import CUT, GONE_CODE, IMAGE_TIME, IMAGE_TRAN, NATIVES, OF_POLICY, OFFSETS, ZONE
-from .kept import KEPT
-from .made import policy_id, table_number
+from .metadata import KEPT, policy_id, table_number
 from .options import OpenEdgeOptions
 from .purge import purge
-from .reading import read
+from .reader import read
 from .rebuild import rebuild
-from .writing import transaction_number, write
+from .writer import transaction_number, write
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 
 def _implied(ct: ChangeTable) -> Column:
     """The change mask of rows whose mask OpenEdge does not keep: the one that their operation implies."""
-    from pyspark.sql import functions as F
-
     oper, carried = F.col(ct.header("change_oper")), F.lit(None).cast("binary")
     if ct.header("column_mask") in ct.df.columns:
         carried = F.col(ct.header("column_mask"))
@@ -44,58 +41,20 @@ def _implied(ct: ChangeTable) -> Column:
     return whole.otherwise(F.unhex(F.lit("")))
 
 
-def _mask_lost(ct: ChangeTable) -> Column:
-    from pyspark.sql import functions as F
-
-    full = ct.header("change_mask")
-    if full not in ct.df.columns:
-        return F.lit(False)
-    trimmed = F.unhex(F.regexp_replace(F.hex(F.col(full)), "^(00)+", ""))
-    return (F.col(ct.header("change_oper")) != "U") & ~trimmed.eqNullSafe(_implied(ct))
+def _kept_mask(ct: ChangeTable, value: Column) -> Column:
+    """The change mask of updates; of other rows the implied one, unless it is the same."""
+    trimmed = F.unhex(F.regexp_replace(F.hex(value), "^(00)+", ""))
+    other = (F.col(ct.header("change_oper")) != "U") & ~trimmed.eqNullSafe(_implied(ct))
+    return F.when(other, _implied(ct)).otherwise(value)
 
 
-def _mask_erase(ct: ChangeTable) -> ChangeTable:
-    from pyspark.sql import functions as F
-
-    full = ct.header("change_mask")
-    if full not in ct.df.columns:
-        return ct
-    return ct.with_df(ct.df.withColumn(full, F.when(_mask_lost(ct), _implied(ct)).otherwise(F.col(full))))
-
-
-def _as_written(name: str, value: Column, ct: ChangeTable) -> Column:
-    """A header as read back from OpenEdge's numbers."""
-    from pyspark.sql import functions as F
-
+def _as_number(name: str, value: Column) -> Column:
+    """A text header as read back from OpenEdge's numbers."""
     made = transaction_number(value) if name == "transaction_id" else value.try_cast("bigint")
     return F.when(value.isNotNull(), made.cast("string"))
 
 
-def _number_gap(name: str, kind: str, why: str) -> Gap:
-    """The gap of a text header that is a number in OpenEdge."""
-
-    def lost(ct: ChangeTable) -> Column:
-        from pyspark.sql import functions as F
-
-        full = ct.header(name)
-        if full not in ct.df.columns:
-            return F.lit(False)
-        return ~F.col(full).eqNullSafe(_as_written(name, F.col(full), ct))
-
-    def erase(ct: ChangeTable) -> ChangeTable:
-        from pyspark.sql import functions as F
-
-        full = ct.header(name)
-        if full not in ct.df.columns:
-            return ct
-        return ct.with_df(ct.df.withColumn(full, _as_written(name, F.col(full), ct)))
-
-    return Gap(kind, why, lost, erase)
-
-
 def _part_lost(ct: ChangeTable) -> Column:
-    from pyspark.sql import functions as F
-
     if KEPT in ct.df.schema[ct.header("change_seq")].metadata:
         return F.lit(False)
     there = [F.col(h) for n in ("partition_id", "tenant_id") if (h := ct.header(n)) in ct.df.columns]
@@ -104,8 +63,6 @@ def _part_lost(ct: ChangeTable) -> Column:
 
 
 def _part_erase(ct: ChangeTable) -> ChangeTable:
-    from pyspark.sql import functions as F
-
     lost = _part_lost(ct)
     there = [h for n in ("partition_id", "tenant_id") if (h := ct.header(n)) in ct.df.columns]
     return ct.with_df(
@@ -115,8 +72,6 @@ def _part_erase(ct: ChangeTable) -> ChangeTable:
 
 def _of_policy(ct: ChangeTable) -> dict[str, Column]:
     """Headers that mean nothing without `Kept` -> what is written instead."""
-    from pyspark.sql import functions as F
-
     if KEPT in ct.df.schema[ct.header("change_seq")].metadata:
         return {}
     made = {n: F.lit(None) for n in (*(NATIVE + name for name in OF_POLICY), CUT, OFFSETS)}
@@ -128,8 +83,6 @@ def _of_policy(ct: ChangeTable) -> dict[str, Column]:
 
 
 def _policy_lost(ct: ChangeTable) -> Column:
-    from pyspark.sql import functions as F
-
     return any_of(
         F.col(quoted(h)).isNotNull() & ~F.col(quoted(h)).eqNullSafe(v) for h, v in _of_policy(ct).items()
     )
@@ -141,19 +94,25 @@ def _policy_erase(ct: ChangeTable) -> ChangeTable:
 
 
 GAPS = (
-    Gap(
+    value_gap(
         "change_mask of inserts, deletes and before images",
         "OpenEdge has field maps for updates only; other rows are read back with the mask that their "
         "operation implies",
-        _mask_lost,
-        _mask_erase,
+        "change_mask",
+        _kept_mask,
     ),
-    _number_gap(
-        "transaction_id",
+    value_gap(
         "transaction_id as text",
         "`_Tran-Id` is a number of 32 bits; other ids are left out",
+        "transaction_id",
+        lambda ct, value: _as_number("transaction_id", value),
     ),
-    _number_gap("recid", "recid as text", "`_Recid` is a number; other row ids are left out"),
+    value_gap(
+        "recid as text",
+        "`_Recid` is a number; other row ids are left out",
+        "recid",
+        lambda ct, value: _as_number("recid", value),
+    ),
     Gap(
         "partition of a truncate",
         "a partition's truncate names no rows, so truncates of other sources are written for the whole table",
@@ -205,8 +164,7 @@ FORMAT = Format(
     save=save,
     by_number=lambda options: options.sequence == "number",
     refuse=refuse,
-    samples=samples,
-    glance=glance,
+    columns=columns_at,
 )  # fmt: skip
 
 __all__ = [

@@ -13,9 +13,19 @@ from typing import Any
 from ...errors import FormatError
 from ...wire.cd_dump import Dump, FieldPolicy, TablePolicy
 from ..base import Tables
-from .policy import FIELDS, FIELDS_OF, FILES, METADATA, POLICIES
-from .policy_rows import PENDING, by_source, each_once, newest, ranked
-from .reading import metadata_rows
+from .policies import (
+    FIELDS,
+    FIELDS_OF,
+    FILES,
+    METADATA,
+    PENDING,
+    POLICIES,
+    by_source,
+    each_once,
+    newest,
+    ranked,
+)
+from .reader import metadata_rows
 
 
 def dump_of(tables: Tables, database: str) -> Dump:
@@ -36,7 +46,7 @@ def policies_of(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[TablePo
     """The policies to dump, from metadata rows, in order of their source tables: those that reading takes.
 
     Raises:
-        FormatError: a table or field that a policy is about is not named; it is not told which
+        FormatError: a table or field that a policy is about is not named; it is not known which
             row is the newest.
     """
     rows = {name: each_once(some) for name, some in rows.items()}

@@ -3,22 +3,50 @@ dumps."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import ConfigError
 from ...wire import cd_dump
-from .. import files, folders, parquet, saving
+from .. import file_reader, file_writer, folders, parquet
 from ..base import FILE, Tables
+from ..folders import holds_files, kind_of, several_kinds
 from ..shape import few_rows
 from .dumps import dump_of
-from .hidden import dumps_at, hidden_tables
 from .options import OpenEdgeOptions
-from .plain_names import DUMP
-from .tables import DUMPED, knows
+from .tables import DUMP, DUMPED, KNOWN, is_dump, knows, plain_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+def hidden_tables(root: Path) -> list[Path]:
+    """The files and folders in a folder that are tables though their names begin with `_`: those that have
+    files themselves, and all folders with the name of one of OpenEdge's own tables.
+
+    Raises:
+        ConfigError: a folder has files of several kinds.
+    """
+    if not root.is_dir():
+        return []
+    found = [p for p in sorted(root.glob("_*")) if holds_files(p) and _is_one(p)]
+    if mixed := next(filter(None, map(several_kinds, found)), None):
+        raise ConfigError(mixed, where=str(root), hint="give a table's folder files of one kind")
+    return found
+
+
+def dumps_at(root: Path) -> list[Path]:
+    """The `.cd` files at a path, in order; names that begin with `.` are passed over."""
+    found = sorted(root.glob("[!.]*")) if root.is_dir() else [root] if root.is_file() else []
+    return [p for p in found if is_dump(p.name)]
+
+
+def _is_one(place: Path) -> bool:
+    """Not a folder of folders, such as `_pending`, which `convert` writes."""
+    if not place.is_dir() or kind_of(place) == "delta" or plain_name(place.name) in KNOWN:
+        return True
+    return any(p.is_file() and kind_of(p) for p in place.glob("[!_.]*"))
 
 
 def load(spark: SparkSession, path: str, options: OpenEdgeOptions) -> dict[str, DataFrame]:
@@ -37,11 +65,11 @@ def load(spark: SparkSession, path: str, options: OpenEdgeOptions) -> dict[str, 
             hint=f"rename it, e.g. PUB.{passed[0]}",
         )
     others = not dumps or any(map(folders.holds_files, root.glob("[!_.]*")))
-    found = files.load(spark, path, options, knows, hidden=hidden) if others else parquet.LoadedTables()
+    found = file_reader.load(spark, path, options, knows, hidden=hidden) if others else parquet.LoadedTables()
     for place in hidden:
-        found[place.name] = files.read(spark, place, options)
+        found[place.name] = file_reader.read(spark, place, options)
         if notes := folders.left_over(place, root):
-            found[place.name] = found[place.name].withMetadata(FILE, {files.NOTE: notes})
+            found[place.name] = found[place.name].withMetadata(FILE, {file_reader.NOTE: notes})
         if folders.kind_of(place) == "parquet":
             found.lies_in(place.name, folders.data_files(place))
     for dump in dumps:
@@ -49,16 +77,26 @@ def load(spark: SparkSession, path: str, options: OpenEdgeOptions) -> dict[str, 
     return found
 
 
+def columns_at(path: str, options: OpenEdgeOptions) -> dict[str, Sequence[str]]:
+    """The columns of the tables under a path, by table, including those whose names begin with `_`."""
+    root = Path(path)
+    hidden = hidden_tables(root)
+    plain = not root.is_dir() or any(map(folders.holds_files, root.glob("[!_.]*")))
+    found = {} if is_dump(root.name) or not plain else folders.tables_at(path, hidden=hidden)
+    found |= {p.name: p for p in hidden}
+    return {n: file_reader.columns_of(p, options) for n, p in found.items()}
+
+
 def refuse(path: str, options: OpenEdgeOptions) -> None:
     """Raises ConfigError or FormatError if there is nothing to read at a path."""
     root = Path(path)
     if not hidden_tables(root) and not dumps_at(root):
-        files.refuse_nothing(path)
+        file_reader.refuse_nothing(path)
 
 
 def save(tables: Tables, path: str, kind: str, options: OpenEdgeOptions) -> None:
     """Writes the tables, and their policies as `<dump>.cd` if the option says so."""
-    saving.save(tables, path, kind)
+    file_writer.save(tables, path, kind)
     if options.dump:
         dump = dump_of(tables, options.dump)
         (Path(path) / (options.dump + DUMP)).write_bytes(cd_dump.write(dump))

@@ -15,9 +15,10 @@ from ...errors import FormatError
 from ...model import mask
 from ...model.change import PREFIX, ChangeTable
 from ...model.quoting import quoted
-from ..base import ASIDE
+from ..base import ADDED_COLUMNS
 from ..shape import find_columns
-from .kept import KEPT, Kept
+from ..spark_functions import F
+from .metadata import KEPT, Kept
 from .tables import CHANGE, TRACKING
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def positions_of(change_table: ChangeTableLike) -> dict[str, int]:
             )
         return dict(Kept.from_json(metadata[KEPT]).positions)
     meta = set(find_columns(change_table.columns, CHANGE, where="the first argument").values())
-    aside = {*meta, *ASIDE}
+    aside = {*meta, *ADDED_COLUMNS}
     return {c: n for n, c in enumerate((c for c in change_table.columns if c not in aside), 1)}
 
 
@@ -75,8 +76,6 @@ def cdc_is_column_changed(
 
 
 def _column(field_map: Column | str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.col(quoted(field_map)) if isinstance(field_map, str) else field_map
 
 

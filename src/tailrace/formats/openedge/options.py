@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from ...errors import ConfigError
 from ..base import Options
-from ..given import lists_in
+from ..option_names import lists_in
 
 
 class OpenEdgeOptions(Options):

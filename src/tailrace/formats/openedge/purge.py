@@ -16,8 +16,9 @@ from ...errors import ConfigError, FormatError, PositionError
 from ...model.quoting import quoted
 from ..base import Tables, VendorTable
 from ..shape import find_columns
+from ..spark_functions import F
 from .options import OpenEdgeOptions
-from .reading import locate
+from .reader import locate
 from .shares import share_of
 from .tables import CHANGE, TRACKING
 
@@ -48,7 +49,7 @@ def purge(
         PositionError: the range is empty, or some consumer is not that far.
         FormatError: there is no such source table.
     """
-    found = gone(tables, source, low=low, high=high, consumers=consumers, options=options)
+    found = removed_rows(tables, source, low=low, high=high, consumers=consumers, options=options)
     return {n: df.filter(~found[n]) if n in found else df for n, df in tables.items()}
 
 
@@ -67,7 +68,7 @@ def purge_delta(
 
     kept = {n: DeltaTable.forPath(spark, p) for n, p in paths.items()}
     tables = {n: t.toDF() for n, t in kept.items()}
-    found = gone(tables, source, low=low, high=high, consumers=consumers, options=options)
+    found = removed_rows(tables, source, low=low, high=high, consumers=consumers, options=options)
     for name, condition in found.items():
         kept[name].delete(condition)
 
@@ -103,14 +104,14 @@ def purge_folder(
         )
     high = min(consumers.values()) if high is None else high
     tables = {n: spark.read.format("delta").load(p) for n, p in paths.items()}
-    found = gone(tables, table, low=low, high=high, consumers=consumers)
+    found = removed_rows(tables, table, low=low, high=high, consumers=consumers)
     deleted = {n: tables[n].filter(condition).count() for n, condition in found.items()}
     if not dry_run:
         purge_delta(spark, paths, table, low=low, high=high, consumers=consumers)
     return {"table": table, "low": low, "high": high, "deleted": deleted}
 
 
-def gone(
+def removed_rows(
     tables: Tables,
     source: str,
     *,
@@ -120,15 +121,13 @@ def gone(
     options: OpenEdgeOptions | None = None,
 ) -> dict[str, Column]:
     """Table name -> which of its rows to remove, the change table first."""
-    from pyspark.sql import functions as F
-
     if low > high:
         raise PositionError(
             f"no change from {low} to {high}", where=source, hint="give the range that was read"
         )
-    behind = {who: at for who, at in consumers.items() if at < high}
-    if behind or not consumers:
-        who, at = min(behind.items(), key=lambda b: b[1]) if behind else ("nobody", low - 1)
+    slower = {who: at for who, at in consumers.items() if at < high}
+    if slower or not consumers:
+        who, at = min(slower.items(), key=lambda b: b[1]) if slower else ("nobody", low - 1)
         raise PositionError(
             f"{who} has read changes up to {at}, not {high}",
             where=source,

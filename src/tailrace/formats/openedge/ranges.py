@@ -1,8 +1,8 @@
 """Tracking rows and images of Parquet files joined by ranges of their change sequence, in Arrow.
 
-Extracts lie in files in about the order of their changes. Then each task reads the row groups of one range
-of numbers, of both tables, and joins them in memory: nothing is shuffled or sorted by Spark. Footers tell
-whether that holds; if not, or if values need more than to be read, Spark joins the tables (`images`).
+Extracts are in files in about the order of their changes. Then each task reads the row groups of one range
+of numbers, of both tables, and joins them in memory: nothing is shuffled or sorted by Spark. Footers say
+whether that holds; if not, or if values need more than to be read, Spark joins the tables (`changes`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +18,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..base import VendorTable
-from ..row_groups import GroupReader, Range, RowGroup, fits, groups_of, places
+from ...execution import over_rows
+from ...model.quoting import quoted
+from ..base import ADDED_COLUMNS, FILE, RAW, ROW, WHY, Tables, VendorTable
+from ..parquet import LoadedTables
+from ..row_groups import NUMBER, PLACE, GroupReader, Range, RowGroup, column_indexes, fits, groups_of, ranges
 from ..shape import find_columns
-from .both_rows import THERE
+from ..spark_functions import F
+from .changes import THERE
+from .policies import CapturedTable
 from .shares import Share
-from .split import POSITION
-from .tables import OTHER_OPERATIONS
+from .split_records import POSITION, SPLIT
+from .tables import CHANGE, OTHER_OPERATIONS, TRACKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 SEQUENCE = "_Change-Sequence"
 SLICE = 1 << 16
@@ -83,8 +92,8 @@ def matched(left: Ints, right: Ints) -> tuple[Ints, Ints]:
     """
     order = np.argsort(left, kind="stable")
     ordered = left[order]
-    first, behind = np.searchsorted(ordered, right), np.searchsorted(ordered, right, "right")
-    many = behind - first
+    first, end = np.searchsorted(ordered, right), np.searchsorted(ordered, right, "right")
+    many = end - first
     times = np.maximum(many, 1)
     place = np.repeat(np.arange(len(right)), times)
     step = np.arange(len(place)) - np.repeat(np.cumsum(times) - times, times)
@@ -127,9 +136,53 @@ def _no_halves(footer: pq.FileMetaData, position: str | None) -> bool:
     """Whether a file has no half of a record."""
     if position is None:
         return True
-    at = places(footer)[position]
+    at = column_indexes(footer)[position]
     spans = [footer.row_group(n).column(at).statistics for n in range(footer.num_row_groups)]
     return all(s is not None and (not s.has_min_max or (s.min, s.max) == (0, 0)) for s in spans)
 
 
-__all__ = ["RangeJoin", "matched", "side_of"]
+def joined(tables: Tables, tracking: str | None, source: CapturedTable, *, alone: bool) -> DataFrame | None:
+    """The rows of both tables of a source, as `changes` joins them; None where that takes Spark's join.
+
+    Args:
+        tables: the vendor's tables.
+        tracking: the name of the tracking table.
+        source: the source table.
+        alone: whether it is the only one.
+    """
+    share = Share.of(source, alone)
+    if not isinstance(tables, LoadedTables) or tracking is None or source.change_table is None:
+        return None
+    files = [tables.files_of(name) for name in (tracking, source.change_table)]
+    if share is None or files[0] is None or files[1] is None:
+        return None
+    kinds = [
+        {f.name: f.dataType.simpleString() for f in tables[n].schema if f.name not in ADDED_COLUMNS}
+        for n in (tracking, source.change_table)
+    ]
+    sides = side_of(files[0], TRACKING, kinds[0]), side_of(files[1], CHANGE, kinds[1], source.columns)
+    if sides[0] is None or sides[1] is None:
+        return None
+    plan = ranges([sides[1][1], sides[0][1]])
+    if plan is None:
+        return None
+    spark = tables[tracking].sparkSession
+    return _rows(spark.range(0, len(plan), 1, len(plan)), RangeJoin(sides[0][0], sides[1][0], share, plan))
+
+
+def _rows(tasks: DataFrame, join: RangeJoin) -> DataFrame:
+    columns = join.columns()
+    plain = ", ".join(f"c{i} {kind}" for i, kind in enumerate(columns.values()))
+    df = over_rows(tasks, join, plain).toDF(*columns)
+    more: dict[str, Column] = {}
+    for side, of in (("_t", join.tracking), ("_c", join.images)):
+        names = [n for n, have, _ in of.columns if have is not None]
+        row = F.to_json(F.struct(*[F.col(quoted(f"{side}:{n}")).alias(n) for n in names]))
+        more |= {
+            f"{side}:{FILE}": of.path(F.col(quoted(f"{side}:{PLACE}"))),
+            f"{side}:{ROW}": F.col(quoted(f"{side}:{NUMBER}")),
+            f"{side}:{WHY}": F.lit(None).cast("string"),
+            f"{side}:{RAW}": F.when(F.col(quoted(f"{side}:{THERE}")), row),
+        }
+    more[f"_c:{SPLIT}"] = F.lit(None).cast("string")
+    return df.select("*", *(value.alias(name) for name, value in more.items()))

@@ -14,7 +14,7 @@ from ...model import mask
 from ...model.change import ChangeTable
 from ...model.quoting import quoted
 from ..base import OWN, WHY
-from .masks import no_words, with_bits
+from ..spark_functions import F, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -39,11 +39,8 @@ def rebuild(
             and tenant) when they are known by it.
 
     Raises:
-        ConfigError: there is no such identity; `base` lacks a column, or has one of another type.
+        ConfigError: there is no such identity; `base` does not have a column, or has it with another type.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     by = by or ("recid" if changes.header("recid") in changes.df.columns else "key")
     identity = _identity(changes, by)
     if base is not None:
@@ -69,15 +66,13 @@ def rebuild(
         made[column] = F.when(fill & last["known"], last["value"]).otherwise(value)
         known[changes.ordinal(column)] = has | (fill & F.coalesce(last["known"], F.lit(False)))
     every = F.lit(bytearray(mask.encode(ordinals)))
-    now = F.nullif(with_bits(no_words(max(ordinals, default=-1) + 1), known), every)
+    now = F.nullif(mask.with_bits(mask.no_words(max(ordinals, default=-1) + 1), known), every)
     made[changes.header("column_mask")] = F.when(carried.isNotNull() & (oper != "T"), now).otherwise(carried)
     filled = df.withColumns(made)
     return changes.with_df(filled.filter(~F.col(_BASE)).select(*map(F.col, map(quoted, changes.df.columns))))
 
 
 def _identity(changes: ChangeTable, by: str) -> list[Column]:
-    from pyspark.sql import functions as F
-
     if by == "key":
         if not changes.key:
             raise ConfigError("the change table has no key", where=changes.name, hint="rebuild by recid")
@@ -112,8 +107,6 @@ def _refuse(changes: ChangeTable, by: str, base: DataFrame) -> None:
 
 def _resets(changes: ChangeTable, by: str) -> Column:
     """Rows before which nothing about the identity is known: inserts, and updates that took over the key."""
-    from pyspark.sql import functions as F
-
     oper = F.col(changes.header("change_oper"))
     if by == "recid":
         return oper == "I"
@@ -126,8 +119,6 @@ def _resets(changes: ChangeTable, by: str) -> Column:
 
 def _prepared(changes: ChangeTable, by: str, base: DataFrame | None) -> DataFrame:
     """The changes after their base rows, with the values that each row needs."""
-    from pyspark.sql import functions as F
-
     df = changes.df.withColumn(_BASE, F.lit(False))
     seq, oper = F.col(changes.header("change_seq")), F.col(changes.header("change_oper"))
     good = F.col(WHY).isNull() if WHY in df.columns else F.lit(True)

@@ -1,33 +1,38 @@
-"""Which tracking rows belong to which source table: one tracking table has those of all.
+"""Which tracking rows are read as those of a source table: one tracking table has those of all tables and
+tenants.
 
-Source: spec/openedge.md §2.
+Identifying fields are unique within one tenant only, so rows of two tenants could be taken for one row.
+Source: spec/openedge.md §2, §2.1, §6.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ...errors import FormatError
 from ...model.quoting import quoted
+from ..base import Tables
+from ..parquet import LoadedTables
 from ..shape import find_columns
+from ..spark_functions import F
 from .options import OpenEdgeOptions
-from .policy import POLICIES, CapturedTable
-from .tables import TRACKING
+from .policies import POLICIES, CapturedTable
+from .tables import OPER, TRACKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
 
 
 def shares(found: list[CapturedTable], options: OpenEdgeOptions) -> dict[str, Column]:
     """Which tracking rows belong to which source table."""
-    from pyspark.sql import functions as F
-
     mine = {}
     for source in found:
         share = share_of(source, [c.name for c in TRACKING.columns], len(found) == 1)
@@ -59,8 +64,6 @@ class Share:
 
     def column(self, number: Column, policy: Column) -> Column:
         """Whether a row is one of them."""
-        from pyspark.sql import functions as F
-
         by_policy = F.lit(self.alone and not self.policies)
         if self.policies:
             by_policy = F.coalesce(policy.isin(*self.policies), F.lit(False))
@@ -81,8 +84,6 @@ class Share:
 
 def share_of(source: CapturedTable, columns: Sequence[str], alone: bool) -> Column | None:
     """Which tracking rows (with these columns) belong to a source table; None if it is unknown."""
-    from pyspark.sql import functions as F
-
     share = Share.of(source, alone)
     if share is None:
         return None
@@ -91,3 +92,66 @@ def share_of(source: CapturedTable, columns: Sequence[str], alone: bool) -> Colu
         F.col(quoted(names[n])) if n in names else F.lit(None) for n in ("_Source-Table-Number", "_Policy-Id")
     )
     return share.column(number.try_cast("int"), policy)
+
+
+TENANT = "_Tenant-Id"
+
+
+def refuse_several(
+    tables: Tables,
+    name: str,
+    tracking: DataFrame,
+    found: Sequence[CapturedTable],
+    shares: Mapping[str, Column],
+) -> None:
+    """Raises FormatError if the tracking rows of a table with a key are of several tenants.
+
+    Args:
+        tables: the vendor's tables.
+        name: the name of the tracking table.
+        tracking: its rows, under declared names; read only if footers of its files do not say it.
+        found: the source tables.
+        shares: source table -> which tracking rows are its own.
+    """
+    keyed = [s for s in found if s.key]
+    there = find_columns(tables[name].columns, TRACKING, where=TRACKING.name)
+    files = tables.files_of(name) if isinstance(tables, LoadedTables) else None
+    if not keyed or TENANT not in there or (files is not None and is_one(files, there[TENANT])):
+        return
+    ends = []
+    for source in keyed:
+        changes = shares[source.name] & F.col("_Operation").isin(*(c for c, o in OPER.items() if o != "T"))
+        tenant = F.when(changes, F.col(TENANT))
+        ends += [F.min(tenant), F.max(tenant)]
+    row = tracking.agg(*(end.alias(f"c{n}") for n, end in enumerate(ends))).first()
+    for source, low, high in zip(keyed, row[::2], row[1::2], strict=True) if row else ():
+        if low != high:
+            raise FormatError(
+                f"changes of several tenants, {low} and {high} among them: two may have rows of the same "
+                f"{', '.join(source.key)}",
+                where=source.name,
+                hint=f"read one tenant into each target, tenant={low}; or set tenant=all, if no two tenants "
+                "have rows of one identity",
+            )
+
+
+def is_one(files: Sequence[Path], column: str) -> bool:
+    """Whether footers of Parquet files say that no two tenants are in them."""
+    seen = set()
+    for file in files:
+        footer = pq.read_metadata(file)
+        names = [footer.schema.column(i).path for i in range(footer.num_columns)]
+        for n in range(footer.num_row_groups):
+            group = footer.row_group(n)
+            if not group.num_rows or column not in names:
+                continue
+            span = group.column(names.index(column)).statistics
+            if span is None or not (span.has_min_max or span.null_count == group.num_rows):
+                return False
+            seen |= {span.min, span.max} if span.has_min_max else set()
+    return len(seen) < 2
+
+
+def of_tenant(tenant: Column, chosen: int | None) -> Column:
+    """Whether a tracking row is read: those of the chosen tenant, and those that are of none."""
+    return F.lit(True) if chosen is None else F.coalesce(tenant == chosen, F.lit(True))

@@ -7,8 +7,9 @@ read too. Source: spec/openedge.md §1.1, §1.2, §2.1, §3.1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from ...errors import FormatError
 from ...model.types import element_type
 from ..base import VendorColumn, VendorTable
 
@@ -41,6 +42,7 @@ TABLE_POLICY = VendorTable(
         _column("_First-User-Field", "int", "physical position of the change table's first user column"),
         _column("_Misc", "string", "reserved"),
     ),
+    declares=True,
 )
 FIELD_POLICY = VendorTable(
     "_Cdc-Field-Policy",
@@ -52,6 +54,7 @@ FIELD_POLICY = VendorTable(
         _column("_Field-Recid", "bigint", "Recid of the source's field in _Field"),
         _column("_Misc", "string", "reserved"),
     ),
+    declares=True,
 )
 TRACKING = VendorTable(
     "_Cdc-Change-Tracking",
@@ -99,6 +102,7 @@ FILE_TABLE = VendorTable(
         _column("_Owner", "string", "schema"),
         _column("Recid", "bigint", "the row's own recid", "_Recid", "Rowid", "_Rowid"),
     ),
+    declares=True,
 )
 FIELD_TABLE = VendorTable(
     "_Field",
@@ -112,6 +116,7 @@ FIELD_TABLE = VendorTable(
         _column("_Extent", "int", "elements of an array, 0: not an array"),
         _column("Recid", "bigint", "the row's own recid", "_Recid", "Rowid", "_Rowid"),
     ),
+    declares=True,
 )
 TABLES = (TABLE_POLICY, FIELD_POLICY, TRACKING, CHANGE, FILE_TABLE, FIELD_TABLE)
 KNOWN = {t.name.lower().replace("-", "_"): t for t in TABLES if t is not CHANGE}
@@ -207,3 +212,46 @@ def knows(columns: Sequence[str]) -> float:
         if marks <= have:
             return 1.0
     return 0.0
+
+
+DUMP = ".cd"
+"""Suffix of policy dumps' names."""
+
+
+def plain_name(name: str) -> str:
+    """A table's name without owner, in lower case, with underscores.
+
+    >>> plain_name("PUB._Cdc-Change-Tracking")
+    '_cdc_change_tracking'
+    """
+    return name.rpartition(".")[2].lower().replace("-", "_")
+
+
+def is_dump(name: str) -> bool:
+    """Whether a file is a policy dump.
+
+    >>> is_dump("policies.cd"), is_dump("POLICIES.CD"), is_dump("PUB._File.csv")
+    (True, True, False)
+    """
+    return name.lower().endswith(DUMP)
+
+
+def by_plain_name(names: Iterable[str]) -> dict[str, str]:
+    """The names of tables by their plain names.
+
+    Raises:
+        FormatError: one of OpenEdge's own tables is there under two names.
+
+    >>> by_plain_name(["PUB._File", "PUB.CDC_item"])
+    {'_file': 'PUB._File', 'cdc_item': 'PUB.CDC_item'}
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        plain = plain_name(name)
+        if (other := found.setdefault(plain, name)) != name and plain in KNOWN:
+            raise FormatError(
+                f"{other} and {name} are both the table {plain}",
+                where=f"{other}, {name}",
+                hint="move one of them away, or all files into one folder, if they are parts of one table",
+            )
+    return found

@@ -1,7 +1,7 @@
 """Qlik Replicate's change tables: the model for the canonical layout, in files with DFM metadata.
 
-Source: spec/qlik.md §1-§3, §5, §6. Reading is in `reading`, writing in `writing`, files in `loading`
-and `saving`, control tables in `control`.
+Source: spec/qlik.md §1-§3, §5, §6. Rows are converted in `reader` and `writer`, files in `file_reader` and
+`file_writer`, control tables in `control`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...model.change import PREFIX, ChangeTable
-from ..base import Format, Gap, VendorColumn, VendorTable
+from ..base import Format, VendorColumn, VendorTable, value_gap
+from ..spark_functions import F
 from . import control as qlik_control
 from . import dfm as qlik_dfm
 from . import layout as lay
-from .files import refuse
-from .glance import glance, samples
-from .loading import incomplete, load
+from .file_reader import incomplete, load
+from .file_writer import save
+from .files import columns_at, refuse
 from .options import HEADERS, QlikOptions
-from .reading import read
-from .saving import save
-from .writing import was_loaded, write
+from .reader import read
+from .writer import was_loaded, write
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -71,27 +71,15 @@ def knows(columns: Sequence[str]) -> float:
     return 0.5 if (prefix + lay.COLUMN_MASK).lower() in names else 0.9
 
 
-def _other_code(ct: ChangeTable) -> Column:
-    from pyspark.sql import functions as F
-
+def _loads_alone(ct: ChangeTable, value: Column) -> Column:
+    """The codes of rows of full loads; NULL for other vendors' codes."""
     loaded = was_loaded(ct)
-    if loaded is None:
-        return F.lit(False)
-    return F.col(ct.header(lay.LOADED)).isNotNull() & ~loaded
+    return value if loaded is None else F.when(loaded, value)
 
 
-def _without_codes(ct: ChangeTable) -> ChangeTable:
-    from pyspark.sql import functions as F
-
-    full = ct.header(lay.LOADED)
-    if full not in ct.df.columns:
-        return ct
-    return ct.with_df(ct.df.withColumn(full, F.when(~_other_code(ct), F.col(full))))
-
-
-NATIVE_OPER = Gap(
-    "header native_oper", "there is no column for other vendors' codes; L is kept as full load", _other_code,
-    _without_codes,
+NATIVE_OPER = value_gap(
+    "header native_oper", "there is no column for other vendors' codes; L is kept as full load", lay.LOADED,
+    _loads_alone,
 )  # fmt: skip
 
 FORMAT = Format(
@@ -119,6 +107,5 @@ FORMAT = Format(
     complete=incomplete,
     control_table=qlik_control.control_table,
     refuse=refuse,
-    samples=samples,
-    glance=glance,
+    columns=columns_at,
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...errors import ConfigError
 from ..base import VendorColumn, VendorTable
 from ..shape import conform
+from ..spark_functions import F
 from . import partitions as parts
 
 if TYPE_CHECKING:
@@ -140,8 +141,6 @@ def control_table(name: str, df: DataFrame) -> DataFrame | None:
 def ddl_changes(history: DataFrame) -> DataFrame:
     """The columns that DDL statements touched: one row per column of each row of attrep_ddl_history, CREATE
     as ADD."""
-    from pyspark.sql import functions as F
-
     details = F.from_json("DETAILS", DETAILS)
     rows = conformed("attrep_ddl_history", history).select(
         "TABLE_OWNER", "TABLE_NAME", "CHANGE_SEQ", "TABLE_VERSION", "DDL_TYPE", details.alias("_details")
@@ -164,8 +163,6 @@ def ddl_changes(history: DataFrame) -> DataFrame:
 def partition_rows(changes: DataFrame, name: str, table: str, *, server: str, task: str) -> DataFrame:
     """Rows of attrep_cdc_partitions for the completed partitions of a table's changes: all that end no later
     than its last change's commit. `name` and `change_seq` are columns of `changes`."""
-    from pyspark.sql import functions as F
-
     owner, _, plain_name = table.rpartition(".")
     last = F.try_to_timestamp(F.substring("change_seq", 1, 14), F.lit("yyyyMMddHHmmss"))
     each = changes.groupBy(F.col(name).alias("PARTITION_NAME")).agg(F.max(last).alias("_last"))

@@ -1,12 +1,95 @@
-"""One data file of a Qlik table, as its path, its DFM and its head describe it."""
+"""Names of Qlik's files and of Delta tables below a folder, and one data file as its path, its DFM and its
+head describe it (spec/qlik.md §6).
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...errors import ConfigError
 from . import dfm
-from .names import LOAD, stem_of
+
+ENDINGS = {
+    ".parquet": "parquet", ".csv": "csv", ".csv.gz": "csv", ".json": "json", ".json.gz": "json",
+    ".jsonl": "json", ".jsonl.gz": "json",
+}  # fmt: skip
+"""File ending -> kind."""
+DFM = ".dfm"
+LOAD = re.compile(r"LOAD(_?\w+?_)?\d+", re.IGNORECASE)
+CHANGES = re.compile(r"\d{8}-\d{9,10}(_\w+)?")
+
+
+def stem_of(name: str) -> str:
+    """A file's name without the extensions of data and DFM files.
+
+    >>> stem_of("20211201-112233444.csv.gz"), stem_of("LOAD00000001.dfm")
+    ('20211201-112233444', 'LOAD00000001')
+    """
+    lower = name.lower()
+    for end in sorted([*ENDINGS, DFM], key=len, reverse=True):
+        if lower.endswith(end):
+            return name[: -len(end)]
+    return name
+
+
+def kind_of(name: str) -> str | None:
+    """The kind of a data file by its name; None for other files.
+
+    >>> kind_of("LOAD00000001.csv.gz"), kind_of("LOAD00000001.dfm")
+    ('csv', None)
+    """
+    lower = name.lower()
+    return next((kind for end, kind in ENDINGS.items() if lower.endswith(end)), None)
+
+
+_LOG = "_delta_log"
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a path below the root is passed over: it, or a folder on the way, begins with `.` or `_`.
+
+    >>> [is_hidden(n) for n in ("_trash/a/b.csv", "a/.b.csv", "a_b/c.csv")]
+    [True, True, False]
+    """
+    return any(part.startswith((".", "_")) for part in name.split("/"))
+
+
+def folders_of(names: Iterable[str]) -> tuple[str, ...]:
+    """The Delta tables' folders that these files are in, hidden ones too; the root's is empty.
+
+    >>> folders_of(["a/_delta_log/0.json", "_delta_log/0.json", "my_delta_log/x.csv"])
+    ('a', '')
+    """
+    parts = [name.split("/") for name in names]
+    return tuple(dict.fromkeys("/".join(p[: p.index(_LOG)]) for p in parts if _LOG in p[:-1]))
+
+
+def by_name(folders: Sequence[str], root: str, others: Mapping[str, str]) -> dict[str, str]:
+    """Table name -> its Delta table's folder.
+
+    Args:
+        folders: of the Delta tables, below the root.
+        root: the folder that was given.
+        others: the tables that are files: name -> one of their folders.
+
+    Raises:
+        ConfigError: two places have one name. Files of several folders are one table; a Delta table is one.
+    """
+    found: dict[str, str] = {}
+    for folder in folders:
+        name = folder.rpartition("/")[2] or root.rpartition("/")[2]
+        if (other := found.get(name, others.get(name))) is not None:
+            places = " and ".join(place or "." for place in (other, folder))
+            raise ConfigError(
+                f"{places} are both the table {name}",
+                where=root,
+                hint="move one of them away: a Delta table is whole, nothing is read into it",
+            )
+        found[name] = folder
+    return found
 
 
 @dataclass(frozen=True)
@@ -20,8 +103,8 @@ class DataFile:
         partition: the partition that its folder names.
         meta: its DFM.
         names: its columns in order.
-        types: their types as the file itself tells them (Parquet), to tell layouts apart.
-        ends, delimiter: of its lines and values, when the file was looked at.
+        types: their types in the file itself (Parquet), to distinguish layouts.
+        ends, delimiter: of its lines and values, as found in its first line.
     """
 
     path: str

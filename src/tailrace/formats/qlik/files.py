@@ -1,7 +1,7 @@
 """Lists the files of Qlik tables with their DFM files, and determines the layout of each (spec/qlik.md §6).
 
 Files are listed and their heads read here (DFM files, Parquet footers, the first line of text files), several
-at once; rows are Spark's business (`loading`).
+at once; rows are Spark's business (`file_reader`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from ...errors import ConfigError, FormatError
 from ...execution import thread_pool
@@ -22,14 +23,11 @@ from ...lake.delta import filesystem
 from ...wire.delimited import Dialect
 from .. import text
 from ..folders import refuse_archives, unglobbed
-from . import control, delta_tables, dfm, reference
+from . import control, dfm, reference
 from . import partitions as parts
-from .copies import copies
-from .data_file import DataFile
-from .delta_tables import is_hidden
+from .data_file import DFM, ENDINGS, DataFile, by_name, folders_of, is_hidden, kind_of, stem_of
 from .layout import find_prefix
-from .names import DFM, ENDINGS, kind_of, stem_of
-from .odd_files import EMPTY, NOT_QLIK, is_qlik, notes_of, refuse_headless, refuse_two_schemas
+from .odd_files import EMPTY, NOT_QLIK, copies, is_qlik, notes_of, refuse_headless, refuse_two_schemas
 from .options import QlikOptions
 
 _HEAD = 1 << 20
@@ -84,11 +82,11 @@ def listing(path: str, options: QlikOptions) -> Listing:
         )
     names = _names(fs, root)
     refuse_archives(Path(root) / n for n in names if not is_hidden(n))
-    delta = delta_tables.folders_of(names)
+    delta = folders_of(names)
     inside = tuple(f"{d}/" if d else "" for d in delta)
     names = [n for n in names if not (inside and n.startswith(inside))]
     made = Listing(fs, root, base, delta=tuple(d for d in delta if not is_hidden(d)))
-    names = reference.named(fs, options.reference, names) if options.reference else names
+    names = reference.referenced_files(fs, options.reference, names) if options.reference else names
     return _looked_at(made, names, options)
 
 
@@ -97,6 +95,20 @@ def refuse(path: str, options: QlikOptions) -> None:
     listed = listing(path, options)
     refuse_nothing(listed, path)
     delta_by_name(listed, options)
+
+
+def columns_at(path: str, options: QlikOptions) -> dict[str, Sequence[str]]:
+    """The columns of the tables under a path; of files with several layouts those of the newest.
+
+    Raises:
+        ConfigError, FormatError: as `file_reader.load`.
+    """
+    listed = listing(path, options)
+    refuse_nothing(listed, path)
+    found: dict[str, Sequence[str]] = {n: some[-1].names for n, some in tables(listed, options).items()}
+    for name, folder in delta_by_name(listed, options).items():
+        found[name] = [f.name for f in DeltaTable(f"{listed.root}/{folder}").schema().fields]
+    return found
 
 
 def refuse_nothing(made: Listing, path: str) -> None:
@@ -186,7 +198,7 @@ def _file(path: str, root: str) -> DataFile:
 
 def _placed(file: DataFile, root: str, options: QlikOptions) -> DataFile:
     """The file in its change table's folder: the nearest above it, if its own folder is none of Qlik's. A
-    folder named as its DFM's table is that table's, unless it lies in that table's change table."""
+    folder named as its DFM's table is that table's, unless it is in that table's change table."""
     if options.source_of(file.folder) or control.is_control(file.folder):
         return file
     table = control.plain(file.meta.table) if file.meta else ""
@@ -252,4 +264,4 @@ def delta_by_name(listed: Listing, options: QlikOptions) -> dict[str, str]:
         ConfigError: two places have one name, at least one of them a Delta table.
     """
     others = {n: files[0].path.rpartition("/")[0] for n, files in tables(listed, options).items()}
-    return delta_tables.by_name(listed.delta, listed.root, others)
+    return by_name(listed.delta, listed.root, others)

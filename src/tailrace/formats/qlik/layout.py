@@ -15,9 +15,10 @@ from ...errors import FormatError
 from ...model import mask
 from ...model.change import PREFIX
 from ...model.quoting import quoted
-from ..base import ASIDE, FILE, FINER, RAW, ROW, WHY
+from ..base import ADDED_COLUMNS, FILE, FINER, RAW, ROW, WHY
 from ..shape import reasons
-from ..typed import bytes_as_text, exactly
+from ..spark_functions import F
+from ..types import bytes_as_text, exactly
 from .options import HEADERS
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def natives_of(names: Sequence[str], prefix: str) -> dict[str, str]:
 
 def columns_of(df: DataFrame) -> list[str]:
     """The vendor's columns in order: a column's index is its bit in masks."""
-    return [c for c in df.columns if c not in ASIDE]
+    return [c for c in df.columns if c not in ADDED_COLUMNS]
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class QlikLayout:
 
 def layout_of(df: DataFrame) -> QlikLayout:
     """The layout of a table in Spark."""
-    fields = {f.name: f for f in df.schema if f.name not in ASIDE}
+    fields = {f.name: f for f in df.schema if f.name not in ADDED_COLUMNS}
     keys = {n: int(f.metadata[KEY_POS]) for n, f in fields.items() if f.metadata.get(KEY_POS)}
     return QlikLayout({n: f.dataType.simpleString() for n, f in fields.items()}, keys)
 
@@ -181,11 +182,9 @@ def arrange(
     df: DataFrame, want: QlikLayout, prefix: str | None, *, little: bool = False, base64: bool = False
 ) -> DataFrame:
     """The rows in another layout: columns by name, masks adapted to it (their byte order unchanged), and
-    `column_mask`, if it has that column, for rows that lack some of its columns. Bytes become text as in text
+    `column_mask`, if it has that column, for rows without some of its columns. Bytes become text as in text
     files: hex, or base64. A mask that marks columns which its own layout does not have gets a reason, and so
     does a value that is invalid for the new type."""
-    from pyspark.sql import functions as F
-
     have = columns_of(df)
     if layout_of(df).types == dict(want.types) and have == want.names:
         return df
@@ -226,8 +225,6 @@ def arrange(
 
 def binary_masks(df: DataFrame, prefix: str) -> DataFrame:
     """The rows with hex masks as bytes; text that is not hex gets a reason."""
-    from pyspark.sql import functions as F
-
     heads = headers_of(columns_of(df), prefix)
     texts = [n for h in ("change_mask", COLUMN_MASK) if (n := heads.get(h)) and _kind(df, n) == "string"]
     for name in texts:
@@ -246,8 +243,6 @@ def _carried(
     have: Sequence[str], want: QlikLayout, prefix: str, places: Mapping[int, int], *, little: bool
 ) -> Column:
     """The column mask of rows of an older layout: NULL when it has every data column."""
-    from pyspark.sql import functions as F
-
     heads = {n.lower() for n in headers_of(want.names, prefix).values()}
     there = {n.lower() for n in have}
     if all(n.lower() in there or n.lower() in heads for n in want.names):
@@ -267,8 +262,6 @@ def outside(
 ) -> list[tuple[Column, str | Column]]:
     """Reasons for masks that mark columns beyond `width`, or others than the `allowed`. `words`: the mask's,
     at least `width` bits, if they are known already."""
-    from pyspark.sql import functions as F
-
     words = mask.words(bits, width, little=little) if words is None else words
     size = len(words) * mask.WORD
     longer = mask.any_set(words, range(width, size))

@@ -1,11 +1,26 @@
-"""Change Data Partitioning: names of partitions, and which of them are closed (spec/qlik.md §3)."""
+"""Change Data Partitioning: names of partitions, which of them are closed, and the removal of whole
+partitions that have ended and been read: one folder each (spec/qlik.md §3).
+
+The folder of a removed partition gets a hidden name first, which no reader reads, and is deleted then: so a
+reader has all of it or nothing, and what a crash leaves the next call removes. Rows of attrep_cdc_partitions
+stay: they say what there was.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
 
-from ...errors import ConfigError
+import pyarrow.fs
+
+from ...errors import ConfigError, FormatError
+from ...lake.delta import filesystem
+from ...model.patterns import fits
+from ...model.sequence import WIDTH
+from ..spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,8 +45,6 @@ def of_folder(folder: str) -> str | None:
 
 def name_of(change_seq: Column, minutes: int) -> Column:
     """The partition of a change: slices of that many minutes of its commit time, counted from 1970 (UTC)."""
-    from pyspark.sql import functions as F
-
     at = F.unix_timestamp(F.try_to_timestamp(F.substring(change_seq, 1, 14), F.lit("yyyyMMddHHmmss")))
     start = F.floor(at / (60 * minutes)) * (60 * minutes)
     ends = [F.date_format(F.timestamp_seconds(s), _FORMAT) for s in (start, start + 60 * minutes)]
@@ -40,8 +53,6 @@ def name_of(change_seq: Column, minutes: int) -> Column:
 
 def times_of(name: Column) -> tuple[Column, Column]:
     """The start and end of a partition, from its name."""
-    from pyspark.sql import functions as F
-
     start, end = F.split_part(name, F.lit("_"), F.lit(1)), F.split_part(name, F.lit("_"), F.lit(2))
     return F.try_to_timestamp(start, F.lit(_FORMAT)), F.try_to_timestamp(end, F.lit(_FORMAT))
 
@@ -53,8 +64,6 @@ def closed(control: DataFrame | None, table: str, suffix: str) -> list[str]:
     Raises:
         ConfigError: the control table is not there.
     """
-    from pyspark.sql import functions as F
-
     if control is None:
         raise ConfigError(
             f"partitions=closed needs the table {TABLE}", where=table, hint="give it, or read partitions=all"
@@ -70,9 +79,106 @@ def closed(control: DataFrame | None, table: str, suffix: str) -> list[str]:
 def states(changes: DataFrame, name: str, closed: list[str]) -> DataFrame:
     """The partitions that a table's rows are in: `partition_name`, `started`, `ends` (from the name)
     and whether it is `closed`. `name` is the column of the partition's name; one shuffle of names."""
-    from pyspark.sql import functions as F
-
     started, ends = times_of(F.col("partition_name"))
     done = F.col("partition_name").isin(closed) if closed else F.lit(False)
     rows = changes.select(F.col(name).alias("partition_name")).distinct()
     return rows.select("partition_name", started.alias("started"), ends.alias("ends"), done.alias("closed"))
+
+
+_GONE = ".gone-"
+_TIME = "%Y%m%dT%H%M%S"
+
+
+@dataclass(frozen=True)
+class DroppedPartitions:
+    """A change table's partitions that were (or would be) removed, and those that are kept for a consumer,
+    with its name."""
+
+    table: str
+    partitions: list[str] = field(default_factory=list)
+    held: dict[str, str] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return asdict(self)
+
+
+def has_partitions(folder: str) -> bool:
+    """Whether there are partitions below a folder."""
+    return bool(_found(*filesystem(folder)))
+
+
+def time_of(change_seq: str) -> datetime:
+    """When the transaction of a change was committed, to the second.
+
+    >>> time_of("20260102030405060000000000000000007").isoformat()
+    '2026-01-02T03:04:05+00:00'
+    """
+    if len(change_seq) != WIDTH or not change_seq.isdecimal():
+        raise ConfigError(f"{change_seq!r} is not a change_seq", hint=f"it has {WIDTH} digits")
+    return _parsed(f"{change_seq[:8]}T{change_seq[8:14]}", change_seq)
+
+
+def drop_partitions(
+    folder: str,
+    before: datetime,
+    consumers: Mapping[str, str],
+    *,
+    tables: Sequence[str] = (),
+    dry_run: bool = False,
+) -> list[DroppedPartitions]:
+    """Removes the partitions of the change tables in a folder that end at or before a time.
+
+    Args:
+        folder: a change table's folder, or one of change tables.
+        before: a time that is over.
+        consumers: every consumer -> the last `change_seq` it has done with. A partition stays while one has
+            not come to its end.
+        tables: only folders of change tables with names like one of these; with `*` and `?`.
+        dry_run: say what would go.
+
+    Raises:
+        ConfigError: a consumer's `change_seq` is none.
+        FormatError: the name of a partition has no times.
+    """
+    reached = {name: time_of(seq) for name, seq in consumers.items()}
+    limit = min(before, datetime.now(timezone.utc))
+    fs, root = filesystem(folder)
+    made: dict[str, DroppedPartitions] = {}
+    for path in _found(fs, root):
+        parent, _, last = path.rpartition("/")
+        name = parent.rpartition("/")[2]
+        if tables and not fits(name, *tables):
+            continue
+        one = made.setdefault(name, DroppedPartitions(name))
+        if last.startswith(_GONE):
+            if not dry_run:
+                fs.delete_dir(path)
+            continue
+        partition = of_folder(last) or ""
+        end = _parsed(partition.partition("_")[2], path)
+        waiting = min((n for n in reached if reached[n] < end), key=lambda n: reached[n], default=None)
+        if end > limit:
+            continue
+        if waiting is not None:
+            one.held[partition] = waiting
+            continue
+        one.partitions.append(partition)
+        if not dry_run:
+            fs.move(path, f"{parent}/{_GONE}{last}")
+            fs.delete_dir(f"{parent}/{_GONE}{last}")
+    return [made[name] for name in sorted(made)]
+
+
+def _found(fs: pyarrow.fs.FileSystem, root: str) -> list[str]:
+    """Folders of partitions below a folder, and leftovers of removed ones; in order."""
+    chosen = pyarrow.fs.FileSelector(root, recursive=True, allow_not_found=True)
+    folders = [f for f in fs.get_file_info(chosen) if f.type == pyarrow.fs.FileType.Directory]
+    return sorted(f.path for f in folders if of_folder(f.base_name.removeprefix(_GONE)))
+
+
+def _parsed(text: str, where: str) -> datetime:
+    try:
+        return datetime.strptime(text, _TIME).replace(tzinfo=timezone.utc)
+    except ValueError:
+        raise FormatError(f"{text!r} is not a time", where=where) from None

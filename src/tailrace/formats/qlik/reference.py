@@ -11,10 +11,10 @@ import pyarrow.fs
 
 from ...errors import ConfigError, FormatError
 from ...lake.delta import filesystem
-from .names import DFM, stem_of
+from .data_file import DFM, stem_of
 
 
-def named(fs: pyarrow.fs.FileSystem, reference: str, names: Sequence[str]) -> list[str]:
+def referenced_files(fs: pyarrow.fs.FileSystem, reference: str, names: Sequence[str]) -> list[str]:
     """The files that a reference file names (`table,bucket/path/file`), with their DFM files.
 
     Raises:

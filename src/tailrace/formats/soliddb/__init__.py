@@ -1,8 +1,10 @@
 """solidDB's transaction log reader: extracts of SYS_LOG with SYS_TABLES and SYS_COLUMNS.
 
-Source: spec/soliddb.md; what is inferred there is an option (`options`). The parts: `log`
-(records, transactions), `place` (LOGADDR), `tables` (system tables), `changes` (one
-table's records), `codec` (DATA), `reading`, `writing`; bytes in `wire.soliddb`.
+Source: spec/soliddb.md; what is inferred there is an option (`options`). Reading (`read`): `tables` says how
+rows are laid out, `log_reader` brings each transaction to a task, in order, `rules` and `log` decide which
+records are read, `transactions` which are committed, `pairs` makes changes of a table's records, `others`
+keeps the rest. Writing (`write`): `records` makes records of changes. `codec` reads and writes DATA; bytes
+are in `wire.soliddb`.
 """
 
 from __future__ import annotations
@@ -13,23 +15,22 @@ from typing import TYPE_CHECKING
 from ...model.change import NATIVE, ChangeTable
 from ...model.quoting import quoted
 from ...wire.soliddb_rows import row_layout
-from .. import saving
-from ..base import Format, Gap, Tables
+from .. import file_writer
+from ..base import Format, Gap, Tables, value_gap
 from ..shape import any_of
-from .changes import KEPT
-from .glance import glance, samples
-from .log import RECNAMES, SYS_LOG
+from ..spark_functions import F
+from .log import KEPT, RECNAMES, SYS_LOG
 from .options import SolidOptions
-from .reading import kind_of, read
+from .reader import kind_of, read
 from .tables import SQL, SYS_COLUMNS, SYS_TABLES
-from .writing import is_own, keeps_id, write
+from .writer import is_own, keeps_id, write
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
 GROUP_BYTES = 8 << 20
-"""Row groups of Parquet files are small, so that ranges of transactions can be read (`by_range`)."""
+"""Row groups of Parquet files are small, so that ranges of transactions can be read (`log_reader`)."""
 
 
 def knows(columns: Sequence[str]) -> float:
@@ -41,34 +42,12 @@ def knows(columns: Sequence[str]) -> float:
 
 def save(tables: Tables, path: str, kind: str, options: SolidOptions) -> None:
     """Writes each table to a folder named after it, binary columns of text files as the option says."""
-    from pyspark.sql import functions as F
-
-    if kind in ("csv", "json") and options.binary == "base64":
-        tables = {
-            name: df.withColumns(
-                {f.name: F.base64(f.name) for f in df.schema if f.dataType.simpleString() == "binary"}
-            )
-            for name, df in tables.items()
-        }
-    saving.save(tables, path, kind, group_bytes=GROUP_BYTES)
+    file_writer.save(tables, path, kind, group_bytes=GROUP_BYTES, base64=options.binary == "base64")
 
 
-def _cleared(kind: str, why: str, header: str, kept: bool) -> Gap:
-    """The gap of a header that is kept only in some rows: NULL in the others."""
-
-    def lost(ct: ChangeTable) -> Column:
-        from pyspark.sql import functions as F
-
-        stays = keeps_id(ct) if kept else is_own(ct)
-        return F.col(ct.header(header)).isNotNull() & ~stays
-
-    def erase(ct: ChangeTable) -> ChangeTable:
-        from pyspark.sql import functions as F
-
-        name = ct.header(header)
-        return ct.with_df(ct.df.withColumn(name, F.when(~lost(ct), F.col(name))))
-
-    return Gap(kind, why, lost, erase)
+def _own(ct: ChangeTable, value: Column) -> Column:
+    """A header's values in rows that came from solidDB; NULL in others."""
+    return F.when(is_own(ct), value)
 
 
 def _empty(kind: str, type: str, why: str, under: Callable[[SolidOptions], bool]) -> Gap:
@@ -80,15 +59,11 @@ def _empty(kind: str, type: str, why: str, under: Callable[[SolidOptions], bool]
         return [f.name for f in ct.df.schema if f.name in data and f.dataType.simpleString() == type]
 
     def gone(ct: ChangeTable, column: str) -> Column:
-        from pyspark.sql import functions as F
-
         bytes_ = ct.header(NATIVE + "DATA")
         kept = is_own(ct) & F.col(bytes_).isNotNull() if bytes_ in ct.df.columns else F.lit(False)
         return F.coalesce(F.octet_length(quoted(column)) == 0, F.lit(False)) & ~kept
 
     def erase(ct: ChangeTable) -> ChangeTable:
-        from pyspark.sql import functions as F
-
         made = {c: F.when(~gone(ct, c), F.col(quoted(c))) for c in named(ct)}
         return ct.with_df(ct.df.withColumns(made)) if made else ct
 
@@ -99,8 +74,6 @@ def _empty(kind: str, type: str, why: str, under: Callable[[SolidOptions], bool]
 
 
 def _no_columns(ct: ChangeTable) -> Column:
-    from pyspark.sql import functions as F
-
     return F.lit(not ct.columns)
 
 
@@ -128,9 +101,14 @@ FORMAT = Format(
         | {"change_seq", "change_oper", "operation"}
     ),
     cannot=(
-        _cleared("absent_columns", "missing columns become NULL", "column_mask", False),
-        _cleared("transaction_id", "TRXID is a number: other ids are not kept", "transaction_id", True),
-        _cleared("stream_position", "a position is derived from change_seq", "stream_position", False),
+        value_gap("absent_columns", "missing columns become NULL", "column_mask", _own),
+        value_gap(
+            "transaction_id",
+            "TRXID is a number: other ids are not kept",
+            "transaction_id",
+            lambda ct, value: F.when(keeps_id(ct), value),
+        ),
+        value_gap("stream_position", "a position is derived from change_seq", "stream_position", _own),
         Gap(
             "no_columns",
             "there is no table without columns: its changes are left out",
@@ -150,7 +128,5 @@ FORMAT = Format(
     write=write,
     knows=knows,
     save=save,
-    samples=samples,
-    glance=glance,
     ids_option="names",
 )  # fmt: skip

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from ...model.patterns import fits, fitting
 from ...wire.soliddb import Style
 from ..base import Options
-from ..given import columns_in, lists_in, names_in, no_table
+from ..option_names import columns_in, lists_in, names_in, no_table
 
 
 class SolidOptions(Options):
@@ -54,7 +54,7 @@ class SolidOptions(Options):
     names: dict[str, str] = Field(
         default={},
         description="Names of tables, by catalog, schema and table: `DBA.SHOP.ITEM=SHOP.ITEM`; "
-        "otherwise the catalog is left out where only one has such a table (`tailrace apply` goes on with "
+        "otherwise the catalog is left out where only one has such a table (`tailrace apply` keeps "
         "the names that it gave before).",
     )
     keep_records: bool = Field(

@@ -17,23 +17,22 @@ from ...model.quoting import quoted
 from ...wire.soliddb_address import RANKS, sequences
 from ...wire.soliddb_rows import Bools
 from ..base import AGAIN, WHY
-from .copies import Once, equal
-from .log import COMMIT, DATA, DDL, RECNAMES, ROWS, SEQ, SQL, START
-from .marks import Marks, Of, addresses, marks_of, needed, transactions_of
-from .order import MADE, MARK, MOVES
-from .pairs import one_behind_the_other, skipped, statements
+from .log import COMMIT, DATA, DDL, RECNAMES, ROWS, SEQ, SQL, START, address_bytes, sequences_of
+from .pairs import concatenated, skipped, statements
+from .rules import CHANGE, MADE, MARK, MOVES, OFF
+from .transactions import Marks, Of, Once, equal, marks_of, needed, transactions_of
 
-CHANGE, WAITS = "_change", "_waits"
-"""Whether a record is a change of a known table; whether its transaction may still be committed."""
+WAITS = "_waits"
+"""Column: whether a record's transaction may still be committed."""
 _IN_TRANSACTIONS = (*ROWS, START, SQL, DDL)
 _EMPTY = ("STMTTRXID", "RELID", "DATA", "TEXTDATA")
-_DROPPED = (MARK, MOVES, MADE, CHANGE)
+_DROPPED = (MARK, MOVES, MADE, CHANGE, OFF)
 
 
 @dataclass
 class _Open:
     """The marks of transactions that are not over: their rows, and of each the first LOGADDR of the changes
-    behind it and the last of those before it (NULL: none)."""
+    after it and the last of those before it (NULL: none)."""
 
     marks: Marks
     rows: pa.RecordBatch
@@ -44,7 +43,7 @@ class _Open:
 @dataclass(frozen=True)
 class OtherRecords:
     """Of records, ordered as for `Pairs`, those that are kept, with `SEQ` and `WAITS`; bad ones
-    too, without `SEQ`.
+    too, with `SEQ` if their LOGADDR has one.
 
     Attributes:
         capture_off: what transactions with CAPTURE_OFF mean, as the option says it.
@@ -77,7 +76,7 @@ class OtherRecords:
                 continue
             now = _with(now, batch.filter(batch[MARK]))
             rows = batch.filter(pc.invert(batch[MARK]))
-            rows = rows if rest is None else one_behind_the_other(rest, rows)
+            rows = rows if rest is None else concatenated(rest, rows)
             ends = rows.num_rows
             if self.by_statement and ends:
                 statement = statements(rows)
@@ -96,7 +95,7 @@ class OtherRecords:
         """Copies of records that are no changes, with their reason."""
         rows = copies.filter(pc.invert(copies[CHANGE]))
         if self.keep_records and rows.num_rows:
-            seq = sequences(addresses(rows["LOGADDR"], rows.num_rows))
+            seq = sequences(address_bytes(rows["LOGADDR"]))
             why = pa.repeat(AGAIN, rows.num_rows)
             told = rows.set_column(rows.schema.get_field_index(WHY), WHY, why)
             yield _given(told, seq, np.zeros(rows.num_rows, np.bool_))
@@ -120,9 +119,9 @@ class OtherRecords:
         if not many:
             return
         rows, marks = now.rows.slice(0, many), now.marks
-        behind = np.append(marks.transaction[1:] == marks.transaction[:-1], False)[:many]
+        following = np.append(marks.transaction[1:] == marks.transaction[:-1], False)[:many]
         start = marks.recid[:many] == START
-        waits = start & ~behind
+        waits = start & ~following
         made = np.zeros(many, np.bool_)
         for place, rank, which in ((now.first, "start", start), (now.last, "commit", ~start)):
             mine = pc.binary_replace_slice(place.slice(0, many), -1, 2**31 - 1, bytes([RANKS[rank]]))
@@ -137,7 +136,7 @@ def _bad(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The bad records, which are in no transaction."""
     if rows[WHY].null_count < rows.num_rows:
         bad = rows.filter(rows[WHY].is_valid())
-        yield _given(bad, pa.nulls(bad.num_rows, pa.string()), np.zeros(bad.num_rows, np.bool_))
+        yield _given(bad, sequences_of(bad["LOGADDR"]), np.zeros(bad.num_rows, np.bool_))
 
 
 def _with(now: _Open | None, more: pa.RecordBatch) -> _Open:
@@ -146,14 +145,14 @@ def _with(now: _Open | None, more: pa.RecordBatch) -> _Open:
         return _Open(marks_of(more, None), more, none, none)
     return _Open(
         marks_of(more, now.marks),
-        one_behind_the_other(now.rows, more) if more.num_rows else now.rows,
+        concatenated(now.rows, more) if more.num_rows else now.rows,
         pa.concat_arrays([now.first, none]),
         pa.concat_arrays([now.last, none]),
     )
 
 
 def _note(rows: pa.RecordBatch, of: Of, now: _Open) -> None:
-    """Widens the places of marks by those of changes with a made LOGADDR behind and before them."""
+    """Widens the places of marks by those of changes with a made LOGADDR after and before them."""
     many = now.rows.num_rows
     made = pc.and_(rows[CHANGE], rows[MADE]).to_numpy(zero_copy_only=False)
     for order, before, known in (("ascending", 1, now.first), ("descending", 0, now.last)):
@@ -193,7 +192,7 @@ def _out(rows: pa.RecordBatch, kept: Bools, waits: Bools) -> Iterator[pa.RecordB
     if not kept.any():
         return
     some = rows.filter(pa.array(kept))
-    yield _given(some, sequences(addresses(some["LOGADDR"], some.num_rows)), waits[kept])
+    yield _given(some, sequences(address_bytes(some["LOGADDR"])), waits[kept])
 
 
 def _given(rows: pa.RecordBatch, seq: pa.Array, waits: Bools) -> pa.RecordBatch:
@@ -202,4 +201,4 @@ def _given(rows: pa.RecordBatch, seq: pa.Array, waits: Bools) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=[*names, SEQ, WAITS])
 
 
-__all__ = ["CHANGE", "WAITS", "OtherRecords"]
+__all__ = ["WAITS", "OtherRecords"]

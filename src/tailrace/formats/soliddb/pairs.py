@@ -20,8 +20,9 @@ from ...wire.soliddb_address import sequences
 from ...wire.soliddb_rows import Bools, Ints
 from ..base import AGAIN, FINER, WHY
 from .codec import Decoding
-from .copies import Once
 from .log import (
+    DATA,
+    DDL,
     OPERS,
     RANK,
     REC_BEFORE,
@@ -29,12 +30,16 @@ from .log import (
     REC_INSERT,
     REC_UPDATE,
     SEQ,
+    address_bytes,
+    record_names,
 )  # fmt: skip
-from .marks import Marks, Of, addresses, marks_of, needed, transactions_of
-from .order import MADE, MARK, MOVES
+from .rules import LAYOUT, MADE, MARK, MOVES
+from .transactions import Marks, Of, Once, marks_of, needed, transactions_of
 
 OPER = "_oper"
 """Column with the operation that records leave with."""
+EXACT, SAME = "_exact", "_same"
+"""Columns: whether writing the values gives DATA again, and whether it gives the whole record again."""
 NO_COMMIT = "its transaction has no COMMIT, though its TRXID begins again"
 NO_START = (
     "its transaction has no TRX_START: put the part of the log where it begins next to this one "
@@ -47,12 +52,12 @@ _LETTERS = [*dict.fromkeys(OPERS.values())]
 
 @dataclass(frozen=True)
 class Pairs:
-    """Turns a table's records in order (`order`) into its changes, with `OPER`, `SEQ` (B takes that of its
-    U) and the columns of `decoding`; reasons in `WHY`.
+    """Turns a table's records in order (`transactions.ordered`) into its changes, with `OPER`, `SEQ` (B takes
+    that of its U), the columns of `decoding`, `EXACT` and `SAME`; reasons in `WHY`.
 
-    A transaction begins with TRX_START, or, where `starts` is `optional`, behind the COMMIT of the one
+    A transaction begins with TRX_START, or, where `starts` is `optional`, after the COMMIT of the one
     before. Neighbours among the records
-    of one statement: 5 with the 3 behind it is an update; inserts and deletes that strictly alternate, with
+    of one statement: 5 with the 3 after it is an update; inserts and deletes that strictly alternate, with
     different keys, are key changes (delete and insert in either order).
 
     Attributes:
@@ -60,6 +65,7 @@ class Pairs:
         opers: rank of a made LOGADDR -> operation.
         capture_off: what transactions with CAPTURE_OFF mean, as the option says it.
         starts: whether changes of transactions without TRX_START are bad, as the option says it.
+        truncate: DATA of the table's truncates as writing makes it.
     """
 
     decoding: Decoding
@@ -67,14 +73,14 @@ class Pairs:
     opers: dict[int, str]
     capture_off: str
     starts: str
+    truncate: bytes = b""
 
     def schema(self, kinds: Mapping[str, str]) -> str:
         """The Spark schema of the rows that come out, from that of those that come."""
         came = [f"{quoted(name)} {kind}" for name, kind in kinds.items() if name not in _DROPPED]
         values = [f"_c{i} {t}" for i, (_, t) in enumerate(self.decoding.columns)]
-        return ", ".join(
-            [*came, f"{SEQ} string", *values, f"_exact boolean, {WHY} string, {FINER} boolean, {OPER} string"]
-        )
+        more = f"{EXACT} boolean, {SAME} boolean, {WHY} string, {FINER} boolean, {OPER} string"
+        return ", ".join([*came, f"{SEQ} string", *values, more])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The changes of a task's records."""
@@ -85,7 +91,7 @@ class Pairs:
             batch, copies = once.split(each)
             marks = marks_of(batch.filter(batch[MARK]), marks)
             rows = batch.filter(pc.invert(batch[MARK]))
-            rows = rows if rest is None else one_behind_the_other(rest, rows)
+            rows = rows if rest is None else concatenated(rest, rows)
             made, rest, strict = self._step(rows, marks, strict=strict, last=False)
             yield from self._again(copies.filter(pc.invert(copies[MARK])), marks)
             marks = needed(marks, rest, batch)
@@ -112,7 +118,7 @@ class Pairs:
         self, rows: pa.RecordBatch, marks: Marks, *, strict: bool, last: bool
     ) -> tuple[pa.RecordBatch, pa.RecordBatch, bool]:
         """The changes that are sure, the records that wait for the next batch, and whether inserts and
-        deletes of the statement that goes on have alternated (`strict`: in the batch before)."""
+        deletes of the statement that continues have alternated (`strict`: in the batch before)."""
         statement = statements(rows)
         ends, kept = len(statement), rows.slice(len(statement))
         if self.capture_off == "skip-deletes" and not last and ends:
@@ -130,7 +136,7 @@ class Pairs:
         begins = int(np.searchsorted(group, group[-1]))
         alternate = _alternate(recid, group, strict=strict)
         open_ = alternate[-1] and rows[MOVES][len(group) - 1].as_py()
-        # Where they have not alternated, what comes is looked at by its neighbour alone.
+        # Where they have not alternated, a record is paired by its neighbour alone.
         ends = begins if open_ else len(group) - 1
         made = self._changes(rows, of, recid, group, ends, strict=strict)
         return made, rows.slice(ends), bool(alternate[-1])
@@ -139,19 +145,19 @@ class Pairs:
         self, rows: pa.RecordBatch, of: Of, recid: Ints, group: Ints, ends: int, *, strict: bool
     ) -> pa.RecordBatch:
         """The first `ends` records as changes."""
-        *values, exact, bad, finer = self.decoding.decode(rows["DATA"], rows["_layout"], rows["RECID"])
+        *values, exact, bad, finer = self.decoding.decode(rows["DATA"], rows[LAYOUT], rows["RECID"])
         n = len(recid)
         headless = ~of.begun & (self.starts == "required")
         made, moves = (rows[c].to_numpy(zero_copy_only=False) for c in (MADE, MOVES))
-        # np.append: behind the last record there is none.
+        # np.append: there is none after the last record.
         follows = np.append(group[1:] == group[:-1], False)
         wrong = bad.is_valid().to_numpy(zero_copy_only=False) | ~of.committed | headless
         key = numbered([values[i] for i in self.key], n)
-        behind = np.minimum(np.arange(n) + 1, n - 1)
-        update = (recid == REC_BEFORE) & follows & (recid[behind] == REC_UPDATE)
+        following = np.minimum(np.arange(n) + 1, n - 1)
+        update = (recid == REC_BEFORE) & follows & (recid[following] == REC_UPDATE)
         other_row = np.zeros(n, np.bool_)
         if self.key:  # updates never change it
-            same = (key[behind] == key) | made | wrong[behind]
+            same = (key[following] == key) | made | wrong[following]
             other_row = update & ~same & ~wrong
             update &= same
         moved, partner = _moved(rows, group, recid, moves & ~made, strict=strict)
@@ -163,20 +169,28 @@ class Pairs:
         ranks = rows[RANK].fill_null(-1).to_numpy(zero_copy_only=False)
         for rank, oper in self.opers.items():
             letter[made & (ranks == rank)] = _LETTERS.index(oper)
-        seq = _sequences(rows, update & ~made, moved & ~made, partner, behind)
+        seq = _sequences(rows, update & ~made, moved & ~made, partner, following)
         why = _why(bad, {NO_START: headless, NO_COMMIT: ~of.committed, OTHER_ROW: other_row})
         names = [c for c in rows.schema.names if c not in _DROPPED]
         arrays = [
             *(rows[c] for c in names),
             seq,
             *values,
-            exact,
+            *self._same(rows, exact),
             why,
             finer,
             pa.array(_LETTERS).take(pa.array(letter)),
         ]
-        named = [*names, SEQ, *(f"_c{i}" for i in range(len(values))), "_exact", WHY, FINER, OPER]
+        named = [*names, SEQ, *(f"_c{i}" for i in range(len(values))), EXACT, SAME, WHY, FINER, OPER]
         return pa.RecordBatch.from_arrays(arrays, names=named).slice(0, ends)
+
+    def _same(self, rows: pa.RecordBatch, exact: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """`EXACT` and `SAME` of records: of a truncate, whose DATA is no row, by its bytes."""
+        truncates = pc.equal(rows["RECID"], DDL)
+        exact = pc.fill_null(pc.if_else(truncates, pc.equal(rows["DATA"], self.truncate), exact), False)
+        usual = pc.and_(pc.equal(rows["FLAGS"], DATA), pc.equal(rows["RECNAME"], record_names(rows["RECID"])))
+        kept = pc.and_(pc.and_(rows[MADE], exact), pc.and_(usual, rows["TEXTDATA"].is_null()))
+        return exact, pc.fill_null(kept, False)
 
 
 def skipped(policy: str, of: Of, recid: Ints, statement: Ints) -> Bools:
@@ -192,7 +206,7 @@ def skipped(policy: str, of: Of, recid: Ints, statement: Ints) -> Bools:
     return found
 
 
-def one_behind_the_other(first: pa.RecordBatch, then: pa.RecordBatch) -> pa.RecordBatch:
+def concatenated(first: pa.RecordBatch, then: pa.RecordBatch) -> pa.RecordBatch:
     both = pa.Table.from_batches([first, then]).combine_chunks().to_batches()
     return both[0] if both else then
 
@@ -260,12 +274,12 @@ def numbered(columns: Sequence[pa.Array], n: int) -> Ints:
 
 
 def _sequences(
-    rows: pa.RecordBatch, update: Bools, moved: Bools, partner: Ints, behind: Ints
+    rows: pa.RecordBatch, update: Bools, moved: Bools, partner: Ints, following: Ints
 ) -> pa.StringArray:
-    """The change sequences, of pairs that of the one behind."""
-    seq = sequences(addresses(rows["LOGADDR"], rows.num_rows)) if rows.num_rows else pa.array([], pa.string())
+    """The change sequences, of pairs that of the one following."""
+    seq = sequences(address_bytes(rows["LOGADDR"])) if rows.num_rows else pa.array([], pa.string())
     at = np.arange(len(seq))
-    at = np.where(update, behind, np.where(moved, np.maximum(partner, at), at))
+    at = np.where(update, following, np.where(moved, np.maximum(partner, at), at))
     return seq if (at == np.arange(len(seq))).all() else seq.take(pa.array(at))
 
 

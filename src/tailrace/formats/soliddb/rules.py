@@ -1,19 +1,22 @@
-"""What records of a log are: those of one table, and those that are no changes. Kept by Spark and in arrays.
+"""The records that belong to a table, and those that are no changes, decided in arrays.
 
 Source: spec/soliddb.md §2-§5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...model.change import BEFORE, DELETE, INSERT, TRUNCATE, UPDATE
 from ...wire.soliddb_address import RANKS
-from ..arrow_functions import AnyColumn, AnyRows, Functions
 from ..base import RAW, WHY
-from ..shape import also, any_of
 from .log import (
+    CAPTURE_OFF,
     COMMIT,
     DDL,
     RANK,
@@ -21,17 +24,26 @@ from .log import (
     REC_DELETE,
     REC_INSERT,
     REC_UPDATE,
-    ROWS,
     START,
     checked,
+    is_row,
     is_truncate,
-    truncated_name,
+    truncated_names,
+    with_reasons,
 )  # fmt: skip
-from .order import MADE, marked
-from .others import CHANGE
 from .tables import SolidLayout
 
-_MADE_OF = {
+MARK, MADE, MOVES = "_mark", "_made", "_moves"
+"""Columns added to records: whether one is a mark of a transaction, has a LOGADDR made from a change
+sequence, inserts or deletes."""
+CHANGE, OFF = "_change", "_off"
+"""Columns added to the records of a whole log: whether one is a change of a known table; whether it begins a
+transaction with CAPTURE_OFF."""
+LAYOUT = "_layout"
+"""Column added to a table's records: the index of the layout of their DATA."""
+JUDGED_BY = ("RECID", "RECNAME", "TRXID", "RELID", "FLAGS", "LOGADDR", "DATA", WHY)
+"""The columns of a record that rules decide by; of DATA only that of DDL, and whether there is any."""
+_RECIDS_OF_RANK = {
     RANKS[BEFORE]: (REC_BEFORE, REC_DELETE), RANKS[DELETE]: (REC_DELETE,), RANKS[INSERT]: (REC_INSERT,),
     RANKS[UPDATE]: (REC_UPDATE, REC_INSERT), RANKS[TRUNCATE]: (DDL,),
 }  # fmt: skip
@@ -51,14 +63,27 @@ class OfTable:
     all: tuple[SolidLayout, ...]
     length: int
 
-    def __call__(self, f: Functions, log: AnyRows) -> AnyRows:
-        """Those of a log (`WHY` says what is wrong with them so far)."""
-        recid = f.col("RECID")
-        rows = recid.isin(*ROWS) & f.col("RELID").isin(*{x.relid for x in self.mine})
-        emptied = is_truncate(f) & _empties(f, self.mine, self.all)
-        good = checked(f, log.filter(rows | emptied | recid.isin(START, COMMIT)), self.length)
-        good = good.filter(f.col(WHY).isNull()).drop(RAW)
-        return marked(f, good.withColumns({"_layout": _layout_of(f, self.mine), MADE: _is_made(f)}))
+    def added(self) -> dict[str, pa.DataType]:
+        """The columns that it adds to records."""
+        flag = pa.bool_()
+        return {WHY: pa.string(), RANK: pa.int32(), LAYOUT: pa.int32(), MADE: flag, MARK: flag, MOVES: flag}
+
+    def judged(self, log: pa.RecordBatch) -> tuple[pa.Array, dict[str, pa.Array]]:
+        """Which records (`JUDGED_BY`) are taken, and the columns that are added."""
+        recid = log["RECID"]
+        mine = pc.and_(is_row(recid), _among(log["RELID"], {x.relid for x in self.mine}))
+        mine = pc.or_(mine, _empties(log, self.mine, self.all))
+        stays, rank, why = checked(log, self.length)
+        taken = pc.and_(pc.and_(pc.or_(mine, _among(recid, (START, COMMIT))), stays), why.is_null())
+        layout = _layout_of(log, self.mine)
+        return taken, {WHY: why, RANK: rank, LAYOUT: layout, MADE: _made(rank, recid), **_marked(recid)}
+
+    def __call__(self, log: pa.RecordBatch) -> pa.RecordBatch:
+        """The records of a log that are taken, with the columns that are added and without `RAW`."""
+        some = {*(x.relid for x in self.mine)}
+        # Records of other tables need no checks; `judged` decides on the rest.
+        other = pc.and_(is_row(log["RECID"]), pc.invert(_among(log["RELID"], some)))
+        return _with(log.filter(pc.invert(other)), self)
 
 
 @dataclass(frozen=True)
@@ -75,43 +100,93 @@ class OfLog:
     some: bool
     length: int
 
-    def __call__(self, f: Functions, log: AnyRows) -> AnyRows:
-        """Those of a log (`WHY` says what is wrong with them so far)."""
-        log = checked(f, log, self.length)
-        rows = f.col("RECID").isin(*ROWS)
-        known = f.coalesce(f.col("RELID").isin(*{x.relid for x in self.all}), f.lit(False))
+    def added(self) -> dict[str, pa.DataType]:
+        """The columns that it adds to records."""
+        flags = dict.fromkeys((CHANGE, OFF, MADE, MARK, MOVES), pa.bool_())
+        return {WHY: pa.string(), **flags}
+
+    def judged(self, log: pa.RecordBatch) -> tuple[pa.Array, dict[str, pa.Array]]:
+        """Which records (`JUDGED_BY`) are taken, and the columns that are added."""
+        stays, rank, why = checked(log, self.length)
+        recid = log["RECID"]
+        rows, known = is_row(recid), _among(log["RELID"], {x.relid for x in self.all})
         if not self.some:
-            relid = f.coalesce(f.col("RELID").cast("string"), f.lit("NULL"))
-            said = f.concat(f.lit("RELID "), relid, f.lit(" is in no SYS_TABLES with SYS_COLUMNS"))
-            log = also(log, (rows & ~known, said), f=f)
-        emptied = is_truncate(f) & any_of((_empties(f, [x], self.all) for x in self.all), f)
-        good = f.col(WHY).isNull()
-        made = {
-            CHANGE: f.coalesce(good & ((rows & known) | emptied), f.lit(False)),
-            MADE: _is_made(f) & good,
-        }
-        return marked(f, log.withColumns(made).drop(RANK))
+            unknown = pc.and_(rows, pc.invert(known))
+            why = with_reasons(why, (unknown, lambda: _unknown(log["RELID"])))
+        good = why.is_null()
+        change = pc.and_(good, pc.or_(pc.and_(rows, known), _empties(log, self.all, self.all)))
+        off = pc.and_(pc.equal(recid, START), pc.not_equal(pc.bit_wise_and(log["FLAGS"], CAPTURE_OFF), 0))
+        made = pc.and_(_made(rank, recid), good)
+        flags = {CHANGE: change, OFF: pc.and_(pc.fill_null(off, False), good), MADE: made}
+        return stays, {WHY: why, **flags, **_marked(recid)}
+
+    def __call__(self, log: pa.RecordBatch) -> pa.RecordBatch:
+        """The records of a log, with the columns that are added."""
+        return _with(log, self)
 
 
-def _empties(f: Functions, mine: Sequence[SolidLayout], all: Sequence[SolidLayout]) -> AnyColumn:
-    """Whether a truncate is that of a table: by RELID, or by the name in DATA if no table has the RELID."""
-    names = {n for x in mine for n in x.names}
-    taken = {n for x in all if x.table != mine[0].table for n in x.names}
-    relid = f.coalesce(f.col("RELID"), f.lit(0))
-    by_name = ~relid.isin(*{x.relid for x in all}) & truncated_name(f).isin(*(names - taken))
-    return relid.isin(*{x.relid for x in mine}) | by_name
+def _with(log: pa.RecordBatch, rule: OfTable | OfLog) -> pa.RecordBatch:
+    """The records that a rule takes, with the columns that it adds."""
+    taken, more = rule.judged(log)
+    kept = [n for n in log.schema.names if n not in more and (n != RAW or isinstance(rule, OfLog))]
+    arrays = [*(log[n] for n in kept), *more.values()]
+    made = pa.RecordBatch.from_arrays(arrays, names=[*kept, *more])
+    return made if taken.true_count == len(taken) else made.filter(taken)
 
 
-def _layout_of(f: Functions, mine: Sequence[SolidLayout]) -> AnyColumn:
+def _among(values: pa.Array, some: Iterable[int]) -> pa.Array:
+    """Whether a number is one of some; false for NULL."""
+    return pc.is_in(values, pa.array(list(some), values.type))
+
+
+def _marked(recid: pa.Array) -> Mapping[str, pa.Array]:
+    return {MARK: _among(recid, (START, COMMIT)), MOVES: _among(recid, (REC_INSERT, REC_DELETE))}
+
+
+def _unknown(relid: pa.Array) -> pa.Array:
+    number = pc.fill_null(relid.cast(pa.string()), "NULL")
+    return pc.binary_join_element_wise("RELID ", number, " is in no SYS_TABLES with SYS_COLUMNS", "")
+
+
+def _empties(log: pa.RecordBatch, mine: Sequence[SolidLayout], all: Sequence[SolidLayout]) -> pa.Array:
+    """Whether a record is a truncate of one of the tables `mine`: by RELID, or, if no table has the RELID, by
+    the name in DATA if one table alone has it."""
+    found = is_truncate(log["RECID"], log["DATA"])
+    if not found.true_count:
+        return found
+    tables: dict[str, set[str]] = {}
+    for x in all:
+        for name in x.names:
+            tables.setdefault(name, set()).add(x.table)
+    wanted = {x.table for x in mine}
+    names = [n for n, its in tables.items() if len(its) == 1 and its <= wanted]
+    relid = pc.fill_null(log["RELID"], 0)
+    named = pc.is_in(
+        truncated_names(pc.if_else(found, log["DATA"], None)),
+        pa.array([n.encode() for n in names], pa.binary()),
+    )
+    by_name = pc.and_(pc.invert(_among(relid, {x.relid for x in all})), named)
+    return pc.and_(found, pc.or_(_among(relid, {x.relid for x in mine}), by_name))
+
+
+def _layout_of(log: pa.RecordBatch, mine: Sequence[SolidLayout]) -> pa.Array:
     """The index in `mine` of the layout valid for a row record; NULL if there is none."""
-    found = f.lit(None).cast("int")
+    found = np.full(log.num_rows, -1, np.int32)
     for place, x in sorted(enumerate(mine), key=lambda p: p[1].start):
-        fits = f.col("RELID").isNull() | (f.col("RELID") == x.relid)
-        found = f.when(fits & (f.col("LOGADDR") >= f.lit(x.start)), place).otherwise(found)
-    return f.when(f.col("RECID").isin(*ROWS), found)
+        fits = pc.fill_null(pc.equal(log["RELID"], x.relid), True)
+        if x.start:
+            fits = pc.and_(fits, pc.fill_null(pc.greater_equal(log["LOGADDR"], x.start), False))
+        found[fits.to_numpy(zero_copy_only=False)] = place
+    rows = is_row(log["RECID"]).to_numpy(zero_copy_only=False)
+    return pa.array(found, mask=~rows | (found < 0))
 
 
-def _is_made(f: Functions) -> AnyColumn:
-    """Whether a row record has a LOGADDR that was made from a change sequence."""
-    fits = [f.when((f.col(RANK) == r) & f.col("RECID").isin(*of), True) for r, of in _MADE_OF.items()]
-    return f.coalesce(*fits, f.lit(False))
+def _made(rank: pa.Array, recid: pa.Array) -> pa.Array:
+    """Whether a row record has a LOGADDR that was made from a change sequence: by its rank."""
+    found: pa.Array = pa.array(np.zeros(len(rank), np.bool_))
+    if rank.null_count == len(rank):
+        return found
+    for one, recids in _RECIDS_OF_RANK.items():
+        mine = pc.and_(pc.fill_null(pc.equal(rank, one), False), _among(recid, recids))
+        found = pc.or_(found, mine)
+    return found

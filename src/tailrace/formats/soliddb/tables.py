@@ -1,6 +1,10 @@
-"""solidDB's system tables as far as they tell how to read DATA: SYS_TABLES and SYS_COLUMNS, over time.
+"""solidDB's system tables as far as they say how DATA is read: SYS_TABLES and SYS_COLUMNS, over time.
 
 Source: spec/soliddb.md §6. Both are small and are worked on as rows on the driver.
+
+A table is called `schema.table`, preceded by the catalog where several have one of that name. So a name may
+change when another catalog gets such a table, or loses it: `tailrace apply` keeps the names that it gave
+(`Format.ids_option`), by id, which is the name with its catalog.
 
 An extract may say from which LOGADDR a row holds (`FROM_LOGADDR`, our own column; NULL: from the start): all
 rows of a table with the same one are its layout from there on.
@@ -9,17 +13,15 @@ rows of a table with the same one are its layout from there on.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...errors import UnsupportedError
+from ...errors import FormatError, UnsupportedError
 from ...model.change import ChangeTable
 from ...wire.soliddb import RowField
-from ..base import ASIDE, WHY, VendorColumn, VendorTable
-from ..given import refuse_columns
-from .identity import column_id, current
-from .naming import bare_name, table_names
+from ..base import ADDED_COLUMNS, WHY, VendorColumn, VendorTable
+from ..option_names import refuse_columns
 
 Row = Mapping[str, Any]
 SYSTEM = "_SYSTEM"
@@ -41,6 +43,7 @@ SYS_TABLES = VendorTable(
             ("REMARKS", "string", "remarks"), (FROM, "binary", "added by tailrace: valid from that LOGADDR"),
         )
     ),
+    declares=True,
 )  # fmt: skip
 SYS_COLUMNS = VendorTable(
     "SYS_COLUMNS",
@@ -61,6 +64,7 @@ SYS_COLUMNS = VendorTable(
             (FROM, "binary", "added by tailrace: valid from that LOGADDR"),
         )
     ),
+    declares=True,
 )  # fmt: skip
 
 FAMILIES = {
@@ -99,6 +103,47 @@ MADE = {
 
 
 @dataclass(frozen=True)
+class TableName:
+    """A table's name, and its id; empty if its catalog is not known."""
+
+    name: str
+    id: str
+
+
+def bare_name(row: Row) -> str:
+    """`schema.table` of a row of SYS_TABLES."""
+    return f"{row['TABLE_SCHEMA']}.{row['TABLE_NAME']}" if row["TABLE_SCHEMA"] else str(row["TABLE_NAME"])
+
+
+def table_names(rows: Collection[Row], given: Mapping[str, str]) -> dict[int, TableName]:
+    """The names of tables by RELID, from their rows of SYS_TABLES; `given`: those that are known by id.
+
+    Raises:
+        FormatError: tables of several catalogs would have one name.
+    """
+    places: dict[str, set[object]] = {}
+    for row in rows:
+        places.setdefault(bare_name(row), set()).add(row["TABLE_CATALOG"])
+    owner = {table: id for id, table in given.items()}
+    found: dict[int, TableName] = {}
+    whose: dict[str, str] = {}
+    for row in rows:
+        bare, catalog = bare_name(row), row["TABLE_CATALOG"]
+        full = f"{catalog}.{bare}" if catalog else ""
+        plain = not full or (len(places[bare]) == 1 and owner.get(bare, full) == full)
+        name = given.get(full) or (bare if plain else full)
+        other = whose.setdefault(name, full or bare)
+        if other != (full or bare):
+            raise FormatError(
+                f"{other} and {full or bare} would both be {name}",
+                where="SYS_TABLES",
+                hint=f"give one of them another name: `--option 'names={full or other}={full or other}'`",
+            )
+        found[row["ID"]] = TableName(name, full)
+    return found
+
+
+@dataclass(frozen=True)
 class SolidLayout:
     """The columns of one table id from a LOGADDR on, in DATA's order; its key as far as it is known."""
 
@@ -122,7 +167,7 @@ def layouts(
     are skipped; how a table is called says `table_names`, which takes the `given` names.
 
     Raises:
-        FormatError: a table lacks a column that `keys` (the option) names; tables would have one name.
+        FormatError: a table has no column that `keys` (the option) names; tables would have one name.
     """
     newest: dict[int, Row] = {}
     for row in sorted(tables, key=_start):
@@ -134,7 +179,7 @@ def layouts(
         if row["REL_ID"] in newest and not row["ATTR_TYPE"]:
             grouped.setdefault((row["REL_ID"], _start(row)), []).append(row)
     found = []
-    now = current(grouped)
+    now = current_columns(grouped)
     for (relid, start), mine in sorted(grouped.items()):
         row = newest[relid]
         name, full, known_by = bare_name(row), called[relid].name, called[relid].id
@@ -148,6 +193,59 @@ def layouts(
         there = dict(union([x for x in found if x.table == table]))
         refuse_columns("keys", table, keys[table], there)
     return found
+
+
+Layouts = Mapping[tuple[int, bytes], Sequence[Mapping[str, Any]]]
+"""Rows of SYS_COLUMNS by table id and the LOGADDR from which they hold."""
+
+
+def column_id(relid: int, number: int) -> int:
+    """SYS_COLUMNS.ID of a generated row, of the column's number in its table."""
+    return (relid * 1000 + number) % 2**31
+
+
+def current_columns(layouts: Layouts) -> dict[tuple[int, bytes], set[str]]:
+    """The columns of each layout that are the last ones of their names: not those that were dropped before
+    another column got the name. Such a one has another id, or there is a layout in between without the name.
+    A table that was dropped and created has other ids throughout; its columns stay the same.
+    """
+    numbered = _numbered(layouts)
+    found: dict[tuple[int, bytes], set[str]] = {}
+    names: dict[int, set[str]] = {}
+    after: dict[int, dict[str, Any]] = {}
+    last: dict[int, set[str]] = {}
+    newest: dict[tuple[int, str], Any] = {}
+    for (relid, start), rows in sorted(layouts.items(), reverse=True):
+        ids = {r["COLUMN_NAME"]: r["ID"] for r in rows}
+        known, later = names.setdefault(relid, set()), after.get(relid, {})
+        stay = last.get(relid, set()).intersection(ids)
+        if relid in numbered:
+            stay -= _others(ids, later)
+            # One that was called otherwise in between has its id still.
+            stay |= {n for n, one in ids.items() if one is not None and one == newest.get((relid, n))}
+        found[relid, start] = last[relid] = stay | (ids.keys() - known)
+        known.update(ids)
+        newest = {**{(relid, n): one for n, one in ids.items()}, **newest}
+        after[relid] = ids
+    return found
+
+
+def _others(ids: Mapping[str, Any], later: Mapping[str, Any]) -> set[str]:
+    """The names whose column is another one in the next layout. If no column has its id there, ids
+    mean nothing: they number the rows."""
+    both = {n for n in ids.keys() & later.keys() if None not in (ids[n], later[n])}
+    other = {n for n in both if ids[n] != later[n]}
+    return other if other != both else set()
+
+
+def _numbered(layouts: Layouts) -> set[int]:
+    """The tables whose columns have ids. Those that say no more than the place came of an `export-log` that
+    gave a column another one when a column in front of it was dropped."""
+    return {
+        relid
+        for (relid, _), rows in layouts.items()
+        if any(r["ID"] != column_id(relid, r["COLUMN_NUMBER"]) for r in rows)
+    }
 
 
 def field(row: Row) -> RowField:
@@ -178,7 +276,7 @@ def union(found: Sequence[SolidLayout]) -> list[tuple[str, str]]:
 
 
 def made_again(found: Sequence[SolidLayout]) -> str | None:
-    """Says which lives of a table (RELIDs) lack a column of its key; None if there are none."""
+    """Which RELIDs of a table that was dropped and created have no column of its key; None if all have."""
     relids, key = sorted({x.relid for x in found}), found[-1].key
     lacking = {x.relid: [c for c in key if c not in {f.name for f in x.fields}] for x in found}
     said = [
@@ -212,7 +310,7 @@ Spec = tuple[str, tuple[tuple[str, str], ...], tuple[str, ...]]
 """A table to generate: its name, names and types of its columns, its key."""
 
 
-def made_up(specs: Iterable[Spec], first: int = FIRST_RELID) -> tuple[list[Row], list[Row]]:
+def generated_rows(specs: Iterable[Spec], first: int = FIRST_RELID) -> tuple[list[Row], list[Row]]:
     """SYS_TABLES and SYS_COLUMNS rows for tables that solidDB does not know.
 
     Raises:
@@ -260,7 +358,7 @@ def same(a: Sequence[Row], b: Sequence[Row], table: VendorTable) -> bool:
 def rows_of(ct: ChangeTable, table: VendorTable) -> list[Row]:
     """The good rows of a system table that is carried as a change table."""
     df = ct.df.filter(f"{WHY} is null") if WHY in ct.df.columns else ct.df
-    return [r.asDict() for r in df.drop(*ASIDE).select(*[c.name for c in table.columns]).collect()]
+    return [r.asDict() for r in df.drop(*ADDED_COLUMNS).select(*[c.name for c in table.columns]).collect()]
 
 
 def _row(table: VendorTable, known: Row) -> Row:

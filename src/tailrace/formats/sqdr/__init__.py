@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from ...model import mask
 from ...model.change import BEFORE, NATIVE, ChangeTable
 from ...model.quoting import quoted
-from ..base import OWN, Format, Gap
+from ..base import OWN, Format, Gap, value_gap
+from ..spark_functions import F
 from . import control
-from .glance import glance, samples
-from .reading import is_keylog, read
+from .reader import is_keylog, read
 from .tables import (
     CHANGES,
     COLUMNS_TABLE,
@@ -24,7 +24,7 @@ from .tables import (
     SIGNALS,
     SqdrOptions,
 )
-from .writing import came, fits, has, key_places, stays, unnamed, write
+from .writer import came, fits, has, key_places, stays, unnamed, write
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -39,8 +39,6 @@ def _keys_mask(ct: ChangeTable) -> bytes | None:
 
 
 def _before_lost(ct: ChangeTable) -> Column:
-    from pyspark.sql import functions as F
-
     keys = F.lit(_keys_mask(ct)).cast("binary")
     known = F.col(ct.header("column_mask")) if has(ct, "column_mask") else F.lit(None).cast("binary")
     before = (F.col(ct.header("change_oper")) == BEFORE) & ~came(ct)
@@ -49,8 +47,6 @@ def _before_lost(ct: ChangeTable) -> Column:
 
 def _before_erased(ct: ChangeTable) -> ChangeTable:
     """Before images reduced to their key; those of updates that did not change it are left out."""
-    from pyspark.sql import functions as F
-
     keys = key_places(ct)
     before = (F.col(ct.header("change_oper")) == BEFORE) & ~came(ct)
     names = ct.df.columns
@@ -63,22 +59,6 @@ def _before_erased(ct: ChangeTable) -> ChangeTable:
         some = F.coalesce(mask.move(old, {n: n for n in ordinals}), F.lit(whole))
         df = df.withColumn(ct.header("column_mask"), F.when(before, some).otherwise(old))
     return ct.with_df(df)
-
-
-def _transaction_lost(ct: ChangeTable) -> Column:
-    from pyspark.sql import functions as F
-
-    there = F.col(ct.header("transaction_id")).isNotNull() if has(ct, "transaction_id") else F.lit(False)
-    return there & ~came(ct)
-
-
-def _transaction_erased(ct: ChangeTable) -> ChangeTable:
-    from pyspark.sql import functions as F
-
-    if not has(ct, "transaction_id"):
-        return ct
-    name = ct.header("transaction_id")
-    return ct.with_df(ct.df.withColumn(name, F.when(came(ct), F.col(name))))
 
 
 GAPS = (
@@ -96,12 +76,12 @@ GAPS = (
         unnamed,
         lambda ct: ct,
     ),
-    Gap(
+    value_gap(
         "transaction_id",
         "transactions are numbered in their order (`resync_state`); there is no column for a source's "
         "own number",
-        _transaction_lost,
-        _transaction_erased,
+        "transaction_id",
+        lambda ct, value: F.when(came(ct), value),
     ),
     Gap(
         "change_seq",
@@ -154,7 +134,5 @@ FORMAT = Format(
     write=write,
     knows=knows,
     control_table=control.control_table,
-    samples=samples,
-    glance=glance,
     ids_option="subscriptions",
 )

@@ -13,9 +13,10 @@ from ...errors import FormatError
 from ...model.nearest import meant
 from ...wire.keylog_values import KeyLogField, unescape_name
 from ..base import WHY, Tables
-from ..given import columns_in, keys_of_none, refuse_columns
-from ..given import key_of as given_key
+from ..option_names import columns_in, keys_of_none, refuse_columns
+from ..option_names import key_of as given_key
 from ..shape import conform
+from ..spark_functions import F
 from ..tailrace import types_of
 from . import text as sqdr_text
 from .tables import COLUMNS, COLUMNS_TABLE, KEYLOG, SIGNALS, SqdrOptions
@@ -114,7 +115,7 @@ def _keys(sources: Sequence[SqdrTable], options: SqdrOptions, *, known: bool) ->
     declared was seen, and images have the key's columns.
 
     Raises:
-        FormatError: the one table, or one that is named with its key, lacks a column of it.
+        FormatError: the one table, or one that is named with its key, has no column of it.
     """
     for source in sources:
         given, names = given_key(options.key, source.table), [f.name for f in source.fields]
@@ -206,8 +207,6 @@ def layout_of(rows: list[dict[str, object]]) -> tuple[list[KeyLogField], list[st
 
 def _dests(log: DataFrame) -> dict[str | None, list[str]]:
     """The subscriptions, each with its destinations, the latest last."""
-    from pyspark.sql import functions as F
-
     change = F.coalesce(~F.col("change_row_type").isin(*SIGNALS), F.lit(True))
     dest = sqdr_text.dest_of(F.col("after_image"))
     rows = (
@@ -255,7 +254,7 @@ def latest(dests: Sequence[str]) -> str | None:
 
 
 def _refuse_one_name(names: Collection[tuple[str | None, str]]) -> None:
-    """Raises FormatError for subscriptions that would have one change table: each has an order of its own."""
+    """Raises FormatError for subscriptions that would have one change table: each has its own order."""
     for table, times in Counter(name for _, name in names).items():
         if times > 1:
             its = ", ".join(sorted(str(s) for s, name in names if name == table))
@@ -283,10 +282,8 @@ def _seen(
     """Columns and keys from the names in the texts: full rows give the order, `before_key` the key; and
     whether every subscription has a full row.
 
-    One of all columns is none: it tells equal rows no better, and tables without key have it.
+    A key of all columns is none: it does not distinguish equal rows, and tables without key have it.
     """
-    from pyspark.sql import functions as F
-
     wanted = F.col("subscription_id").isin([s for s in subscriptions if s is not None])
     if None in subscriptions:
         wanted |= F.col("subscription_id").isNull()

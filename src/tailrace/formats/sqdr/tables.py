@@ -6,7 +6,7 @@ from pydantic import Field, field_validator
 
 from ...wire.keylog_values import IGNORED
 from ..base import Options, VendorColumn, VendorTable
-from ..given import names_in
+from ..option_names import names_in
 
 KEYLOG, COLUMNS = "ir_keylog", "tailrace_columns"
 """The vendor's table, and tailrace's additional one: what the key log does not say about its columns."""
@@ -54,6 +54,7 @@ COLUMNS_TABLE = VendorTable(
         _column("is_key", "boolean", "whether it is part of the row key; NULL: no"),
         _column("octet", "boolean", "whether its text is octets: numeric escapes have two digits; NULL: no"),
     ),
+    declares=True,
 )
 
 NAMES = tuple(c.name for c in KEYLOG_TABLE.columns)
@@ -118,7 +119,7 @@ class SqdrOptions(Options):
     subscriptions: dict[str, str] = Field(
         {},
         description="The tables of subscriptions, each its own: `31=SHOP.ITEM; 32=SHOP.LINE`; otherwise "
-        "`<Dest>` in their rows tells (`tailrace apply` goes on with the names that it gave before).",
+        "`<Dest>` in their rows tells (`tailrace apply` keeps the names that it gave before).",
     )
     check_flags: bool = Field(
         False,

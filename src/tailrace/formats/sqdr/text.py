@@ -1,7 +1,7 @@
-"""The text of a key log's `before_key`, `after_key` and `after_image` as Spark columns; `images` writes it.
+"""The texts of a key log as Spark columns: keys and images (`before_key`, `after_key`, `after_image`), and
+the log entry of a change (`change_row_log_detail`). `images` writes keys and images.
 
-Whole Arrow batches go to `wire.keylog_text`.
-Source: spec/sqdr.md §4.
+Whole Arrow batches go to `wire.keylog_text`. Source: spec/sqdr.md §4, §5.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ...model.quoting import quoted
 from ...model.types import arrow_type
 from ...wire import keylog_text
 from ...wire.keylog_values import HEX, NAMED, KeyLogField, escape_name
+from ..spark_functions import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -41,10 +42,8 @@ def parsed(
     `m` which of them are there (a mask of `ordinals`; NULL: all of them), `why` what is wrong with it, and
     `f` whether a fraction of a time is cut.
 
-    `row`: the items stand in `<row>` and `</row>`; `values`: whether there is a `v`.
+    `row`: the items are in `<row>` and `</row>`; `values`: whether there is a `v`.
     """
-    from pyspark.sql import functions as F
-
     fields, ordinals = list(fields), list(ordinals)
 
     def read(texts: pa.Array) -> pa.Array:
@@ -138,8 +137,6 @@ def _identifier(name: str) -> str:
 
 def dest_of(image: Column) -> Column:
     """The `<Dest>` of an `after_image`; NULL when it has none."""
-    from pyspark.sql import functions as F
-
     begun = F.substring_index(image, DEST_END, 1)
     return F.when(image.startswith("<Dest>") & image.contains(DEST_END), F.concat(begun, F.lit(DEST_END)))
 
@@ -156,8 +153,52 @@ def field_of(name: str, kind: str, *, octet: bool = False) -> KeyLogField:
 
 def unescaped(value: Column) -> Column:
     """Text without the five escapes; others stay."""
-    from pyspark.sql import functions as F
-
     for text, character in reversed(NAMED.items()):  # the ampersand comes last
         value = F.replace(value, F.lit(text), F.lit(character))
     return value
+
+
+_WORDS = {
+    "receiver": ("receiver_library", "receiver_name"),
+    "job": ("job_name", "job_user", "job_number"),
+    "type": ("journal_code", "entry_type"),
+}
+"""Elements with several words -> the columns of the words."""
+DETAIL_FIELDS = (
+    "receiver_library", "receiver_name", "user", "job_name", "job_user", "job_number", "journal_code",
+    "entry_type", "sequence", "rrn", "program",
+)  # fmt: skip
+"""The fields of `detail`, in the vendor's order."""
+
+
+def detail(text: Column) -> Column:
+    """The fields of a `<detail>` as a struct of strings (`DETAIL_FIELDS`); NULL for what is missing.
+    `sequence` keeps its zeros; line breaks between words are ignored."""
+    made = {}
+    for element, names in _WORDS.items():
+        words = F.split(F.trim(F.regexp_replace(part(text, element), r"\s+", " ")), " ", len(names))
+        for i, name in enumerate(names):
+            made[name] = F.get(words, F.lit(i))
+    for element in ("user", "sequence", "rrn", "program"):
+        made[element] = part(text, element)
+    return F.when(text.isNotNull(), F.struct(*[made[n].alias(n) for n in DETAIL_FIELDS]))
+
+
+def part(text: Column, element: str) -> Column:
+    """The text of one element, without the five escapes; NULL if it is missing."""
+    start, end = f"<{element}>", f"</{element}>"
+    inside = F.substring_index(F.substring_index(text, end, 1), start, -1)
+    return F.when(text.contains(start) & text.contains(end), unescaped(inside))
+
+
+def written(user: str | None, rrn: str | None) -> Column:
+    """A `<detail>` with what other formats know: SQL of the user and of the row's number; NULL if there is
+    neither."""
+    parts = [("user", user), ("rrn", rrn)]
+    made = [
+        F.concat(F.lit(f"<{n}>"), F.expr(named_escapes(v)), F.lit(f"</{n}>"))
+        for n, v in parts
+        if v is not None
+    ]
+    inside = F.concat_ws(" ", *made) if made else F.lit("")
+    return F.when(inside != "", F.concat(F.lit("<detail> "), inside, F.lit(" </detail>")))

@@ -25,7 +25,7 @@ from ...lake import json_files
 from ...operate import disk
 from ...operate.disk import DiskUse
 from ...operate.status import Status, process, status
-from ...state.timings import STEPS
+from ...state.capture_state import STEPS
 from .declared import CAPTURE, METRICS, PIPELINE
 
 logger = logging.getLogger("tailrace.metrics")

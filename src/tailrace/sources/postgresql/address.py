@@ -1,4 +1,4 @@
-"""Addresses of PostgreSQL databases: their parts, and which of them may be shown."""
+"""Addresses of PostgreSQL databases: parsing, and forms without secrets."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _SECRETS = ("password", "sslpassword")
 
 
 def parsed(url: str) -> dict[str, str]:
-    """The parts of an address, by libpq's names.
+    """Returns the parts of an address by libpq's names.
 
     Raises:
-        ConfigError: it cannot be read; without what libpq says, which quotes it.
+        ConfigError: it cannot be parsed; libpq's message, which quotes the address, is left out.
     """
-    import psycopg  # not imported by those who only read task files
+    import psycopg  # late, so that reading a task file does not need it
     from psycopg.conninfo import conninfo_to_dict
 
     if "://" in url:
@@ -30,7 +30,7 @@ def parsed(url: str) -> dict[str, str]:
 
 
 def address(url: str) -> str:
-    """A server's address for messages: without user, password and options.
+    """Returns a server's address for messages, without user, password and options.
 
     >>> address("postgresql://me:secret@db:5433/shop")
     'postgresql://db:5433/shop'
@@ -41,7 +41,7 @@ def address(url: str) -> str:
 
 
 def secrets(url: str) -> list[str]:
-    """The passwords in an address, decoded from percent-encoding.
+    """Returns the passwords in an address, percent-decoded.
 
     >>> secrets("postgresql://me:a%40b@db/shop?sslpassword=c"), secrets("postgresql://me@db")
     (['a@b', 'c'], [])

@@ -1,6 +1,6 @@
-"""Reads tables as of an exported snapshot: split by pages, COPY as CSV, typed Arrow batches.
+"""Reads tables in an exported snapshot: split by pages, with COPY as CSV, as typed Arrow batches.
 
-`read_part` is a plain function of picklable arguments: every piece can be read by another process.
+`read_part` is a function of picklable arguments, so that each part can be read by another process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...model.change import Column, Relation
 from ...wire import pgcopy
 from ..base import NO_COLUMNS, OR_LEAVE_OUT, BadValue, BaselineBatch, BaselinePart, Snapshot
 from .address import address
-from .connect import Session, asking, connect, connect_when_free, failure, literal, quoted, refused
+from .connection import Session, asking, connect, connect_when_free, failure, literal, quoted, refused
 from .locks import READ, READ_PATIENCE, locked_by
 
 BATCH_BYTES = 16 << 20
@@ -30,14 +30,17 @@ from (select relid from pg_partition_tree(%(relid)s::oid::regclass) where isleaf
 join pg_class c on c.oid = l.relid and c.relkind <> 'f' order by 1
 """
 _ROWS_PER_PAGE = 50
-"""Assumed rows per page of tables that were never analyzed."""
+"""Assumed rows per page of tables without statistics."""
 WIDE = 256
-"""A wider row counts as several, so that a part has at most this many bytes for each of its rows."""
+"""Bytes above which a row counts as several, so that a part has at most this many bytes per row."""
 
 
 def parts(session: Session, relation: Relation, rows_per_part: int, only: str = "true") -> list[BaselinePart]:
-    """The pieces of a table, leaf partition by leaf partition, of about that many rows, fewer of wide ones
-    (`WIDE`); the last piece of a leaf has no end. `only`: SQL condition on the wanted rows."""
+    """Returns the parts of a table, leaf partition by leaf partition, with about `rows_per_part` rows each.
+
+    Wide rows count as several (`WIDE`). The last part of a leaf has no end. `only` is an SQL condition on the
+    wanted rows.
+    """
     pieces: list[BaselinePart] = []
     for leaf, pages, tuples, counted, page in session.execute(_LEAVES, {"relid": relation.relid}):
         per_page = max(tuples / counted if counted and tuples else _ROWS_PER_PAGE, 1 / 1024)
@@ -51,15 +54,14 @@ def parts(session: Session, relation: Relation, rows_per_part: int, only: str = 
 
 @dataclass(frozen=True)
 class PgPartReader:
-    """`read_part` for one server, as a function for worker processes; `only`: SQL condition on the wanted
-    rows; `numbered`: see there."""
+    """`read_part` for one server, as a function for worker processes; fields as its parameters."""
 
     url: str = field(repr=False)
     only: str = "true"
     numbered: bool = True
 
     def __call__(self, snapshot: Snapshot, relation: Relation, part: BaselinePart) -> Iterator[BaselineBatch]:
-        """The rows of one piece as of the snapshot."""
+        """Yields the rows of one part in the snapshot."""
         return read_part(self.url, snapshot.name, relation, part, self.only, numbered=self.numbered)
 
 
@@ -67,9 +69,11 @@ _MOVED = """
 select not exists (select from pg_class where oid = {leaf}::regclass
                    and relfilenode = pg_relation_filenode({leaf}::regclass))
 """
-"""TRUNCATE and ALTER TABLE statements that rewrite a table do not honour snapshots: in an older one the
-table looks empty. pg_class is read in the snapshot, the function is not; the lock taken before keeps both
-unchanged."""
+"""Detects TRUNCATE and ALTER TABLE statements that rewrite a table, which ignore snapshots: in an older one
+the table looks empty.
+
+pg_class is read in the snapshot, the function is not. The lock taken before keeps both unchanged.
+"""
 
 
 _RENAMED = """
@@ -78,12 +82,15 @@ select exists (select from (values {columns}) as c (number, name), pg_identify_o
 or {relid} not in (select {leaf}::regclass::oid
     union all select a.relid::oid from pg_partition_ancestors({leaf}::regclass) a)
 """
-"""COPY takes the table and its columns by the names that they have when it begins, whatever the snapshot: a
-name may belong to another one by then. pg_attribute is read in the snapshot, the functions are not."""
+"""Detects renamed tables and columns. COPY uses the names when it begins, whatever the snapshot, and a name
+may belong to another column by then.
+
+pg_attribute is read in the snapshot, the functions are not.
+"""
 _GONE = ("42P01", "42703")
-"""No such table; no such column."""
-LOCKED, _LOCKED = "it is read again; end that transaction, or wait", "55P03"
-"""What helps where a lock is not to be had in time, and the state of that error."""
+"""SQL states: undefined table, undefined column."""
+LOCKED, _LOCKED = "it will be read again; end that transaction, or wait", "55P03"
+"""Hint and SQL state for a lock that was not available in time."""
 _IMPORT = "SET TRANSACTION SNAPSHOT"
 _DONE = (ExecStatus.COMMAND_OK, ExecStatus.COPY_OUT, ExecStatus.TUPLES_OK)
 
@@ -97,20 +104,20 @@ def read_part(
     *,
     numbered: bool = True,
 ) -> Iterator[BaselineBatch]:
-    """The rows of one piece, in batches of about 16 MiB of text.
+    """Yields the rows of one part, in batches of about 16 MiB of text.
 
     Args:
         url: the server.
-        snapshot: name of the exported snapshot; empty: the rows as they are when the statement begins.
-        relation: which columns, and their types in the lake.
-        part: which piece.
-        only: SQL of a condition on its rows.
-        numbered: whether the columns have the numbers of the table's; otherwise their names alone count.
+        snapshot: name of the exported snapshot; empty for the rows when the statement begins.
+        relation: the columns and their lake types.
+        part: the part.
+        only: SQL condition on its rows.
+        numbered: whether the columns have the table's numbers; otherwise only their names count.
 
     Raises:
         TableMovedError: the table was truncated, rewritten, dropped or altered since the snapshot.
-        ConnectionLostError: the snapshot has ended with the session that held it; or the server stopped
-            reading (cancelled, no room).
+        ConnectionLostError: the snapshot ended with its session, or the server stopped the query (cancelled,
+            storage full).
         SourceError: a privilege is missing.
         UnsupportedError: the table has no columns.
     """
@@ -132,7 +139,7 @@ def read_part(
                 raise TableMovedError(
                     f"{part.leaf} was truncated, rewritten, dropped or altered since its baseline began",
                     where=where,
-                    hint="it is read again; if this goes on, stop such statements for a while",
+                    hint="it will be read again; if this continues, stop such statements for a while",
                 )
             if error and error.sqlstate == _LOCKED:
                 with closing(connect(url)) as other:
@@ -140,9 +147,9 @@ def read_part(
                 raise TableMovedError(f"{part.leaf} {by}", where=where, hint=LOCKED)
             if error and error.sqlstate and statement.startswith(_IMPORT):
                 raise ConnectionLostError(
-                    f"the snapshot {snapshot} of the baseline is gone: the session that held it has ended",
+                    f"the snapshot {snapshot} of the baseline has ended with the session that held it",
                     where=where,
-                    hint="it is read again, in a new snapshot",
+                    hint="it will be read again in a new snapshot",
                 )
             if error:
                 raise refused(error, where)
@@ -190,8 +197,8 @@ def _copy(relation: Relation, part: BaselinePart, only: str) -> str:
 
 
 def _texts(pg: psycopg.pq.abc.PGconn) -> Iterator[tuple[bytes, int]]:
-    """The text that COPY sends, split between rows, and the number of rows: one CopyData message is one
-    row."""
+    """Yields the text that COPY sends, split between rows, and the number of rows. One CopyData message is
+    one row."""
     get = pg.get_copy_data
     rows: list[bytes] = []
     size = 0

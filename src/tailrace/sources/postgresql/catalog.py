@@ -1,4 +1,4 @@
-"""Queries of PostgreSQL's catalog: tables by pattern, columns, keys, types; a table's current layout."""
+"""Queries PostgreSQL's catalog: tables by pattern, columns, keys, types, and a table's current layout."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from ...model.change import PARTLY, Relation
 from ...model.nearest import meant
 from ...model.patterns import fits, is_pattern
 from ...wire.pgmessages import RelationColumn, RelationMessage
-from .connect import Session, oid_of, quoted_table
-from .evidence import LiveColumn, LiveTable, Look, Moment, XidSnapshot
-from .layout import Bracket, TypeInfo, Types, catalogued, layout, unknown
+from .column_identity import Bracket, LiveColumn, LiveTable, Look, Moment, Timeline, XidSnapshot
+from .connection import Session, oid_of, quoted_table
+from .layout import TypeInfo, Types, catalogued, layout, unknown
 from .publication import publication_query
-from .timeline import Timeline
 
 logger = logging.getLogger("tailrace.capture")
 
@@ -34,14 +33,14 @@ with recursive tree as (
   union all select i.inhrelid from tree t
     join pg_inherits i on i.inhparent = t.relid and not i.inhdetachpending)
 """
-"""The tree of a partitioned table; `pg_partition_tree` waits for a lock of each partition."""
+"""The tree of a partitioned table; `pg_partition_tree` would wait for a lock of each partition."""
 _FILE = f"""
 case when c.relkind = 'p' then ({_LEAVES}
   select coalesce(hashtextextended(string_agg(l.oid || ':' || l.relfilenode, ',' order by l.oid), 0), 0)
   from tree p join pg_class l on l.oid = p.relid where l.relkind <> 'p')
 else c.relfilenode::bigint end
 """
-"""Changes with each rewrite of the table or of one of its partitions; 0: unknown."""
+"""A number that changes with each rewrite of the table or of one of its partitions; 0 if unknown."""
 _MISSING = f"""
 case when a.atthasmissing then array_to_string(a.attmissingval, '')
 when c.relkind = 'p' then ({_LEAVES}
@@ -53,16 +52,19 @@ when c.relkind = 'p' then ({_LEAVES}
   where not a.attisdropped and l.xmin::text <> born.xmin::text)
 end
 """
-"""A partitioned table has no rows of its own: the value that all leaves have to which the column was added.
-In one that was made with it, by the transaction that wrote its system columns, every row has its own."""
+"""The value of a column in older rows. For a partitioned table, the value in all leaves to which the column
+was added.
+
+A leaf that was created with the column, by the transaction that wrote its system columns, has its own values.
+"""
 _KEY = "(indkey::int2[])[:indnkeyatts - 1]"
-"""The columns of an index that tell its rows apart, without those that it only includes (INCLUDE)."""
+"""The columns of an index that identify rows, without included ones (INCLUDE)."""
 _PRIMARY = """
 from pg_constraint k join pg_index i on i.indexrelid = k.conindid and i.indisvalid
 where k.conrelid = c.oid and k.contype = 'p' and not k.condeferrable
 """
-"""The primary key of a table. Between the statements of a transaction, two rows may have one value of a
-deferrable one: it does not tell the rows of changes apart."""
+"""The primary key of a table. A deferrable one does not identify rows of changes: within a transaction, two
+rows may have the same value."""
 _SENT = f"""
 case when c.relreplident = 'f' and c.relkind = 'p' and exists (
   with recursive tree as (select c.oid as relid
@@ -84,7 +86,8 @@ select c.oid::bigint, n.nspname, c.relname, {_SENT},
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
   left join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
 """
-"""One statement, so one moment; the log's end is read in it, after its snapshot was taken."""
+"""A single statement, so all values are from one moment; the log's end is read after its snapshot
+was taken."""
 _LOOKS = f"""
 select c.oid::bigint, (pg_current_wal_insert_lsn() - '0/0')::bigint, {_FILE},
   array(select a.xmin::text::bigint from pg_attribute a
@@ -108,17 +111,18 @@ _KINDS = {"e": "enum", "c": "composite", "r": "range", "m": "multirange"}
 
 
 def tables(session: Session, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
-    """`schema.table` names, sorted.
+    """Returns sorted `schema.table` names.
 
     Args:
         session: any connection.
         patterns: `schema.table`, or with `*` and `?` as in file names. Wildcards select ordinary permanent
-            tables and the roots of partitioned ones, but for schemas that have a dot in their names; an exact
-            name selects whatever has that name.
+            tables and the roots of partitioned ones, except in schemas with a dot in their names. An exact
+            name selects any relation with that name.
         exclude: names or patterns to leave out.
 
     Raises:
-        ConfigError: an exact name that is not there, with the nearest names of tables that can be captured.
+        ConfigError: an exact name does not exist; the hint has the nearest names of tables that can be
+            captured.
     """
     found: dict[str, bool] = dict(session.execute(_TABLES).fetchall())
     chosen: set[str] = set()
@@ -133,7 +137,7 @@ def tables(session: Session, patterns: Sequence[str], exclude: Sequence[str] = (
 
 
 def names(session: Session, relids: Sequence[int]) -> dict[int, str]:
-    """`schema.table` by oid, for existing tables."""
+    """Returns `schema.table` by oid, for existing tables."""
     rows = session.execute(
         "select c.oid::bigint, n.nspname || '.' || c.relname from pg_class c"
         " join pg_namespace n on n.oid = c.relnamespace where c.oid = any(%s::oid[])",
@@ -143,14 +147,14 @@ def names(session: Session, relids: Sequence[int]) -> dict[int, str]:
 
 
 def oids(session: Session, tables: Sequence[str]) -> list[int]:
-    """The oids of `schema.table` names, for existing tables."""
+    """Returns the oids of `schema.table` names, for existing tables."""
     names = [quoted_table(table) for table in tables]
     rows = session.execute(f"select {oid_of('t')}::bigint from unnest(%s::text[]) t", (names,))
     return [oid for (oid,) in rows if oid is not None]
 
 
 def columns(session: Session, tables: Sequence[str]) -> dict[str, list[str]]:
-    """The names of the columns of `schema.table` names, for existing tables: one may have none."""
+    """Returns the column names of `schema.table` names, for existing tables; a table may have none."""
     rows = session.execute(
         "select t.name, array_remove(array_agg(a.attname::text order by a.attnum), null)"
         f" from unnest(%s::text[], %s::text[]) as t(name, sql) join pg_class c on c.oid = {oid_of('t.sql')}"
@@ -170,8 +174,8 @@ def _unknown(session: Session, name: str, found: Iterable[str]) -> ConfigError:
 
 
 def live_table(session: Session, relid: int, publication: str | None = None) -> LiveTable:
-    """The catalog's entry of a table by its oid, and the publication's columns; without columns if it is
-    gone."""
+    """Returns the catalog's entry of a table by its oid, and the publication's columns; no columns if it does
+    not exist."""
     return _live(
         session.execute(f"{_LIVE} where c.oid = %s order by a.attnum", (publication, relid)).fetchall()
     )
@@ -188,8 +192,8 @@ def _live(rows: Sequence[tuple[Any, ...]]) -> LiveTable:
 
 
 def looks(session: Session, relids: Sequence[int]) -> dict[int, Look]:
-    """The current state of tables, numbers only, by oid; tables that are gone are missing. Does not query
-    which attributes are dropped."""
+    """Returns the current state of tables by oid, numbers only, for existing tables. Does not query which
+    attributes are dropped."""
     rows = session.execute(_LOOKS, (list(relids),))
     return {
         relid: Look(at, file, tuple(stamps), len(stamps), key=key) for relid, at, file, stamps, key in rows
@@ -197,14 +201,14 @@ def looks(session: Session, relids: Sequence[int]) -> dict[int, Look]:
 
 
 def timeline(session: Callable[[], Session], publication: str) -> Timeline:
-    """The catalog over time, for the tables of a publication."""
+    """Returns the catalog over time for the tables of a publication."""
     return Timeline(
         lambda relid: live_table(session(), relid, publication), lambda relids: looks(session(), relids)
     )
 
 
 def types_of(session: Session, wanted: Iterable[tuple[int, int]]) -> Types:
-    """Types by (oid, typmod): domains as their base type, and the conversion that reads them."""
+    """Returns types by (oid, typmod): domains as their base type, and the conversion that parses them."""
     pairs = sorted(set(wanted))
     rows = session.execute(_TYPES, ([oid for oid, _ in pairs], [typmod for _, typmod in pairs]))
     return {
@@ -218,7 +222,7 @@ def _kind(name: str, schema: str, sort: str, category: str) -> str:
         return _KINDS[sort]
     if category == "A":
         return "array"
-    # A type of that name in another schema is a different type; citext is an extension, in any schema.
+    # A type with that name in another schema is a different type; citext is an extension in any schema.
     return name if schema == "pg_catalog" or name == "citext" else f"{schema}.{name}"
 
 
@@ -230,7 +234,7 @@ def announced(
     previous: Relation | None,
     overrides: Mapping[str, str],
 ) -> Relation:
-    """The layout that a Relation message of the stream announces; warns about what is unknown."""
+    """Returns the layout that a Relation message of the stream announces, and warns about unknown columns."""
     types = types_of(session, ((c.type_oid, c.typmod) for c in message.columns))
     made = layout(message, moment, bracket, types, previous, overrides)
     for column in unknown(made, previous):
@@ -245,8 +249,11 @@ def announced(
 
 
 def relation(session: Session, table: str, publication: str | None, overrides: Mapping[str, str]) -> Relation:
-    """The current layout of a table, with the columns that the publication sends, or would send if it had the
-    table. TableMovedError if there is no such table."""
+    """Returns the current layout of a table, with the columns that the publication sends, or would send.
+
+    Raises:
+        TableMovedError: the table does not exist.
+    """
     query = f"{_LIVE} where c.oid = {oid_of('%s')} order by a.attnum"
     rows = session.execute(query, (publication, quoted_table(table))).fetchall()
     if not rows:
@@ -272,8 +279,10 @@ def relation(session: Session, table: str, publication: str | None, overrides: M
 
 
 def _generated_sent(session: Session, publication: str | None) -> str:
-    """The kind of generated columns that a publication sends of tables named without columns (`s`: stored
-    ones; empty: none); where there is none, one that tailrace creates."""
+    """Returns the kind of generated columns that a publication sends for tables without a column list.
+
+    `s` is stored ones, empty is none. Without the publication, the result is for one that tailrace creates.
+    """
     row = session.execute(
         "select case when current_setting('server_version_num')::int < 180000 then '' else coalesce("
         "(select to_jsonb(p) ->> 'pubgencols' from pg_publication p where pubname = %s), 's') end",
@@ -283,8 +292,11 @@ def _generated_sent(session: Session, publication: str | None) -> str:
 
 
 def published_columns(session: Session, table: str, publication: str | None) -> set[str] | None:
-    """Names of a table's columns that a publication sends; None if it names none (PostgreSQL 14 has no column
-    lists) or does not have the table. Before PostgreSQL 18 generated columns are listed but never sent."""
+    """Returns the names of a table's columns that a publication sends.
+
+    None if it has no column list (PostgreSQL 14 supports none) or does not have the table. Before PostgreSQL
+    18, generated columns are listed but never sent.
+    """
     if publication is None or session.info.server_version < 150000:
         return None
     query = publication_query(

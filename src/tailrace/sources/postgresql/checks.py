@@ -1,4 +1,4 @@
-"""Will capture work? Checked before every start; each finding says what it means and the SQL that fixes
+"""Checks before every start whether capture will work; each finding has its meaning and the SQL that fixes
 it."""
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ import psycopg
 from ..base import NEW_TASK, SET_BACK, Finding, PassingFinding
 from . import catalog, connection_limits
 from . import slot as pg_slot
-from .check_tables import Question, error, tables, warning
-from .connect import ANEW, Session, border, lsn, lsn_text, quoted, quoted_table
+from .connection import ANEW, Session, lsn, lsn_text, quoted, quoted_table
 from .rights import rights
 from .slot import published
+from .table_checks import Question, error, tables, warning
 
 OLDEST = 140000
 _GOING_S = 2.0
 _NEAR = 0.25
-"""Remaining share of `max_slot_wal_keep_size` below which a slot is near its limit."""
+"""The remaining share of `max_slot_wal_keep_size` below which a slot is near its limit."""
 _KEEPS = {
-    "idle_timeout": "then set idle_replication_slot_timeout to 0: it invalidates slots that nobody reads for "
-    "so long",
+    "idle_timeout": "then set idle_replication_slot_timeout to 0: it invalidates slots that are not read for "
+    "that long",
     "wal_level_insufficient": "wal_level was below logical: set it back first",
 }
-"""Reason for which a slot was invalidated -> what keeps the next one from it."""
+"""Settings that protect the next slot, by the reason for which a slot was invalidated."""
 _READER = "select active_pid from pg_replication_slots where slot_name = %s"
 _SLOT = "select to_jsonb(s) from pg_replication_slots s where slot_name = %s"
 
 
 def identity(session: Session, slot: str) -> dict[str, str]:
-    """Identifies server, database and slot: a position is only meaningful there."""
+    """Returns the identity of server, database and slot: a position is only meaningful there."""
     row = session.execute(
         "select system_identifier::text, current_database()::text from pg_control_system()"
     ).fetchone()
@@ -41,11 +41,11 @@ def identity(session: Session, slot: str) -> dict[str, str]:
 
 
 def check(question: Question, stored: Mapping[str, Any] | None = None) -> list[Finding]:
-    """All findings, errors first; an empty list means that capture can start.
+    """Returns all findings, errors first; empty if capture can start.
 
     Args:
-        question: what to look at.
-        stored: `identity` as it was when the task was made.
+        question: the context of the check.
+        stored: the `identity` when the task was created.
     """
     if question.session.info.server_version < OLDEST:
         version = question.session.info.parameter_status("server_version")
@@ -68,10 +68,10 @@ def _identity(q: Question, stored: Mapping[str, Any]) -> Iterator[Finding]:
     for name, word in words.items():
         if name in stored and str(stored[name]) != now[name]:
             so = f"({name} was {stored[name]}, is {now[name]})"
-            what = f"this is {word} than the task was created with: its positions mean nothing here {so}"
+            what = f"this is {word} than the task was created with: its positions are not valid here {so}"
             cure = "point the task at the right server, or start a new task with a new baseline"
             if stored.get("begin") == "":
-                cure += "; has it read nothing yet, `tailrace drop` it with the address of before, then start"
+                cure += "; if it has read nothing yet, `tailrace drop` it with the old address, then start"
             yield error(what, q.server, cure)
 
 
@@ -88,10 +88,10 @@ def _server(q: Question) -> Iterator[Finding]:
         )
     if q.value("show server_encoding") == "SQL_ASCII":
         yield warning(
-            "the database's encoding is SQL_ASCII: it takes any bytes as text, and a value that is not UTF-8 "
-            "ends capture",
+            "the database's encoding is SQL_ASCII: it accepts any bytes as text, and a value that is not "
+            "UTF-8 stops capture",
             q.server,
-            "find such values, and correct them: docs/operating.md, Text that is not UTF-8",
+            "find and correct such values: docs/operating.md, Text that is not UTF-8",
         )
     used, most = q.value("select count(*) from pg_stat_replication"), int(q.value("show max_wal_senders"))
     if used >= most and q.settled:
@@ -110,15 +110,15 @@ def _server(q: Question) -> Iterator[Finding]:
 
 
 def _connections(q: Question) -> Iterator[Finding]:
-    """Warns of limits below what a baseline needs, while the task itself has no connections."""
+    """Warns if limits are below what a baseline needs, while the task itself has no connections."""
     if not q.settled or not q.workers:
         return
     left, why = connection_limits.free(q.session)
     needed = q.workers + connection_limits.OWN
-    if left + 1 < needed:  # this check's own one will be free
+    if left + 1 < needed:  # this check's connection will be free
         yield warning(
             f"capture with a baseline uses up to {needed} connections (`baseline.workers` is {q.workers}), "
-            f"and {why}: fewer parts of tables are read at once",
+            f"and {why}: fewer parts of tables are read in parallel",
             q.server,
             f"`baseline: {{workers: {max(connection_limits.LEAST, left + 1 - connection_limits.OWN)}}}`, or "
             "raise the limit",
@@ -153,10 +153,10 @@ def _publication(q: Question) -> Iterator[Finding]:
         names = ", ".join(quoted_table(table) for table in extra)
         cure = f"ALTER PUBLICATION {quoted(q.publication)} DROP TABLE {names}; or add them to the task"
         if not pg_slot.named(q.session, q.publication).issuperset(extra):
-            cure = "add them to the task; one of all tables, or of a schema, cannot leave out any"
+            cure = "add them to the task; a publication of all tables, or of a schema, cannot leave out any"
         then = "they are captured too"
         if pg_slot.owned(q.session, q.publication):
-            then = "those that the task has had leave it when capture starts, others are captured too"
+            then = "those that the task had before are removed when capture starts, others are captured too"
         yield warning(
             f"the publication has more tables than the task: {', '.join(extra)}; {then}",
             where,
@@ -166,27 +166,27 @@ def _publication(q: Question) -> Iterator[Finding]:
 
 
 def _filters(q: Question) -> Iterator[Finding]:
-    """Tables of which the publication sends some rows only."""
+    """Yields the tables of which the publication sends only some rows."""
     try:
         found = pg_slot.row_filters(q.session, q.publication, catalog.oids(q.session, q.tables))
     except psycopg.errors.LockNotAvailable:
         return  # `check` names the table that is locked
     for relid, table in catalog.names(q.session, [*found]).items():
         yield warning(
-            f"the publication sends only rows where {found[relid]}: the target has no others",
+            f"the publication sends only rows where {found[relid]}: the target has no other rows",
             f"{q.server}, {table}",
-            f"if it is to have all: ALTER PUBLICATION {quoted(q.publication)} SET TABLE ... without WHERE, "
+            f"to capture all: ALTER PUBLICATION {quoted(q.publication)} SET TABLE ... without WHERE, "
             f"then `tailrace resync TASK {table}`",
             table,
         )
 
 
 def _idle_timeout(q: Question, where: str) -> Iterator[Finding]:
-    """Warns of the setting that invalidates slots which nobody reads (PostgreSQL 18)."""
+    """Warns of the setting that invalidates slots which are not read (PostgreSQL 18)."""
     timeout = q.value("select current_setting('idle_replication_slot_timeout', true)")
     if timeout not in (None, "0"):
         yield warning(
-            f"idle_replication_slot_timeout is {timeout}: if capture does not run for so long, the server "
+            f"idle_replication_slot_timeout is {timeout}: if capture does not run for that long, the server "
             "invalidates the slot, and changes are lost",
             where,
             "ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf()",
@@ -200,22 +200,22 @@ def _slot(q: Question) -> Iterator[Finding]:
     yield from _idle_timeout(q, where)
     if slot is None:
         if q.begun:
-            yield error("the slot is gone: changes since are lost", where, ANEW)
+            yield error("the slot is gone: changes since then are lost", where, ANEW)
         yield from _room(q)
         return
     if not q.settled:
         yield from _retained(q, slot, where)
-        return  # it may advance, or be dropped, while we check
+        return  # it may advance, or be dropped, during the check
     ours = slot["plugin"] == "pgoutput" and slot["database"] == q.value("select current_database()")
     if not (ours and q.begun):
-        other = f"give this task a slot of its own, `source: {{slot: {q.slot[:60]}_2}}` in the task file"
-        read = "a process reads it" if slot["active"] else "nobody reads it at the moment"
+        other = f"give this task another slot, `source: {{slot: {q.slot[:60]}_2}}` in the task file"
+        read = "a process reads it" if slot["active"] else "no process reads it"
         drop = (
-            f"; if nothing needs the other one in database {slot['database']} any more: "
+            f"; if the slot in database {slot['database']} is no longer needed: "
             f"SELECT pg_drop_replication_slot('{q.slot}')"
         )
         yield error(
-            f"there is a slot of this name that this task did not create: plugin {slot['plugin']}, "
+            f"a slot with this name exists that this task did not create: plugin {slot['plugin']}, "
             f"database {slot['database']}, {read}; reading it would take its changes from its owner",
             where,
             other if slot["active"] else other + drop,
@@ -224,14 +224,14 @@ def _slot(q: Question) -> Iterator[Finding]:
     reason = slot.get("invalidation_reason")
     if slot["wal_status"] == "lost" or reason:
         yield error(
-            f"the server invalidated the slot ({reason or 'its log was removed'}): changes since are lost",
+            f"the server invalidated the slot ({reason or 'its log was removed'}): changes are lost",
             where,
-            f"{ANEW}; {_KEEPS.get(reason or '', 'a larger max_slot_wal_keep_size keeps more')}",
+            f"{ANEW}; {_KEEPS.get(reason or '', 'a larger max_slot_wal_keep_size keeps more log')}",
         )
         return
     yield from _retained(q, slot, where)
     if slot["active"] and (reader := _reader(q)):
-        yield PassingFinding(  # a reader whose host is gone stays until wal_sender_timeout has passed
+        yield PassingFinding(  # a reader on a lost host stays until wal_sender_timeout has passed
             "error",
             f"process {reader} is already reading the slot",
             where,
@@ -246,33 +246,17 @@ def _slot(q: Question) -> Iterator[Finding]:
             where,
             ANEW,
         )
-    if confirmed == q.after:
-        yield from _one_byte_further(q.after, where)
-
-
-def _one_byte_further(after: int, where: str) -> Iterator[Finding]:
-    """Warns of a position that an earlier release acknowledged one byte behind a border: the server skips
-    what commits at that border, and nothing tells whether something does. The next position is sound."""
-    if (at := border(after)) != after:
-        yield warning(
-            f"the transaction that committed at {lsn_text(at)}, directly behind a message outside of "
-            "transactions, may be missing: an earlier release acknowledged its first byte with the message, "
-            "and the server does not send it",
-            where,
-            "`tailrace validate` shows whether rows differ; if they do, `tailrace validate --repair` repairs "
-            "them, or `tailrace resync` takes a new baseline",
-        )
 
 
 def _retained(q: Question, slot: Mapping[str, Any], where: str) -> Iterator[Finding]:
-    """Warns about log that the server keeps for the slot if its disk may fill, or if the slot is about to be
+    """Warns of log that the server keeps for the slot if its disk may fill, or the slot may soon be
     invalidated."""
     if slot["wal_status"] not in ("extended", "unreserved") and slot["safe_wal_size"] is None:
         return
     _, kept, left = pg_slot.retained(q.session, q.slot)
     size, limit = (kept or 0) >> 20, q.value("show max_slot_wal_keep_size")
-    idle = "" if slot["active"] else ", and nobody reads it"
-    page = "docs/operating.md says what to set"
+    idle = "" if slot["active"] else ", and no process reads it"
+    page = "see docs/operating.md for the settings"
     if not slot["active"]:
         page = f"start capture, or end the task with `tailrace drop`; {page}"
     if left is not None and (slot["wal_status"] == "unreserved" or left < _NEAR * (left + (kept or 0))):
@@ -285,8 +269,8 @@ def _retained(q: Question, slot: Mapping[str, Any], where: str) -> Iterator[Find
 
 
 def _reader(q: Question) -> int | None:
-    """The process that reads the slot, if it stays: a server needs a moment to notice that a reader has
-    gone."""
+    """Returns the process that reads the slot, if it stays; a server needs a moment to notice that a reader
+    has ended."""
     end = time.monotonic() + _GOING_S
     while (reader := q.value(_READER, q.slot)) and time.monotonic() < end:
         time.sleep(0.1)
@@ -294,13 +278,16 @@ def _reader(q: Question) -> int | None:
 
 
 def _set_back(q: Question) -> Iterator[Finding]:
-    """A server restored from a backup reuses positions: the stream would skip new changes there. Once its
-    log has grown past the task's position again, the log itself tells (`resent`)."""
+    """Finds a server that was restored from a backup and reuses positions, at which the stream would skip new
+    changes.
+
+    Once its log has grown past the task's position, the log itself shows this (`resent`).
+    """
     end = q.value(
         "select case when pg_is_in_recovery() then pg_last_wal_replay_lsn()"
         " else pg_current_wal_flush_lsn() end::text"
     )
-    if q.after is not None and end is not None and lsn(end) < border(q.after):
+    if q.after is not None and end is not None and lsn(end) < q.after:
         yield error(
             f"the server's log ends at {end}, and this task has read up to {lsn_text(q.after)}: {SET_BACK}",
             q.server,
@@ -326,11 +313,11 @@ def _room(q: Question) -> Iterator[Finding]:
             f"process {row[0]} has had a transaction open for {row[1]} s: creating the slot waits until "
             "it ends",
             q.server,
-            f"end it, or SELECT pg_terminate_backend({row[0]})",
+            f"end the transaction, or SELECT pg_terminate_backend({row[0]})",
         )
 
 
 LOOKS: tuple[Callable[[Question], Iterator[Finding]], ...] = (
     _server, rights, _connections, _publication, _slot, tables
 )  # fmt: skip
-"""The checks, in order; each yields findings."""
+"""The checks in order; each yields findings."""

@@ -1,12 +1,11 @@
-"""Columns whose rows have other values, or the same ones written otherwise, without a record in the log.
+"""Detects columns whose rows got other values or other text without a log record.
 
-`ALTER COLUMN ... TYPE ... USING` and `SET EXPRESSION` give older rows new values, and may keep the type. The
-table's file and the column's row in pg_attribute are other ones then; a default that the statement did not
-make again shows that it was not about the column. VACUUM FULL and TRUNCATE change the file alone.
+`ALTER COLUMN ... TYPE ... USING` and `SET EXPRESSION` give older rows new values, and may keep the type. Then
+the table's file and the column's row in pg_attribute change. A default that the statement did not create
+again shows that it was not about the column. VACUUM FULL and TRUNCATE change only the file.
 
-Enums and composites are text in targets: a renamed label, an added or dropped attribute changes the text of
-values that no statement has touched. So it is with domains, arrays and ranges of such types, and composites
-with them.
+Enums and composites are text in targets: a renamed label, or an added or dropped attribute, changes the text
+of existing values. The same applies to domains, arrays and ranges of such types, and composites with them.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..base import ColumnChange
-from .connect import Session, oid_of, quoted_table
+from .connection import Session, oid_of, quoted_table
 
-REWRITTEN = "older rows have other values in the source, which no log has (USING, or SET EXPRESSION)"
+REWRITTEN = "older rows have other values in the source, which are not logged (USING, or SET EXPRESSION)"
 PERHAPS = (
     "older rows may have other values in the source: it was renamed, and its table was rewritten meanwhile"
 )
@@ -65,22 +64,22 @@ state as (
     'file', case when relkind = 'p' then coalesce(files, 0) else relfilenode::bigint end) as state
   from asked left join leaves on root = relid left join listed on attrelid = relid)
 """
-"""A partitioned table has the files of its leaves."""
+"""The states of tables. A partitioned table has the files of its leaves."""
 _HASHES = f"{_STATES} select name, md5(state::text) from state"
 _CHANGED = f"{_STATES} select name, md5(state::text), state from state"
 HASH = "hash"
-"""The name under which a state has its own hash."""
+"""Key of a state's hash within the state."""
 
 
 def look(
     session: Session, tables: Mapping[str, str], known: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """The states of those tables whose state is another one than the known one; they are JSON.
+    """Returns the states (JSON) of those tables whose state differs from the known one.
 
     Args:
         session: any connection.
-        tables: `schema.table` under which a table is known -> its current name.
-        known: states that earlier calls have given.
+        tables: the current name by the `schema.table` under which a table is known.
+        known: states that earlier calls returned.
     """
     hashes = session.execute(_HASHES, _asked(tables)).fetchall()
     other = {t for t, now in hashes if t not in known or known[t][HASH] != now}
@@ -97,9 +96,10 @@ def _asked(tables: Mapping[str, str]) -> tuple[list[str], list[str]]:
 def changed(
     before: Mapping[str, Any], after: Mapping[str, Any], key: Sequence[str]
 ) -> Iterator[ColumnChange]:
-    """The columns of a table whose older rows have other values, or other texts, than in an earlier state.
+    """Yields the columns of a table whose older rows have other values, or other text, than in an earlier
+    state.
 
-    `key`: the columns that identify a row.
+    `key` are the columns that identify a row.
     """
     if before["relid"] != after["relid"]:  # another table of that name
         return
@@ -110,7 +110,7 @@ def changed(
         if was != kind:
             continue
         if before["file"] != after["file"] and stamped != stamp and (made is None or made != had):
-            # Its new name and the other column's new type explain all of it.
+            # Its new name and the other column's new type explain all differences.
             explained = retyped and named != name
             yield ColumnChange(name, PERHAPS if explained else REWRITTEN, stale=not explained)
         if any(said[item] != text for item, text in texts.items() if item in said):

@@ -1,13 +1,13 @@
-"""How many connections the server, the database and the role still allow."""
+"""The number of connections that the server, the database and the role still allow."""
 
 from __future__ import annotations
 
-from .connect import Session
+from .connection import Session
 
 OWN = 3
 """Connections of capture besides readers of a baseline: for the catalog, the stream and the snapshot."""
 LEAST = 2
-"""Readers of a baseline that are tried in any case: one that finds no room waits for it."""
+"""The minimum number of baseline readers; a reader that cannot connect waits."""
 _LIMITS = """
 select * from (
   select format('role %I may have %s connections', rolname, rolconnlimit) as said, rolconnlimit as most,
@@ -31,6 +31,6 @@ order by most - used limit 1
 
 
 def free(session: Session) -> tuple[int, str]:
-    """How many more connections are allowed now, and the tightest limit in words."""
+    """Returns the number of further connections that are allowed now, and the tightest limit as text."""
     said, most, used = session.execute(_LIMITS).fetchone() or ("", 0, 0)
     return int(most) - int(used), f"{said}, and {used} are in use"

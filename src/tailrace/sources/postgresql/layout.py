@@ -1,10 +1,8 @@
-"""Builds the layout from a Relation message and from what the catalog proves about its moment, with each
-column's identity.
+"""Builds the layout from a Relation message and the facts that the catalog proves about its time.
 
-The stream lags behind the catalog: a message describes its table as it was when the change was made, the
-catalog may already know later names, types and drops. `pg_identity` proves which attribute a column is; one
-that cannot be proved is a column of its own, with a negative number, and the value that older rows have is
-then unknown. Pure: no connection.
+The catalog is ahead of the stream: a message describes its table at the time of a change, and the catalog may
+already have later names, types and drops. `column_identity` proves which attribute a column is. An unproved
+one becomes a separate column with a negative number, and its value in older rows is unknown.
 """
 
 from __future__ import annotations
@@ -17,26 +15,31 @@ from ...model.change import Column, Relation
 from ...model.types import element_type
 from ...wire.pgmessages import RelationColumn, RelationMessage
 from ...wire.pgvalues import lake_type
-from .evidence import Evidence, LiveColumn, LiveTable, Look, Moment
-from .identity import Identified, identify
+from .column_identity import Bracket, Evidence, Identified, LiveColumn, LiveTable, Moment, identify
 
 MOST = 1600
-"""Maximum number of columns of a table, dropped ones included."""
+"""The maximum number of columns of a table, dropped ones included."""
 UNKNOWN_COLUMN = (
     "the identity of this column in the source cannot be determined: it counts as a new one, NULL in "
     "older rows"
 )
 USING = (
-    "older rows have other values in the source if the statement had a USING expression, which no log tells"
+    "older rows have other values in the source if the statement had a USING expression, which is not logged"
 )
-"""Of a column whose type changed."""
+"""Note on a column whose type changed."""
 UNKNOWN_VALUE = "NULL in older rows, which may have a default's value in the source"
 
 
 @dataclass(frozen=True)
 class TypeInfo:
-    """A type with its modifier: in PostgreSQL's words, and as base type (domains resolved): name of its wire
-    conversion and modifier. `physical`: length, by value and alignment."""
+    """A type with its modifier.
+
+    Attributes:
+        source_type: PostgreSQL's name.
+        kind: its wire conversion; domains are resolved to their base type.
+        typmod: the base type's modifier.
+        physical: length, by-value flag and alignment.
+    """
 
     source_type: str
     kind: str
@@ -45,22 +48,13 @@ class TypeInfo:
 
 
 Types = Mapping[tuple[int, int], TypeInfo]
-"""(type oid, typmod) -> type; a type that is gone is missing."""
-
-
-@dataclass(frozen=True)
-class Bracket:
-    """The catalog around a change: a look from before it, if there is one, and the table as it was
-    afterwards."""
-
-    before: Look | None
-    after: LiveTable
+"""Types by (type oid, typmod), for existing types."""
 
 
 def catalogued(
     message: RelationMessage, live: LiveTable, types: Types, overrides: Mapping[str, str] | None = None
 ) -> Relation:
-    """The layout that a table has in the catalog; `message` names the columns that are sent."""
+    """Returns the layout of a table in the catalog; `message` has the columns that are sent."""
     now = {c.name: c for c in live.columns if not c.dropped}
     numbers = [now[c.name].attnum for c in message.columns]
     key = _key(message, numbers, live.primary_key, live.identity_key)
@@ -79,15 +73,15 @@ def layout(
     previous: Relation | None = None,
     overrides: Mapping[str, str] | None = None,
 ) -> Relation:
-    """The layout a Relation message announces.
+    """Returns the layout that a Relation message announces.
 
     Args:
-        message: what the stream says: names, types, identity; it decides on those.
-        moment: when the change was made that it precedes.
+        message: names, types and identity at the change.
+        moment: the time of the change that follows it.
         bracket: the catalog before and after.
         types: the types of the message's columns.
-        previous: the layout of that table before.
-        overrides: `schema.table.column` -> Spark SQL type to use in the lake.
+        previous: the table's previous layout.
+        overrides: Spark SQL types for the lake by `schema.table.column`.
     """
     earlier = _earlier(previous)
     if previous and moment.address and earlier.address == moment.address:
@@ -100,7 +94,7 @@ def layout(
     else:
         found = Identified(_by_name(message.columns, types, previous), valid.exists, valid.gone)
     lowest, numbers = _numbered(found.numbers, min(earlier.lowest, 0))
-    primary = _primary_key(bracket, previous)
+    primary = _primary_key(bracket)
     there = {n for n in live.identity_key if n <= found.exists}
     key = _key(message, numbers, primary or frozenset(), there)
     columns = _columns(message, numbers, key, types, previous, overrides or {})
@@ -123,7 +117,7 @@ def layout(
 
 
 def _earlier(previous: Relation | None) -> Evidence:
-    """What was known about the previous layout; only its numbers, if it was kept without evidence."""
+    """Returns the facts of the previous layout; only its numbers, if it was stored without evidence."""
     if previous is None or previous.evidence:
         return Evidence.parse(previous.evidence if previous else "")
     numbers = frozenset(c.attnum for c in previous.columns)
@@ -131,14 +125,16 @@ def _earlier(previous: Relation | None) -> Evidence:
 
 
 def unknown(made: Relation, previous: Relation | None) -> list[Column]:
-    """Columns of a new layout with something unknown that was not unknown in the previous one."""
+    """Returns the columns of a new layout with something unknown that was known in the previous one."""
     had = {c.attnum for c in previous.columns} if previous else set()
     return [c for c in made.columns if c.attnum not in had and c.note in (UNKNOWN_COLUMN, UNKNOWN_VALUE)]
 
 
 def retyped(made: Relation, previous: Relation | None) -> list[tuple[Column, Column]]:
-    """Columns of a new layout that had another type in the previous one, and whose older rows may have other
-    values: before, after. As long as the table's file is the same, no statement has given them any."""
+    """Returns columns (before, after) whose type changed, and whose older rows may have other values.
+
+    While the table's file is the same, no statement has changed values.
+    """
     if previous is None or _same_file(Evidence.parse(previous.evidence), Evidence.parse(made.evidence)):
         return []
     had = {c.attnum: c for c in previous.columns}
@@ -147,8 +143,10 @@ def retyped(made: Relation, previous: Relation | None) -> list[tuple[Column, Col
 
 
 def _same_file(before: Evidence, after: Evidence) -> bool:
-    """Whether the catalog proves that the table was not rewritten between two layouts: it was seen with the
-    file before the first, or when that was read from the catalog, and with the same one after the second."""
+    """Returns whether the catalog proves that the table was not rewritten between two layouts.
+
+    It had the same file before the first (or when that was read from the catalog) and after the second.
+    """
     seen = before.looks[:1] if len(before.looks) > 1 or not before.address else ()
     return bool(seen and after.looks) and seen[0].file == after.looks[-1].file != 0
 
@@ -159,7 +157,7 @@ def _relation(message: RelationMessage, columns: Sequence[Column], known: Eviden
 
 
 def _numbered(found: Sequence[int | None], lowest: int) -> tuple[int, list[int]]:
-    """A number for each column: negative ones, below all existing ones, if none was found."""
+    """Returns a number for each column; new negative ones for unknown columns."""
     numbers = []
     for number in found:
         lowest -= number is None
@@ -180,7 +178,7 @@ def _columns(
     for attnum, column in zip(numbers, message.columns, strict=True):
         before = known.get(attnum)
         kind = types.get((column.type_oid, column.typmod))
-        if kind is None:  # the type has been dropped since: the earlier layout may have it
+        if kind is None:  # the type was dropped since, but the earlier layout may have it
             kind = (
                 TypeInfo(before.source_type, before.kind, -1) if before else TypeInfo("unknown", "text", -1)
             )
@@ -190,7 +188,7 @@ def _columns(
                 raise ConfigError(
                     f"{column.name} is part of the key, and a key has no arrays",
                     where=f"{message.schema}.{message.name}",
-                    hint="take it out of `types`: it is text then",
+                    hint="remove it from `types`, so that it is text",
                 )
             lake, note = override, None
         elif (column.type_oid, column.typmod) not in types and before:
@@ -204,39 +202,41 @@ def _columns(
 
 
 def _flagged(message: RelationMessage) -> bool:
-    """Whether a message says which columns are the key: not if it flags everything or nothing."""
+    """Returns whether a message marks the key's columns; it does not if all or none are marked."""
     return message.identity in ("d", "i")
 
 
 def _key(
     message: RelationMessage, numbers: Sequence[int], primary: Collection[int], identity: Collection[int]
 ) -> set[int]:
-    """The row key's attribute numbers: what the message flags, or the primary key; none if a part of it is
-    not sent. `identity`: the columns of the replica identity's index that existed."""
+    """Returns the row key's attribute numbers: the marked columns, or the primary key; empty if a part is not
+    sent.
+
+    `identity` are the existing columns of the replica identity's index.
+    """
     if _flagged(message):
         flagged = {n for n, column in zip(numbers, message.columns, strict=True) if column.flags & 1}
         return flagged if set(identity) <= set(numbers) or not flagged < set(identity) else set()
     return set(primary) if set(primary) <= set(numbers) else set()
 
 
-def _primary_key(bracket: Bracket, previous: Relation | None) -> frozenset[int] | None:
-    """The primary key at a change; None if it may have been another one, or none: all values of a full image
-    identify its row then. A constraint's oid is never used again, and its columns never change."""
+def _primary_key(bracket: Bracket) -> frozenset[int] | None:
+    """Returns the primary key at a change; None if it may have been different, or there was none.
+
+    Then all values of a full image identify its row. A constraint's oid is never reused, and its columns
+    never change.
+    """
     before, after = bracket.before, bracket.after
     if before is None or not after.columns:
         return None
-    if before.key is None:  # an earlier release did not look: the same key as in its layout counts as one
-        same = previous and {c.attnum for c in previous.columns if c.key} == after.primary_key
-    else:
-        same = before.key == after.key_id
-    return after.primary_key if same else None
+    return after.primary_key if before.key == after.key_id else None
 
 
 def _by_name(
     columns: Sequence[RelationColumn], types: Types, previous: Relation | None
 ) -> tuple[int | None, ...]:
-    """The columns of a table that is gone, about which nothing can be proved any more: those with the name
-    and type of the previous layout count as the same, as long as their numbers increase."""
+    """Identifies the columns of a dropped table by name and type in the previous layout, if the numbers
+    ascend."""
     known = {(c.name, c.source_type): c.attnum for c in previous.columns} if previous else {}
     kinds = [types.get((c.type_oid, c.typmod)) for c in columns]
     found = [known.get((c.name, k.source_type)) if k else None for c, k in zip(columns, kinds, strict=True)]
@@ -246,14 +246,14 @@ def _by_name(
 
 @dataclass(frozen=True)
 class _Older:
-    """What rows older than a column contain in it."""
+    """Computes the values of columns in rows older than the column."""
 
     bracket: Bracket
     earlier: Evidence
     previous: Relation | None
 
     def rows(self, column: Column, said: RelationColumn) -> Column:
-        """The column with `missing`, and a note if that is unknown."""
+        """Returns the column with `missing`, or with a note if that is unknown."""
         now = {c.attnum: c for c in self.bracket.after.columns}.get(column.attnum)
         value = now.missing if now and now.type_oid == said.type_oid else None
         if self.previous is None:
@@ -270,7 +270,7 @@ class _Older:
         return replace(column, note=UNKNOWN_VALUE)
 
     def _came_since(self, now: LiveColumn) -> bool:
-        """Whether no row of an earlier layout can have had the attribute."""
+        """Returns whether no row of an earlier layout can have had the attribute."""
         assert self.previous is not None  # noqa: S101 - called only in that case
         unsure = any(c.attnum < 0 for c in self.previous.columns)
         if unsure or self.bracket.after.listed or now.generated:
@@ -278,8 +278,10 @@ class _Older:
         return True
 
     def _without_value(self, now: LiveColumn) -> bool:
-        """Whether the attribute was added without a value for older rows: a rewrite discards it, and writes
-        values that only the table's rows have."""
+        """Returns whether the attribute was added without a value for older rows.
+
+        A rewrite discards such a value, and writes it to the rows.
+        """
         before, after = self.bracket.before, self.bracket.after
         kept = before is not None and before.file == after.file != 0 and now.attnum > before.began
         return kept and not now.dropped and now.missing is None

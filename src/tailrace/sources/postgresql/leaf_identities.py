@@ -1,5 +1,8 @@
-"""Replica identities of partitions. Changes of a partition are published under its root's name: the stream
-says which old values they carry by the root's identity, and they carry those of the partition's own."""
+"""Replica identities of partitions.
+
+Changes of a partition are published under its root's name. The stream describes their old values by the
+root's identity, but they have those of the partition's identity.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from ..base import Finding
-from .connect import Session, oid_of, quoted_table
+from .connection import Session, oid_of, quoted_table
 
 OTHER, PART = "other", "part"
-"""A partition whose changes do not say which row of the root they change; one whose old rows are not whole,
-though the root is REPLICA IDENTITY FULL. (Those without identity are not published: `left_out`.)"""
+"""Kinds of partitions: changes do not identify a row of the root; old rows are incomplete, although the root
+is REPLICA IDENTITY FULL.
+
+Those without identity are not published (`left_out`).
+"""
 _INDEX = """
 array(select a.attname::text from pg_index i join pg_attribute a on a.attrelid = i.indrelid
     and a.attnum = any((i.indkey::int2[])[:i.indnkeyatts - 1])
@@ -40,19 +46,26 @@ select name, leaf, whole, key, what from leaf cross join lateral (select case
 where what is not null order by name, leaf
 """
 """Without `pg_partition_tree`, which waits for locks of each partition."""
-_NEW = "new partitions begin with DEFAULT: the same for each"
+_NEW = "new partitions start with DEFAULT, so repeat this for each"
 _WHAT = {
-    OTHER: "changes in partitions ({}) do not say which row they change: their replica identity lacks {}",
-    PART: "changes in partitions ({}) carry only the key of the old row, although the root has REPLICA "
-    "IDENTITY FULL: before images lack the rest",
+    OTHER: "changes in partitions ({}) do not identify their row: the replica identity does not include {}",
+    PART: "changes in partitions ({}) have only the key of the old row, although the root has REPLICA "
+    "IDENTITY FULL: before images are incomplete",
 }
 _NAMED = 3
-"""How many partitions a message names."""
+"""The maximum number of partitions in a message."""
 
 
 class Leaf(NamedTuple):
-    """A partition whose identity is narrower than its root's: which table it belongs to, its own name,
-    whether the root is REPLICA IDENTITY FULL, the root's key, and what that means."""
+    """A partition whose identity is narrower than its root's.
+
+    Attributes:
+        table: the table it belongs to.
+        name: its name.
+        whole: whether the root is REPLICA IDENTITY FULL.
+        key: the root's key.
+        what: `OTHER` or `PART`.
+    """
 
     table: str
     name: str
@@ -62,25 +75,25 @@ class Leaf(NamedTuple):
 
 
 def narrower(session: Session, tables: Mapping[str, str]) -> list[Leaf]:
-    """The partitions with a narrower identity of those tables that are partitioned.
+    """Returns the partitions with a narrower identity of those tables that are partitioned.
 
     Args:
         session: any connection.
-        tables: `schema.table` under which a table is known -> its current name.
+        tables: the current name by the `schema.table` under which a table is known.
     """
     rows = session.execute(_LEAVES, (list(tables), [quoted_table(now) for now in tables.values()]))
     return [Leaf(*row) for row in rows]
 
 
 def unidentified(session: Session, tables: Mapping[str, str]) -> dict[str, str]:
-    """The tables (as for `narrower`) that have partitions whose changes do not say which row they change, and
-    which."""
+    """Returns the tables (as in `narrower`) with partitions whose changes do not identify their row, with a
+    message."""
     leaves = [one for one in narrower(session, tables) if one.what == OTHER] if tables else []
     return {t: _named([one for one in leaves if one.table == t]) for t in {one.table for one in leaves}}
 
 
 def _named(leaves: Sequence[Leaf]) -> str:
-    """What narrower identities of one table, of one kind, mean."""
+    """Returns the message about narrower identities of one table and kind."""
     first, more = leaves[0], len(leaves) - _NAMED
     names = ", ".join(one.name for one in leaves[:_NAMED]) + (f" and {more} more" if more > 0 else "")
     lacks = f"its key ({', '.join(first.key)})" if first.key else "the whole row, and the table has no key"
@@ -88,8 +101,11 @@ def _named(leaves: Sequence[Leaf]) -> str:
 
 
 def findings(session: Session, server: str, tables: Sequence[str], *, begun: bool) -> Iterator[Finding]:
-    """What narrower identities mean, for each table. A task that has begun (`begun`) suspends tables whose
-    changes say no row, another one does not start with them."""
+    """Yields findings about narrower identities per table.
+
+    A task that has begun suspends tables whose changes do not identify their row; a new task does not start
+    with them.
+    """
     kinds: dict[tuple[str, str], list[Leaf]] = {}
     for leaf in narrower(session, {t: t for t in tables}):
         kinds.setdefault((leaf.table, leaf.what), []).append(leaf)

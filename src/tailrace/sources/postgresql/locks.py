@@ -1,7 +1,7 @@
-"""Locks of tables: statements that do not queue for them, and who holds them.
+"""Locks of tables: statements with short lock timeouts, and lock holders.
 
-A statement that waits for a lock keeps everybody waiting who comes after it, and the process that sent it. So
-what tailrace needs a lock for is tried for a moment, and again later. What reads the catalog needs none.
+A statement that waits for a lock blocks all later ones, and its own process. So statements that need a lock
+are tried for a moment, and again later. Queries of the catalog need none.
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from .connect import Session, oid_of
+from .connection import Session, oid_of
 
 PATIENCE = "200ms"
-"""How long a statement waits for a lock."""
+"""Lock timeout of a statement."""
 PUBLISH_PATIENCE = "1200ms"
-"""The same of one that publishes a table: longer than `deadlock_timeout`, after which an autovacuum gives
-way. No reader or writer of the table waits meanwhile."""
+"""Lock timeout of a statement that publishes a table: longer than `deadlock_timeout`, after which an
+autovacuum is cancelled.
+
+It does not block readers and writers of the table.
+"""
 READ_PATIENCE = "5s"
-"""The same of a reader of rows, which has a connection of its own."""
+"""Lock timeout of a reader of rows, which has a separate connection."""
 READ, PUBLISH, ALTER = "AccessShareLock", "ShareUpdateExclusiveLock", "AccessExclusiveLock"
-"""The locks that reading a table, publishing it and altering it take."""
+"""The locks for reading, publishing and altering a table."""
 _MODES = ("AccessExclusiveLock", "ExclusiveLock", "ShareRowExclusiveLock", "ShareLock",
           "ShareUpdateExclusiveLock", "RowExclusiveLock", "RowShareLock", "AccessShareLock")  # fmt: skip
 _CONFLICTS = {READ: _MODES[:1], PUBLISH: _MODES[:5], ALTER: _MODES}
@@ -47,8 +50,14 @@ order by 1, 2
 
 
 class Holder(NamedTuple):
-    """Who holds a lock of a table: `who`, the statement that ends that, whether it is an autovacuum, and for
-    how many seconds its transaction has run (None: the role may not see that)."""
+    """A holder of a table's lock.
+
+    Attributes:
+        who: the process or prepared transaction.
+        end: the statement that ends it.
+        vacuums: whether it is an autovacuum.
+        seconds: the duration of its transaction; None if the role may not see it.
+    """
 
     who: str
     end: str
@@ -57,8 +66,8 @@ class Holder(NamedTuple):
 
 
 def holders(session: Session, tables: Mapping[str, str], wanted: str) -> dict[str, list[Holder]]:
-    """Those of the tables (name -> quoted name) of which others hold locks, on them or their partitions, that
-    conflict with the `wanted` one, and these."""
+    """Returns the tables (name -> quoted name) with conflicting locks on them or their partitions, and the
+    holders."""
     asked = (list(tables), list(tables.values()), list(_CONFLICTS[wanted]))
     found: dict[str, list[Holder]] = {}
     for table, who, end, vacuums, seconds in session.execute(_HOLDERS, asked):
@@ -68,7 +77,7 @@ def holders(session: Session, tables: Mapping[str, str], wanted: str) -> dict[st
 
 
 def said(held: list[Holder]) -> str:
-    """That a table is locked, and by whom.
+    """Returns that a table is locked and by whom, as text.
 
     >>> said([Holder("process 7", "SELECT pg_terminate_backend(7)", False, 1.0)])
     'is locked by process 7 (`SELECT pg_terminate_backend(7)` ends that)'
@@ -80,5 +89,5 @@ def said(held: list[Holder]) -> str:
 
 
 def locked_by(session: Session, sql: str, wanted: str) -> str:
-    """That a table (quoted name) is locked, and by whom, for one whose lock was just not to be had."""
+    """Returns that a table (quoted name) is locked and by whom, after its lock was not available."""
     return said(holders(session, {"": sql}, wanted).get("", []))

@@ -1,12 +1,10 @@
-"""Partitions of a table that came with rows: the stream has what is written to a partition while it is one,
-not what a table had when it was attached.
+"""Detects partitions that were attached with rows: the stream has only rows that were written after that.
 
-The catalog tells how a partition came. CREATE TABLE ... PARTITION OF writes the row of pg_inherits in the
-transaction that writes the columns, and leaves those as they are; ATTACH writes it later, and writes each
-column once more. Rows tell by their xmin whether they are older than that.
+The catalog shows how a partition was created. CREATE TABLE ... PARTITION OF writes the row of pg_inherits in
+the transaction that writes the columns, and leaves those unchanged. ATTACH writes it later, and writes each
+column again. The xmin of rows shows whether they are older than that.
 
-What is written to a partition while it is unlogged is in no log either: it counts as filled once it is
-logged.
+Rows written to an unlogged partition are not in the log either: it counts as filled once it is logged.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from ..base import Partitions
-from .connect import Session, oid_of, quoted_table
+from .connection import Session, oid_of, quoted_table
 from .locks import PATIENCE
 from .publication import publication_query
 
@@ -44,14 +42,17 @@ from pg_attribute b cross join pg_partition_tree(b.attrelid::regclass) l
 where b.attrelid = {relid}::bigint::oid and b.attnum = -1 and l.isleaf
   and pg_relation_size(l.relid) > 0
 """
-"""The leaves with pages of a partition, whether it was made in the transaction in which it became one, and
-whether as one: its system columns are written once, when a table is made."""
+"""Selects the non-empty leaves of a partition, whether it was created in the transaction that attached it,
+and whether as a partition.
+
+Its system columns are written once, when the table is created.
+"""
 _OLDER = """
 select exists (select from only {leaf} r where r.ctid < '({pages},0)' and (
   not {same} and age(r.xmin) not between 0 and age('{xid}'::xid)
   or r.xmin::text = '{xid}' and r.xmax = 0 and r.cmin::text::bigint < {command}))
 """
-"""A row that a later transaction has locked has lost its command, hence xmax."""
+"""A row that a later transaction has locked has lost its command id; hence the condition on xmax."""
 _ROOTS = f"""
 select t.name, n.nspname || '.' || r.relname
 from unnest(%s::text[], %s::text[]) as t(name, sql)
@@ -61,11 +62,12 @@ from unnest(%s::text[], %s::text[]) as t(name, sql)
   join pg_class r on r.oid = a.relid join pg_namespace n on n.oid = r.relnamespace
 """
 PAGES = 4096
-"""Pages of each leaf that are looked at: the oldest rows come first, and capture waits for the answer."""
+"""The number of pages of each leaf that are read: the oldest rows are first, and capture waits for the
+result."""
 
 
 class _Edge(NamedTuple):
-    """How a partition hangs in its tree: which transaction, and which command of it, attached it."""
+    """The attachment of a partition to its parent: the transaction, and its command, that attached it."""
 
     relid: int
     name: str
@@ -87,7 +89,7 @@ class _Edge(NamedTuple):
         return f"{self.key_logged} unlogged"
 
     def logged_since(self, known: Collection[str]) -> bool:
-        """Whether it was unlogged: what was written to it then is in no log."""
+        """Returns whether it was unlogged before; rows written then are not in the log."""
         return not self.unlogged and self.key_unlogged in known
 
     def new(self, known: Collection[str]) -> bool:
@@ -95,19 +97,18 @@ class _Edge(NamedTuple):
 
 
 class _BusyError(Exception):
-    """It is locked, or goes at this moment."""
+    """The partition is locked, or is being dropped."""
 
 
 def look(
     session: Session, tables: Mapping[str, str], known: Mapping[str, Collection[str]]
 ) -> dict[str, Partitions]:
-    """The partitions of those tables that are partitioned.
+    """Returns the partitions of those tables that are partitioned.
 
     Args:
         session: any connection.
-        tables: `schema.table` under which a table is known -> its current name.
-        known: keys of partitions that earlier looks have found. A table that it does not name has none that
-            are new.
+        tables: the current name by the `schema.table` under which a table is known.
+        known: keys of partitions that earlier calls returned. A table that is not in it has no new ones.
     """
     sql = [quoted_table(now) for now in tables.values()]
     found: dict[str, list[_Edge]] = {}
@@ -117,8 +118,8 @@ def look(
 
 
 def attached(session: Session, publication: str, tables: Mapping[str, str]) -> dict[str, str]:
-    """Those of the tables (as for `look`) that are partitions of a table which a publication has, and that
-    one: it publishes their changes as its own."""
+    """Returns the tables (as in `look`) that are partitions of a published table, with that table, under
+    whose name their changes are published."""
     given = (publication, list(tables), [quoted_table(now) for now in tables.values()])
     return dict(session.execute(publication_query(session, _ROOTS), given).fetchall())
 
@@ -141,7 +142,8 @@ def _judged(session: Session, edges: Sequence[_Edge], known: Collection[str] | N
 
 
 def _has_older_rows(session: Session, one: _Edge) -> bool | None:
-    """Whether a partition has rows from before it was attached; None if they may not be read."""
+    """Returns whether a partition has rows from before it was attached; None if the role may not
+    read them."""
     given = one._asdict()
     try:
         for leaf, same, made in _rows(session, _LEAVES.format(**given)):
@@ -156,8 +158,11 @@ def _has_older_rows(session: Session, one: _Edge) -> bool | None:
 
 
 def _rows(session: Session, query: str) -> list[tuple[Any, ...]]:
-    """The rows of a query that does not wait for locks: a partition that is locked is new for the next look,
-    too. In one message, so no other thread's statement comes between."""
+    """Returns the rows of a query that does not wait for locks; a locked partition counts as new in the next
+    call.
+
+    It is sent as one message, so that no other thread's statement is executed in between.
+    """
     cursor = session.execute(f"set local lock_timeout = '{PATIENCE}'; {query}".encode())
     cursor.nextset()
     return cursor.fetchall()

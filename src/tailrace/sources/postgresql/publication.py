@@ -1,10 +1,11 @@
-"""The tables of a publication, from the catalog alone: `pg_get_publication_tables`, and the view with it,
-open every table of the publication, and wait for its lock.
+"""The tables of a publication, from the catalog only.
+
+`pg_get_publication_tables`, and the view over it, open every table of the publication and wait for its lock.
 """
 
 from __future__ import annotations
 
-from .connect import Session
+from .connection import Session
 
 _MEMBERS = """
 with recursive pub as (select xmin, * from pg_publication where pubname = %s),
@@ -34,7 +35,10 @@ _SCHEMAS = """
 
 
 def publication_query(session: Session, query: str) -> bytes:
-    """A query over `pub`, the row of a publication whose name is the first parameter, and `members`, the oids
-    of its tables: roots for their partitions if it publishes by them, otherwise leaves."""
+    """Returns a query over `pub`, the row of a publication (its name is the first parameter), and `members`,
+    the oids of its tables.
+
+    Members are roots if it publishes via partition roots, otherwise leaves.
+    """
     schemas = _SCHEMAS if session.info.server_version >= 150000 else ""
     return (_MEMBERS.format(schemas=schemas) + query).encode()

@@ -1,6 +1,6 @@
-"""Converts replication messages to log records: NumPy for the frequent kinds, one by one for the rare ones.
+"""Converts replication messages to log records, with NumPy for frequent kinds and one by one for rare ones.
 
-Pure: bytes in, a record batch out. What a transaction that spans chunks needs is carried from call to call.
+The state of a transaction that spans chunks is kept between calls.
 """
 
 from __future__ import annotations
@@ -51,8 +51,13 @@ class OpenTransaction:
 
 @dataclass(frozen=True)
 class Built:
-    """Records of a chunk, the Relation messages with the index of the record that each precedes, the number
-    of leading records in whole transactions, and the LSN after them (None if the chunk ends no transaction).
+    """Records of a chunk.
+
+    Attributes:
+        records: the records.
+        relations: the Relation messages, with the index of the record that follows each.
+        complete: the number of leading records in whole transactions.
+        end: the LSN after these; None if the chunk ends no transaction.
     """
 
     records: pa.RecordBatch
@@ -62,11 +67,11 @@ class Built:
 
 
 class RecordBuilder:
-    """Turns XLogData payloads into log records; keeps the open transaction between calls.
+    """Converts XLogData payloads to log records, and keeps the open transaction between calls.
 
-    Transactions and messages before `after` (an LSN) are left out: they are in the log already. A message
-    outside of transactions is kept at the last byte of its record: the next one, which may be a commit,
-    begins behind it.
+    Transactions and messages before `after` (an LSN) are left out, because they are in LOG already. A message
+    outside of transactions gets the last byte of its record as position, because the next record, which may
+    be a commit, begins after it.
     """
 
     def __init__(self, after: int = 0) -> None:
@@ -75,7 +80,7 @@ class RecordBuilder:
         self.last_commit_us: int | None = None
 
     def build(self, parts: Sequence[bytes | memoryview]) -> Built:
-        """The records of these payloads (whole CopyData contents with the letter w), in order."""
+        """Returns the records of these payloads (whole CopyData contents with the letter w), in order."""
         return _Batch(self, parts).built()
 
 
@@ -83,7 +88,8 @@ EMPTY = pa.RecordBatch.from_pylist([], schema=records.RECORDS)
 
 
 class _Batch:
-    """One call's arrays. Per message: kind, copies (records it gives), transaction; then per record."""
+    """The arrays of one call. Per message: kind, copies (number of its records), transaction; then per
+    record."""
 
     def __init__(self, state: RecordBuilder, parts: Sequence[bytes | memoryview]) -> None:
         self.state = state
@@ -185,14 +191,14 @@ class _Batch:
         for index, lsn in self.outside.items():
             at = self.first[index]
             columns["lsn"][at], columns["ordinal"][at], columns["TRXID"][at] = lsn - 1, 0, 0
-            if not columns["COMMIT_TIME"][at]:  # nothing committed yet in this stream: the time it was sent
+            if not columns["COMMIT_TIME"][at]:  # no commit in this stream yet: use the send time
                 sent = self.starts[index] - 8
                 columns["COMMIT_TIME"][at] = (
                     int.from_bytes(self.raw[sent : sent + 8], "big") + pgoutput.EPOCH_US
                 )
 
     def _end(self, commits: Ints, ends: Ints) -> tuple[int | None, int]:
-        """The LSN after the last whole transaction, and how many records lead up to it."""
+        """Returns the LSN after the last whole transaction, and the number of records up to it."""
         last, end = -1, None
         if len(commits):
             last = int(commits[-1])
@@ -233,8 +239,11 @@ class _Batch:
         return pa.RecordBatch.from_arrays(arrays, schema=records.RECORDS)
 
     def _data(self, source: Ints) -> pa.Array:
-        """The messages without their headers: headers and messages together are one binary array over the
-        received bytes, of which native code copies every second entry."""
+        """Returns the messages without their headers.
+
+        Headers and messages form one binary array over the received bytes, of which native code copies every
+        second entry.
+        """
         borders = np.empty(2 * len(self.starts) + 1, np.int32)
         borders[:-1:2], borders[1::2] = self.starts, self.ends
         borders[-1] = borders[-2]

@@ -1,7 +1,7 @@
-"""What a slot sends again: transactions from its own position to one that LOG has reached.
+"""Reads the transactions that a slot sends again: from its position to one that LOG has reached.
 
-A slot is behind LOG after a crash between a commit of LOG and its acknowledgement; after a restart of the
-server, which does not write each acknowledgement to disk; and if the server was restored from a backup.
+A slot is behind LOG after a crash between a commit of LOG and its acknowledgement, after a restart of the
+server (which does not write each acknowledgement to disk), and after a restore from a backup.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from contextlib import closing, contextmanager
 from ...model.change import Relation
 from ...wire.pgmessages import RelationMessage
 from ...wire.records import Chunk
-from .connect import Session, asking
-from .evidence import Moment
+from .column_identity import Moment
+from .connection import Session, asking
 from .slot import IN_USE_S
 from .stream import SlotStream
 
@@ -24,8 +24,11 @@ _THERE = "select 1 from pg_stat_activity where pid = %s"
 
 @contextmanager
 def stream(session: Session, url: str, slot: str, publication: str) -> Iterator[SlotStream]:
-    """A stream that begins at the slot's own position, and acknowledges nothing. In the end its process at
-    the server is gone as well: the next stream may need its place among `max_wal_senders`."""
+    """Yields a stream that begins at the slot's position and acknowledges nothing.
+
+    At the end, its process at the server has ended as well, because the next stream may need its slot in
+    `max_wal_senders`.
+    """
     made = SlotStream(url, slot, publication, _name_only)
     with closing(made):
         made.start(None, ())
@@ -38,7 +41,8 @@ def stream(session: Session, url: str, slot: str, publication: str) -> Iterator[
 
 
 def chunks(stream: SlotStream, end: int, stopped: Callable[[], bool]) -> Iterator[Chunk]:
-    """What the stream has before an LSN, and maybe some behind it; less once `stopped` returns True."""
+    """Yields the stream's chunks before an LSN, and possibly later ones; ends early once `stopped` returns
+    True."""
     while stream.seen < end and not stopped():
         if (chunk := stream.read(_CHUNK_BYTES, _WAIT_S)) is not None:
             yield chunk
@@ -46,5 +50,5 @@ def chunks(stream: SlotStream, end: int, stopped: Callable[[], bool]) -> Iterato
 
 
 def _name_only(message: RelationMessage, moment: Moment, before: Relation | None) -> Relation:
-    """No values are read: columns are not looked up."""
+    """Returns a layout without columns, because no values are read."""
     return Relation(message.relid, message.schema, message.name, "")

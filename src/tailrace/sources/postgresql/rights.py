@@ -1,8 +1,7 @@
-"""The rights that the role lacks, as one block of SQL for an administrator: the least that a task needs.
+"""The missing rights of the role, as one block of SQL for an administrator: the minimum that a task needs.
 
-Two ways lead to a publication. An administrator makes it, and the role needs nothing besides REPLICATION,
-USAGE and SELECT; or the role makes it, and needs CREATE on the database and to be a member of the tables'
-owners.
+There are two ways to a publication. An administrator creates it, and the role only needs REPLICATION, USAGE
+and SELECT. Or the role creates it, and needs CREATE on the database and membership in the tables' owners.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..base import Finding
-from .check_tables import Question, error
-from .connect import quoted, quoted_table
+from .connection import quoted, quoted_table
 from .slot import options, owned, published
+from .table_checks import Question, error
 
 _TABLES = """
 select t.schema || '.' || t.name, has_schema_privilege(n.oid, 'USAGE'), has_table_privilege(c.oid, 'SELECT'),
@@ -38,7 +37,7 @@ class _Table:
 
 
 def rights(q: Question) -> Iterator[Finding]:
-    """One finding with everything that the role lacks."""
+    """Yields one finding with all missing rights."""
     row = q.session.execute(
         "select current_user, current_database(), rolsuper, rolbypassrls, rolreplication or exists"
         " (select from pg_roles a where a.rolname = 'rds_replication'"
@@ -63,19 +62,19 @@ def rights(q: Question) -> Iterator[Finding]:
         lacks.append(f"to read {listed('table', unread)}")
         block.append(f"GRANT SELECT ON TABLE {', '.join(map(quoted_table, unread))} TO {to}")
     if hidden := [t.name for t in tables if t.secured and not sees_all]:
-        lacks.append(f"to read what row-level security hides of {listed('table', hidden)}")
+        lacks.append(f"to read the rows hidden by row-level security of {listed('table', hidden)}")
         block.append(f"ALTER ROLE {to} WITH BYPASSRLS")
     more = _publication(q, tables, lacks, block, to, database)
     if lacks:
         sql = statements(block)
-        what = f"role {user} lacks rights: {'; '.join(lacks)}"
+        what = f"role {user} has insufficient rights: {'; '.join(lacks)}"
         yield error(what, q.server, sql + more)
 
 
 def _publication(
     q: Question, tables: Sequence[_Table], lacks: list[str], block: list[str], to: str, database: str
 ) -> str:
-    """Collects what is missing to publish the tables; returns the alternative, as an SQL comment."""
+    """Adds the missing rights to publish the tables; returns the alternative as an SQL comment."""
     there = published(q.session, q.publication)
     lacking = [t for t in tables if t.name not in (there or ())]
     foreign = [t for t in lacking if not t.owned]
@@ -98,12 +97,12 @@ def _publication(
 
 
 def statements(block: Sequence[str]) -> str:
-    """Statements as the lines of a finding's fix."""
+    """Returns statements as the lines of a finding's cure."""
     return ";\n        ".join(block) + ";"
 
 
 def listed(kind: str, names: Sequence[str]) -> str:
-    """Some names, and how many there are.
+    """Returns some names and their number.
 
     >>> listed("table", ["s.a"]), listed("table", list("abcde"))
     ('table s.a', '5 tables (a, b, c, ...)')

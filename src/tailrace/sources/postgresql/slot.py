@@ -1,4 +1,4 @@
-"""What capture keeps at the source: a publication and a replication slot."""
+"""The publication and the replication slot of a task."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import psycopg
 from ...errors import PositionError, SourceError, TableMovedError
 from ..base import OF_TABLE
 from . import locks
-from .connect import ANEW, Session, lsn, quoted, quoted_table
+from .connection import ANEW, Session, lsn, quoted, quoted_table
 from .publication import publication_query
 
 MOST = 63
-"""Maximum bytes of a PostgreSQL name."""
+"""The maximum bytes of a PostgreSQL name."""
 IN_USE, IN_USE_S = "55006", 10.0
-"""Seconds for which a slot in use is requested again: a server needs a moment to notice that a reader has
-gone, more if it is busy."""
+"""SQL state of a slot in use, and seconds for which it is requested again: the server needs a moment to
+notice that a reader has ended."""
 KINDS_LEFT_OUT = "the publication leaves out kinds of changes: targets would differ from the source"
 _KINDS = "select pubinsert and pubupdate and pubdelete and pubtruncate from pg_publication where pubname = %s"
 _ENTRIES = """
@@ -41,11 +41,12 @@ where p.pubname = %s and r.prrelid = any(%s::oid[]) and r.prqual is not null and
   and not exists (
     select from pg_publication_namespace n where n.pnpubid = p.oid and n.pnnspid = c.relnamespace)
 """
-"""No rows are filtered of a table that a publication has with its whole schema."""
+"""No rows are filtered if a publication has the table's whole schema."""
 
 
 def name_of(task: str) -> str:
-    """The name of a task's publication and slot; unique per task, even if characters are replaced or cut.
+    """Returns the name of a task's publication and slot; unique per task, even if characters are replaced or
+    cut.
 
     >>> name_of("shop_eu"), name_of("shop-eu")
     ('tailrace_shop_eu', 'tailrace_shop_eu_8c4e0485')
@@ -58,7 +59,7 @@ def name_of(task: str) -> str:
 
 
 def begins(session: Session, slot: str) -> int | None:
-    """The LSN from which a slot has changes; None when there is no such slot."""
+    """Returns the LSN at which a slot's changes begin; None without the slot."""
     row = session.execute(
         "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = %s", (slot,)
     ).fetchone()
@@ -66,8 +67,12 @@ def begins(session: Session, slot: str) -> int | None:
 
 
 def retained(session: Session, slot: str) -> tuple[int, int | None, int | None]:
-    """Where the log ends (LSN); how many bytes of it a slot retains (None: there is no such slot); how many
-    more can be written before the server discards them (None: never, `max_slot_wal_keep_size` is -1)."""
+    """Returns the log's end (LSN), the bytes that a slot retains, and the bytes until the server discards
+    them.
+
+    The second is None without the slot, the third if the server never discards them (`max_slot_wal_keep_size`
+    is -1).
+    """
     row = session.execute(
         "select pg_current_wal_flush_lsn() - '0/0', pg_current_wal_flush_lsn() - restart_lsn, safe_wal_size "
         "from (values (1)) one left join pg_replication_slots on slot_name = %s",
@@ -78,7 +83,7 @@ def retained(session: Session, slot: str) -> tuple[int, int | None, int | None]:
 
 
 def published(session: Session, publication: str) -> set[str] | None:
-    """Tables (`schema.table`) in a publication; None when there is no such publication."""
+    """Returns the tables (`schema.table`) in a publication; None without the publication."""
     if not session.execute("select 1 from pg_publication where pubname = %s", (publication,)).fetchone():
         return None
     rows = session.execute(publication_query(session, _PUBLISHED), (publication,))
@@ -86,17 +91,19 @@ def published(session: Session, publication: str) -> set[str] | None:
 
 
 def still_published(session: Session, publication: str, where: str) -> None:
-    """PositionError: the publication is gone."""
+    """Raises PositionError if the publication does not exist."""
     if published(session, publication) is None:
         what = "the publication is gone: changes made without it cannot be read"
         raise PositionError(what, where=f"{where}, publication {publication}", hint=ANEW)
 
 
 def entries(session: Session, publication: str) -> dict[str, str] | None:
-    """The tables in a publication, by which rows of the catalog each is there, and which relation it is.
-    Whoever alters the publication, or what it has of a table, makes other rows, which stay when it is altered
-    back; adding and removing other tables does not touch them. A publication of all tables, or of a schema,
-    has a table that is made again by the same ones. None when there is no such publication.
+    """Returns the tables in a publication, each with the catalog rows that include it, and its oid; None
+    without the publication.
+
+    Altering the publication, or its options for a table, creates other rows, even if it is altered back.
+    Adding and removing other tables does not change them. In a publication of all tables, or of a schema, a
+    table that is created again has the same rows.
 
     Raises:
         SourceError: it leaves out kinds of changes.
@@ -113,21 +120,21 @@ def entries(session: Session, publication: str) -> dict[str, str] | None:
 
 
 def all_kinds(publication: str) -> str:
-    """The statement that has a publication send all changes."""
+    """Returns the statement that makes a publication send all changes."""
     return f"ALTER PUBLICATION {quoted(publication)} SET (publish = 'insert, update, delete, truncate')"
 
 
 def options(session: Session) -> str:
-    """Options of a publication that tailrace creates."""
+    """Returns the options of a publication that tailrace creates."""
     said = "publish_via_partition_root = true"
     if session.info.server_version >= 180000:
-        # Without it, 18 refuses updates of tables with REPLICA IDENTITY FULL and such a column.
+        # Without it, PostgreSQL 18 refuses updates of tables with REPLICA IDENTITY FULL and such a column.
         said += ", publish_generated_columns = stored"
     return f"WITH ({said})"
 
 
 def owned(session: Session, publication: str) -> bool:
-    """Whether the role may alter a publication; False if there is none."""
+    """Returns whether the role may alter a publication; False if it does not exist."""
     row = session.execute(
         "select pg_has_role(pubowner, 'USAGE') from pg_publication where pubname = %s", (publication,)
     ).fetchone()
@@ -137,12 +144,13 @@ def owned(session: Session, publication: str) -> bool:
 def publish(
     session: Session, publication: str, tables: Sequence[str], lacking: Collection[str] | None = None
 ) -> dict[str, str]:
-    """Creates the publication, or adds missing tables; removes none. Returns those that are locked and still
-    missing, and by whom.
+    """Creates the publication, or adds missing tables; removes none.
+
+    Returns the tables that are still missing because they are locked, with the lock holders.
 
     Raises:
-        TableMovedError: one is missing that was not among those `lacking` before (None: nobody looked): it
-            was dropped and created again since, and has lost changes.
+        TableMovedError: a table is missing that was not among those `lacking` before (None: unknown): it was
+            dropped and created again since, and has lost changes.
     """
     there = published(session, publication)
     lost = [table for table in tables if table not in (there or ())]
@@ -156,8 +164,10 @@ def publish(
 
 
 def _altered(session: Session, publication: str, how: str, tables: Sequence[str]) -> dict[str, str]:
-    """Adds tables to a publication, or drops them, all but those that are locked; returns these, and by whom.
-    An autovacuum gives way."""
+    """Adds tables to a publication or drops them, except locked ones; returns these with the lock holders.
+
+    A lock of an autovacuum does not count, because it is cancelled.
+    """
     held = locks.holders(session, {t: quoted_table(t) for t in tables}, locks.PUBLISH)
     waits = {t: locks.said(by) for t, by in held.items() if not all(one.vacuums for one in by)}
     free = [t for t in tables if t not in waits]
@@ -169,8 +179,8 @@ def _altered(session: Session, publication: str, how: str, tables: Sequence[str]
 
 
 def _alter(session: Session, publication: str, how: str, tables: Sequence[str]) -> bool:
-    """Whether the locks of all tables could be had."""
-    names = ", ".join(f"ONLY {quoted_table(table)}" for table in tables)  # without ONLY: its children too
+    """Returns whether the locks of all tables were available."""
+    names = ", ".join(f"ONLY {quoted_table(table)}" for table in tables)  # without ONLY: with children
     statement = f"ALTER PUBLICATION {quoted(publication)} {how} TABLE {names}"
     try:
         session.execute(f"set local lock_timeout = '{locks.PUBLISH_PATIENCE}'; {statement}".encode())
@@ -180,22 +190,27 @@ def _alter(session: Session, publication: str, how: str, tables: Sequence[str]) 
 
 
 def named(session: Session, publication: str) -> set[str]:
-    """Tables (`schema.table`) that a publication names, instead of having all, or those of a schema."""
+    """Returns the tables (`schema.table`) that a publication lists explicitly."""
     return {name for (name,) in session.execute(_NAMED, (publication,))}
 
 
 def row_filters(session: Session, publication: str, relids: Sequence[int]) -> dict[int, str]:
-    """The conditions on the rows that a publication sends of tables, by oid; tables of which
-    it sends all rows are missing (PostgreSQL 14 has no filters). Waits for locks of these tables."""
+    """Returns the conditions on the rows that a publication sends, by table oid; waits for locks of these
+    tables.
+
+    Tables without a condition are missing (PostgreSQL 14 has no filters).
+    """
     if session.info.server_version < 150000:
         return {}
     return dict(session.execute(_FILTERS, (publication, list(relids))).fetchall())
 
 
 def withdraw(session: Session, publication: str, tables: Sequence[str]) -> dict[str, str]:
-    """Removes tables from the publication if it names them; one created by others is not changed, and all
-    tables, or those of a schema, stay in one that is for them. Returns those that are locked and stay, and by
-    whom."""
+    """Removes tables from the publication if it lists them; returns those that stay because they are locked,
+    with the lock holders.
+
+    A publication of another owner is not changed. In one of all tables, or of a schema, tables stay.
+    """
     if not owned(session, publication):
         return {}
     there = named(session, publication)
@@ -203,24 +218,26 @@ def withdraw(session: Session, publication: str, tables: Sequence[str]) -> dict[
 
 
 def next_transaction(session: Session) -> int:
-    """An id that is greater than those of all transactions that have written by now. It is used up: a
-    snapshot only knows which one follows the greatest that has ended, and open ones may have that and greater
-    ones."""
+    """Returns an id greater than those of all transactions that have written by now. The id is consumed.
+
+    A snapshot only has the successor of the greatest ended id, and open transactions may have that or greater
+    ones.
+    """
     row = session.execute("select pg_current_xact_id()::text::bigint").fetchone()
     return int(row[0]) if row else 0
 
 
 def oldest_transaction(session: Session) -> int:
-    """The id of the oldest open transaction that has written; the next one's if there is none."""
+    """Returns the id of the oldest open transaction that has written, or the next id."""
     row = session.execute("select pg_snapshot_xmin(pg_current_snapshot())::text::bigint").fetchone()
     return int(row[0]) if row else 0
 
 
 def log_end(session: Session) -> int:
-    """An LSN after everything committed by now that the stream will reach without further writes.
+    """Returns an LSN after everything committed by now, which the stream will reach without further writes.
 
-    The stream goes as far as the log is flushed. Commits that did not wait for that (synchronous_commit off)
-    are flushed within three wal_writer_delays; what is not after a second belongs to nobody's commit.
+    The stream reads flushed log. Commits that did not wait for the flush (synchronous_commit off) are flushed
+    within three wal_writer_delays. Records that are not flushed after a second belong to no commit.
     """
     row = session.execute(
         "select pg_current_wal_insert_lsn() - '0/0', current_setting('wal_block_size')"
@@ -238,7 +255,7 @@ def log_end(session: Session) -> int:
 
 
 def drop(session: Session, slot: str) -> None:
-    """Drops a slot if it exists; waits a moment for one whose reader has just gone."""
+    """Drops a slot if it exists; waits a moment if its reader has just ended."""
     end = time.monotonic() + IN_USE_S
     while True:
         try:

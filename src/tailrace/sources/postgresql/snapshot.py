@@ -1,4 +1,4 @@
-"""Snapshots that match a slot: all tables as of one position of the log, for readers in any process."""
+"""Snapshots that match a slot: all tables at one position of the log, for readers in any process."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from contextlib import closing, contextmanager
 
 from ...errors import SourceError
 from ..base import Snapshot
-from .connect import asking, connect, lsn, position_at, quoted
+from .connection import asking, connect, lsn, position_at, quoted
 from .slot import MOST
-from .slot_wait import Waits
+from .transaction_wait import Waits
 
 
 class SlotSnapshot:
-    """A newly created slot, with the snapshot exported by its creation: valid until this connection is
-    closed.
+    """A new slot, and the snapshot exported by its creation, which is valid until this connection is closed.
 
     Args:
         url: the server.
         slot: its name.
-        waits: what is to be done while the server waits for transactions.
-        temporary: the slot goes with the connection.
+        waits: callbacks while the server waits for transactions.
+        temporary: drops the slot with the connection.
+        where: the location for error messages.
 
     Raises:
-        ConnectionLostError: the server does not answer, or nobody waits any longer.
+        ConnectionLostError: the server does not answer, or waiting was stopped.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class SlotSnapshot:
 
 @contextmanager
 def temporary_snapshot(url: str, slot: str, waits: Waits, where: str) -> Iterator[Snapshot]:
-    """A snapshot at a position of the log, by a slot that exists only as long as the context."""
+    """Yields a snapshot at a position of the log, by a slot that exists only within the context."""
     suffix = f"_tmp_{secrets.token_hex(4)}"
     made = SlotSnapshot(url, slot[: MOST - len(suffix)] + suffix, waits, temporary=True, where=where)
     with closing(made):

@@ -1,7 +1,7 @@
-"""PostgreSQL 14 to 18 as a live source, by logical replication (pgoutput): the `LogSource` of that name.
+"""PostgreSQL 14 to 18 as a `LogSource`, by logical replication (pgoutput).
 
-The parts: `pg_checks` (can it work), `pg_slot` (publication, slot), `pg_snapshot`, `pg_stream` (messages ->
-records), `pg_catalog` and `pg_layout` (layouts), `pg_baseline` (tables as of a snapshot).
+The parts are: `checks` (whether capture can work), `slot` (publication, slot), `snapshot`, `stream` (messages
+to records), `catalog` and `layout` (layouts), `baseline` (tables in a snapshot).
 """
 
 from __future__ import annotations
@@ -38,42 +38,42 @@ from ..base import (
 )
 from . import (
     baseline,
-    before_images,
     catalog,
     checks,
     column_states,
     connection_limits,
     leaf_identities,
-    leaving,
     locks,
     partitions,
     resent,
+    table_checks,
+    task_objects,
 )
-from . import left_out as not_selected
 from . import slot as pg_slot
 from . import snapshot as pg_snapshot
+from . import unselected as not_selected
 from .address import address
 from .baseline import LOCKED
-from .check_tables import Question
-from .connect import ANEW, Session, asking, border, connect, lsn_of, position_at, primary, quoted_table
-from .evidence import Moment
-from .slot_wait import Waits
+from .column_identity import Moment
+from .connection import ANEW, Session, asking, connect, lsn_of, position_at, primary, quoted_table
 from .stream import SlotStream
+from .table_checks import Question
+from .transaction_wait import Waits
 
 if TYPE_CHECKING:
     from ...config.task import Task
 
 LONG_S = 2.0
-"""A table that was locked for less is not worth a word."""
+"""Seconds for which a table must be locked to be reported."""
 
 
 def from_task(task: Task) -> PostgresSource:
-    """The source of a task file."""
+    """Returns the source of a task file."""
     stream = newest(task)
     wanted, slot = task.source.slot, stream.identity.get("slot")
     if wanted and slot and wanted != slot:
-        what = f"`source.slot` is {wanted}, and the task has the slot {slot}, which keeps its changes"
-        hint = f"write `slot: {slot}`, or start a new task"
+        what = f"`source.slot` is {wanted}, but the task has the slot {slot}, which keeps its changes"
+        hint = f"set `slot: {slot}`, or start a new task"
         raise ConfigError(what, where=task.name, hint=hint)
     return PostgresSource(
         task.source.url,
@@ -91,12 +91,12 @@ class PostgresSource:
 
     Args:
         url: `postgresql://user@host:port/database`.
-        task: the task's name; publication and slot are called `tailrace_<task>` when they are made.
-        types: `schema.table.column` -> Spark SQL type to use in the lake instead of the usual one.
-        idle_advance_s: how often an idle stream moves the slot forward, at most.
-        slot: what publication and slot are called; None: after the task.
-        begun: whether the task has a stream: a standby at the address is then waited for.
-        workers: how many readers a baseline has, for `check`; 0: none.
+        task: the task's name; new publications and slots are named `tailrace_<task>`.
+        types: Spark SQL types for the lake by `schema.table.column`, instead of the defaults.
+        idle_advance_s: the minimum seconds between advances of the slot on an idle stream.
+        slot: the name of publication and slot; None for the task's.
+        begun: whether the task has a stream; then a standby at the address is waited for.
+        workers: the number of readers of a baseline, for `check`; 0 for none.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class PostgresSource:
         self._lock = threading.Lock()
         self._fresh: pg_snapshot.SlotSnapshot | None = None
         self._unpublished: Mapping[str, str] = {}
-        self._lacking: set[str] | None = None  # what the publication lacked when it was looked at
+        self._lacking: set[str] | None = None  # tables that the publication did not have when it was read
         self._stream = SlotStream(
             url, self.slot, self.publication, self._announced, idle_advance_s=idle_advance_s
         )
@@ -138,7 +138,7 @@ class PostgresSource:
         *,
         settled: bool = True,
     ) -> list[Finding]:
-        """Everything that would keep capture of these tables from working, and how to fix it."""
+        """Returns everything that would prevent capture of these tables, with cures."""
         with asking(self.where):
             server = address(self.url)
             names = [self._now(t) for t in tables]
@@ -160,32 +160,36 @@ class PostgresSource:
             return checks.check(question, stored)
 
     def offers(self, tables: Sequence[str]) -> list[Finding]:
-        """Before images, for tables whose changes have none."""
+        """Offers before images for tables whose changes have none."""
         with asking(self.where):
             names = [self._now(t) for t in tables]
-            return before_images.offers(self._session(), address(self.url), names)
+            return table_checks.offers(self._session(), address(self.url), names)
 
     def identity(self) -> dict[str, str]:
-        """`system_identifier`, `database`, `slot`: where the task's positions are meaningful; `begin`, the
-        position of the slot, if it exists."""
+        """Returns `system_identifier`, `database`, `slot`, which give positions their meaning, and `begin`,
+        the slot's position."""
         with asking(self.where):
             found = checks.identity(self._session(), self.slot)
             begin = pg_slot.begins(self._session(), self.slot)
         return found if begin is None else found | {"begin": position_at(begin).hex().upper()}
 
     def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
-        """`schema.table` names selected by the patterns, sorted; ConfigError for one that does not exist."""
+        """Returns the sorted `schema.table` names selected by the patterns.
+
+        Raises:
+            ConfigError: an exact name does not exist.
+        """
         with asking(self.where):
             return catalog.tables(self._session(), patterns, exclude)
 
     def left_out(self) -> dict[str, LeftOut]:
-        """What no wildcard selects, see `left_out`."""
+        """Returns the relations that no wildcard selects, see `unselected`."""
         with asking(self.where):
             return not_selected.left_out(self._session())
 
     def identify(self, tables: Sequence[str]) -> dict[str, str]:
-        """REPLICA IDENTITY FULL for tables and their partitions; why not, for those that are locked or belong
-        to another role."""
+        """Sets REPLICA IDENTITY FULL for tables and their partitions; returns failures, with locks or owners
+        as the reason."""
         waits: dict[str, str] = {}
         names = {self._now(t): t for t in tables}
         with asking(self.where):
@@ -204,35 +208,38 @@ class PostgresSource:
         return waits
 
     def names(self, relids: Sequence[int]) -> dict[int, str]:
-        """Current `schema.table` names by oid; tables that are gone are missing."""
+        """Returns current `schema.table` names by oid, for existing tables."""
         with asking(self.where):
             return catalog.names(self._session(), relids)
 
     def called(self, renamed: Sequence[Renamed]) -> None:
-        """Tables that are known under another name than their current one."""
+        """Sets tables that are known under another name than their current one."""
         self._renamed = tuple(renamed)
 
     def prepare(self, tables: Sequence[str], *, begin: bool = True) -> bool:
         """Creates publication and slot if they are missing; returns whether the slot is new.
 
-        A new slot has a snapshot: `snapshot()` gives it when it is the next call. TableMovedError: a table
-        got another name, went, or was created again since they were listed; nothing is published then.
-        PositionError: the slot is gone, and none may `begin`; or its publication is.
+        A new slot has a snapshot, which `snapshot()` returns if it is the next call.
+
+        Raises:
+            TableMovedError: a table was renamed, dropped or created again since tables were listed; then
+                nothing is published.
+            PositionError: the slot does not exist and `begin` is False, or its publication does not exist.
         """
         with asking(self.where):
             there = pg_slot.begins(self._session(), self.slot) is not None
             if not there and not begin:
-                what = "the slot is gone: changes since are lost"
+                what = "the slot is gone: changes since then are lost"
                 raise PositionError(what, where=f"{self.where}, slot {self.slot}", hint=ANEW)
             if there:
-                self._still_published()  # it was made before the slot was
+                self._still_published()  # it was created before the slot
             try:
                 names = {self._now(t): t for t in tables}
                 waits = pg_slot.publish(self._session(), self.publication, list(names), self._lacking)
                 self._unpublished = {names[now]: why for now, why in waits.items()}
             except psycopg.errors.UndefinedTable as error:
                 what = f"a table was renamed since its name was looked up: {error.diag.message_primary}"
-                raise TableMovedError(what, where=self.where, hint="its name is looked up again") from error
+                raise TableMovedError(what, where=self.where, hint="the name is looked up again") from error
             self._timeline.follow(catalog.oids(self._session(), [self._now(t) for t in tables]))
         if there:
             return False
@@ -248,23 +255,23 @@ class PostgresSource:
             pg_slot.drop(self._session(), self.slot)
 
     def kept(self, stored: Mapping[str, Any] | None) -> list[SourceObject]:
-        """The slot and the publication, if they exist."""
+        """Returns the slot and the publication, if they exist."""
         with asking(self.where):
-            return leaving.kept(self._session(), self.slot, self.publication, stored)
+            return task_objects.kept(self._session(), self.slot, self.publication, stored)
 
     def leave(self, stored: Mapping[str, Any] | None) -> None:
         """Drops the slot, and the publication if the role owns it."""
         self.close()
         with asking(self.where):
-            leaving.leave(self._session(), self.slot, self.publication, stored)
+            task_objects.leave(self._session(), self.slot, self.publication, stored)
 
     @property
     def unpublished(self) -> Mapping[str, str]:
-        """The tables that were locked when `prepare` was to publish them."""
+        """The tables that were locked when `prepare` tried to publish them."""
         return self._unpublished
 
     def locked(self, tables: Sequence[str]) -> dict[str, str]:
-        """Those of the tables that somebody has locked for some seconds, so that nobody can read them."""
+        """Returns the tables that have been locked for some seconds, so that they cannot be read."""
         sql = {t: quoted_table(self._now(t)) for t in tables}
         with asking(self.where):
             held = locks.holders(self._session(), sql, locks.READ)
@@ -274,15 +281,18 @@ class PostgresSource:
         return {t: locks.said(by) for t, by in long.items() if by}
 
     def withdraw(self, tables: Sequence[str]) -> bool:
-        """Takes tables out of the publication."""
+        """Removes tables from the publication."""
         with asking(self.where):
             now = [self._now(t) for t in tables]
             waits = pg_slot.withdraw(self._session(), self.publication, now)
         return not waits
 
     def published(self, tables: Sequence[str]) -> dict[str, str] | None:
-        """How the tables are in the publication, see `slot.entries`: a table that is dropped leaves it. From
-        then on `prepare` publishes none but those that are not in it."""
+        """Returns the entries of the tables in the publication, see `slot.entries`; a dropped table leaves
+        it.
+
+        From then on, `prepare` publishes only tables that are not in it.
+        """
         with asking(self.where):
             there = pg_slot.entries(self._session(), self.publication)
         names = {t: self._now(t) for t in tables}
@@ -292,7 +302,8 @@ class PostgresSource:
     def partitions(
         self, tables: Sequence[str], known: Mapping[str, Collection[str]]
     ) -> dict[str, Partitions]:
-        """The partitions of partitioned tables, see `partitions.look`, and `leaf_identities.unidentified`."""
+        """Returns the partitions of partitioned tables, see `partitions.look` and
+        `leaf_identities.unidentified`."""
         names = {t: self._now(t) for t in tables}
         with asking(self.where):
             found = partitions.look(self._session(), names, known)
@@ -302,7 +313,7 @@ class PostgresSource:
     def column_states(
         self, tables: Sequence[str], known: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, ColumnStates]:
-        """The columns of tables, see `column_states.look`; those that are not published do not count."""
+        """Returns the columns of tables, see `column_states.look`; unpublished ones do not count."""
         found: dict[str, ColumnStates] = {}
         with asking(self.where):
             states = column_states.look(self._session(), {t: self._now(t) for t in tables}, known)
@@ -318,23 +329,25 @@ class PostgresSource:
         return found
 
     def attached(self, tables: Sequence[str]) -> dict[str, str]:
-        """Those of the tables whose changes are published under their root's name, and that one."""
+        """Returns the tables whose changes are published under their root's name, with the root."""
         with asking(self.where):
             return partitions.attached(self._session(), self.publication, {t: self._now(t) for t in tables})
 
     def waits(self, told: Callable[[str], None], stopped: Callable[[], bool]) -> None:
-        """What is to be done while something waits for transactions, see `slot_wait.Waits`."""
+        """Sets callbacks for waiting for transactions, see `slot_wait.Waits`."""
         self._waits = Waits(self.url, told, stopped)
 
     @property
     def exact(self) -> bool:
-        """Always: snapshots are exported."""
+        """True: snapshots are exported."""
         return True
 
     def window(self, stopped: Callable[[], bool] = lambda: False) -> Snapshot:
-        """Where the log ends once all transactions that may have written unpublished changes have ended.
-        Whoever committed before that can be seen then: a commit's record is in the log before its rows are
-        visible, long before if it waits for a synchronous standby."""
+        """Returns the log's end after all transactions that may have written unpublished changes have ended.
+
+        Transactions that committed before it are visible then. A commit's record is in the log before its
+        rows are visible, long before if it waits for a synchronous standby.
+        """
         self._drop_fresh()
         with asking(self.where):
             self._waits.until_ended(self._session(), stopped)
@@ -344,12 +357,12 @@ class PostgresSource:
 
     @property
     def slot_is_new(self) -> bool:
-        """Whether `prepare` created the slot, and its snapshot has not been used yet."""
+        """Whether `prepare` created the slot, and its snapshot was not used yet."""
         return self._fresh is not None
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """A snapshot that all readers can share, and where the stream continues after it."""
+        """Yields a snapshot for all readers, with the position at which the stream continues."""
         fresh, self._fresh = self._fresh, None
         if fresh is not None:
             with closing(fresh):
@@ -360,28 +373,32 @@ class PostgresSource:
 
     @contextmanager
     def resent(self, upto: bytes, stopped: Callable[[], bool] = lambda: False) -> Iterator[Resent | None]:
-        """The log from the slot's own position to this one, if that is before it; the slot stays there."""
+        """Yields the log from the slot's position to `upto`, if the slot is before it; the slot does not
+        move."""
         with asking(self.where):
             begin = pg_slot.begins(self._session(), self.slot)
-        upto = position_at(border(lsn_of(upto)))
         if begin is None or begin >= lsn_of(upto):
             yield None
             return
         with resent.stream(self._session(), self.url, self.slot, self.publication) as stream:
-            with asking(self.where):  # again: as long as the stream is open, it stays
+            with asking(self.where):  # again, because it does not move while the stream is open
                 begin = pg_slot.begins(self._session(), self.slot) or 0
             end = min(lsn_of(upto), lsn_of(self.end_position()))
             yield Resent(position_at(begin), upto, resent.chunks(stream, end, stopped), stream.where)
 
     def start(self, after: bytes | None, known: Sequence[Relation]) -> None:
-        """Begins reading after a position; PositionError if slot or log are gone."""
+        """Starts reading after a position.
+
+        Raises:
+            PositionError: the slot or its log does not exist.
+        """
         self._probe, self._caught_up = None, time.time()
         self._timeline.begin(known)
-        self._stream.start(None if after is None else border(lsn_of(after)), known)
+        self._stream.start(None if after is None else lsn_of(after), known)
 
     def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
-        """The next records: about `limit_bytes`, or what arrived within `wait_s` seconds; None if nothing
-        did."""
+        """Returns the next records: about `limit_bytes`, or those that arrived within `wait_s` seconds; None
+        if none did."""
         with asking(self.where):
             self._timeline.look()
         chunk = self._stream.read(limit_bytes, wait_s)
@@ -390,16 +407,18 @@ class PostgresSource:
         return chunk
 
     def heartbeat(self) -> None:
-        """Keeps the connection alive when `read` is not called for more than some seconds."""
+        """Keeps the connection alive if `read` is not called for some seconds."""
         self._stream.heartbeat()
 
     def acknowledge(self, position: bytes) -> None:
-        """Lets the server discard the log before a position: it is durable in LOG."""
+        """Allows the server to discard the log before a position, because it is durable in LOG."""
         self._stream.acknowledge(lsn_of(position))
 
     def lag(self) -> Lag:
-        """Bytes of log between the server's end and the acknowledged position; seconds since the newest
-        transaction read, or since everything had last been read, whichever is less. Needs a started stream.
+        """Returns the bytes of log between the server's end and the acknowledged position, and seconds.
+
+        Seconds count since the newest transaction read, or since everything was last read, whichever is less.
+        Requires a started stream.
         """
         with asking(self.where):
             end, retained, left = pg_slot.retained(self._session(), self.slot)
@@ -415,13 +434,13 @@ class PostgresSource:
         return Lag(max(0, end - self._stream.flushed), seconds, retained, left)
 
     def columns(self, tables: Sequence[str]) -> dict[str, list[str]]:
-        """The names of the columns of tables, whether the publication sends them or not."""
+        """Returns the column names of tables, published or not."""
         with asking(self.where):
             found = catalog.columns(self._session(), [self._now(t) for t in tables])
         return {t: found[now] for t in tables if (now := self._now(t)) in found}
 
     def relation(self, table: str) -> Relation:
-        """The current layout of a table, with the columns that its publication sends."""
+        """Returns the current layout of a table, with the columns that its publication sends."""
         now = self._now(table)
         with asking(self.where):
             types = self._types(table, now)
@@ -430,8 +449,11 @@ class PostgresSource:
         return _under(table, found)
 
     def parts(self, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
-        """The table divided into pieces of about that many rows; none for a root without partitions.
-        TableMovedError while it is locked."""
+        """Returns parts of the table with about `rows_per_part` rows; none for a root without partitions.
+
+        Raises:
+            TableMovedError: the table is locked.
+        """
         with asking(self.where):
             try:
                 relid = relation.relid
@@ -445,35 +467,35 @@ class PostgresSource:
     def read_part(
         self, snapshot: Snapshot, relation: Relation, part: BaselinePart
     ) -> Iterator[BaselineBatch]:
-        """The rows of one piece as of the snapshot (in another process: `baseline.read_part`)."""
+        """Yields the rows of one part in the snapshot (in another process: `baseline.read_part`)."""
         return baseline.read_part(self.url, snapshot.name, relation, part)
 
     def readers(self, wanted: int) -> tuple[int, str]:
-        """As many as server, database and role have connections for, without those that capture still needs
-        for the stream."""
+        """Returns as many readers as server, database and role have connections for, without those that the
+        stream needs."""
         with asking(self.where):
             left, why = connection_limits.free(self._session())
         allowed = max(connection_limits.LEAST, left - connection_limits.OWN + 1)
         return (wanted, "") if allowed >= wanted else (allowed, why)
 
     def part_reader(self) -> baseline.PgPartReader:
-        """`read_part` as a picklable function, for worker processes."""
+        """Returns `read_part` as a picklable function for worker processes."""
         return baseline.PgPartReader(self.url)
 
     def mark(self, text: str) -> bytes:
-        """Writes a logical message (prefix `tailrace`) in its own transaction; returns the position after
+        """Writes a logical message (prefix `tailrace`) in a separate transaction; returns the position after
         it."""
         with asking(self.where):
             self._session().execute("select pg_logical_emit_message(true, 'tailrace', %s)", (text,))
         return self.end_position()
 
     def end_position(self) -> bytes:
-        """Where the server's log ends: everything committed by now is before it."""
+        """Returns the end of the server's log: everything committed by now is before it."""
         with asking(self.where):
             return position_at(pg_slot.log_end(self._session()))
 
     def reached(self) -> bytes | None:
-        """The position before which everything has been read; None before anything is known."""
+        """Returns the position up to which everything was read; None if unknown."""
         self._stream.ping()
         return position_at(self._stream.seen) if self._stream.seen else None
 
@@ -502,7 +524,7 @@ class PostgresSource:
             self._fresh = None
 
     def _announced(self, message: RelationMessage, moment: Moment, previous: Relation | None) -> Relation:
-        """Its first layout has the name under which the relation is known, whatever it was called then."""
+        """Returns an announced layout. The first one has the name under which the relation is known."""
         said = f"{message.schema}.{message.name}"
         known = self._asked | {one.relid: one.known for one in self._renamed}
         name = known.get(message.relid, previous.table if previous else said)
@@ -516,7 +538,7 @@ class PostgresSource:
         return next((one.now for one in self._renamed if one.known == table), table)
 
     def _types(self, known: str, now: str) -> dict[str, str]:
-        """The types of a table's columns, under its current name."""
+        """Returns the types of a table's columns, under its current name."""
         start = f"{known}."
         return {f"{now}.{n.removeprefix(start)}": t for n, t in self.types.items() if n.startswith(start)}
 

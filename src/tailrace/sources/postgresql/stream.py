@@ -1,7 +1,7 @@
-"""The replication stream: psycopg's raw connection in, chunks of log records out.
+"""The replication stream: from psycopg's raw connection to chunks of log records.
 
-The loop that takes messages off the connection is capture's throughput limit, so it does nothing but append;
-everything else happens on whole chunks (`pg_records`).
+The loop that receives messages limits capture's throughput, so it only appends. Everything else works on
+whole chunks (`records`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from ...wire.pgmessages import RelationMessage
 from ...wire.pgoutput import EPOCH_US
 from ...wire.records import Chunk
 from .address import address
-from .connect import (
+from .column_identity import Evidence, Moment
+from .connection import (
     Session,
     asking,
     connect_when_free,
@@ -35,19 +36,20 @@ from .connect import (
     quoted,
     refused,
 )
-from .evidence import Evidence, Moment
 from .records import EMPTY, HEADER, Built, RecordBuilder
 from .slot import IN_USE, IN_USE_S
 
 STATUS_S = 10.0
-"""Maximum seconds between two status messages (less if wal_sender_timeout is short)."""
+"""The maximum seconds between two status messages (less if wal_sender_timeout is short)."""
 MOST_BYTES = 512 << 20
-"""Maximum bytes of a chunk: Arrow's binary arrays end at 2 GiB, and one message may be 1 GiB."""
+"""The maximum bytes of a chunk: Arrow's binary arrays end at 2 GiB, and one message may have 1 GiB."""
 TCP_PAUSE_S, UNIX_PAUSE_S = 0.03, 0.0001
-"""Seconds between two reads of a busy stream once it is read empty. The server sends every message by
-itself: to a reader that blocks, each is a trip through the network stack and a wake-up, several times the
-cost of decoding; behind messages that are already queued it is a copy. A Unix socket holds a few hundred
-messages, TCP megabytes."""
+"""Seconds between two reads of a busy stream once it is empty.
+
+The server sends every message separately. A reader that blocks pays a network round and a wake-up per
+message, several times the cost of decoding; queued messages only cost a copy. A Unix socket holds a few
+hundred messages, TCP megabytes.
+"""
 _KEEPALIVE = struct.Struct(">cQqB")
 _STATUS = struct.Struct(">cQQQqB")
 
@@ -60,9 +62,9 @@ class SlotStream:
     Args:
         url: the server.
         slot: replication slot (pgoutput).
-        publication: what to read.
-        layouts: gives the layout a Relation message announces, given when, and the layout before.
-        idle_advance_s: how often an idle stream reports how far it is, at most.
+        publication: its publication.
+        layouts: returns the layout of a Relation message, given its time and the previous layout.
+        idle_advance_s: the minimum seconds between position reports of an idle stream.
     """
 
     def __init__(
@@ -75,10 +77,10 @@ class SlotStream:
         self.seen = self._flushed = 0
 
     def start(self, after: int | None, known: Sequence[Relation]) -> None:
-        """Opens the stream after an LSN (None: the slot's own position).
+        """Opens the stream after an LSN (None: the slot's position).
 
         Raises:
-            PositionError: the slot, or its log, is gone.
+            PositionError: the slot or its log does not exist.
             SourceError: the slot is in use, or the server refuses.
         """
         self.close()
@@ -95,9 +97,9 @@ class SlotStream:
         self._pause_s = TCP_PAUSE_S if self._pg.hostaddr else UNIX_PAUSE_S
         self._builder = RecordBuilder(after or 0)
         self._known = {relation.relid: relation for relation in known}
-        self._waiting: list[tuple[int, RelationMessage]] = []  # announced, no record of that table yet
-        self._open: dict[int, RelationMessage] = {}  # of layouts whose key is not proved yet
-        self._leaves: dict[int, dict[int, str]] = {}  # root -> the replica identities of its partitions
+        self._waiting: list[tuple[int, RelationMessage]] = []  # announced, but no record of the table yet
+        self._open: dict[int, RelationMessage] = {}  # layouts whose key is not proved yet
+        self._leaves: dict[int, dict[int, str]] = {}  # replica identities of partitions by root
         self._flushed = self._read_to = self.seen = after or 0
         self._idle_at = time.monotonic()
         self._send_status()
@@ -116,9 +118,11 @@ class SlotStream:
             time.sleep(0.05)
 
     def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
-        """The next chunk: about `limit_bytes`, or what arrives within `wait_s` seconds; None for nothing.
+        """Returns the next chunk: about `limit_bytes`, or what arrives within `wait_s` seconds; None for
+        nothing.
 
-        SourceError when the stream breaks: what was not returned comes again after a new `start`.
+        Raises:
+            SourceError: the stream broke; records that were not returned are sent again after a new `start`.
         """
         if self._session is None:
             raise SourceError("the stream is not started", where=self.where, hint="call start() first")
@@ -149,7 +153,7 @@ class SlotStream:
             before = left
             size, data = get(1)
             while size > HEADER:  # a keepalive has 18 bytes: longer ones are XLogData
-                append(bytes(data))  # a copy: keeping libpq's own buffers alive costs more
+                append(bytes(data))  # a copy, because keeping libpq's buffers alive costs more
                 left -= size
                 size, data = get(1)
             if size > 0:
@@ -162,7 +166,7 @@ class SlotStream:
             consume()
 
     def _wait(self, deadline: float, busy: bool) -> bool:
-        """Waits for the socket, or a moment if messages are arriving; False when the deadline has passed."""
+        """Waits for the socket, or a moment if messages are arriving; False after the deadline."""
         while True:
             now = time.monotonic()
             due = self._status_at + self._status_s
@@ -192,8 +196,11 @@ class SlotStream:
         raise refused(error, self.where)
 
     def _idle(self) -> Chunk | None:
-        """Nothing arrived. If the server is past what was read, everything before it concerns other tables:
-        the position may move there, so that the slot does not retain log that nobody needs."""
+        """Handles an idle stream. If the server is ahead, everything before its position concerns other
+        tables.
+
+        The position may move there, so that the slot does not retain unneeded log.
+        """
         now = time.monotonic()
         if self._builder.open or self.seen <= self._read_to or now - self._idle_at < self.idle_advance_s:
             return None
@@ -201,7 +208,7 @@ class SlotStream:
         return Chunk(EMPTY, [], 0, position_at(self.seen))
 
     def _announce(self, built: Built) -> list[tuple[int, Relation]]:
-        """The layouts announced of tables that have records."""
+        """Returns the announced layouts of tables that have records."""
         relids = built.records.column("RELID").to_numpy()
         found = self._with_records(relids)
         new = [(index, self._layout(message, built, record)) for index, message, record in found]
@@ -213,9 +220,12 @@ class SlotStream:
         return new
 
     def _with_records(self, relids: npt.NDArray[np.int64]) -> list[tuple[int, RelationMessage, int]]:
-        """The announced tables that have records, each with the first one; the others wait for theirs. A leaf
-        partition is announced directly after its root, and its records have the root's relid: where its
-        replica identity is not FULL, its old rows are not whole, whatever the root's message says of them."""
+        """Returns the announced tables that have records, each with the first one; the others wait for
+        theirs.
+
+        A leaf partition is announced directly after its root, and its records have the root's relid. If its
+        replica identity is not FULL, its old rows are incomplete, whatever the root's message says.
+        """
         found: list[tuple[int, RelationMessage, int]] = []
         waiting: list[tuple[int, RelationMessage]] = []
         root: RelationMessage | None = None
@@ -234,18 +244,21 @@ class SlotStream:
         return found
 
     def _as_sent(self, message: RelationMessage) -> RelationMessage:
-        """The message with the identity that old rows of all partitions have."""
+        """Returns the message with the identity that old rows of all partitions have."""
         leaves = self._leaves.get(message.relid, {}).values()
         partly = message.identity == "f" and any(identity != "f" for identity in leaves)
         return replace(message, identity=PARTLY) if partly else message
 
     def _layout(self, message: RelationMessage, built: Built, record: int) -> Relation:
-        """The layout of a record. One whose key is not proved is asked for again with the table's next
-        records: a later look at the catalog may prove it, and the server does not announce it again."""
+        """Returns the layout of a record.
+
+        If its key is not proved, it is determined again with the table's next records: a later observation of
+        the catalog may prove it, and the server does not announce it again.
+        """
         before, again = self._known.get(message.relid), self._open.pop(message.relid, None)
         relation = self.layouts(message, self._moment(built, record), before)
         if again is message and before and _numbers(relation) != _numbers(before):
-            relation = before  # the columns stay what they were taken for until they are announced
+            relation = before  # columns keep their numbers until they are announced again
         elif relation != before:
             self._known[message.relid] = relation
         if Evidence.parse(relation.evidence).key_open:
@@ -253,7 +266,7 @@ class SlotStream:
         return relation
 
     def _moment(self, built: Built, record: int) -> Moment:
-        """When a record's change was made."""
+        """Returns the time of a record's change."""
         addresses = built.records.column("LOGADDR")
         address = addresses[record].as_py()
         last = addresses[built.complete - 1].as_py() if built.complete > record else b""
@@ -261,12 +274,12 @@ class SlotStream:
         return Moment(lsn_of(address), built.records.column("TRXID")[record].as_py(), address, end)
 
     def heartbeat(self) -> None:
-        """Keepalive to the server, if `read` is not called for more than some seconds."""
+        """Sends a keepalive to the server, if `read` is not called for some seconds."""
         if self._session is not None and time.monotonic() - self._status_at >= self._status_s / 2:
             self._send_status()
 
     def acknowledge(self, lsn: int) -> None:
-        """Lets the server discard the log before an LSN. Never goes back."""
+        """Allows the server to discard the log before an LSN, which never decreases."""
         self._flushed = max(self._flushed, lsn)
         if self._session is not None:
             self._send_status()
@@ -279,7 +292,7 @@ class SlotStream:
             self._pg.put_copy_data(status)
             while self._pg.flush() == 1:
                 select.select([], [self._pg.socket], [], 1.0)
-                self._pg.consume_input()  # a server that waits for us to read does not read either
+                self._pg.consume_input()  # a server that is blocked on sending does not read
         except psycopg.Error as error:
             self.close()
             raise refused(error, self.where) from error
@@ -297,17 +310,17 @@ class SlotStream:
 
     @property
     def process(self) -> int | None:
-        """The process that serves the stream at the server."""
+        """The server process of the stream."""
         return None if self._session is None else self._session.info.backend_pid
 
     def ping(self) -> None:
-        """Asks the server for its position, at most ten times a second; the answer comes with a later
-        `read`."""
+        """Requests the server's position, at most ten times a second; the answer arrives with a
+        later `read`."""
         if self._session is not None and time.monotonic() - self._status_at >= 0.1:
             self._send_status(ask=True)
 
     def close(self) -> None:
-        """Leaves the stream; the slot stays."""
+        """Closes the stream; the slot stays."""
         if self._session is not None:
             self._session.close()
             self._session = None

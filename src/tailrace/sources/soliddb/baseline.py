@@ -17,11 +17,11 @@ from .connect import Connection, Server, asking, let_go
 
 _MISFITS = (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError, DecimalException)
 ROWS = 10_000
-"""Rows of one batch."""
+"""Rows per batch."""
 
 
 def quoted(table: str) -> str:
-    """`"schema"."name"`.
+    """Returns `"schema"."name"`.
 
     >>> quoted("SHOP.ITEM")
     '"SHOP"."ITEM"'
@@ -31,7 +31,7 @@ def quoted(table: str) -> str:
 
 
 def lock(connection: Connection, tables: Sequence[str]) -> None:
-    """Makes writers of these tables wait until the connection's transaction ends."""
+    """Locks tables for writers until the connection's transaction ends."""
     for table in tables:
         with closing(connection.cursor()) as cursor:
             cursor.execute(f"LOCK TABLE {quoted(table)} IN SHARED MODE")
@@ -39,12 +39,12 @@ def lock(connection: Connection, tables: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class SolidPartReader:
-    """Reads a table as of a snapshot, in any process: a picklable function."""
+    """Reads a table in a snapshot, in any process; picklable."""
 
     server: Server
 
     def __call__(self, snapshot: Snapshot, relation: Relation, part: BaselinePart) -> Iterator[BaselineBatch]:
-        """The rows of a table, typed as the relation says."""
+        """Yields the rows of a table in the relation's types."""
         with asking(self.server.where):
             connection = self.server.open()
             try:
@@ -58,7 +58,7 @@ class SolidPartReader:
 
 
 def batch(relation: Relation, rows: Sequence[Sequence[Any]]) -> BaselineBatch:
-    """A driver's rows as columns. Only columns with a value that does not fit are processed value by
+    """Returns a driver's rows as columns. Only columns with a value that does not fit are processed value by
     value."""
     arrays, bad = [], []
     for column, values in zip(relation.columns, zip(*rows, strict=True), strict=True):

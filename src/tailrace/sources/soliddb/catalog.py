@@ -25,11 +25,11 @@ KINDS = {
     "double": "float8", "string": "text", "binary": "bytea", "date": "date", "timestamp_ntz": "timestamp",
     "timestamp": "timestamptz",
 }  # fmt: skip
-"""Lake type -> name of the text form of its values in LOG (decimals: numeric)."""
+"""Name of the text form of values in LOG by lake type (decimals: numeric)."""
 
 
 def names(connection: Connection) -> dict[str, int]:
-    """`schema.table` -> id, for the user's tables."""
+    """Returns ids by `schema.table`, for user tables."""
     found = rows(connection, TABLES, ())
     return {
         f"{schema}.{name}": int(relid)
@@ -39,7 +39,11 @@ def names(connection: Connection) -> dict[str, int]:
 
 
 def chosen(there: Sequence[str], patterns: Sequence[str], exclude: Sequence[str]) -> list[str]:
-    """The tables selected by the patterns; ConfigError for a plain name that does not exist."""
+    """Returns the tables selected by the patterns.
+
+    Raises:
+        ConfigError: an exact name does not exist.
+    """
     for one in patterns:
         if not is_pattern(one) and one not in there:
             raise ConfigError(
@@ -55,7 +59,7 @@ def relation(
     keys: Mapping[str, Sequence[str]],
     types: Mapping[str, str],
 ) -> Relation:
-    """The current layout of a table. Its key comes from the option `keys`."""
+    """Returns the current layout of a table. Its key is set by the option `keys`."""
     schema, _, name = table.partition(".")
     found = [_row(r) for r in rows(connection, COLUMNS, (relid,))]
     key = keys.get(table, ())
@@ -93,7 +97,7 @@ _SOURCE = re.compile(r"(.*?)(?:\((\d+|None),(\d+)\))? (-?\d+|None)/(-?\d+|None)"
 
 
 def fields(relation: Relation) -> tuple[RowField, ...]:
-    """The encoding of a layout's columns in DATA, derived from their source types.
+    """Returns the encoding of a layout's columns in DATA, derived from their source types.
 
     >>> price = Column("P", 1, "NUMERIC(10,2) 2/5", "numeric", "string")
     >>> fields(Relation(7, "S", "T", "f", (price,)))

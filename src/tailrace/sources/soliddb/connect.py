@@ -1,4 +1,4 @@
-"""Connections to solidDB through the DB-API driver that the task names, and the meaning of their errors."""
+"""Connections to solidDB through the task's DB-API driver, and the meaning of driver errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...errors import (
 )
 
 _LOST = {"OperationalError", "InterfaceError", "OSError", "EOFError"}
-"""Names of DB-API's (and Python's) errors after which a new connection may help."""
+"""Names of errors of DB-API and Python after which a new connection may help."""
 OVERFLOW = "Log overflow"
 """The server's message if a position is no longer in its log (spec/soliddb.md §7)."""
 
@@ -43,14 +43,14 @@ class Connection(Protocol):
 
 @dataclass(frozen=True)
 class Server:
-    """How to reach a server or a pair of servers. Picklable, for worker processes.
+    """Access to a server or a pair of servers. Picklable, for worker processes.
 
     Attributes:
         connect: import path of a function that opens a DB-API connection, `package.module:function`.
-        arguments: what it is called with, by keyword.
-        nodes: arguments that differ between the nodes of a pair, tried in order; empty: one server.
-        statements: SQL that every new connection runs first (e.g. what chooses a replication partition).
         where: its name in messages.
+        arguments: its keyword arguments.
+        nodes: arguments that differ between the nodes of a pair, tried in order; empty for one server.
+        statements: SQL that every new connection runs first (e.g. to choose a replication partition).
     """
 
     connect: str
@@ -60,11 +60,11 @@ class Server:
     statements: Sequence[str] = ()
 
     def open(self) -> Connection:
-        """A new connection to the first node that answers.
+        """Returns a new connection to the first node that answers.
 
         Raises:
             ConfigError: the connect function cannot be imported.
-            ConnectionLostError: no node answers; it names what each said.
+            UnreachableError: no node answers; the error has each node's message.
         """
         module, _, name = self.connect.partition(":")
         try:
@@ -89,7 +89,7 @@ class Server:
 
 @contextmanager
 def asking(where: str) -> Iterator[None]:
-    """Turns a driver's errors into tailrace's."""
+    """Converts a driver's errors to tailrace's."""
     try:
         yield
     except TailraceError:
@@ -99,12 +99,12 @@ def asking(where: str) -> Iterator[None]:
 
 
 def meaning(error: BaseException, where: str) -> SourceError:
-    """What a driver's error means."""
+    """Returns the SourceError for a driver's error."""
     text = str(error).strip() or type(error).__name__
     if OVERFLOW.lower() in text.lower():
         return PositionError(
             f"the server no longer has the log at this position: {text}", where=where,
-            hint="`tailrace resync TASK --new-stream` goes on at the log's end, with new baselines of all "
+            hint="`tailrace resync TASK --new-stream` continues at the log's end, with new baselines of all "
             "tables; a larger LogReader.MaxLogSize keeps more log",
         )  # fmt: skip
     if {kind.__name__ for kind in type(error).__mro__} & _LOST:
@@ -113,14 +113,14 @@ def meaning(error: BaseException, where: str) -> SourceError:
 
 
 def rows(connection: Connection, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """All rows of a (small) query."""
+    """Returns all rows of a (small) query."""
     with closing(connection.cursor()) as cursor:
         cursor.execute(sql, values) if values else cursor.execute(sql)
         return [tuple(r) for r in cursor.fetchall()]
 
 
 def let_go(connection: Connection | None) -> None:
-    """Closes a connection, whatever state it is in."""
+    """Closes a connection in any state."""
     if connection is not None:
         with suppress(Exception):
             connection.close()

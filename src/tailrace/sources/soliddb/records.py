@@ -1,4 +1,4 @@
-"""Converts rows of SYS_LOG to log records of LOG, columnar. Source: spec/soliddb.md §2-§5."""
+"""Converts rows of SYS_LOG to log records of LOG, by column. Source: spec/soliddb.md §2-§5."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ BEFORE, SQL, EMPTY = 5, 6, 0
 CAPTURE_OFF = 0x40
 ALTERS = (22, 45, 47)
 """LOGRECIDs after which a table's columns may have changed: alter, create, rename."""
-_LAYOUT = "is source.options.row_layout right? was the table's layout different when this record was written?"
-_DROPPED = "the table was dropped before this change of it was read: nothing tells the layout that it had"
-_LEAVE_OUT = "`tailrace remove TASK {}` goes on without what was changed in it since its baseline"
+_LAYOUT = "check source.options.row_layout, and whether the table's layout has changed since this record"
+_DROPPED = "the table was dropped before this change was read, so its layout is unknown"
+_LEAVE_OUT = "`tailrace remove TASK {}` continues without the table's changes since its baseline"
 PUBLISHED = (EMPTY, INSERT, UPDATE, DELETE, BEFORE, SQL, TRX_START, COMMIT, DDL)
 
 
 class SysLogBuilder:
-    """Turns rows into chunks; keeps the layouts and the open transaction between calls."""
+    """Converts rows to chunks, and keeps the layouts and the open transaction between calls."""
 
     def __init__(self, layout: Callable[[int], Relation], style: soliddb.Style, policy: str) -> None:
         self.layout, self.style, self.policy = layout, style, policy
@@ -42,7 +42,7 @@ class SysLogBuilder:
         self.skipped: Counter[int] = Counter()
 
     def build(self, rows: Sequence[Sequence[Any]]) -> Chunk:
-        """One chunk of these rows."""
+        """Returns one chunk of these rows."""
         return _Batch(self, rows).chunk()
 
 
@@ -98,15 +98,16 @@ class _Batch:
         return np.asarray(rows, np.bool_)
 
     def _inserting(self) -> npt.NDArray[np.bool_]:
-        """Which rows belong to a statement that inserts into their table: its deletes are key changes."""
+        """Returns which rows belong to a statement that inserts into their table; its deletes are key
+        changes."""
         statement = np.stack([self.of, self.stmt, self.relid])
         _, which = np.unique(statement, axis=1, return_inverse=True)
         which = which.reshape(-1)
         return np.asarray(np.isin(which, which[self.recid == INSERT]), np.bool_)
 
     def _layouts(self, wanted: npt.NDArray[np.bool_]) -> dict[int, list[tuple[int, Relation]]]:
-        """Per table the valid layouts, each with its first row. After a table's DDL the server is queried
-        again."""
+        """Returns the valid layouts per table, each with its first row. After DDL of a table, the server is
+        queried again."""
         state = self.state
         found: dict[int, list[tuple[int, Relation]]] = {}
         for relid in np.unique(self.relid[wanted]).tolist():
@@ -135,7 +136,7 @@ class _Batch:
         return found
 
     def _ddl(self, row: int) -> tuple[int | None, int]:
-        """The (wanted) table of a DDL record, and what the statement did."""
+        """Returns the (wanted) table of a DDL record, and the kind of statement."""
         kind, info = ddl(self.data[row].as_py() or b"")
         relid = int(self.relid[row])
         if relid in self.state.tables:
@@ -149,8 +150,8 @@ class _Batch:
     def _changes(
         self, wanted: npt.NDArray[np.bool_], layouts: dict[int, list[tuple[int, Relation]]]
     ) -> npt.NDArray[np.bool_]:
-        """Encodes the images of rows into `made`; returns the rows that are records (before images are
-        not)."""
+        """Encodes the images of rows into `made`; returns the rows that become records (not
+        before images)."""
         rows = np.flatnonzero(wanted)
         kinds = self.recid[rows]
         follows = np.zeros(len(rows), np.bool_)
@@ -184,7 +185,8 @@ class _Batch:
         return np.asarray(kept & ~self.joined, np.bool_)
 
     def _encoded(self, relation: Relation, mine: Ints, old: Ints) -> list[tuple[Ints, pa.Array]]:
-        """(rows, messages) of one layout's inserts, deletes, updates with and without before image."""
+        """Returns (rows, messages) of one layout's inserts, deletes, updates with and without
+        before image."""
         found = soliddb.decode(self.data.take(pa.array(mine)), fields(relation), self.state.style)
         if found.why.null_count < len(mine):
             bad = int(np.flatnonzero(pc.is_valid(found.why).to_numpy(zero_copy_only=False))[0])
@@ -199,7 +201,7 @@ class _Batch:
             what = (
                 "an update without its before image, and the table has no key: its row cannot be identified"
             )
-            self._refuse(int(mine[np.argmax(lone)]), what, "name its key (`source.options.keys`)")
+            self._refuse(int(mine[np.argmax(lone)]), what, "declare its key (`source.options.keys`)")
         made = []
         for letter, chosen in (
             ("I", kinds == INSERT), ("D", kinds == DELETE),
@@ -215,10 +217,12 @@ class _Batch:
         return made
 
     def _key_changes(self, mine: Ints, key: Sequence[pa.Array], old: Ints) -> Ints:
-        """The rows of the new images of `mine`. Inserts and deletes of one statement that strictly
-        alternate, with different keys, are key changes: their second row becomes the update, `old` its old
-        image's row. A transaction that continues in another chunk is left unchanged: it is not known what
-        belongs together."""
+        """Returns the rows of the new images of `mine`.
+
+        Inserts and deletes of one statement that strictly alternate with different keys are key changes.
+        Their second row becomes the update, and `old` the row of its old image. A transaction that continues
+        in another chunk is left unchanged, because its pairs are unknown.
+        """
         new: Ints = mine.copy()
         at = np.flatnonzero(np.isin(self.recid[mine], (INSERT, DELETE)) & self.whole[mine])
         if not key or len(at) < 2:

@@ -1,12 +1,12 @@
-"""solidDB as a live source, by its log reader: `SELECT ... FROM SYS_LOG WHERE LOGADDR > ?`, an endless query.
+"""solidDB as a `LogSource`, by its log reader: `SELECT ... FROM SYS_LOG WHERE LOGADDR > ?`, an endless query.
 
-Any DB-API driver will do; the task names a function that opens a connection. Source: spec/soliddb.md §7, §9.
-The parts: `soliddb_connect` (driver, nodes, errors), `soliddb_catalog` (tables), `soliddb_stream` and
-`soliddb_records` (the log), `soliddb_baseline` (tables as they are).
+Any DB-API driver works; the task names a function that opens a connection. Source: spec/soliddb.md §7, §9.
+The parts are: `connect` (driver, nodes, errors), `catalog` (tables), `stream` and `records` (the log),
+`baseline` (current tables).
 
-What solidDB has not: a place for marks in its log, a position that it keeps for us, primary keys next to the
-columns (the option `keys` says them), and snapshots that several connections share (tables are locked for
-writers while they are read, unless `lock: no`).
+solidDB has no marks in its log, no positions of readers, no primary keys in the catalog of columns (the
+option `keys` declares them), and no shared snapshots (tables are locked for writers while they are read,
+unless `lock: no`).
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 
 
 def from_task(task: Task) -> SolidSource:
-    """The source of a task file.
+    """Returns the source of a task file.
 
     Raises:
-        ConfigError: baselines are to be exact, and tables are not to be locked.
+        ConfigError: baselines shall be exact, but tables shall not be locked.
     """
     from ... import formats
 
     given = task.source
     if task.baseline.window == "exact" and not given.lock:
         raise ConfigError(
-            "without locks tables are read while they are written to: no baseline can be exact",
+            "without locks, tables are read while they are written to, so that no baseline is exact",
             where="baseline.window",
             hint="set `source.lock: true`, or `baseline.window: open`",
         )
@@ -67,13 +67,13 @@ def from_task(task: Task) -> SolidSource:
 
 
 class SolidSource:
-    """A solidDB server (or a pair of them) whose changes a task captures.
+    """A solidDB server (or a pair) whose changes a task captures.
 
     Args:
-        server: how to reach it.
+        server: the server.
         options: row layout, encodings, keys and the policy for CAPTURE_OFF.
-        types: `schema.table.column` -> Spark SQL type to use in the lake instead of the usual one.
-        fetch_rows: rows asked for at once; more than 1 only with drivers that give what there is.
+        types: Spark SQL types for the lake by `schema.table.column`, instead of the defaults.
+        fetch_rows: rows fetched at once; more than 1 only with drivers that return the available rows.
         locks: whether tables are locked for writers while a baseline reads them.
     """
 
@@ -94,7 +94,7 @@ class SolidSource:
         self._ids: dict[str, int] = {}
         self._renamed: tuple[Renamed, ...] = ()
         self._begin: bytes | None = None
-        self._least = b""  # where the stream begins: later than LOG's end unless it is the first one
+        self._least = b""  # where the stream begins: after LOG's end unless it is the first stream
         self._length: int = self.options.logaddr_bytes
         self._asked: tuple[float, bytes] | None = None
         self._stream = SysLogStream(
@@ -109,7 +109,7 @@ class SolidSource:
         *,
         settled: bool = True,
     ) -> list[Finding]:
-        """Everything that would keep capture from working: the log cannot be read, a key is not declared."""
+        """Returns everything that would prevent capture: the log cannot be read, or a key is not declared."""
         if stored and stored.get("begin") and settled:
             self._begin = self._least = bytes.fromhex(str(stored["begin"]))
         found = []
@@ -126,41 +126,44 @@ class SolidSource:
         return found
 
     def offers(self, tables: Sequence[str]) -> list[Finding]:
-        """Nothing: its log has what it has."""
+        """Returns no offers."""
         return []
 
     def identity(self) -> dict[str, str]:
-        """The length of LOGADDR, and where the task began: both are needed at the next start."""
+        """Returns the length of LOGADDR and the task's first position, for the next start."""
         self._begin = self._begin or self.end_position()
         return {"logaddr_bytes": str(self._log_end_length()), "begin": self._begin.hex().upper()}
 
     def tables(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
-        """`schema.table` names selected by the patterns, sorted; ConfigError for a name that does not
-        exist."""
+        """Returns the sorted `schema.table` names selected by the patterns.
+
+        Raises:
+            ConfigError: an exact name does not exist.
+        """
         with self._lock, asking(self.server.where):
             self._ids = self._known(found := names(self._session()))
         return chosen(list(found), patterns, exclude)
 
     def left_out(self) -> dict[str, LeftOut]:
-        """Nothing: `tables` knows only tables whose changes are in the log."""
+        """Returns nothing: `tables` only has tables whose changes are in the log."""
         return {}
 
     def identify(self, tables: Sequence[str]) -> dict[str, str]:
-        """Nothing to do: the log has whole rows."""
+        """Does nothing: the log has whole rows."""
         return {}
 
     def names(self, relids: Sequence[int]) -> dict[int, str]:
-        """Current `schema.table` names by relation id; tables that are gone are missing."""
+        """Returns current `schema.table` names by relation id, for existing tables."""
         with self._lock, asking(self.server.where):
             found = names(self._session())
         return {relid: table for table, relid in found.items() if relid in relids}
 
     def called(self, renamed: Sequence[Renamed]) -> None:
-        """Tables that are known under another name than their current one."""
+        """Sets tables that are known under another name than their current one."""
         self._renamed, self._ids = tuple(renamed), {}
 
     def prepare(self, tables: Sequence[str], *, begin: bool = True) -> bool:
-        """Creates nothing at the source; the stream includes these tables from now on."""
+        """Includes these tables in the stream; creates nothing at the source."""
         for table in tables:
             self._id(table)
         self._stream.want({self._ids[t]: t for t in tables})
@@ -168,52 +171,53 @@ class SolidSource:
         return False
 
     def renew(self) -> None:
-        """From the end of the log on."""
+        """Restarts at the end of the log."""
         self._begin = self._least = self.end_position()
 
     def kept(self, stored: Mapping[str, Any] | None) -> list[SourceObject]:
-        """Nothing: the log belongs to the server."""
+        """Returns nothing: the log belongs to the server."""
         return []
 
     def leave(self, stored: Mapping[str, Any] | None) -> None:
-        """Nothing to remove."""
+        """Does nothing: the source keeps no objects."""
 
     @property
     def unpublished(self) -> Mapping[str, str]:
-        """None: reading the log needs no lock."""
+        """Empty: reading the log needs no lock."""
         return {}
 
     def locked(self, tables: Sequence[str]) -> dict[str, str]:
-        """None is known."""
+        """Returns nothing: locks are unknown."""
         return {}
 
     def withdraw(self, tables: Sequence[str]) -> bool:
-        """The stream skips these tables from now on."""
+        """Removes tables from the stream."""
         self._stream.want({i: t for i, t in self._stream.tables.items() if t not in tables})
         return True
 
     def published(self, tables: Sequence[str]) -> dict[str, str] | None:
-        """All but those whose current id differs from the one their changes are read by."""
+        """Returns the tables except those whose current id differs from the id by which their changes are
+        read."""
         read = self._stream.tables
         return {t: "" for t in tables if t not in read.values() or self._id(t) in read}
 
     def partitions(
         self, tables: Sequence[str], known: Mapping[str, Collection[str]]
     ) -> dict[str, Partitions]:
-        """None: tables have no partitions."""
+        """Returns nothing: tables have no partitions."""
         return {}
 
     def column_states(
         self, tables: Sequence[str], known: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, ColumnStates]:
-        """None: columns keep their types, and there are no types whose texts change."""
+        """Returns nothing: columns keep their types, and no type changes its text."""
         return {}
 
     def waits(self, told: Callable[[str], None], stopped: Callable[[], bool]) -> None:
-        """Nothing: the server does not tell who holds a lock."""
+        """Does nothing: the server does not report lock holders."""
 
     def attached(self, tables: Sequence[str]) -> dict[str, str]:
-        """None: tables have no partitions."""
+        """Returns nothing: tables have no partitions."""
         return {}
 
     @property
@@ -222,17 +226,17 @@ class SolidSource:
         return self._locks
 
     def window(self, stopped: Callable[[], bool] = lambda: False) -> Snapshot:
-        """The end of the log."""
+        """Returns the end of the log."""
         return Snapshot("", self.end_position())
 
     @property
     def slot_is_new(self) -> bool:
-        """Never: solidDB keeps no position for readers."""
+        """False: solidDB keeps no positions of readers."""
         return False
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """The end of the log while the wanted tables are locked for writers, until the context ends."""
+        """Yields the end of the log while the wanted tables are locked for writers."""
         with asking(self.server.where):
             holder = self.server.open()
         try:
@@ -248,12 +252,15 @@ class SolidSource:
 
     @contextmanager
     def resent(self, upto: bytes, stopped: Callable[[], bool] = lambda: False) -> Iterator[None]:
-        """Nothing: solidDB does not keep what was acknowledged."""
+        """Yields None: solidDB does not keep acknowledgements."""
         yield None
 
     def start(self, after: bytes | None, known: Sequence[Relation]) -> None:
-        """Begins reading after a position, or where the stream begins if that is later; PositionError: the
-        log is gone."""
+        """Starts reading after a position, or at the stream's beginning if that is later.
+
+        Raises:
+            PositionError: the log does not exist there.
+        """
         begin = max(after or b"", self._least) or self._begin
         if begin is None:
             raise PositionError(
@@ -264,57 +271,58 @@ class SolidSource:
         self._stream.start(begin, self._log_end_length(), known)
 
     def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
-        """The next records: about `limit_bytes`, or what arrived within `wait_s` seconds; None if nothing
-        did."""
+        """Returns the next records: about `limit_bytes`, or those that arrived within `wait_s` seconds; None
+        if none did."""
         return self._stream.read(limit_bytes, wait_s)
 
     def heartbeat(self) -> None:
-        """Nothing: a cursor that is not read from keeps its place, up to MaxQueueLen."""
+        """Does nothing: an unread cursor keeps its position, up to MaxQueueLen."""
 
     def acknowledge(self, position: bytes) -> None:
-        """Nothing: the server keeps LogReader.MaxLogSize of log, whoever has read it."""
+        """Does nothing: the server keeps LogReader.MaxLogSize of log, read or not."""
 
     def lag(self) -> Lag:
-        """Positions do not count bytes: 0 of them; seconds since everything was read, 0.0 if it is."""
+        """Returns 0 bytes, because positions do not count bytes, and the seconds since everything
+        was read."""
         if not self._stream.idle_at:
             return Lag(0, 0.0)
         behind_s = time.monotonic() - self._stream.idle_at
         return Lag(0, behind_s if behind_s > 2.0 else 0.0)
 
     def columns(self, tables: Sequence[str]) -> dict[str, list[str]]:
-        """The names of the columns of tables."""
+        """Returns the column names of tables."""
         there = set(self.tables(["*"]))
         return {t: [c.name for c in self.relation(t).columns] for t in tables if self._now(t) in there}
 
     def relation(self, table: str) -> Relation:
-        """The current layout of a table; its key comes from the option `keys`."""
+        """Returns the current layout of a table; its key is set by the option `keys`."""
         with self._lock, asking(self.server.where):
             return relation(self._session(), table, self._id(table), self._keys, self._types)
 
     def parts(self, relation: Relation, rows_per_part: int) -> list[BaselinePart]:
-        """The whole table: solidDB has nothing to divide it by."""
+        """Returns the whole table as one part."""
         return [BaselinePart(quoted(self._now(relation.table)), 0, None, 0)]
 
     def read_part(
         self, snapshot: Snapshot, relation: Relation, part: BaselinePart
     ) -> Iterator[BaselineBatch]:
-        """The rows of a table as of the snapshot."""
+        """Yields the rows of a table in the snapshot."""
         return self.part_reader()(snapshot, relation, part)
 
     def readers(self, wanted: int) -> tuple[int, str]:
-        """All: it is not known how many connections it takes."""
+        """Returns all readers: the limit of connections is unknown."""
         return wanted, ""
 
     def part_reader(self) -> SolidPartReader:
-        """`read_part` as a picklable function, for worker processes."""
+        """Returns `read_part` as a picklable function for worker processes."""
         return SolidPartReader(self.server)
 
     def mark(self, text: str) -> bytes:
-        """UnsupportedError: the log takes no messages."""
+        """Raises UnsupportedError: the log does not accept messages."""
         raise UnsupportedError("solidDB's log does not accept messages", where=self.server.where)
 
     def end_position(self) -> bytes:
-        """Where the server's log ends: everything committed by now is before it."""
+        """Returns the end of the server's log: everything committed by now is before it."""
         with self._lock, asking(self.server.where):
             end = log_end(self._session())
         self._length = self._length or len(end)
@@ -322,8 +330,8 @@ class SolidSource:
         return self._asked[1]
 
     def reached(self) -> bytes | None:
-        """The position before which everything has been read: at least the requested end, once a fetch begun
-        after that found nothing."""
+        """Returns the position up to which everything was read: at least the requested end, once a later
+        fetch found nothing."""
         seen = self._stream.seen
         if self._asked and seen and self._stream.idle_at > self._asked[0]:
             return max(seen, self._asked[1])
@@ -350,14 +358,14 @@ class SolidSource:
         return self._ids[table]
 
     def _announced(self, relid: int) -> Relation:
-        """A table's current layout; without columns if it was dropped since."""
+        """Returns a table's current layout; without columns if it was dropped since."""
         with self._lock, asking(self.server.where):
             self._ids = self._known(names(self._session()))
         table = next((t for t, i in self._ids.items() if i == relid), None)
         return Relation(relid, "", "", "f", ()) if table is None else self.relation(table)
 
     def _known(self, ids: Mapping[str, int]) -> dict[str, int]:
-        """Ids by the names under which tables are known."""
+        """Returns ids by the names under which tables are known."""
         known = {one.relid: one.known for one in self._renamed}
         return {known.get(relid, name): relid for name, relid in ids.items()}
 

@@ -1,9 +1,9 @@
-"""The endless cursor over SYS_LOG as chunks of log records. Source: spec/soliddb.md §2, §3, §7.
+"""Reads the endless cursor over SYS_LOG as chunks of log records. Source: spec/soliddb.md §2, §3, §7.
 
-Rows come as the driver gives them; all that is done with them after that is columnar. An update's two rows
-become one record, images become pgoutput messages (LOG has one kind of image), and what is no change of a
-table that is wanted is skipped: statements of DDL, records of kinds nobody published (`skipped` counts
-them), transactions with CAPTURE_OFF as the policy says.
+Rows are received one by one and processed by column. An update's two rows become one record, and images
+become pgoutput messages (LOG has one kind of image). Skipped are changes of other tables, DDL statements,
+records of unpublished kinds (`skipped` counts them), and transactions with CAPTURE_OFF according to the
+policy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Policy = Literal["skip-all", "skip-deletes", "keep"]
 
 
 class SysLogStream:
-    """Reads SYS_LOG from a position on, over a connection of its own."""
+    """Reads SYS_LOG from a position on, over a separate connection."""
 
     def __init__(
         self, server: Server, layout: Callable[[int], Relation], style: Style, policy: Policy, fetch_rows: int
@@ -44,15 +44,15 @@ class SysLogStream:
         self.seen: bytes | None = None
         """The position after the last whole transaction read."""
         self.idle_at = 0.0
-        """When (monotonic clock) a fetch that found nothing more began."""
+        """Time (monotonic clock) at which a fetch began that found nothing more."""
 
     @property
     def skipped(self) -> Mapping[int, int]:
-        """RECIDs of unpublished kinds, and how many of each were skipped."""
+        """The number of skipped records by unpublished RECID."""
         return self._builder.skipped
 
     def want(self, tables: Mapping[int, str]) -> None:
-        """The tables (by id) whose changes are wanted from now on."""
+        """Sets the tables (by id) whose changes are wanted from now on."""
         self._builder.tables = dict(tables)
 
     @property
@@ -66,7 +66,7 @@ class SysLogStream:
         return list(self._builder.tables.values())
 
     def start(self, after: bytes, length: int, known: Sequence[Relation]) -> None:
-        """Begins after a record; `known` layouts are not announced again.
+        """Starts after a record; `known` layouts are not announced again.
 
         Raises:
             PositionError: the server no longer has the log there.
@@ -82,8 +82,10 @@ class SysLogStream:
             self._cursor.execute(SELECT, (long(record_before(after), length),))
 
     def read(self, limit_bytes: int, wait_s: float) -> Chunk | None:
-        """The next records; None if there are none now. A fetch may take a second: the server answers an
-        idle one with an empty row."""
+        """Returns the next records, or None.
+
+        A fetch may take a second: the server answers an idle one with an empty row.
+        """
         if self._ending:
             raise ConnectionLostError("the server is shutting down", where=self._server.where)
         rows, size, deadline, idle = self._held, 0, time.monotonic() + wait_s, False
@@ -99,7 +101,7 @@ class SysLogStream:
                 self.idle_at = began
             if time.monotonic() >= deadline:
                 break
-        # A before image waits for the image after it.
+        # A before image waits for its after image.
         self._held = [rows.pop()] if rows and rows[-1][0] == BEFORE else []
         if not rows:
             return None
@@ -127,7 +129,7 @@ class SysLogStream:
 
 
 def log_end(connection: Connection) -> bytes:
-    """The newest LOGADDR of the server."""
+    """Returns the newest LOGADDR of the server."""
     with closing(connection.cursor()) as cursor:
         cursor.execute(END)
         row = cursor.fetchone()

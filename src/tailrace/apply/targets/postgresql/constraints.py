@@ -16,8 +16,8 @@ from typing import Literal, TypeAlias
 import psycopg
 
 from ....model.change import Relation
-from ....sources.postgresql.connect import Session, literal, quoted
-from ....sources.postgresql.declared import Declared
+from ....sources.postgresql.column_declarations import Declared
+from ....sources.postgresql.connection import Session, literal, quoted
 from .constraint_notes import (
     CHECK,
     COLUMNS,

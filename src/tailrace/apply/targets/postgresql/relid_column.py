@@ -10,7 +10,7 @@ import time
 
 import psycopg
 
-from ....sources.postgresql.connect import Session
+from ....sources.postgresql.connection import Session
 from .place import holds
 
 COLUMN = "ADD COLUMN IF NOT EXISTS relid oid"
@@ -30,7 +30,7 @@ _tried: dict[tuple[str, str], float] = {}
 
 
 def not_owned(session: Session, schema: str, table: str) -> bool:
-    """Whether a table of progress lacks the column, and the role may not add it."""
+    """Returns whether a table of progress has no such column, and the role may not add it."""
     return holds(session, _LACKING, (schema, table))
 
 

@@ -1,0 +1,229 @@
+"""Versions of a Delta target: finds the newest one without changes after a position."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.schema import Field
+
+from ..apply.mapping.table_map import place_of, task_map
+from ..apply.target_owner import refuse_other
+from ..apply.targets.delta.layout_mark import is_marked
+from ..config.task import Task
+from ..engine.rules import SOFT_COLUMN
+from ..errors import ConfigError
+from ..lake import delta as lake
+from ..lake import log_retention
+from ..lake.past import at_version
+from ..query.positions import PositionRange
+from ..state import lifecycle
+from ..state.baselines import Baseline
+from ..state.declarations import APPLIED
+from ..state.rolling import Ledger
+from ..state.totals import records_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class TargetVersion:
+    """A version of a Delta target: the values that identify the source's own rows, and its change number."""
+
+    path: str
+    version: int
+    own: Mapping[str, str]
+    number: int
+
+    def rows(self, spark: SparkSession) -> DataFrame:
+        """Returns its rows in Spark."""
+        from ..apply.mapping.shared_rows import own_rows
+
+        df = spark.read.format("delta").option("versionAsOf", self.version).load(self.path)
+        return own_rows(df, self.own)
+
+
+def version_before(task: Task, taken: Baseline, limit: str) -> TargetVersion:
+    """Returns a Delta target's newest version not after a position.
+
+    Raises:
+        ConfigError: there is no target.
+    """
+    found = TargetVersions.of(task, taken)
+    if found.newest < 0:
+        raise missing_target(taken.table, found.path)
+    return found.before(limit)
+
+
+def refuse_unmapped(task: Task, taken: Baseline) -> None:
+    """Raises ConfigError if a table's newest baseline is not mapped yet: its target has an older one, or
+    none."""
+    from ..apply.mapped_snapshots import loaded, waits_in_staging
+
+    if taken.version < 0 and waits_in_staging(taken, loaded(task.control_path("mapped"))):
+        raise ConfigError(NOT_MAPPED, where=taken.table, hint="`tailrace status` shows the reason")
+
+
+def missing_target(table: str, where: str) -> ConfigError:
+    """Returns the error for a table that the target does not have."""
+    hint = "load a new baseline (`tailrace resync`, or `tailrace add` for a table that was removed)"
+    return ConfigError(f"{table} is not in the target", where=where, hint=hint)
+
+
+NOT_MAPPED = "its baseline is not mapped yet, so the target has no rows of it"
+
+
+@dataclass(frozen=True)
+class TargetVersions:
+    """The versions of a Delta target.
+
+    Attributes:
+        path: the target's folder.
+        app: the application id of the progress.
+        mark: the column that marks deleted rows.
+        base: the version of the baseline, with its change number.
+        batches: position, version and change number of each later batch, in order.
+        newest: the newest version.
+    """
+
+    path: str
+    app: str
+    mark: str | None
+    base: TargetVersion
+    batches: Sequence[tuple[str, int, int]]
+    newest: int
+
+    @staticmethod
+    def of(task: Task, taken: Baseline, following: Baseline | None = None) -> TargetVersions:
+        """Returns the versions of a table since its baseline; `following` is the baseline that replaced its
+        rows."""
+        names = lifecycle.read(task).target_names
+        place = place_of(task_map(task, taken.table), names)
+        path, app = task.target_path(place.target), place.app(taken.table, task.apply_app)
+        refuse_other(task, place, taken)
+        newest, version = lake.version(path), taken.version
+        if following is not None:
+            newest = min(newest, following.version - 1)
+        if version < 0:
+            from ..apply.mapped_snapshots import loaded
+
+            version = loaded(task.control_path("mapped"))[taken.table][2]
+        records = records_of(task.control_path("applied"), taken.table)
+        found = ((str(r["position"]), int(r["version"]), int(r["upto"])) for r in records)
+        # Apply continued while a new baseline was read; the baseline replaced those batches.
+        batches = sorted(one for one in found if one[0] >= taken.position and version < one[1] <= newest)
+        base = TargetVersion(path, version, place.partition, taken.after)
+        return TargetVersions(path, app, deletion_mark(task, taken.table), base, batches, newest)
+
+    @property
+    def intact(self) -> bool:
+        """Whether the oldest kept version is the recorded one; versions of a target that was
+        removed restart."""
+        recorded = [(self.base.version, max(self.base.number, 0))]
+        recorded += [(version, number) for _, version, number in self.batches]
+        kept = set(log_retention.versions(self.path)) if self.newest >= 0 else set()
+        for version, number in recorded:
+            if version in kept and version <= self.newest:
+                return lake.reached(at_version(self.path, version), self.app) == number
+        return False
+
+    def before(self, limit: str) -> TargetVersion:
+        """Returns the newest kept version (`lake.thinning`) that is not after a position."""
+        version, number, newest = self.base.version, self.base.number, self.newest
+        kept = log_retention.versions(self.path)
+        readable = set(kept)
+        for position, made, _ in self.batches:
+            if position >= limit:
+                newest = made - 1
+                break
+            # The change number is read from the table, because the batch may have ended early.
+            if made in readable:
+                version, number = made, -1
+        if number < 0:
+            number = max(lake.reached(at_version(self.path, version), self.app), 0)
+        later = [v for v in kept if version < v <= newest]
+        return replace(self.base, version=self._newest_without(number, version, later), number=number)
+
+    def exactly(self, record: str, table: str, point: PositionRange) -> TargetVersion | None:
+        """Returns the kept version with a table's rows at a position, as recorded in `control/applied`.
+
+        Returns None without such a version; then changes have to be applied to an earlier one.
+        """
+        names = ["upto", "change_seq", "position", "table", "version"]
+        rows = sorted(Ledger(record, APPLIED).batches(names).to_pylist(), key=lambda r: r["upto"])
+        column = {"number": "upto", "stream_position": "position"}.get(point.column, "change_seq")
+        value = int(point.high) if column == "upto" else point.high
+        mine = [r for r in rows if r["table"] == table and self.base.version < r["version"] <= self.newest]
+        before = [r for r in mine if r[column] <= value]
+        if not before:
+            return None
+        last, end = before[-1], next((r["upto"] for r in mine if r[column] > value), rows[-1]["upto"] + 1)
+        # Batches between this one and the table's next one have changes of other tables only.
+        if not any(r[column] >= value for r in rows if last["upto"] <= r["upto"] < end):
+            return None
+        if last["version"] not in log_retention.versions(self.path):
+            return None
+        if lake.reached(at_version(self.path, last["version"]), self.app) != last["upto"]:
+            return None  # the batch ended early, or another process wrote this version
+        return replace(self.base, version=last["version"], number=last["upto"])
+
+    def _newest_without(self, number: int, version: int, later: Sequence[int]) -> int:
+        """Returns the last of `later` versions with the change number and the layout of `version`, else
+        `version`.
+
+        So changes of other writers to the target are included. Added columns are allowed: `mark`, those of
+        the next layout, and those of other writers.
+
+        Raises:
+            ConfigError: another writer dropped columns or changed their types.
+        """
+        if not later:
+            return version
+        history = at_version(self.path, later[-1]).history(later[-1] - version)
+        first = min([int(h["version"]) for h in history if is_marked(h)], default=later[-1] + 1)
+        columns = _columns(at_version(self.path, version), self.mark)
+        for newer in reversed([v for v in later if v < first]):
+            table = at_version(self.path, newer)
+            if lake.reached(table, self.app) > number:
+                continue
+            now = _columns(table, self.mark)
+            if lost := [name for name, field in columns.items() if now.get(name) != field]:
+                if newer - version != later.index(newer) + 1:
+                    continue  # a commit with another layout may be among those that were removed
+                raise ConfigError(
+                    f"columns are missing in version {newer} of the target, or have another type: "
+                    f"{', '.join(lost)}",
+                    where=self.path,
+                    hint="another program wrote it: run `tailrace resync` to replace the target",
+                )
+            return newer
+        return version
+
+
+def _columns(table: DeltaTable, mark: str | None) -> dict[str, Field]:
+    return {f.name: f for f in table.schema().fields if f.name != mark}
+
+
+def row_filter(columns: Collection[str], own: Mapping[str, str], mark: str | None) -> pc.Expression | None:
+    """Returns a filter for the source's own rows that are not marked as deleted; None for all rows.
+
+    >>> row_filter(["site", "id"], {}, "gone") is None
+    True
+    """
+    mine = [pc.field(name).cast(pa.string()) == value for name, value in own.items()]
+    if mark is not None and mark in columns:
+        mine.append(pc.field(mark).is_null())
+    return reduce(and_, mine) if mine else None
+
+
+def deletion_mark(task: Task, table: str) -> str | None:
+    """Returns the column that marks a target's deleted rows; None if deleted rows are removed."""
+    one = task.table(table)
+    return one.soft_delete or SOFT_COLUMN if one.rule_mode == "soft_delete" else None
