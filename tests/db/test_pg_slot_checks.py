@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tailrace.errors import PositionError
-from tailrace.sources.postgresql.connection import lsn, lsn_of, lsn_text, position_at
+from tailrace.sources.postgresql.connect import lsn, lsn_of, lsn_text, position_at
 
 from .reading import Make, read_all
 from .test_pg_checks import A, a, one, run

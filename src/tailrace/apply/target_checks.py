@@ -15,10 +15,10 @@ from ..config.task import Task
 from ..errors import ApplyError, TargetLostError
 from ..lake import delta as lake
 from ..sources.base import Finding
-from ..sources.postgresql import connection as pg_source
+from ..sources.postgresql import connect as pg_source
 from ..sources.postgresql.address import address
 from ..sources.postgresql.checks import identity
-from ..sources.postgresql.connection import Session
+from ..sources.postgresql.connect import Session
 from ..state import ledger, streams
 from ..state.ledger import APPLIED_APP
 from .applied_places import applied_places

@@ -55,7 +55,7 @@ from . import unselected as not_selected
 from .address import address
 from .baseline import LOCKED
 from .column_identity import Moment
-from .connection import ANEW, Session, asking, border, connect, lsn_of, position_at, primary, quoted_table
+from .connect import ANEW, Session, asking, border, connect, lsn_of, position_at, primary, quoted_table
 from .stream import SlotStream
 from .table_checks import Question
 from .transaction_wait import Waits

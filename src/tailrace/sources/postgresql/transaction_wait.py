@@ -13,7 +13,7 @@ import psycopg
 
 from ...errors import TailraceError
 from . import slot
-from .connection import Session, connect
+from .connect import Session, connect
 
 logger = logging.getLogger("tailrace.capture")
 

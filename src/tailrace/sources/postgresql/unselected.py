@@ -8,7 +8,7 @@ its leaves decide.
 from __future__ import annotations
 
 from ..base import LeftOut
-from .connection import Session, quoted, quoted_table
+from .connect import Session, quoted, quoted_table
 
 _LEFT_OUT = """
 with recursive every as (

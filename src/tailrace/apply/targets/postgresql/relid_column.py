@@ -11,7 +11,7 @@ import time
 
 import psycopg
 
-from ....sources.postgresql.connection import Session
+from ....sources.postgresql.connect import Session
 
 logger = logging.getLogger("tailrace.apply")
 COLUMN = "ADD COLUMN IF NOT EXISTS relid oid"
