@@ -8,7 +8,7 @@ JARS := $(VENV)/.jars
 LANES ?= 3
 EXAMPLES ?= 1
 
-CHECKS := check-style check-types check-layers check-examples check-pages check-package
+CHECKS := check-style check-types check-layers check-examples check-pages check-words check-package
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all test-postgres chaos check $(CHECKS) bench docs soak clean
@@ -44,7 +44,7 @@ SEED ?= 1
 chaos: $(JARS) ## schedules and rounds of chaos for MINUTES=10 from SEED=1; code 1 when something is found
 	@$(BIN)/python -m tests.nemesis.chaos --minutes $(MINUTES) --seed $(SEED)
 
-check: $(INSTALLED) ## lint, format, types, layers, doctests, generated pages, links, packages, known vulnerabilities
+check: $(INSTALLED) ## lint, format, types, layers, doctests, generated pages, links, idioms, packages, known vulnerabilities
 	@$(MAKE) --no-print-directory $(addprefix --,$(filter output-sync,$(.FEATURES))) --jobs $(LANES) $(CHECKS)
 
 check-style:
@@ -64,6 +64,9 @@ check-examples:
 check-pages:
 	$(BIN)/python tools/make_docs.py --check
 	$(BIN)/python tools/check_links.py
+
+check-words:
+	$(BIN)/python tools/check_words.py
 
 check-package:
 	$(BIN)/python tools/check_package.py

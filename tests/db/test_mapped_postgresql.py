@@ -89,9 +89,9 @@ def test_mappings_rules_and_ddl_in_a_database(
         db.execute(f"insert into {name} values (1, 'a', 10), (2, 'b', 200)")
     db.execute("insert into m.us values (3, 'c', 30)")
     file = write(tmp_path, database)
-    file.write_text(file.read_text().replace("twice:", "twice" * 13 + ":"))
+    file.write_text(file.read_text().replace("twice:", "twice" * 13 + ":").replace("'d.*', ", ""))
     checked = CliRunner().invoke(app, ["check", str(file), "--json"])
-    found = json.loads(checked.stdout)["findings"]
+    found = [f for f in json.loads(checked.stdout)["findings"] if f["level"] == "error"]
     with pytest.raises(SourceError, match="more than 63 bytes"):
         Capture(load(file), once=True).run()
     assert [f["where"] for f in found] == ["m.eu", "m.us"] and "more than 63 bytes" in found[0]["what"]

@@ -10,6 +10,7 @@ import pytest
 from tailrace.capture import constraints
 from tailrace.capture.process import Capture
 from tailrace.cli import screen
+from tailrace.config.task import load
 from tailrace.operate.checks import check
 from tailrace.operate.status import status
 from tailrace.state import orders
@@ -102,3 +103,39 @@ def test_constraint_that_a_target_refuses_stays_until_it_has_it(
     drain(shop.task, None)
     Capture(shop.task, once=True).run()
     assert told(shop, what) == (False, False)
+
+
+def test_progress_that_notes_no_numbers_of_targets_stays_until_it_does(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    what, role = (
+        '"tailrace"."tailrace_progress" does not note the targets\' numbers yet',
+        f"r_{db.info.dbname}",
+    )
+    db.execute(f"create role {role} login; grant create on database {db.info.dbname} to {role}".encode())
+    db.execute("create schema s; create table s.p (id int primary key)")
+    target = f"{database.replace('postgres@', f'{role}@')}&schema=lake"
+    path = tmp_path / "shop.yaml"
+    path.write_text(f"name: shop\nsource: {{url: '{database}', tables: [s.p]}}\ntarget: '{target}'\n")
+    task = load(path)
+
+    def said() -> tuple[int, int]:
+        drain(task, None)
+        found = check(task, lambda: None)  # type: ignore[arg-type, return-value]
+        return (
+            sum(one.startswith(what) for one in status(task).warnings),
+            sum(one.what.startswith(what) for one in found),
+        )
+
+    try:
+        assert said() == (0, 0)
+        db.execute(
+            "alter table tailrace.tailrace_progress drop relid;"
+            "alter table tailrace.tailrace_progress owner to postgres;"
+            f"grant select, insert, update, delete on tailrace.tailrace_progress to {role}".encode()
+        )
+        assert said() == (1, 1)
+        db.execute("alter table tailrace.tailrace_progress add relid oid")
+        assert said() == (0, 0)
+    finally:
+        db.execute(f"drop owned by {role} cascade; drop role {role}".encode())

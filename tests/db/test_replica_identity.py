@@ -93,17 +93,21 @@ def test_what_wildcards_leave_out_is_listed_with_reasons(
     assert "left out s.v: a view" in every.output and "left out s.log: it has no replica" in every.output
 
 
-def test_a_named_table_without_identity_is_refused_and_the_error_says_what_to_write(
+def test_named_table_without_identity_is_suspended_and_the_reason_says_what_to_write(
     db: psycopg.Connection, database: str, tmp_path: Path
 ) -> None:
     db.execute(SHOP)
     task = write(tmp_path, database, "s.a, s.log")
-    with pytest.raises(SourceError, match=r"s\.log") as refused:
-        Capture(task, once=True).run()
-    assert "tables: {'s.log': {identity: full}}" in str(refused.value.hint)
-    db.execute("update s.log set v = 'y'")
     ran = CliRunner().invoke(app, ["check", str(tmp_path / "t.yaml")])
     assert ran.exit_code == 3 and "identity: full" in ran.output
+    Capture(task, once=True).run()
+    (one,) = orders.read(task.orders_path)
+    assert (one.table, one.who) == ("s.log", "check") and "tables: {'s.log': {identity: full}}" in one.why
+    assert taken(task) == ["s.a"]
+    db.execute("update s.log set v = 'y'")
+    alone = write(tmp_path / "alone", database, "s.log")
+    with pytest.raises(SourceError, match=r"s\.log"):  # nothing would run
+        Capture(alone, once=True).run()
 
 
 def test_with_identity_full_a_table_is_given_one_before_it_is_published(

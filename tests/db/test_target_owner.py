@@ -97,6 +97,20 @@ def test_two_tasks_may_write_different_tables_into_one_folder(
     assert lake.read(str(tmp_path / "lake/s.u")).to_pylist() == [{"id": 7}]
 
 
+def test_delta_target_of_another_task_suspends_one_table_of_several(
+    tmp_path: Path, source: str, db: psycopg.Connection
+) -> None:
+    mine, theirs = (task(tmp_path, name, source, "lake") for name in ("shop", "crm"))
+    assert tailrace("capture", mine, "--once")[0] == 0
+    db.execute("create table s.u (id int primary key); insert into s.u values (7)")
+    for half in ("capture", "pipeline"):
+        assert tailrace(half, theirs, "--once")[0] == 0
+    found = {t["table"]: (t["state"], t["why"] or "") for t in tailrace("status", theirs)[1]["tables"]}
+    assert found["s.t"][0] == "suspended" and "belongs to the task shop" in found["s.t"][1]
+    assert DeltaTable(str(tmp_path / "lake/s.t")).version() == 1
+    assert lake.read(str(tmp_path / "lake/s.u")).to_pylist() == [{"id": 7}]
+
+
 def test_target_of_an_earlier_release_is_adopted_by_the_task_that_has_its_progress(
     tmp_path: Path, source: str
 ) -> None:

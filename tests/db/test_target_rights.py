@@ -113,7 +113,7 @@ def test_check_says_what_the_role_lacks_of_what_is_there(
     lake.give(f"grant create, temporary on database {role} to {role}")
     assert found(task) == []
     lake.give("create schema s; create schema tailrace; create table s.a (id int primary key)")
-    lake.give("create table tailrace.tailrace_progress (task text)")
+    lake.give("create table tailrace.tailrace_progress (task text, relid oid)")
     (one,) = found(task)
     assert one == (
         "error",

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.errors import ApplyError, CancelledError, LeaseLostError
 from tailrace.execution import BackgroundSession, Job, JobCount, counted, described, map_tasks
-from tailrace.lake import guards
+from tailrace.lake import delta as lake
+from tailrace.lake import guards, written
 
 pytestmark = pytest.mark.spark
 MANY = Job("store", "store 5,000 changes of 3 tables", 5_000)
@@ -31,6 +34,10 @@ def refused(number: int) -> int:
 def checked(number: int) -> int:
     guards.check()
     return number
+
+
+def appended(path: str) -> None:
+    lake.append(path, pa.table({"n": [1]}))
 
 
 def lost() -> None:
@@ -80,6 +87,16 @@ def test_error_of_a_task_keeps_its_class_place_and_hint(spark: SparkSession) -> 
 def test_tasks_check_the_guards_of_the_driver(spark: SparkSession) -> None:
     with guards.under(lost), pytest.raises(LeaseLostError, match="taken over"):
         map_tasks(checked, [1], session=spark, job=MANY)
+
+
+def test_commits_of_tasks_are_counted_in_the_driver(spark: SparkSession, tmp_path: Path) -> None:
+    before, paths = written.total(), [str(tmp_path / name) for name in "ab"]
+    map_tasks(appended, paths, session=spark, job=MANY)
+    now = written.total().since(before)
+    assert (now.files, {path: size > 0 for path, size in now.sizes.items()}) == (
+        4,
+        dict.fromkeys(paths, True),
+    )
 
 
 def test_jobs_have_a_group_and_a_description(spark: SparkSession) -> None:

@@ -17,6 +17,7 @@ from tailrace.formats.openedge import FORMAT, OpenEdgeOptions
 from tailrace.lake import failpoints, log
 from tailrace.model.change import ChangeTable, Column
 from tailrace.runtime.pipeline import store_paths
+from tailrace.state.open_warnings import open_warnings
 from tailrace.store.kept import kept
 from tailrace.store.log_files import LogFiles
 from tailrace.store.running import runner
@@ -114,7 +115,7 @@ def keys_of(task: Task, spark) -> list[int]:
 
 
 @pytest.mark.slow
-def test_behind_a_gap_in_log_they_go_on_where_change_tables_do(spark, tmp_path, caplog):
+def test_behind_a_gap_in_log_they_go_on_where_change_tables_do(spark, tmp_path):
     task = read(TEXT, tmp_path)
     assert isinstance(task, Task)
     writer = log.LogWriter(task.log_path, task.relations_path)
@@ -132,9 +133,12 @@ def test_behind_a_gap_in_log_they_go_on_where_change_tables_do(spark, tmp_path, 
     assert (tables.catch_up(), OpenEdgeTables(task, spark).catch_up()) == (12, 12)
     assert keys_of(task, spark) == [1, 2, 4]
     assert kept(tables.path(TRACKING_TABLE)) == 9
-    assert [r.message.split(" are ")[0] for r in caplog.records if "own tables" in r.message] == [
-        "changes 7 to 9"
-    ]
+    (one,) = open_warnings(task, {})
+    assert (one.table, one.what.split(" are ")[0], one.until_baseline) == (
+        "shop.item",
+        "changes 7 to 9",
+        True,
+    )
 
 
 @pytest.mark.slow

@@ -264,7 +264,7 @@ class Door:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    def begin(self) -> None:
+    def begin(self, waited: float = 0.0) -> None:
         pass
 
     def end(self) -> None:

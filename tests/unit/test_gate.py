@@ -80,6 +80,17 @@ def test_the_interval_of_a_table_begins_when_its_changes_are_applied(tmp_path: P
     assert made.open("s.a")
 
 
+def test_interval_of_a_table_is_measured_from_the_arrival_of_its_changes(tmp_path: Path) -> None:
+    made = gate(tmp_path, {}, intervals={"s.a": 60})
+    found = []
+    for waited in (50, 59.8):
+        made.begin(waited)
+        made.went("s.a")
+        made.begin()
+        found.append(made.open("s.a"))
+    assert found == [False, True]
+
+
 def test_errors_in_a_row_pause_the_group_and_success_ends_the_row(tmp_path: Path) -> None:
     baselines = taken("s.a", "s.b", "m.c")
     made = gate(tmp_path, baselines, g=GroupSettings(tables=["s.*"], retries=2))

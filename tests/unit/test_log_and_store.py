@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.errors import FormatError, OvertakenError, UnsupportedError, ValueRangeError
+from tailrace.errors import FormatError, OvertakenError, UnsupportedError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.model.change import Column, Relation
@@ -146,15 +146,13 @@ def test_the_relation_history_says_from_where_a_layout_holds(tmp_path: Path) -> 
     assert (only.relation, log.number(only)) == (ITEM, 1)
 
 
-def store(
-    home: Path, after: int = -1, keep_bad: bool = False, stored_after: int = -1
-) -> list[tuple[str, object]]:
+def store(home: Path, after: int = -1, stored_after: int = -1) -> list[tuple[str, object]]:
     """Runs one store task over the whole LOG; gives (kind, info) of its results, sorted."""
     path = str(home / "item__ct")
     schema = tables.ensure(path, ITEM)
     plan = StorePlan(
         {7: TablePlan("shop.item", path, schema, (KeptLayout(0, ITEM, (3, 3)),), after)},
-        str(home / "tracking"), after, str(home / "quarantine"), keep_bad, stored_after,
+        str(home / "tracking"), after, str(home / "quarantine"), stored_after,
     )  # fmt: skip
     batches = lake.read(str(home / "log"), LOG_COLUMNS).to_batches()
     found = plan(batches)
@@ -204,28 +202,27 @@ def test_records_of_a_batch_that_is_recorded_are_not_counted_twice(tmp_path: Pat
     assert sorted(map(str, lake.read(str(tmp_path / "item__ct"))["id"].to_pylist())) == ["1", "2", "None"]
 
 
-def test_a_bad_value_stops_the_store_and_says_where(tmp_path: Path) -> None:
+def test_bad_value_is_set_aside_and_the_first_written_one_is_reported(tmp_path: Path) -> None:
     w = writer(tmp_path)
-    w.add(chunk(100, b"B", insert(7, [1, "NaN"]), b"C"))
+    w.add(
+        chunk(
+            100, b"B", update(7, [1, "7"], old=[1, "NaN"]), insert(7, [2, "NaN"]), insert(7, [3, "NaN"]), b"C"
+        )
+    )
     w.commit()
-    with pytest.raises(
-        ValueRangeError, match=r"'NaN' does not fit shop.item.n .*\n.*change_seq 2023.*02\n.*quarantine"
-    ):
-        store(tmp_path)
-    assert [kind for kind, _ in store(tmp_path, keep_bad=True)] == [
-        "changes",
-        "commit",
-        "met",
-        "quarantine",
-        "tracking",
-    ]
+    found = store(tmp_path)
+    assert [kind for kind, _ in found] == ["changes", "commit", "met", "quarantine", "tracking"]
+    (one,) = found[3][1]["bad"]  # type: ignore[index]
+    assert (one.change_seq[-2:], one.table, one.column, one.value) == ("03", "shop.item", "n", "NaN")
+    assert one.reason == "'NaN' does not fit shop.item.n (lake type decimal(5,1))"
+    assert (int(one.position[:16], 16), one.keyed, one.before) == (100, False, False)
 
 
 def test_changes_of_an_unknown_relation_stop_the_store(tmp_path: Path) -> None:
     w = writer(tmp_path)
     w.add(chunk(100, b"B", insert(7, [1, "1"]), b"C"))
     w.commit()
-    plan = StorePlan({}, str(tmp_path / "tracking"), -1, "", False)
+    plan = StorePlan({}, str(tmp_path / "tracking"), -1, "")
     with pytest.raises(FormatError, match="relation 7"):
         plan(lake.read(str(tmp_path / "log"), LOG_COLUMNS).to_batches())
 

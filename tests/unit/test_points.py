@@ -255,7 +255,7 @@ def bad_values(at: Path) -> tuple[Life, State]:
 def storing(at: Path) -> Store:
     """One that keeps bad values aside."""
     path = {n: str(at / n) for n in ("relations", "tracking", "stored", "quarantine")}
-    return Store(StorePaths(**path, changes=lambda _: str(at / "item__ct")), keep_bad=True)
+    return Store(StorePaths(**path, changes=lambda _: str(at / "item__ct")))
 
 
 # targets

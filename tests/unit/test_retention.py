@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,9 +22,11 @@ from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.model.sequence import number_of
 from tailrace.operate import consumers, purging
-from tailrace.operate.consumers import consumers_of
+from tailrace.operate.consumers import consumers_of, failing_in
 from tailrace.operate.purging import PurgeOrder, number_at, purge_task
+from tailrace.operate.status import status
 from tailrace.state import ddl, ledger
+from tailrace.state.open_warnings import open_warnings
 from tailrace.store.kept import files_between, kept
 from tailrace.store.tables import SEQ
 
@@ -218,7 +222,7 @@ def test_what_the_tables_in_openedges_layout_lack_stays_and_they_follow(tmp_path
 
 def test_a_validation_keeps_everything_until_it_ends_or_died_long_ago(tmp_path: Path) -> None:
     home = Home(tmp_path, both=False)
-    with consumers_of(home.task).held("validate", most_s=3600):
+    with consumers_of(home.task).held("validate", lambda _: None, most_s=3600):
         assert first(home) == 1
     assert consumers_of(home.task).all() == []
     consumers_of(home.task)._hold("validate (gone)", -1)
@@ -227,12 +231,41 @@ def test_a_validation_keeps_everything_until_it_ends_or_died_long_ago(tmp_path: 
 
 def test_a_validation_that_lasts_longer_than_its_hold_says_again_that_it_is_there(tmp_path: Path) -> None:
     readers = consumers_of(Home(tmp_path, upto=4, both=False).task)
-    with readers.held("validate", most_s=2):
+    with readers.held("validate", lambda _: None, most_s=2):
         until = readers.all()[0].until
         time.sleep(2.5)
         (one,) = readers.all()
         assert until is not None and one.until is not None and one.until > until
     assert readers.all() == []
+
+
+def test_validation_that_cannot_be_registered_again_is_an_open_warning_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Home(tmp_path, upto=4, both=False).task
+    readers, hold = consumers_of(task), consumers.Consumers._hold
+    with readers.held("validate", failing_in(task), most_s=0.8):
+        monkeypatch.setattr(consumers.Consumers, "_hold", _full)
+        assert soon(lambda: [w.split(", process")[0] for w in status(task).warnings]) == [
+            f"validate ({platform.node()}"
+        ]
+        (one,) = open_warnings(task, {})
+        assert one.what.endswith("cannot be registered again: no space") and one.cure == "it is tried again"
+        monkeypatch.setattr(consumers.Consumers, "_hold", hold)
+        assert soon(lambda: not open_warnings(task, {}))
+    assert status(task).warnings == []
+
+
+def _full(*_: object) -> None:
+    raise OSError("no space")
+
+
+def soon(found: Callable[[], Any]) -> Any:
+    """What is found within ten seconds."""
+    until = time.monotonic() + 10
+    while not (now := found()) and time.monotonic() < until:
+        time.sleep(0.05)
+    return now
 
 
 def test_a_consumer_that_registers_while_a_purge_begins_is_seen(

@@ -143,7 +143,7 @@ def test_a_store_task_keeps_what_the_policy_says(
     kept_layout = KeptLayout(0, ITEM, (level,) * len(ITEM.columns))
     table = TablePlan("shop.item", path, tables.ensure(path, ITEM), (kept_layout,), -1, level)
     lake.create(tracked, tracking.SCHEMA)
-    plan = StorePlan({7: table}, tracked, -1, str(tmp_path / "quarantine"), False)
+    plan = StorePlan({7: table}, tracked, -1, str(tmp_path / "quarantine"))
     batches = lake.read(str(tmp_path / "log"), LOG_COLUMNS).to_batches()
     places = {"changes": path, "tracking": tracked}
     for found in plan(batches):

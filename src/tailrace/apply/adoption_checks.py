@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ..config.task import Task
-from ..errors import ApplyError
+from ..errors import ApplyError, is_of_table
 from ..model.change import Relation
 from ..sources.base import Finding
 from ..sources.postgresql.connect import Session
@@ -42,7 +42,9 @@ def adoption_findings(
                 if _is_new(mine, progress, table) and progress.target(table) in there:
                     new.append(table)
             except ApplyError as error:  # another table, or another target of the table
-                others.append(Finding("error", error.what, table, error.hint or ""))
+                if not is_of_table(error):
+                    raise
+                others.append(Finding("error", error.what, table, error.hint or "", table))
         plain = [t for t in new if task_map(task, t).plain]
         found = [one for t in plain for one in _of_table(task, mine, place, progress, relation(t))]
         found += [one for t in new if t not in plain for one in _of_mapped(mine, progress, t)]
@@ -69,11 +71,13 @@ def _of_table(
     try:
         adopts(mine, place, progress, relation, added_by(rules_of(task, relation.table)))
     except ApplyError as error:
-        return [Finding("error", error.what, relation.table, error.hint or "")]
+        if not is_of_table(error):
+            raise
+        return [Finding("error", error.what, relation.table, error.hint or "", relation.table)]
     return []
 
 
 def _of_mapped(mine: Session, progress: Progress, table: str) -> list[Finding]:
     if progress.others(mine, table) or not (why := taken_by(mine, progress, table)):
         return []
-    return [Finding("error", there_already_said(progress.target(table), why), table, OWN_PLACE)]
+    return [Finding("error", there_already_said(progress.target(table), why), table, OWN_PLACE, table)]

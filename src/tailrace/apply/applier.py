@@ -87,9 +87,11 @@ class Applier:
         self._record = Record(paths.applied, self._backlog, self._tables.there)
         self._slices = SliceApply(self._tables, ours, self._record, parallel)
         self._loaded = False
+        self._arrived = time.monotonic()
 
     def add(self, batch: Stored) -> None:
-        """Tells the applier of a store batch as soon as it is written; waits for nobody."""
+        """Adds a store batch that has just been written; never waits."""
+        self._arrived = time.monotonic()
         self._backlog.add(batch)
 
     @property
@@ -110,8 +112,10 @@ class Applier:
                 tables got in the slice is recorded.
         """
         with self._lock:
-            self._gate.begin()
+            arrived = self._arrived
             front = self._backlog.take()  # before layouts are read: theirs are known then
+            waited = max(time.monotonic() - arrived, 0.0) if front else 0.0
+            self._gate.begin(waited)
             self._refresh()
             waiting = [t for t in self._backlog.behind if self._ready(t)]
             changes = sum(b.rows or 1 for b in front) + len(waiting)
@@ -122,7 +126,7 @@ class Applier:
             self._slices.done, self._slices.failed = [], set()
             self._until_logged(stop)
             if cadence:
-                cadence.went(time.monotonic() - began - seconds_waited(self._tables.spark))
+                cadence.went(time.monotonic() - began - seconds_waited(self._tables.spark), waited)
             return self._slices.done
 
     @contextmanager

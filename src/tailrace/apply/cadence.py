@@ -13,6 +13,9 @@ from time import monotonic
 BACKLOG = 100_000
 """Changes that are worth a batch at once: their own work outweighs that of the batch."""
 MOST_S = 30.0
+SLACK_S = 0.3
+"""Seconds that an interval may be shorter than it is set: changes that miss a batch by a moment would wait
+for the next."""
 
 
 @dataclass
@@ -35,6 +38,8 @@ class Cadence:
     (True, False)
     >>> one.went(0.2); round(one.wait(), 3)
     0.8
+    >>> one.went(0.1, waited=0.4); round(one.wait(), 3)
+    0.2
     """
 
     every: Callable[[], float]
@@ -56,11 +61,16 @@ class Cadence:
             return True
         return changes >= self.max_changes or size >= self.max_bytes or now >= self._next
 
-    def went(self, seconds: float) -> None:
-        """A batch has ended, which took so long."""
+    def went(self, seconds: float, waited: float = 0.0) -> None:
+        """Notes that a batch has ended, which took `seconds`.
+
+        Its newest changes had waited so long when it began: the interval is measured from their arrival, so
+        the next changes that arrive at the interval are due at once.
+        """
         now, every = self.clock(), self.every()
         self._rested = now + min(seconds, MOST_S)
-        self._next = now + min(max(every - seconds, seconds), max(every, MOST_S))
+        rest = every - seconds - waited - SLACK_S if waited else every - seconds
+        self._next = now + min(max(rest, seconds), max(every, MOST_S))
 
     def wait(self) -> float:
         """Seconds until the next batch may begin, whatever waits; 0 when it may now."""

@@ -35,16 +35,16 @@ def _of_table(task: Task, table: str, names: Sequence[str]) -> Iterator[Finding]
             what = (
                 f"the columns {other} and {name} differ in letter case only: a change table cannot have both"
             )
-            yield Finding("error", what, table, _ELSE % ("one", table))
+            yield Finding("error", what, table, _ELSE % ("one", table), table)
         if name.lower() in _OWN:
             what = f"the column {name} is named like one of those that every change table has"
-            yield Finding("error", what, table, _ELSE % ("it", table))
+            yield Finding("error", what, table, _ELSE % ("it", table), table)
         if plain_name(name) != name and plain_name(name) in names:
             what = (
                 f"the column {name} is named like one in which a change table keeps the values of a column "
                 "whose type has changed"
             )
-            yield Finding("error", what, table, _ELSE % ("it", table))
+            yield Finding("error", what, table, _ELSE % ("it", table), table)
     yield from _marked(task, table, names)
 
 
@@ -62,4 +62,4 @@ def _marked(task: Task, table: str, names: Sequence[str]) -> Iterator[Finding]:
             what = (
                 f"deleted rows are marked in the column {mark}, and the table has a column {name} of its own"
             )
-            yield Finding("error", what, table, cure)
+            yield Finding("error", what, table, cure, table)

@@ -35,7 +35,7 @@ def filled_findings(task: Task, tables: Sequence[str], relation: Callable[[str],
             own = {c.name for c in relation(table).columns}
             rest = {n: kind for n, kind in have.items() if n not in own}
             if wrong := other_mode(rest, added, rules_of(task, table)):
-                found.append(Finding("error", wrong[0], table, wrong[1]))
+                found.append(Finding("error", wrong[0], table, wrong[1], table))
     return found
 
 

@@ -33,10 +33,9 @@ from ..state import orders as tables
 from ..state import retries
 from ..state.ledger import Baseline
 from ..state.orders import TableControl
+from .cadence import SLACK_S
 
 logger = logging.getLogger("tailrace.apply")
-SLACK_S = 0.3
-"""Seconds that a table's interval may be shorter than it is set."""
 RETRIES = 3
 """A table without a group is suspended after so many errors in a row."""
 _LASTING = (ConstraintError, OtherTableError, ConfigError, FormatError, UnsupportedError)
@@ -46,8 +45,8 @@ _LASTING = (ConstraintError, OtherTableError, ConfigError, FormatError, Unsuppor
 class Gate(Protocol):
     """What an applier asks of each table."""
 
-    def begin(self) -> None:
-        """A look at all tables begins."""
+    def begin(self, waited: float = 0.0) -> None:
+        """Starts a round over all tables. `waited`: seconds since the newest changes were stored."""
 
     def refresh(self, baselines: Mapping[str, Baseline]) -> None:
         """Takes in what was ordered since."""
@@ -119,9 +118,13 @@ class Ordered:
         """Whether a table is to be tried again."""
         return bool(self._again)
 
-    def begin(self) -> None:
-        """Tables whose interval is over may go on, from now until the next call."""
-        self._began, self._turn = time.monotonic(), set()
+    def begin(self, waited: float = 0.0) -> None:
+        """Opens the tables whose interval is over, until the next call.
+
+        Intervals are measured between the times at which changes were stored (`waited` seconds ago). Capture
+        commits at the same interval, so its next commit is applied when it arrives.
+        """
+        self._began, self._turn = time.monotonic() - waited, set()
 
     def refresh(self, baselines: Mapping[str, Baseline]) -> None:
         """Takes in orders, and tells of tables that wait from now on."""
@@ -159,8 +162,6 @@ class Ordered:
         if self._waits(table):
             return False
         if table not in self._turn:
-            # Capture commits at an interval, too: a table that misses a commit by a moment would wait for
-            # the next.
             least = self._interval(table) - SLACK_S
             if self.patient and self._began - self._last.get(table, -math.inf) < least:
                 return False

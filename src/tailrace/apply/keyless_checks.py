@@ -34,12 +34,12 @@ def keyless_findings(task: Task, source: LogSource, tables: Sequence[str]) -> li
             task_map(task, table).key or source.relation(table).key
         ):
             what = "soft delete marks rows by their key, and the table has none"
-            found.append(Finding("error", what, table, _MARKS % table))
+            found.append(Finding("error", what, table, _MARKS % table, table))
     if source.exact or not task.baseline.enabled:
         return found
     taken = ledger.read_baselines(task.control_path("baselines"))
     waiting = [t for t in mine if t not in taken and needs_locks(source, t)]
-    return found + [Finding("error", NO_WINDOW, t, _LOCKS) for t in waiting]
+    return found + [Finding("error", NO_WINDOW, t, _LOCKS, t) for t in waiting]
 
 
 def why_not(table: str) -> str:

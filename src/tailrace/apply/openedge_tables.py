@@ -8,7 +8,6 @@ or was away for a while, catches up. Where the task's own tables are complete fr
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from ..config.task import Task
@@ -22,6 +21,7 @@ from ..lake import guards, log
 from ..model.change import PREFIX, ChangeTable, Relation
 from ..model.quoting import quoted
 from ..state.ledger import STORE_APP
+from ..state.open_warnings import PIPELINE, OpenWarnings
 from ..state.totals import stored_since
 from ..store import kept
 from .reading import read_changes
@@ -31,10 +31,12 @@ from .targets.delta.local import PartTask, write_parts
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-logger = logging.getLogger("tailrace.apply")
-
 APP = "tailrace/openedge"
 TRACKING_TABLE = f"PUB.{TRACKING.name}"
+_AGAIN = (
+    "readers of these tables have to read its rows again; said until it has a new baseline, "
+    "`tailrace resync TASK {}`"
+)
 
 
 class OpenEdgeTables:
@@ -42,6 +44,7 @@ class OpenEdgeTables:
 
     def __init__(self, task: Task, spark: SparkSession) -> None:
         self._task, self._spark = task, spark
+        self._open = OpenWarnings(task, PIPELINE)
         self._policies = ""
 
     def path(self, name: str) -> str:
@@ -72,16 +75,14 @@ class OpenEdgeTables:
         there = kept.kept(self._task.tracking_path) if after >= 0 else -1
         if there <= after:
             return after
-        logger.warning(
-            "changes %d to %d are not in the task's own tables, so these have none of them either: %s",
-            after + 1,
-            there,
-            self._task.openedge_path,
-        )
-        names = {change_table(n) for n in log.history(self._task.relations_path)}
-        for path in (*(self.path(n) for n in sorted(names)), self.path(TRACKING_TABLE)):
+        for table in sorted(log.history(self._task.relations_path)):
+            path = self.path(change_table(table))
             if 0 <= lake.progress(path, APP) < there:
+                what = f"changes {after + 1} to {there} are neither in its own change table nor in {path}"
+                self._open.happened("openedge", table, what, _AGAIN.format(table))
                 lake.commit(path, [], progress={kept.KEPT_APP: there, APP: there})
+        if 0 <= lake.progress(path := self.path(TRACKING_TABLE), APP) < there:
+            lake.commit(path, [], progress={kept.KEPT_APP: there, APP: there})
         return there
 
     def _plan(self, name: str, relation: Relation) -> Plan:

@@ -23,6 +23,7 @@ from ..state import ledger, streams
 from ..state.ledger import APPLIED_APP
 from .applied_places import applied_places
 from .target_rights import rights_findings
+from .targets.postgresql import relid_column
 from .targets.postgresql.place import SCHEMES, UNICODE, Place, answered, holds, session
 from .targets.postgresql.progress import TABLE
 
@@ -46,7 +47,8 @@ def target_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
             if feeding := _feeding(task, place, mine, tables):
                 return feeding  # the targets have to go elsewhere
             targets = [place.split(at.target) for at in applied_places(task, tables).values()]
-            return [*_encoding(mine, place), *rights_findings(mine, place, [t for t in targets if t[0]])]
+            rights = rights_findings(mine, place, [t for t in targets if t[0]])
+            return [*_encoding(mine, place), *_unnoted(mine, place), *rights]
     except ApplyError as error:
         waiting = isinstance(error, TargetLostError) and waits(task)
         what = f"{error.what}; the task waits for it" if waiting else error.what
@@ -66,6 +68,25 @@ def _encoding(on: Session, place: Place) -> Iterator[Finding]:
             place.label,
             UNICODE,
         )
+
+
+def progress_finding(url: str) -> Finding | None:
+    """The warning that a target database's table of progress has no column for the targets' numbers; None
+    if it has one.
+
+    Raises:
+        ApplyError: the database cannot be asked.
+    """
+    place = Place.of(url)
+    with session(place, place.label) as mine:
+        return next(_unnoted(mine, place), None)
+
+
+def _unnoted(on: Session, place: Place) -> Iterator[Finding]:
+    if relid_column.not_owned(on, place.control, TABLE):
+        table = place.own(TABLE)
+        what, cure = relid_column.NOT_OWNED.format(table), relid_column.CURE.format(table)
+        yield Finding("warning", what, place.label, cure)
 
 
 def waits(task: Task) -> bool:
@@ -127,13 +148,13 @@ def _doubts(task: Task, place: Place, tables: Sequence[str]) -> Iterator[Finding
             what = (
                 "source and target are the same table of the same database: its changes would feed themselves"
             )
-            yield Finding("error", what, table, _ELSE)
+            yield Finding("error", what, table, _ELSE, table)
         elif target in tables or task.source.selects(target):
             what = (
                 f"its target {target} is in the source's database, and the task captures it: changes would "
                 "feed themselves"
             )
-            yield Finding("error", what, table, _ELSE)
+            yield Finding("error", what, table, _ELSE, table)
     if tables and task.source.selects(own := f"{place.control}.{TABLE}"):
         what = f"the task captures {own}, in which it notes its own progress: it would never come to an end"
         yield Finding("error", what, place.label, f"`source: {{exclude: [{place.control}.*]}}`")

@@ -96,7 +96,7 @@ def owner_findings(
         places = applied_places(task, tables).items()
         found = {t: other_owner(task, at, owner, baselines.get(t)) for t, at in places}
         return [
-            Finding("error", _belongs(task.target_path(place.target), said), t, _TAKE % t)
+            Finding("error", _belongs(task.target_path(place.target), said), t, _TAKE % t, t)
             for t, place in places
             if (said := found[t])
         ]

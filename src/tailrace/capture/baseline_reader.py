@@ -26,7 +26,7 @@ from ..lake.failpoints import reach
 from ..model.change import Relation
 from ..sources.base import LogSource, Snapshot
 from ..state.ledger import Baseline
-from ..store.task import QUARANTINE_SCHEMA, set_aside
+from ..store.unstorable import QUARANTINE_SCHEMA, set_aside
 from .part_readers import Loaded, PartLoad, PartReaders, misfit_reason
 from .snapshot_sink import Landing
 

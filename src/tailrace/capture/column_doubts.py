@@ -100,4 +100,4 @@ def _proved(steps: Sequence[Relation]) -> list[str]:
 def identity_findings(task: Task, tables: Iterable[str], baselines: Mapping[str, Baseline]) -> list[Finding]:
     """Returns a warning for each doubt about columns of the tables."""
     doubts = find_doubts(task, baselines)
-    return [Finding("warning", said, t, REPAIRS) for t in tables if t in doubts for said in doubts[t].said]
+    return [Finding("warning", said, t, REPAIRS, t) for t in tables if t in doubts for said in doubts[t].said]

@@ -27,6 +27,7 @@ from .ddl_watch import DdlWatch, recreate_policy, rewrite_policy
 from .locked_tables import LockedTables
 from .replica_identities import ReplicaIdentities, left_out_reasons
 from .stream import ALTERED, MISSING, RECREATED
+from .table_errors import suspend_unfit
 from .table_selection import TAKE_BACK, KnownTables, MovedTables, drop_targets, wanted_tables
 from .target_rename import TargetRenames
 from .unlisted_tables import add_listed_again, find_unlisted, remove_unlisted, warn_of_archives
@@ -134,6 +135,16 @@ class FollowedTables:
         self._fit |= {t: number for t, number in asked.items() if t in ready}
         self.message = self._added.message
         return ready
+
+    def suspend_unfit(self, source: LogSource, findings: Sequence[Finding]) -> list[Finding]:
+        """Suspends the tables that errors of the checks at a start are about, and leaves out those that
+        cannot be captured; returns the other findings."""
+        left = suspend_unfit(self.task, findings, self.tables)
+        if self.known.look():
+            self.tables = self._ready(
+                source, self.tables, [t for t in self.tables if t not in self.suspended]
+            )
+        return left
 
     def _unchecked(self) -> dict[str, int]:
         """Returns the suspended tables that are to get a baseline and were not checked since, with the number

@@ -175,6 +175,7 @@ class Capture:
         for one in findings:
             if one.level == "warning":
                 logger.warning("%s (%s); fix: %s", one.what, one.where, one.cure)
+        findings = self._followed.suspend_unfit(source, findings)
         report(findings, waits=self._streams.made)
         stream_identity.check_stream(source, self._task.log_path, writer.state.position, self.stop.is_set)
 

@@ -153,8 +153,8 @@ def identity_errors(task: Task, source: LogSource, tables: Sequence[str]) -> lis
         if one is None or not one.identity:
             continue
         if not gets_identity(task, table, one):
-            found.append(Finding("error", one.why, table, one.cure))
+            found.append(Finding("error", one.why, table, one.cure, table))
         elif one.by_owner:
             what = f"{one.why}; only its owner can set it, so `identity: full` does not"
-            found.append(Finding("error", what, table, one.by_owner))
+            found.append(Finding("error", what, table, one.by_owner, table))
     return found

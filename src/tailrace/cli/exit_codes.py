@@ -14,7 +14,8 @@ MEANINGS = {
 }
 
 FOUND = {
-    "check, init": "at least one finding is an error; `tailrace run` would refuse the task",
+    "check, init": "at least one finding is an error; `tailrace run` would refuse the task, or suspend a "
+    "table",
     "validate": "a target differs from its source, or a table could not be compared",
     "validate --repair": "a target still differs, or was not compared or repaired",
     "validate --dry-run": "there is something to repair, or a table could not be compared",

@@ -68,9 +68,10 @@ class Task(Settings):
     retention: RetentionSettings = RetentionSettings()
     maintenance: MaintenanceSettings = MaintenanceSettings()
     on_bad_value: Literal["stop", "quarantine"] = "stop"
-    """What to do with a value that its lake type cannot hold (NaN in a decimal, a year before 1): stop the
-    task, or set the value aside in `control/quarantine` and go on with NULL. One in a row
-    key, which cannot be NULL, stops the baseline, or the table."""
+    """What to do with a value that its lake type cannot hold (NaN in a decimal, a year before 1). `stop`
+    suspends its table, in front of the change or before its baseline, until it is read again, or resumed
+    with NULL; `quarantine` goes on with NULL. `control/quarantine` gets the value. One in a row key, which
+    cannot be NULL, suspends the table in either case."""
     types: dict[ColumnName, LakeType] = Field(default={})
     """Columns that get another lake type than `docs/types.md` says: `schema.table.column: string`."""
     policies: dict[Pattern, Level] = Field(default={})

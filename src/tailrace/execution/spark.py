@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from ..errors import TailraceError
-from ..lake import guards
+from ..lake import guards, written
 from .job import Job, count_spark
 from .session import background, has_rdds
 
@@ -39,7 +39,7 @@ class _Failed:
 @dataclass(frozen=True)
 class _Partition:
     """The function of a partition whose rows are pickled lists of inputs; gives one pickled list of results
-    for each. Commits of the task check the guards of the driver."""
+    for each, and what was committed. Commits of the task check the guards of the driver."""
 
     task: Callable[[Any], Any]
     guards: tuple[guards.Guard, ...]
@@ -47,7 +47,9 @@ class _Partition:
     def __call__(self, rows: Iterable[bytes]) -> Iterator[bytes]:
         with guards.under(*self.guards):
             for row in rows:
-                yield pickle.dumps([self._one(each) for each in pickle.loads(row)])
+                before = written.total()
+                results = [self._one(each) for each in pickle.loads(row)]
+                yield pickle.dumps((results, written.total().since(before)))
 
     def _one(self, each: Any) -> Any:
         try:
@@ -101,7 +103,9 @@ def run(
     count_spark(job, 1, len(packed))
     results: dict[int, Any] = {}
     for one, made in zip(partitions, found, strict=True):
-        results |= zip(one, pickle.loads(made), strict=True)
+        values, commits = pickle.loads(made)
+        written.add_all(commits)
+        results |= zip(one, values, strict=True)
     for one in results.values():
         if isinstance(one, _Failed):
             raise one.error

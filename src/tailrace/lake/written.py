@@ -1,4 +1,5 @@
-"""Counts files and bytes that this process has committed to Delta tables."""
+"""Counts what this process, and the tasks of Spark that it runs, have committed to Delta tables: files, and
+bytes by table."""
 
 from __future__ import annotations
 
@@ -22,20 +23,30 @@ class Written:
     files: int
     sizes: Mapping[str, int]
 
+    def since(self, before: Written) -> Written:
+        """The part that was committed after an earlier count."""
+        sizes = {k: size - before.sizes.get(k, 0) for k, size in self.sizes.items()}
+        return Written(self.files - before.files, {k: size for k, size in sizes.items() if size})
+
 
 _lock = threading.Lock()
-_files, _sizes = Counter[str](), Counter[str]()
+_files, _sizes = 0, Counter[str]()
 
 
 def add(table: str, sizes: list[int]) -> None:
     """Counts a commit of data files of these sizes (bytes) to a table."""
-    folder = filesystem(table)[1]
+    add_all(Written(len(sizes) + 1, {filesystem(table)[1]: sum(sizes)}))
+
+
+def add_all(there: Written) -> None:
+    """Counts the commits of another process."""
+    global _files  # noqa: PLW0603 - one count for each process
     with _lock:
-        _files[folder] += len(sizes) + 1
-        _sizes[folder] += sum(sizes)
+        _files += there.files
+        _sizes.update(there.sizes)
 
 
 def total() -> Written:
-    """Returns the counts so far."""
+    """Everything that was counted so far."""
     with _lock:
-        return Written(_files.total(), dict(_sizes))
+        return Written(_files, dict(_sizes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..apply.mapping.shared_rows import TargetPlace
@@ -10,6 +11,7 @@ from ..apply.targets.base import Target
 from ..apply.targets.delta.target import DeltaTarget
 from ..errors import ApplyError, ConfigError
 from ..lake import delta as lake
+from ..state.open_warnings import log_only
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,9 +51,13 @@ def opened(
     if "://" not in target:
         _refuse_old_names(target, (places(t).target if places else t for t in tables))
         return DeltaTarget(spark, target, app_id=app_id, places=places), target, root
+    from ..apply.target_checks import progress_finding
     from ..apply.targets.postgresql import place as postgresql_place
     from ..apply.targets.postgresql import target as postgresql
 
+    with suppress(ApplyError):  # the first batch says that it does not answer
+        if one := progress_finding(target):
+            log_only("progress", one.where, one.what, one.cure)
     made = postgresql.PostgresTarget(spark, target, task=app_id, places=places)
     return made, postgresql_place.Place.of(target).label, root
 

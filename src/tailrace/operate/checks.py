@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..apply.adoption_checks import adoption_findings
@@ -27,6 +27,7 @@ from ..capture.partition_notes import CURE
 from ..capture.process import report
 from ..capture.replica_identities import identity_errors, left_out_findings
 from ..capture.stream import MISSING, Streams
+from ..capture.table_errors import suspend_unfit
 from ..capture.table_selection import wanted_tables
 from ..config.task import Task
 from ..errors import ApplyError, ConfigError, ConnectionLostError, SourceError
@@ -59,23 +60,38 @@ def check(task: Task, spark: Callable[[], SparkSession]) -> list[Finding]:
 
 def check_and_offers(task: Task, spark: Callable[[], SparkSession]) -> tuple[list[Finding], list[Finding]]:
     """The findings of `check`, and what the source could send more of the tables (level `note`)."""
-    offers: list[Finding] = []
-    source = open_source(task)
+    found = _found(task, spark)
+    return found.findings, found.offers
+
+
+@dataclass
+class _Found:
+    """Findings, offers, and the tables that the task would capture, except those that are suspended and could
+    not be captured."""
+
+    findings: list[Finding] = field(default_factory=list)
+    offers: list[Finding] = field(default_factory=list)
+    tables: list[str] = field(default_factory=list)
+
+
+def _found(task: Task, spark: Callable[[], SparkSession]) -> _Found:
+    found, source = _Found(), open_source(task)
     try:
-        found = _of_source(task, source, spark, offers)
+        found.findings = _of_source(task, source, spark, found)
     finally:
         source.close()
     cure = "`tailrace consumer TASK ack NAME POSITION`, or `remove NAME`"
-    found += [
+    found.findings += [
         Finding("warning", f"{n}: {said}", "consumers", cure) for n, said in consumers_said(task).items()
     ]
-    return sorted(found, key=lambda one: one.rank), offers
+    found.findings.sort(key=lambda one: one.rank)
+    return found
 
 
 def _of_source(
-    task: Task, source: LogSource, spark: Callable[[], SparkSession], offers: list[Finding]
+    task: Task, source: LogSource, spark: Callable[[], SparkSession], all_found: _Found
 ) -> list[Finding]:
-    """The findings about a task's source, tables and targets; adds to `offers`."""
+    """The findings about a task's source, tables and targets; sets offers and tables."""
     baselines = ledger.read_baselines(task.control_path("baselines"))
     states = of_task(task.orders_path, baselines)
     try:
@@ -90,7 +106,7 @@ def _of_source(
     attached = source.attached(sorted({*baselines, *stream.published} - removed))
     for table, root in attached.items():
         what, cure = attached_as(table, root)
-        found.append(Finding("warning", what, table, cure))
+        found.append(Finding("warning", what, table, cure, table))
     tables = [t for t in tables if t not in attached]
     settled = stream.state not in (ANEW, MAKING) and not live.locked(task.run_path, "capture")
     after = state(task.log_path).position
@@ -100,9 +116,10 @@ def _of_source(
         mine += [*column_findings(task, source, names), *keyless_findings(task, source, names)]
         return mine + identity_errors(task, source, names)
 
-    found += without_suspended(look, tables, {t for t, one in states.items() if one.held == SUSPENDED})
+    suspended = {t for t, one in states.items() if one.held == SUSPENDED}
+    found += without_suspended(look, tables, suspended)
     found += left_out_findings(task, source.left_out())
-    offers += source.offers(tables)
+    all_found.offers = source.offers(tables)
     identity, unwritable = stream.identity or source.identity(), folder_findings(task)
     found += altered_findings(task, source, tables, baselines, states)
     found += identity_findings(task, tables, baselines)
@@ -112,7 +129,10 @@ def _of_source(
     found += adoption_findings(task, tables, source.relation)
     found += gone_findings(task, tables)
     found += mapping_findings(task, source, tables, spark)
-    return found + open_findings(task, found, baselines, removed)
+    found += open_findings(task, found, baselines, removed)
+    unfit = {one.table for one in found if one.level == "error"} & suspended
+    all_found.tables = [t for t in tables if t not in unfit]
+    return [replace(one, level="warning") if one.table in unfit else one for one in found]
 
 
 def open_findings(
@@ -120,7 +140,7 @@ def open_findings(
 ) -> list[Finding]:
     """The warnings of the task's processes that are not settled, but those that the checks have found."""
     return [
-        Finding("warning", one.what, one.table or task.name, one.cure)
+        Finding("warning", one.what, one.table or task.name, one.cure, one.table or None)
         for one in open_warnings(task, baselines)
         if not (one.until_baseline and one.table in removed)
         and not any(one.what == f.what and f.where.endswith(one.table) for f in found)
@@ -134,23 +154,30 @@ def _there(task: Task, source: LogSource) -> list[str]:
 
 
 def before_run(task: Task, spark: Callable[[], SparkSession]) -> None:
-    """Raises SourceError for findings of `check` that are errors. An unreachable source is not one: capture
-    decides whether to wait for it, and for whoever reads the task's slot."""
+    """Suspends tables that errors of `check` are about; raises SourceError for the other errors. An
+    unreachable source is not one: capture decides whether to wait for it, and for whoever reads the task's
+    slot."""
     with suppress(ConnectionLostError):
-        report(check(task, spark), waits=newest(task).state == MADE)
+        found = _found(task, spark)
+        left = suspend_unfit(task, found.findings, found.tables)
+        report(left, waits=newest(task).state == MADE)
 
 
 def without_suspended(
     look: Callable[[Sequence[str]], list[Finding]], tables: Sequence[str], suspended: Collection[str]
 ) -> list[Finding]:
-    """What a look at tables finds; errors of suspended tables alone are warnings: capture leaves these tables
-    out, and goes on with the others."""
+    """What a look at tables finds; errors about the task that suspended tables alone cause are warnings:
+    capture leaves these tables out, and goes on with the others."""
+
+    def errors(names: Sequence[str]) -> list[Finding]:
+        return [one for one in look(names) if one.level == "error" and one.table is None]
+
     found, held = look(tables), [t for t in tables if t in suspended]
-    if not held or not any(one.level == "error" for one in found):
+    others = [one for one in found if one.level != "error" or one.table is not None]
+    if not held or len(others) == len(found):
         return found
-    free = [one for one in look([t for t in tables if t not in suspended]) if one.level == "error"]
-    mild = [replace(one, level="warning") for one in look(held) if one.level == "error" and one not in free]
-    return free + mild + [one for one in found if one.level == "warning"]
+    free = errors([t for t in tables if t not in suspended])
+    return [*free, *(replace(one, level="warning") for one in errors(held) if one not in free), *others]
 
 
 def altered_findings(
@@ -181,7 +208,7 @@ def altered_findings(
             and taken.finished_at - dt.timedelta(seconds=taken.seconds) <= since
         ):
             lost[table] = why
-    return [Finding("warning", why, t, CURE.format(t)) for t, why in lost.items()]
+    return [Finding("warning", why, t, CURE.format(t), t) for t, why in lost.items()]
 
 
 def gone_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
@@ -189,7 +216,7 @@ def gone_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
     the target cannot be asked."""
     with suppress(ApplyError):
         return [
-            Finding("warning" if task.automatic_baseline(t) else "error", GONE, t, GONE_HINT % t)
+            Finding("warning" if task.automatic_baseline(t) else "error", GONE, t, GONE_HINT % t, t)
             for t in Needs(task).gone(tables)
         ]
     return []
@@ -204,7 +231,7 @@ def mapping_findings(
         return []
     layouts: dict[str, Relation] = {t: source.relation(t) for t in mine}
     fitted, found = fitted_to(task, mine, layouts)
-    found += [finding(t, what) for t, one in fitted.items() for what in mistakes(spark, one, layouts[t])]
+    found += [finding(t, what, t) for t, one in fitted.items() for what in mistakes(spark, one, layouts[t])]
     if any(one.level == "error" for one in found):
         return found
     made = {t: prepare(spark, one, layouts[t]) for t, one in fitted.items()}

@@ -26,7 +26,7 @@ import os
 import platform
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 
@@ -39,6 +39,7 @@ from ..lake import delta as lake
 from ..lake import log_retention
 from ..lake.failpoints import reach
 from ..model.patterns import fits
+from ..state.open_warnings import VALIDATE, OpenWarnings
 
 logger = logging.getLogger("tailrace.retention")
 SCHEMA = pa.schema(
@@ -209,13 +210,18 @@ class Consumers:
         self._change(left)
 
     @contextmanager
-    def held(self, who: str, *, most_s: float = HELD_S) -> Iterator[None]:
+    def held(
+        self, who: str, failing: Callable[[Mapping[str, str]], None], *, most_s: float = HELD_S
+    ) -> Iterator[None]:
         """Keeps everything but LOG until the block ends, which a thread says again from time to time; at most
-        that many seconds if the process dies within it."""
+        that many seconds if the process dies within it. `failing` gets why that cannot be said at the moment,
+        or nothing."""
         name = f"{who} ({platform.node()}, process {os.getpid()}, {uuid.uuid4().hex[:6]})"
         self._hold(name, most_s)
+        failing({})  # perhaps one that died has left something
         over = threading.Event()
-        thread = threading.Thread(target=self._holding, args=(name, most_s, over), daemon=True, name=name)
+        args = (name, most_s, failing, over)
+        thread = threading.Thread(target=self._holding, args=args, daemon=True, name=name)
         thread.start()
         try:
             yield
@@ -223,6 +229,7 @@ class Consumers:
             over.set()
             thread.join()
             self._change(lambda have: [c for c in have if c.name != name])
+            failing({})
 
     def _hold(self, name: str, most_s: float) -> None:
         """Registers a consumer that expires, or registers it again."""
@@ -230,15 +237,25 @@ class Consumers:
         mine = Consumer(name, NOTHING_YET, now, now, until=now + dt.timedelta(seconds=most_s))
         self._change(lambda have: [*(c for c in have if c.name != name), mine])
 
-    def _holding(self, name: str, most_s: float, over: threading.Event) -> None:
+    def _holding(
+        self,
+        name: str,
+        most_s: float,
+        failing: Callable[[Mapping[str, str]], None],
+        over: threading.Event,
+    ) -> None:
         wait = most_s / _RENEWALS
         while not over.wait(wait):
             try:
                 self._hold(name, most_s)
                 wait = most_s / _RENEWALS
+                failing({})
             except (OSError, DeltaError, TailraceError) as error:  # there is time to try again
-                logger.warning("%s cannot be registered again, tries soon: %s", name, error)
-                wait = most_s / _RENEWALS / 10
+                wait, what = most_s / _RENEWALS / 10, f"{name} cannot be registered again: {error}"
+                try:
+                    failing({"": what})
+                except OSError:  # nothing can be written there
+                    logger.warning("%s", what)
 
     def _known(self, have: list[Consumer], name: str) -> Consumer:
         for one in have:
@@ -269,6 +286,12 @@ class Consumers:
 
 def _named(text: str | None) -> dict[str, tuple[str, ...]]:
     return {} if text is None else {"tables": names_of(text)}
+
+
+def failing_in(task: Task) -> Callable[[Mapping[str, str]], None]:
+    """Keeps a warning of `Consumers.held` with a task, as long as it holds."""
+    held = OpenWarnings(task, VALIDATE)
+    return lambda why: held.hold("consumer", why, "it is tried again")
 
 
 def consumers_of(task: Task) -> Consumers:

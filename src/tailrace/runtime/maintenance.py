@@ -10,17 +10,21 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
+from ..apply.applied_places import applied_places
 from ..apply.keylog.exceptions import EXCEPTIONS
 from ..apply.keylog.tokens import tokens_logged
 from ..apply.mapped_snapshots import loaded
 from ..apply.openedge_tables import TRACKING_TABLE
+from ..apply.target_checks import progress_finding
+from ..apply.target_owner import refuse_other
 from ..apply.targets.base import Target
 from ..apply.targets.delta.target import DeltaTarget
 from ..config.settings import MaintenanceSettings
 from ..config.task import Task
-from ..errors import TargetLostError, from_spark, in_one_line, is_of_table
+from ..errors import ApplyError, TargetLostError, from_spark, in_one_line, is_of_table
 from ..formats.openedge.made import change_table
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention, thinning
@@ -51,6 +55,14 @@ class Maintenance:
         self._lock, self._commits = threading.Lock(), Counter[str]()
         self._open, self._waits = OpenWarnings(task, PIPELINE), dict[str, str]()
 
+    def begin(self) -> None:
+        """Looks for what is not as it should be in a target database; one that does not answer is looked at
+        again in the next round."""
+        database = self._task.target.database
+        with suppress(ApplyError):
+            one = progress_finding(database) if database else None
+            self._open.hold("progress", {"": one.what} if one else {}, one.cure if one else "")
+
     def stored(self, tables: Iterable[str]) -> None:
         """Counts a commit to TRACKING and to each of these change tables; called by the thread that
         stores."""
@@ -74,6 +86,7 @@ class Maintenance:
     def run(self) -> None:
         """One round; does what of it needs a target that does not answer when it is due again."""
         self._waits.clear()
+        self.begin()
         try:
             self._run()
         except TargetLostError as error:
@@ -140,16 +153,18 @@ class Maintenance:
         lake.vacuum(path, HOUR_S)
         log_retention.forget(path, before=need)
 
-    def _targets(self, tables: Iterable[str], baselines: Mapping[str, Baseline], *, sweeps: bool) -> None:
+    def _targets(self, tables: Sequence[str], baselines: Mapping[str, Baseline], *, sweeps: bool) -> None:
         """Maintains the targets of tables; `sweeps`: also deletes files that no commit names."""
         task, settings = self._task, self._task.maintenance
-        states = of_task(task.orders_path, baselines)
+        states, places = of_task(task.orders_path, baselines), applied_places(task, tables)
         taken = [b for b in all_baselines(task.control_path("baselines")) if b.done]
         for table in tables:
             # Capture is about to replace or drop it, and no other process may write to it.
             if table in states and (states[table].busy or states[table].member == "removed"):
                 continue
             try:
+                if table in places and table in baselines and isinstance(self._target, DeltaTarget):
+                    refuse_other(task, places[table], baselines[table])
                 past = _past(settings, (b.version for b in taken if b.table == table))
                 self._target.maintain(table, settings.small_files, past)
                 if sweeps and isinstance(self._target, DeltaTarget):

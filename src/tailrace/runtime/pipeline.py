@@ -55,6 +55,7 @@ from ..state.upgrades import upgrade
 from ..store import tracking
 from ..store.log_files import LogFiles
 from ..store.running import runner
+from ..store.unstorable import TableSuspensions
 from ..store.writer import Store, StorePaths
 from ..validate.repair import Repair
 from ..validate.sessions import Sessions
@@ -88,7 +89,7 @@ class Pipeline:
         lake.create(task.log_path, log.SCHEMA, log.PROPERTIES)
         lake.create(task.tracking_path, tracking.SCHEMA)
         lake.create(task.relations_path, log.RELATIONS_SCHEMA)
-        self._store = Store(store_paths(task), keep_bad=task.on_bad_value == "quarantine")
+        self._store = Store(store_paths(task), suspend=TableSuspensions(task))
         self.freshness = FreshnessControl(task, self._delta_path, lambda: _baseline_steps(counted()))
         self._gate = Ordered(
             task.orders_path,
@@ -130,6 +131,7 @@ class Pipeline:
         with live.lock(self._task.run_path, "pipeline"), self._runs.until_end(), self._failing():
             self._tell(STARTING)  # what an earlier process has said is over
             upgrade(self._task)
+            self._maintenance.begin()
             self.store_all()
             self._catch_up()
             while self._gate.failing and not self.stop.wait(0.2):
@@ -153,6 +155,7 @@ class Pipeline:
         with live.lock(self._task.run_path, "pipeline"), self._runs.until_end(), self._failing():
             self._tell(STARTING)  # what an earlier process has said is over
             upgrade(self._task)
+            self._maintenance.begin()
             self._begin()
             loops = [
                 threading.Thread(target=self._loop, args=(work,), name=name, daemon=True)

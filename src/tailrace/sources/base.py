@@ -81,16 +81,19 @@ class Finding:
     """One result of a check.
 
     Attributes:
-        level: an error prevents the task's start, a warning does not; a note is an offer or information.
+        level: an error prevents the task's start, or suspends its `table`; a warning does not; a note is an
+            offer or information.
         what: the problem and its consequence, in one or two sentences.
         where: the affected server, database, table or slot.
         cure: SQL or a setting that fixes it.
+        table: the only affected table; None if the task is affected.
     """
 
     level: Literal["error", "warning", "note"]
     what: str
     where: str
     cure: str
+    table: str | None = None
 
     @property
     def rank(self) -> int:

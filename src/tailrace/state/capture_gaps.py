@@ -7,7 +7,7 @@ that is removed for good has none: its gap does not end):
 - the table was removed, and added again (`orders`, and the baseline that answers `add`);
 - the table was dropped and created again, somebody altered the publication, attached a partition with
   rows, or rewrote values (`orders`: capture asks for a baseline itself, or suspends the table until somebody
-  does).
+  does), or gave it columns that its change table cannot have (the store asks for one).
 
 A baseline that an operator asks for (`resync`) is none: changes go on into the change table meanwhile.
 """
@@ -33,10 +33,12 @@ UNSENT_ROWS = "it got partitions with rows that were never sent"
 """What capture's reason begins with when it suspends a table for them."""
 UNLOGGED_VALUES = "values of its rows changed without a record in the log"
 """What capture's reason begins with when it suspends a table for these."""
+UNSTORED = "changes were not stored"
+"""What the store's reason begins with when it suspends a table whose changes its change table cannot have."""
 REMOVED = "it was removed, and is captured no longer"
 MADE_AGAIN = (
-    "it was dropped and created again, the publication was altered, it got partitions with rows, or values "
-    "changed without a record in the log"
+    "it was dropped and created again, the publication was altered, it got partitions with rows, values "
+    "changed without a record in the log, or its change table could not have its columns"
 )
 
 
@@ -132,7 +134,7 @@ def _begun(given: Iterable[Order]) -> list[tuple[Order, Order | None]]:
     for one in given:
         if one.action == orders.REMOVE:
             removed = removed or one
-        elif one.action == orders.SUSPEND and one.why.startswith((UNSENT_ROWS, UNLOGGED_VALUES)):
+        elif one.action == orders.SUSPEND and one.why.startswith((UNSENT_ROWS, UNLOGGED_VALUES, UNSTORED)):
             unsent = unsent or one
         elif one.action == orders.RESUME:
             unsent = None  # somebody has looked: there were none

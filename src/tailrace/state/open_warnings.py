@@ -16,8 +16,12 @@ from ..config.task import Task
 from ..lake import json_files
 from .ledger import Baseline, read_baselines
 
-CAPTURE, PIPELINE = "capture", "pipeline"
-_LOGGERS = {CAPTURE: logging.getLogger("tailrace.capture"), PIPELINE: logging.getLogger("tailrace.apply")}
+CAPTURE, PIPELINE, VALIDATE = "capture", "pipeline", "validate"
+_LOGGERS = {
+    CAPTURE: logging.getLogger("tailrace.capture"),
+    PIPELINE: logging.getLogger("tailrace.apply"),
+    VALIDATE: logging.getLogger("tailrace.validate"),
+}
 _writing = threading.Lock()
 
 
@@ -47,7 +51,7 @@ class OpenWarning:
 
 
 class OpenWarnings:
-    """The open warnings of one process of a task (`CAPTURE`, `PIPELINE`)."""
+    """The open warnings of one process of a task (`CAPTURE`, `PIPELINE`), or of its validations."""
 
     def __init__(self, task: Task, process: str) -> None:
         self._task, self._process = task, process
@@ -101,7 +105,7 @@ def log_only(kind: str, table: str, what: str, cure: str = "") -> None:
 
 def open_warnings(task: Task, baselines: Mapping[str, Baseline]) -> list[OpenWarning]:
     """The open warnings of all processes."""
-    found = [json_files.read(*_file(task, process)) or {} for process in (CAPTURE, PIPELINE)]
+    found = [json_files.read(*_file(task, process)) or {} for process in _LOGGERS]
     every = [OpenWarning(**x) for one in found for x in one.get("open", [])]
     return [x for x in every if not x.over(baselines)]
 

@@ -12,7 +12,7 @@ after any restart. Its columns:
 | `table` | string | `schema.table` |
 | `action` | string | a name in `ACTIONS` |
 | `why` | string | the reason, in words |
-| `who` | string | the user of the command, or the part of tailrace: `apply`, `ddl`, `capture` |
+| `who` | string | the user of the command; of tailrace: `apply`, `ddl`, `capture`, `store`, `check` |
 | `baseline` | bigint | `land`: the number of the baseline; `pause`: 1, as it holds on under a suspension |
 | `target` | string | `rename`, `renamed` only: the name that the target gets, or has got |
 

@@ -38,11 +38,13 @@ COUNTS = ("I", "U", "D", "T", "key_changes", "absent")
 
 @dataclass(frozen=True)
 class BadImageValue:
-    """A value that its column's type cannot hold: which record (index in the batch), column, source text."""
+    """A value that its column's type cannot hold: which record (index in the batch), column, source text,
+    and whether it is of the row before the change."""
 
     row: int
     column: str
     text: str
+    before: bool = False
 
 
 @dataclass
@@ -74,9 +76,11 @@ def decode(records: pa.RecordBatch, relation: Relation, schema: pa.Schema) -> De
     ordinals = [schema.get_field_index(n) for n in names]
     images = pgoutput.images(records["DATA"], len(names))
     bad: list[BadImageValue] = []
-    new = _side(relation, images.new_text, images.new_state, bad)
+    new = _side(relation, images.new_text, images.new_state, bad, before=False)
     has_old = images.old != 0
-    old = _side(relation, images.old_text, images.old_state, bad) if has_old.any() else None
+    old = None
+    if has_old.any():
+        old = _side(relation, images.old_text, images.old_state, bad, before=True)
     full = images.old == ord("O")
     key = np.array([c.key for c in relation.columns], np.bool_)
     if old is not None:
@@ -102,7 +106,12 @@ def decode(records: pa.RecordBatch, relation: Relation, schema: pa.Schema) -> De
 
 
 def _side(
-    relation: Relation, text: Sequence[pa.Array], state: npt.NDArray[np.uint8], bad: list[BadImageValue]
+    relation: Relation,
+    text: Sequence[pa.Array],
+    state: npt.NDArray[np.uint8],
+    bad: list[BadImageValue],
+    *,
+    before: bool,
 ) -> _Side:
     columns = []
     for column, words in zip(relation.columns, text, strict=True):
@@ -110,7 +119,7 @@ def _side(
         columns.append(values)
         if wrong is not None:
             for row in np.flatnonzero(wrong.to_numpy(zero_copy_only=False)):
-                bad.append(BadImageValue(int(row), column.name, words[int(row)].as_py()))
+                bad.append(BadImageValue(int(row), column.name, words[int(row)].as_py(), before))
     present = (state == ord("t")) | (state == ord("n"))
     return _Side(columns, list(text), present)
 

@@ -119,7 +119,7 @@ def _refuse_kept(relation: Relation, names: Collection[str]) -> None:
                 f"the column {column.name} has the name under which its change table keeps earlier values of "
                 f"{plain_name(column.name)}",
                 where=relation.table,
-                hint="rename it at the source, and begin anew: `tailrace drop`, then `tailrace run`",
+                hint="rename it at the source: a new baseline begins then",
             )
 
 
@@ -130,7 +130,7 @@ def _refuse_twins(names: Iterable[str], table: str) -> None:
             raise UnsupportedError(
                 f"its change table cannot have both of the columns {first[name.lower()]} and {name}",
                 where=table,
-                hint="rename one at the source, and begin anew: `tailrace drop`, then `tailrace run`",
+                hint="rename one at the source: a new baseline begins then",
             )
         first[name.lower()] = name
 

@@ -7,8 +7,7 @@ attempt never count.
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..config.policies import MAXIMUM, MEDIUM
-from ..errors import FormatError, ValueRangeError
+from ..errors import FormatError
 from ..lake import delta as lake
 from ..lake import log
 from ..lake.failpoints import reach
@@ -26,29 +25,20 @@ from ..wire.pgvalues import misfit
 from . import gaps, images, tracking
 from .policy import reduced
 from .tables import SEQ
+from .unstorable import QUARANTINE_SCHEMA, BadValue, LeftChange, first_written, set_aside
 
 LOG_COLUMNS = ["RECID", "TRXID", "RELID", "LOGADDR", "DATA", "COMMIT_TIME", "CHANGE_SEQ"]
-QUARANTINE_SCHEMA = pa.schema(
-    [("change_seq", pa.string()), ("table", pa.string()), ("column", pa.string()), ("value", pa.string()),
-     ("reason", pa.string()), ("noticed_at", pa.timestamp("us", "UTC"))]
-)  # fmt: skip
-
-
-def set_aside(bad: Sequence[Mapping[str, str]]) -> pa.Table:
-    """Rows of the quarantine table, from values with their `table`, `column`, `value`, `reason` and, unless
-    they came with a baseline, `change_seq`."""
-    now = dt.datetime.now(dt.timezone.utc)
-    return pa.Table.from_pylist([{**one, "noticed_at": now} for one in bad], QUARANTINE_SCHEMA)
 
 
 @dataclass(frozen=True)
 class KeptLayout:
     """A layout, with its columns under their names in the change table: the change number from which it is
-    valid, and the policy's level of each column."""
+    valid, the policy's level of each column, and whether the change table cannot have it."""
 
     start: int
     relation: Relation
     levels: tuple[int, ...]
+    refused: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,7 +64,6 @@ class StorePlan:
     tracking: str
     tracking_after: int
     quarantine: str
-    keep_bad: bool
     stored_after: int = -1
     bad_after: int = -1
 
@@ -90,10 +79,11 @@ class StoreResult:
 
     Attributes:
         kind: `changes`, `tracking` or `quarantine` (a part), `commit` (the last one seen), `met` (the numbers
-            of the records found).
+            of the records found), `left` (changes that are not stored).
         relid: the relation of a part of changes.
         file: the part; None if it has no rows.
-        info: counts of the changes; the commit; the numbers.
+        info: counts of the changes; the commit; the numbers; `bad`: the first quarantined value of each
+            table; `left`: the first change.
     """
 
     kind: str
@@ -107,7 +97,8 @@ class _Storing:
         self.plan = plan
         self.parts: dict[int, lake.Part] = {}
         self.counts: dict[int, dict[str, int]] = {}
-        self.bad: list[dict[str, str]] = []
+        self.bad: list[BadValue] = []
+        self.left: dict[int, LeftChange] = {}
         self.tracking: lake.Part | None = None
         self.last: dict[str, object] | None = None
         self.met: list[gaps.Run] = []
@@ -136,6 +127,9 @@ class _Storing:
             mine = changes & (relids == relid)
             for layout, end in _ranges(table):
                 rows = np.flatnonzero(mine & (numbers >= layout.start) & (numbers < end))
+                if layout.refused:
+                    self.leave(batch, rows[numbers[rows] > self.plan.tracking_after], int(relid), layout)
+                    continue
                 again = bool((numbers[rows] <= table.after).any())
                 counted, ddl = numbers[rows] > self.plan.stored_after, kinds[rows] == log.DDL
                 for part in (
@@ -145,6 +139,18 @@ class _Storing:
                         mine_now = batch.take(pa.array(part))
                         tracked.append((part, self.store(mine_now, int(relid), table, layout, again)))
         self.track(tracked, numbers)
+
+    def leave(
+        self,
+        batch: pa.RecordBatch,
+        rows: np.ndarray[tuple[int], np.dtype[np.intp]],
+        relid: int,
+        layout: KeptLayout,
+    ) -> None:
+        """Notes changes that the change table cannot have."""
+        if len(rows) and relid not in self.left:
+            position = batch["LOGADDR"][int(rows[0])].as_py().hex().upper()
+            self.left[relid] = LeftChange(position, self.plan.tables[relid].table, relid, layout.start)
 
     def note_commit(
         self,
@@ -188,7 +194,7 @@ class _Storing:
             field_maps, rows = decoded.field_maps, decoded.rows
             for k, v in decoded.counts.items():
                 counts[k] += v
-            self.keep(decoded.bad, records, table)
+            self.keep(decoded.bad, records, table, layout.relation)
         counts["rows"] += rows.num_rows
         self.write(rows, relid, table, again)
         return tracking.rows(records, numbers, field_maps, table.table)
@@ -202,29 +208,22 @@ class _Storing:
             self.parts[relid] = lake.Part(table.path, table.schema, name="changes")
         self.parts[relid].write(rows)
 
-    def keep(self, bad: list[images.BadImageValue], records: pa.RecordBatch, table: TablePlan) -> None:
+    def keep(
+        self,
+        bad: list[images.BadImageValue],
+        records: pa.RecordBatch,
+        table: TablePlan,
+        relation: Relation,
+    ) -> None:
         for one in bad:
             seq = records["CHANGE_SEQ"][one.row].as_py()
-            reason = misfit(table.table, one.column, one.text)
-            if not self.plan.keep_bad:
-                raise ValueRangeError(
-                    f"value {reason} (lake type {table.schema.field(one.column).type})",
-                    where=f"table {table.table}, column {one.column}, change_seq {seq}",
-                    hint="set `on_bad_value: quarantine` to store NULL and quarantine the value, or, "
-                    f'before the baseline, keep it as text: `types: {{"{table.table}.{one.column}": '
-                    "string}}`",
-                )
             if number_of(seq) <= self.plan.bad_after:
                 continue
-            self.bad.append(
-                {
-                    "change_seq": seq,
-                    "table": table.table,
-                    "column": one.column,
-                    "value": one.text,
-                    "reason": reason,
-                }
-            )
+            reason = misfit(table.table, one.column, one.text)
+            reason += f" (lake type {relation.column(one.column).type})"
+            position = records["LOGADDR"][one.row].as_py().hex().upper()
+            about = (table.table, one.column, one.text, reason, one.column in relation.key, one.before)
+            self.bad.append(BadValue(seq, position, *about))
 
     def track(
         self,
@@ -253,12 +252,19 @@ class _Storing:
             found.append(StoreResult("tracking", None, self.tracking.close()))
         if self.bad:
             part = lake.Part(self.plan.quarantine, QUARANTINE_SCHEMA, name="quarantine")
-            part.write(set_aside(self.bad))
-            found.append(StoreResult("quarantine", None, part.close()))
+            part.write(set_aside([_row(one) for one in self.bad]))
+            info = {"bad": first_written(self.bad)}
+            found.append(StoreResult("quarantine", None, part.close(), info))
+        found += [StoreResult("left", info={"left": one}) for one in self.left.values()]
         found.append(StoreResult("met", info={"runs": self.met}))
         if self.last is not None:
             found.append(StoreResult("commit", info=self.last))
         return found
+
+
+def _row(one: BadValue) -> dict[str, str]:
+    """A bad value as a row of the quarantine table."""
+    return {n: str(getattr(one, n)) for n in ("change_seq", "table", "column", "value", "reason")}
 
 
 def _ranges(table: TablePlan) -> list[tuple[KeptLayout, int]]:

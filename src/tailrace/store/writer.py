@@ -15,17 +15,20 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from ..config.policies import EVERYTHING, Policy
+from ..errors import UnsupportedError
 from ..execution import thread_pool
 from ..lake import delta as lake
 from ..lake import log
 from ..lake.failpoints import reach
 from ..model.change import Relation
+from ..model.types import header_schema
 from ..state.ledger import STORE_APP, Stored, write_stored
 from . import gaps, tracking
 from .kept import KEPT_APP
 from .running import Run
 from .tables import as_kept, ensure
-from .task import QUARANTINE_SCHEMA, KeptLayout, StorePlan, StoreResult, TablePlan
+from .task import KeptLayout, StorePlan, StoreResult, TablePlan
+from .unstorable import QUARANTINE_SCHEMA, TableSuspensions
 
 _Versions = list[tuple[int, Relation]]
 """A relation's layouts, each with the change number from which it is valid."""
@@ -50,18 +53,23 @@ class StorePaths:
 
 
 class Store:
-    """Stores batches of LOG records; holds the layouts and the change number stored per change table."""
+    """Stores batches of LOG records; holds the layouts and the change number stored per change table.
 
-    def __init__(self, paths: StorePaths, *, keep_bad: bool = False) -> None:
-        self._paths, self._keep_bad = paths, keep_bad
+    `suspend`: suspends tables for what their change tables cannot hold, before the batch can be seen; None:
+    values become NULL, and a layout is an error.
+    """
+
+    def __init__(self, paths: StorePaths, *, suspend: TableSuspensions | None = None) -> None:
+        self._paths, self._suspend = paths, suspend
         self._layouts: dict[int, _Versions] = {}
         self._seen = -1
         self._history: list[log.Layout] = []
         self._plans: dict[int, TablePlan] = {}
+        self._refused: dict[tuple[int, int], UnsupportedError] = {}  # layouts, by relation and start
         lake.create(paths.tracking, tracking.SCHEMA)
         self._tracking_after = lake.progress(paths.tracking, STORE_APP)
         self._stored_after = lake.progress(paths.stored, STORE_APP)
-        self._bad_after = lake.progress(paths.quarantine, STORE_APP) if keep_bad else -1
+        self._bad_after = lake.progress(paths.quarantine, STORE_APP)
 
     @property
     def reached(self) -> int:
@@ -77,7 +85,6 @@ class Store:
             self._paths.tracking,
             self._tracking_after,
             self._paths.quarantine,
-            self._keep_bad,
             self._stored_after,
             self._bad_after,
         )
@@ -110,7 +117,7 @@ class Store:
                 gaps.refuse(lost, self._paths.log)
             # A change table is ahead of TRACKING where a batch ended in between.
             self._plans = {relid: replace(p, after=max(p.after, last)) for relid, p in self._plans.items()}
-            reached = {p.path: p.after for p in self._plans.values()}
+            reached = {p.path: p.after for p in self._plans.values() if lake.exists(p.path)}
             for path, after in (*sorted(reached.items()), (self._paths.tracking, last)):
                 reach("store.behind")
                 lake.commit(path, [], progress={KEPT_APP: last, STORE_APP: after})
@@ -136,6 +143,7 @@ class Store:
             if one.kind == "changes":
                 size = {} if one.file is None else {"bytes": one.file.size}
                 _add(counts.setdefault(one.relid or 0, {}), {**one.info, **size})
+        self._suspend_for(found)  # before values are quarantined: these are not reported again
         if bad := parts.get(("quarantine", 0)):
             lake.create(self._paths.quarantine, QUARANTINE_SCHEMA)
             lake.add_columns(self._paths.quarantine, list(QUARANTINE_SCHEMA))
@@ -179,6 +187,15 @@ class Store:
         self._tracking_after = upto
         return done
 
+    def _suspend_for(self, found: Sequence[StoreResult]) -> None:
+        if self._suspend is None:
+            return
+        self._suspend.for_values(v for one in found for v in one.info.get("bad", ()))
+        for one in found:
+            if one.kind == "left":
+                left = one.info["left"]
+                self._suspend.for_layout(left, self._refused[left.relid, left.start])
+
     def _refresh(self) -> None:
         """Reads layouts that capture has recorded since the last batch."""
         newest = lake.version(self._paths.relations)
@@ -198,12 +215,22 @@ class Store:
         for relid, layouts in by_relid.items():
             if (seen := self._layouts.get(relid, [])) != layouts:
                 for start, layout in layouts[max(len(seen) - 1, 0) :]:
-                    ensure(self._changes(layouts), layout, start)
+                    self._adapt(relid, self._changes(layouts), start, layout)
         # Two relations may share a change table (dropped and created again): each writes its newest schema,
         # in which columns of the earlier one may have other names by now.
-        schemas = {path: lake.arrow_schema(path) for path in map(self._changes, by_relid.values())}
+        paths = {path for path in map(self._changes, by_relid.values()) if lake.exists(path)}
+        schemas = {path: lake.arrow_schema(path) for path in paths}
         self._plans = {k: self._plan(k, layouts, schemas) for k, layouts in by_relid.items()}
         self._layouts = by_relid
+
+    def _adapt(self, relid: int, path: str, start: int, layout: Relation) -> None:
+        """Adapts a change table to a layout, or notes that it cannot have it."""
+        try:
+            ensure(path, layout, start)
+        except UnsupportedError as error:
+            if self._suspend is None:
+                raise
+            self._refused[relid, start] = error
 
     def _changes(self, layouts: _Versions) -> str:
         """The path of a relation's change table; a table keeps the name under which it was first seen."""
@@ -211,13 +238,18 @@ class Store:
 
     def _plan(self, relid: int, layouts: _Versions, schemas: Mapping[str, pa.Schema]) -> TablePlan:
         known, name, path = self._plans.get(relid), layouts[0][1].table, self._changes(layouts)
-        schema = schemas[path]
+        schema = schemas.get(path, header_schema())
         if known and known.schema == schema and self._layouts[relid] == layouts:
             return known
         after = known.after if known else lake.progress(path, STORE_APP)
         policy = self._paths.policy(name)
         kept = tuple(
-            KeptLayout(start, as_kept(schema, layout, start), tuple(policy.of(layout)))
+            KeptLayout(
+                start,
+                as_kept(schema, layout, start),
+                tuple(policy.of(layout)),
+                refused=(relid, start) in self._refused,
+            )
             for start, layout in layouts
         )
         return TablePlan(name, path, schema, kept, after, policy.level)

@@ -24,7 +24,7 @@ from ..lake import delta as lake
 from ..model.change import Relation
 from ..model.nearest import meant
 from ..model.steps import Steps
-from ..operate.consumers import consumers_of
+from ..operate.consumers import consumers_of, failing_in
 from ..sources.base import LogSource, Snapshot
 from ..state import ledger
 from ..state.layouts import policy
@@ -151,7 +151,7 @@ def validate(
     for attempt in range(MAX_ATTEMPTS):
         try:
             # Changes that are applied on top of an older version must not be removed in the meantime.
-            kept = consumers_of(task).held("validate")
+            kept = consumers_of(task).held("validate", failing_in(task))
             with (
                 kept,
                 scratch_folder(task) as scratch,

@@ -127,8 +127,8 @@ _PAGE = """# Types
 Generated from `tailrace.wire.pgtypes`; do not edit.
 
 A string holds PostgreSQL's own text of the value. A *bad value* is one that its lake type cannot hold: the
-setting `on_bad_value` says whether the task stops or the value goes to quarantine, and is NULL; in a row key,
-which cannot be NULL, it stops the baseline, or the table, in either case. A task file can give any column
+setting `on_bad_value` says whether its table is suspended before it, or continues with NULL; in a row key,
+which cannot be NULL, it suspends the table in either case. A task file can give any column
 another type; `string` always works and keeps the source's text. A decimal is never rounded: a value
 with more digits than its type is bad. A PostgreSQL target has most of these types as the source has them
 ([which](types-postgresql.md)).

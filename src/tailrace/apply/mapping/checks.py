@@ -31,7 +31,7 @@ def plain_findings(task: Task, source: LogSource, tables: Sequence[str]) -> list
     layouts = {t: source.relation(t) for t in mine}
     fitted, said = fitted_to(task, mine, layouts)
     found = [one for one in said if one.level == "error"]  # apply warns, once
-    found += [finding(t, what) for t, one in fitted.items() for what in plain_mistakes(one, layouts[t])]
+    found += [finding(t, what, t) for t, one in fitted.items() for what in plain_mistakes(one, layouts[t])]
     for target, many in shared(list(mine.values())).items():
         found += [finding(target, what) for what in constants_clash(many)]
     return found + rules_findings(task, mine) + database_findings(task, mine)
@@ -57,11 +57,11 @@ def fitted_to(
     for table, one in mine.items():
         had = [*(relation for _, relation in seen.get(table, ())), layouts[table]]
         columns = {c.name for relation in had for c in relation.columns}
-        found += [finding(table, what) for what in unknown_drops(one, columns)]
+        found += [finding(table, what, table) for what in unknown_drops(one, columns)]
         at = LeftOutColumns.of(one, had).at(layouts[table])
         fitted[table] = at.map(one)
         found += [
-            Finding("warning", stays_out(name, was), table, TO_HAVE_IT % (name, name))
+            Finding("warning", stays_out(name, was), table, TO_HAVE_IT % (name, name), table)
             for name, was in at.left_out
         ]
     return fitted, found
@@ -77,12 +77,13 @@ def database_findings(task: Task, mine: Mapping[str, TableMap]) -> list[Finding]
             place.target(one.target)
             check_names([*one.columns, *one.constants], table)
         except ConfigError as error:
-            found.append(Finding("error", error.what, table, error.hint or ""))
+            found.append(Finding("error", error.what, table, error.hint or "", table))
     return found
 
 
-def finding(where: str, what: str) -> Finding:
-    """A mistake as a finding, with the statement that fixes it, if it names one."""
+def finding(where: str, what: str, table: str | None = None) -> Finding:
+    """A mistake as a finding, with the statement that fixes it, if it names one. `table`: the table that it
+    concerns alone."""
     sql = what.partition("; ALTER ")[2]
     cure = f"ALTER {sql}" if sql else "correct `tables` in the task file (docs/mapping.md)"
-    return Finding("error", what.partition("; ALTER ")[0], where, cure)
+    return Finding("error", what.partition("; ALTER ")[0], where, cure, table)

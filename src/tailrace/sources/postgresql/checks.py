@@ -177,6 +177,7 @@ def _filters(q: Question) -> Iterator[Finding]:
             f"{q.server}, {table}",
             f"to capture all: ALTER PUBLICATION {quoted(q.publication)} SET TABLE ... without WHERE, "
             f"then `tailrace resync TASK {table}`",
+            table,
         )
 
 

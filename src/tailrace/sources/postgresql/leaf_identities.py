@@ -115,4 +115,4 @@ def findings(session: Session, server: str, tables: Sequence[str], *, begun: boo
             names = [table, *names]
         cure = "; ".join(f"ALTER TABLE {quoted_table(name)} REPLICA IDENTITY FULL" for name in names)
         level: Literal["error", "warning"] = "error" if what == OTHER and not begun else "warning"
-        yield Finding(level, _named(leaves), f"{server}, {table}", f"{cure} ({_NEW})")
+        yield Finding(level, _named(leaves), f"{server}, {table}", f"{cure} ({_NEW})", table)

@@ -91,14 +91,14 @@ class Question:
         return row[0] if row else None
 
 
-def error(what: str, where: str, cure: str) -> Finding:
-    """Returns a finding that prevents the task's start."""
-    return Finding("error", what, where, cure)
+def error(what: str, where: str, cure: str, table: str | None = None) -> Finding:
+    """Returns a finding that prevents the task's start, or the capture of its table."""
+    return Finding("error", what, where, cure, table)
 
 
-def warning(what: str, where: str, cure: str) -> Finding:
+def warning(what: str, where: str, cure: str, table: str | None = None) -> Finding:
     """Returns a finding that does not prevent the task's start."""
-    return Finding("warning", what, where, cure)
+    return Finding("warning", what, where, cure, table)
 
 
 def tables(q: Question) -> Iterator[Finding]:
@@ -112,22 +112,22 @@ def tables(q: Question) -> Iterator[Finding]:
             cure = "remove it from the task, or correct its name"
             if name.count(".") > 1:
                 cure += " (schema.table; tables of a schema that has a dot in its name cannot be captured)"
-            yield error("there is no such table", where, cure)
+            yield error("there is no such table", where, cure, name)
             continue
         if what := not_a_table(kind, persistence):
-            yield error(
-                f"{what} cannot be captured: its changes are not in the log", where, remedy(what, name)
-            )
+            said = f"{what} cannot be captured: its changes are not in the log"
+            yield error(said, where, remedy(what, name), name)
             continue
         if root is not None:
             yield error(
                 f"it is a partition of {root}: its changes are published under the root's name",
                 where,
                 f"list {root} in the task instead of {name}",
+                name,
             )
             continue
         if not plain and not catalog.relation(q.session, name, q.publication, {}).columns:
-            yield error(NO_COLUMNS, where, f"add a column, {OR_LEAVE_OUT % name}")
+            yield error(NO_COLUMNS, where, f"add a column, {OR_LEAVE_OUT % name}", name)
             continue
         if unsent:
             yield warning(
@@ -137,6 +137,7 @@ def tables(q: Question) -> Iterator[Finding]:
                 f"ALTER TABLE {sql} REPLICA IDENTITY DEFAULT"
                 if keyed
                 else "drop the columns, or give the table a key and REPLICA IDENTITY DEFAULT",
+                name,
             )
     yield from _locked(q)
     yield from _odd_leaves(q)
@@ -148,7 +149,7 @@ def _locked(q: Question) -> Iterator[Finding]:
     held = locks.holders(q.session, {t: quoted_table(t) for t in q.tables}, locks.READ)
     for table, by in held.items():
         what = f"{table} {locks.said(by)}: until then it can be neither published nor read for a baseline"
-        yield warning(what, f"{q.server}, {table}", by[0].end)
+        yield warning(what, f"{q.server}, {table}", by[0].end, table)
 
 
 def _odd_leaves(q: Question) -> Iterator[Finding]:
@@ -165,10 +166,11 @@ def _odd_leaves(q: Question) -> Iterator[Finding]:
             "baseline once it is logged",
             f"{q.server}, {name}",
             f"ALTER TABLE {leaf} SET LOGGED",
+            name,
         )
     for name, leaves in far.items():
         what = FOREIGN_PARTITIONS.format(", ".join(leaves))
-        yield warning(what, f"{q.server}, {name}", "capture them at the server that stores them")
+        yield warning(what, f"{q.server}, {name}", "capture them at the server that stores them", name)
 
 
 def _keys_sent_in_part(q: Question) -> Iterator[Finding]:
@@ -185,6 +187,7 @@ def _keys_sent_in_part(q: Question) -> Iterator[Finding]:
             "replace each other",
             f"{q.server}, {name}",
             f"{cure}; {OR_LEAVE_OUT % name}",
+            name,
         )
 
 

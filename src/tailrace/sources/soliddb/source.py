@@ -120,10 +120,9 @@ class SolidSource:
             ))  # fmt: skip
         for table in tables:
             if table not in self._keys:
+                what = "no key is declared: rows are identified by all columns"
                 cure = f'source.options: {{keys: "{table}=COLUMN"}}'
-                found.append(
-                    Finding("warning", "no key is declared: rows are identified by all columns", table, cure)
-                )
+                found.append(Finding("warning", what, table, cure, table))
         return found
 
     def offers(self, tables: Sequence[str]) -> list[Finding]:

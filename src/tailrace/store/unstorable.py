@@ -1,0 +1,119 @@
+"""What a change table cannot hold: values outside of their column's lake type, and layouts with columns that
+exclude each other.
+
+Values are NULL in the change table, and `control/quarantine` has them; under `on_bad_value: stop` the first
+one of a batch suspends its table before apply can see the batch. Changes in such a layout are not stored:
+their table is suspended, and waits for a new baseline.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ..config.task import Task
+from ..errors import UnsupportedError, in_one_line
+from ..model.sequence import number_of
+from ..state import ledger, orders
+from ..state.capture_gaps import UNSTORED
+from ..state.orders import TableControl
+
+QUARANTINE_SCHEMA = pa.schema(
+    [("change_seq", pa.string()), ("table", pa.string()), ("column", pa.string()), ("value", pa.string()),
+     ("reason", pa.string()), ("noticed_at", pa.timestamp("us", "UTC"))]
+)  # fmt: skip
+STORE = "store"
+"""Who suspends these tables."""
+_LONG = 300
+"""Characters of a reason that a message has."""
+
+
+@dataclass(frozen=True)
+class BadValue:
+    """A value of a change: where it is (`position` in the source's log, hex), the source's text, why its type
+    cannot hold it, whether its column is part of the row key, and whether it is of the row before the
+    change: then the change that wrote it had it, too."""
+
+    change_seq: str
+    position: str
+    table: str
+    column: str
+    value: str
+    reason: str
+    keyed: bool
+    before: bool
+
+
+@dataclass(frozen=True)
+class LeftChange:
+    """The first change of a batch that is not stored: its table, its `position` in the source's log (hex),
+    and the change number at which its layout begins."""
+
+    position: str
+    table: str
+    relid: int
+    start: int
+
+
+def set_aside(bad: Sequence[Mapping[str, str]]) -> pa.Table:
+    """Rows of the quarantine table, from values with their `table`, `column`, `value`, `reason` and, unless
+    they came with a baseline, `change_seq`."""
+    now = dt.datetime.now(dt.timezone.utc)
+    return pa.Table.from_pylist([{**one, "noticed_at": now} for one in bad], QUARANTINE_SCHEMA)
+
+
+def first_written(bad: Iterable[BadValue]) -> list[BadValue]:
+    """The first value of each table that a change writes."""
+    found: dict[str, BadValue] = {}
+    for one in sorted(bad, key=lambda one: one.change_seq):
+        if not one.before:
+            found.setdefault(one.table, one)
+    return [*found.values()]
+
+
+@dataclass(frozen=True)
+class TableSuspensions:
+    """Suspends the tables of a task, except where a baseline has replaced the row since."""
+
+    task: Task
+
+    def for_values(self, bad: Iterable[BadValue]) -> None:
+        """Suspends the tables of values, if the task's policy is `stop`."""
+        for one in first_written(bad) if self.task.on_bad_value == "stop" else ():
+            state = self._state(one.table, one.position)
+            if state is None or (state.held == orders.SUSPENDED and state.who == STORE):
+                continue
+            earlier = f"; it was suspended before: {state.why}" if state.held == orders.SUSPENDED else ""
+            orders.suspend(self.task.orders_path, one.table, _why(one) + earlier, who=STORE)
+
+    def for_layout(self, one: LeftChange, error: UnsupportedError) -> None:
+        """Suspends a table whose changes are not stored, and asks for a new baseline; it can begin once the
+        columns are others."""
+        state, path = self._state(one.table, one.position), self.task.orders_path
+        if state is not None and not state.gap:
+            why = f"{UNSTORED}: {in_one_line(error)}"
+            orders.suspend(path, one.table, why, who=STORE)
+            orders.give(path, orders.ANEW, [one.table], why=why, who=STORE)
+
+    def _state(self, table: str, position: str) -> TableControl | None:
+        """The state of a table; None if its baseline has what was changed at a position."""
+        baselines = ledger.read_baselines(self.task.control_path("baselines"))
+        if table in baselines and position < baselines[table].position:
+            return None
+        return orders.of_task(self.task.orders_path, baselines).get(table, TableControl(table))
+
+
+def _why(one: BadValue) -> str:
+    at = f"change number {number_of(one.change_seq)} (change_seq {one.change_seq})"
+    other = (
+        f"correct it at the source, or keep the column as text (`types: {{{one.table}.{one.column}: "
+        f"string}}` and a new start), then `tailrace resync TASK {one.table}`"
+    )
+    cure = f"a row key cannot be NULL: {other}"
+    if not one.keyed:
+        cure = f"`tailrace resume TASK {one.table}` goes on with NULL in its place; or {other}"
+    reason = one.reason if len(one.reason) <= _LONG else f"{one.reason[:_LONG]} ..."
+    return f"{reason}, in {at}: `control/quarantine` has it, and the changes wait; {cure}"
