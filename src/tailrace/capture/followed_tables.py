@@ -137,10 +137,10 @@ class FollowedTables:
         return ready
 
     def suspend_unfit(self, source: LogSource, findings: Sequence[Finding]) -> list[Finding]:
-        """Suspends the tables that errors of the checks at a start are about, and leaves out those that
-        cannot be captured; returns the other findings."""
+        """Suspends the tables with errors in the checks at a start, and leaves out tables that cannot be
+        captured; returns the other findings."""
         left = suspend_unfit(self.task, findings, self.tables)
-        if self.known.look():
+        if self.known.refresh():
             self.tables = self._ready(
                 source, self.tables, [t for t in self.tables if t not in self.suspended]
             )
