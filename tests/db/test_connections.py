@@ -15,7 +15,7 @@ from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.errors import SourceError
 from tailrace.lake import json_files
-from tailrace.sources.postgresql.connection import connect
+from tailrace.sources.postgresql.connect import connect
 from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres, free_port
 from tailrace.state import capture_state
 from tailrace.state.baselines import read_baselines

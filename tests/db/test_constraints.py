@@ -25,7 +25,7 @@ from tailrace.config.task import Task, load
 from tailrace.engine.columns import KEPT, OP
 from tailrace.model.change import Relation
 from tailrace.sources.postgresql.catalog import relation
-from tailrace.sources.postgresql.connection import connect
+from tailrace.sources.postgresql.connect import connect
 
 from .test_model import drain
 

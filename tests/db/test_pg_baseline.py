@@ -18,7 +18,7 @@ from tailrace.model.change import Relation
 from tailrace.model.types import schema_of
 from tailrace.sources.base import BaselinePart, Snapshot
 from tailrace.sources.postgresql.baseline import PgPartReader
-from tailrace.sources.postgresql.connection import connect, literal
+from tailrace.sources.postgresql.connect import connect, literal
 from tailrace.sources.postgresql.source import PostgresSource
 
 from .reading import Make, addresses, read_all, table_of

@@ -13,7 +13,7 @@ from tailrace.capture.process import Capture
 from tailrace.config.task import load
 from tailrace.errors import UnsupportedError
 from tailrace.sources.base import Finding, LogSource, Snapshot
-from tailrace.sources.postgresql.connection import position_at
+from tailrace.sources.postgresql.connect import position_at
 from tailrace.sources.postgresql.source import PostgresSource
 from tailrace.state import commands
 from tailrace.state.baselines import read_baselines

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tailrace.errors import PositionError
-from tailrace.sources.postgresql.connection import lsn, position_at
+from tailrace.sources.postgresql.connect import lsn, position_at
 
 from .reading import Make
 from .test_pg_checks import A, a, one, run

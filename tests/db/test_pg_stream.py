@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from tailrace.errors import PositionError, SourceError
-from tailrace.sources.postgresql.connection import lsn, lsn_of
+from tailrace.sources.postgresql.connect import lsn, lsn_of
 
 from .reading import Make, addresses, layouts, read_all, shape, table_of
 

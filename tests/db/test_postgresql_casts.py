@@ -17,7 +17,7 @@ from tailrace.apply.targets.postgresql.write import StagedWriter
 from tailrace.engine.columns import ADD, KEPT, OP, OPER, SEQ, TAKE
 from tailrace.engine.rules import Rules
 from tailrace.model.change import Column, Relation
-from tailrace.sources.postgresql.connection import Session, quoted
+from tailrace.sources.postgresql.connect import Session, quoted
 
 pytestmark = pytest.mark.db
 ID = Column("id", 1, "uuid", "uuid", "string", key=True)

@@ -20,7 +20,7 @@ from tailrace.errors import ApplyError
 from tailrace.model import sequence
 from tailrace.model.change import HEADERS, PREFIX, ChangeTable, Column, Relation
 from tailrace.model.types import header_schema, schema_of
-from tailrace.sources.postgresql.connection import connect
+from tailrace.sources.postgresql.connect import connect
 from tailrace.testing.images import batch_of, move
 from tailrace.wire import pgbinary
 

@@ -15,7 +15,7 @@ from tailrace.config import addresses
 from tailrace.config.task import load
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.runtime.setup import draft
-from tailrace.sources.postgresql import connection
+from tailrace.sources.postgresql import connect
 
 pytestmark = pytest.mark.unit
 
@@ -76,7 +76,7 @@ def test_addresses_that_the_server_would_take_are_taken(url: str) -> None:
     "url", ["postgresql://me:s3cret@host?s3cret=1", "postgresql://me:s3cret@h/d?sslmode"]
 )
 def test_what_the_driver_cannot_read_has_no_password_in_its_error(url: str) -> None:
-    for ask in (connection.address, connection.connect):
+    for ask in (connect.address, connect.connect):
         with pytest.raises(ConfigError) as refused:
             ask(url)
         assert "s3cret" not in str(refused.value) and refused.value.__cause__ is None
@@ -89,6 +89,6 @@ def test_any_text_is_an_address_or_an_error_of_ours(text: str) -> None:
         try:
             addresses.check(url)
             sources.opener(url)
-            connection.address(url)
+            connect.address(url)
         except TailraceError:
             pass

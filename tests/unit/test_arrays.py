@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tailrace.apply.targets.postgresql.values import beyond
 from tailrace.engine.keys import Keys
 from tailrace.model.types import arrow_type, is_lake_type, spark_type
-from tailrace.wire import array_text, keylog_render, pgarrays, pgbinary, row_hashes
+from tailrace.wire import array_text, keylog_render, pgbinary, pgvalues, row_hashes
 from tailrace.wire.keylog_text import parse
 from tailrace.wire.keylog_values import KeyLogField
 from tailrace.wire.pgvalues import convert
@@ -63,7 +63,7 @@ def _as_server(array: list[str | None]) -> str:
 @given(TEXTS)
 def test_what_postgresql_writes(arrays):
     texts = pa.array([None if a is None else _as_server(a) for a in arrays], pa.string())
-    assert pgarrays.split(texts).to_pylist() == arrays
+    assert pgvalues.split_arrays(texts).to_pylist() == arrays
 
 
 def test_what_postgresql_has_and_the_lake_has_not():

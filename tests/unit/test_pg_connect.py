@@ -18,7 +18,7 @@ from tailrace.errors import (
     UnreachableError,
 )
 from tailrace.sources import opener
-from tailrace.sources.postgresql import connection
+from tailrace.sources.postgresql import connect
 from tailrace.sources.postgresql.address import address
 from tailrace.sources.postgresql.source import PostgresSource
 
@@ -53,7 +53,7 @@ AT = 'connection to server at "127.0.0.1", port 5432 failed: '
     ],
 )
 def test_what_another_try_may_cure(said: str, kind: type[TailraceError]) -> None:
-    assert connection._why(AT + said)[0] is kind
+    assert connect._why(AT + said)[0] is kind
 
 
 @pytest.mark.parametrize("parameter", ["options", "replication", "in options: datestyle"])
@@ -71,7 +71,7 @@ def test_a_poolers_refusal_says_to_connect_to_the_server(parameter: str) -> None
         thread.start()
         port = pooler.getsockname()[1]
         with pytest.raises(SourceError, match="unsupported startup parameter") as refused:
-            connection.connect(f"postgresql://me@127.0.0.1:{port}/shop?sslmode=disable&gssencmode=disable")
+            connect.connect(f"postgresql://me@127.0.0.1:{port}/shop?sslmode=disable&gssencmode=disable")
         thread.join()
     assert not isinstance(refused.value, ConnectionLostError)
     assert "use the server's host and port" in str(refused.value.hint)
@@ -91,7 +91,7 @@ def test_only_an_error_that_ends_the_connection_is_tried_again(
     error: psycopg.Error, kind: type[TailraceError]
 ) -> None:
     """What psycopg itself refuses has no SQLSTATE either."""
-    with pytest.raises(SourceError) as caught, connection.asking("here"):
+    with pytest.raises(SourceError) as caught, connect.asking("here"):
         raise error
     assert type(caught.value) is kind
 
@@ -99,7 +99,7 @@ def test_only_an_error_that_ends_the_connection_is_tried_again(
 def test_only_the_start_of_a_stream_tells_that_the_log_is_gone() -> None:
     """A standby has the same error for questions about the end of its log."""
     error = psycopg.errors.ObjectNotInPrerequisiteState("recovery is in progress")
-    asked, begun = connection.refused(error, "here"), connection.refused(error, "here", begins=True)
+    asked, begun = connect.refused(error, "here"), connect.refused(error, "here", begins=True)
     assert type(asked) is SourceError and "--new-stream" not in (asked.hint or "")
     assert type(begun) is PositionError and "--new-stream" in (begun.hint or "")
 
@@ -123,7 +123,7 @@ MALFORMED = [
 
 @pytest.mark.parametrize("url", MALFORMED)
 def test_a_malformed_address_is_refused_without_a_word_of_it(url: str) -> None:
-    for asked in (address, opener, lambda u: PostgresSource(u, "t"), connection.connect):
+    for asked in (address, opener, lambda u: PostgresSource(u, "t"), connect.connect):
         if asked is opener and url.startswith("postgresql://"):
             continue
         with pytest.raises(ConfigError) as caught:

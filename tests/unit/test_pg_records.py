@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from tailrace.sources.postgresql.connection import lsn_of
+from tailrace.sources.postgresql.connect import lsn_of
 from tailrace.sources.postgresql.records import Built, RecordBuilder
 
 pytestmark = pytest.mark.unit

@@ -9,7 +9,7 @@ from ..config.task import Task
 from ..errors import ApplyError, is_of_table
 from ..model.change import Relation
 from ..sources.base import Finding
-from ..sources.postgresql.connection import Session
+from ..sources.postgresql.connect import Session
 from ..state import lifecycle
 from .applied_places import applied_places
 from .mapping.table_map import task_map

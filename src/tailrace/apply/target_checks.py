@@ -14,10 +14,10 @@ from ..config import addresses
 from ..config.task import Task
 from ..errors import ApplyError, TargetLostError
 from ..sources.base import Finding
-from ..sources.postgresql import connection as pg_source
+from ..sources.postgresql import connect as pg_source
 from ..sources.postgresql.address import address
 from ..sources.postgresql.checks import identity
-from ..sources.postgresql.connection import Session
+from ..sources.postgresql.connect import Session
 from ..state import streams
 from ..state.baselines import read_baselines
 from ..state.ledger import APPLIED_APP

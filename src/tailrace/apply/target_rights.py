@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..sources.base import Finding
-from ..sources.postgresql.connection import Session, quoted
+from ..sources.postgresql.connect import Session, quoted
 from ..sources.postgresql.rights import listed, statements
 from .targets.postgresql import constraint_notes, notes, progress
 from .targets.postgresql.place import Place

@@ -26,7 +26,7 @@ from ..errors import ApplyError, TailraceError
 from ..lake import guards
 from ..model.change import Relation
 from ..sources.postgresql.column_declarations import Declared, declared
-from ..sources.postgresql.connection import Session, asking, connect
+from ..sources.postgresql.connect import Session, asking, connect
 from ..sources.postgresql.locks import PATIENCE
 from ..state.layouts import policy
 from ..state.open_warnings import CAPTURE, OpenWarnings

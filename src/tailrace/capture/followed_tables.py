@@ -137,7 +137,7 @@ class FollowedTables:
         return ready
 
     def suspend_unfit(self, source: LogSource, findings: Sequence[Finding]) -> list[Finding]:
-        """Suspends the tables that have errors in the checks at a start, and leaves out those that cannot be
+        """Suspends the tables with errors in the checks at a start, and leaves out tables that cannot be
         captured; returns the other findings."""
         left = suspend_unfit(self.task, findings, self.tables)
         if self.known.refresh():

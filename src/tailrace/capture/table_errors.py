@@ -1,4 +1,4 @@
-"""Errors of checks at a start that affect one table suspend it; the other tables continue."""
+"""Errors of checks at a start that concern one table: they suspend it, and the other tables continue."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from ..state import commands
 
 logger = logging.getLogger("tailrace.capture")
 CHECK = "check"
-"""The origin of these suspensions."""
+"""The author of the commands that suspend these tables."""
 
 
 def suspend_unfit(task: Task, findings: Sequence[Finding], tables: Collection[str]) -> list[Finding]:
-    """Suspends the tables that have errors; returns the other findings.
+    """Suspends the tables with errors, and returns the other findings.
 
-    If all tables have errors, or the task has one, nothing could run: no table is suspended, and all findings
-    are returned.
+    If errors concern all of the tables, or the task, none is suspended, and all findings are returned.
     """
     errors: dict[str, list[Finding]] = {}
     for one in findings:

@@ -196,7 +196,7 @@ def drop_targets(
     """Removes the targets of removed tables if a command says so and apply has acknowledged it; returns these
     tables.
 
-    It is called by the capture process, or if there is none.
+    It is called by the capture process, or by another one while no capture runs.
 
     Args:
         busy: tables with a running baseline, whose targets stay.

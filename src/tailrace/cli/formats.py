@@ -212,9 +212,7 @@ def inspect(
     rows: Annotated[
         int, typer.Option("--rows", metavar="N", min=0, help="Number of changes to show per table.")
     ] = 5,
-    check: Annotated[
-        bool, typer.Option("--check", help="Read all rows, and report bad ones.")
-    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Read all rows, and report bad ones.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show the format of tables, their change masks, and what looks wrong.

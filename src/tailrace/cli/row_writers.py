@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 from ..engine.key_timelines import contains_name
 from ..query.render import ABSENT, UNKNOWN, format_value, has_intervals, mark_unknown, python_rows
 from ..query.result import Result
-from ..query.render import ABSENT, UNKNOWN, cell, has_intervals, listed, marked
 from .output import json_of
 
 

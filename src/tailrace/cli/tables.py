@@ -13,8 +13,8 @@ from .params import AnyTables, DryRun, Json, OlderThan, ReplaceArchives, Tables,
 from .process import given, seconds_of
 
 if TYPE_CHECKING:
-    from ..operate.table_commands import CommandResult
     from ..operate.purging import Line
+    from ..operate.table_commands import CommandResult
 
 _WOULD = {
     "pause": "would pause {}",

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import psycopg
 
-from ..sources.postgresql.connection import Session
+from ..sources.postgresql.connect import Session
 from .schema import ROWS, TABLES
 
 HERO, HERO_LATER = 1_000_001, 2_000_002

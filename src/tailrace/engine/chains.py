@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import ConfigError
-from ..wire.given_values import given_value
-from ..wire.octets_given import FORMS, octets
+from ..wire.user_values import BINARY_HINT, parse_binary, user_value
 from .change_arrays import B, Bools, ChangeArrays, Ints
 from .columns import one
 from .equal_values import values_differ
@@ -81,10 +80,10 @@ def _has(lines: KeyTimelines, key: Mapping[str, Any]) -> Bools:
 def _value(name: str, given: Any, kind: pa.DataType) -> pa.Scalar:
     """Returns a value in the type of a key's column."""
     if pa.types.is_binary(kind) and isinstance(given, str):
-        read = octets(given)
-        value, why = pa.scalar(read, kind), FORMS if read is None else None
+        read = parse_binary(given)
+        value, why = pa.scalar(read, kind), BINARY_HINT if read is None else None
     else:
-        value, why = given_value(given, kind)
+        value, why = user_value(given, kind)
     if why is not None:
         raise ConfigError(f"{given!r} is not a valid value for the key column {name} ({kind})", hint=why)
     return value

@@ -151,12 +151,12 @@ class HistoryUpdate:
     """Changes of a history by a batch.
 
     Attributes:
-        gone: indexes of removed versions among those given.
-        came: the new versions: `rules.schema` without system times.
+        removed: indexes of removed versions among those given.
+        added: the new versions: `rules.schema` without system times.
     """
 
-    gone: Ints
-    came: pa.Table
+    removed: Ints
+    added: pa.Table
 
 
 def update_history(
@@ -177,9 +177,9 @@ def update_history(
     made = versions(counted, rules)
     old = hashes([one(rows[n]) for n in made.column_names])
     now = hashes([one(made[n]) for n in made.column_names])
-    gone = np.flatnonzero(~np.isin(old, now))
-    came = made.filter(pa.array(~np.isin(now, old)))
-    return HistoryUpdate(gone, came)
+    removed = np.flatnonzero(~np.isin(old, now))
+    added = made.filter(pa.array(~np.isin(now, old)))
+    return HistoryUpdate(removed, added)
 
 
 def _as_events(rows: pa.Table, schema: pa.Schema, timed: bool) -> pa.Table:

@@ -1,5 +1,4 @@
-"""Counts what this process, and the tasks of Spark that it runs, have committed to Delta tables: files, and
-bytes by table."""
+"""Counts files, and bytes by table, that this process and its Spark tasks have committed to Delta tables."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ class Written:
     sizes: Mapping[str, int]
 
     def since(self, before: Written) -> Written:
-        """The part that was committed after an earlier count."""
+        """Returns the counts since an earlier count."""
         sizes = {k: size - before.sizes.get(k, 0) for k, size in self.sizes.items()}
         return Written(self.files - before.files, {k: size for k, size in sizes.items() if size})
 
@@ -39,7 +38,7 @@ def add(table: str, sizes: list[int]) -> None:
 
 
 def add_all(there: Written) -> None:
-    """Counts the commits of another process."""
+    """Adds the counts of another process."""
     global _files  # noqa: PLW0603 - one count for each process
     with _lock:
         _files += there.files
@@ -47,6 +46,6 @@ def add_all(there: Written) -> None:
 
 
 def total() -> Written:
-    """Everything that was counted so far."""
+    """Returns the counts so far."""
     with _lock:
         return Written(_files, dict(_sizes))

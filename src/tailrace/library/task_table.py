@@ -141,8 +141,8 @@ class TaskTable(TableChanges):
         yield from super()._earlier_sources(found, span)
 
     def _first_after_baseline(self) -> str | None:
-        """Returns the change sequence of the first change after the oldest baseline; None if
-        there is none."""
+        """Returns the change sequence of the first change after the oldest baseline; None if no
+        change follows."""
         taken = _baselines(self._task, self.name)
         first = self.files.first(pc.field(POSITION) >= taken[-1].position) if taken else None
         return None if first is None else first[0]

@@ -21,7 +21,7 @@ from ..errors import ConfigError
 from ..formats.sqdr.control import IR_SUBSCRIPTION, STATISTIC
 from ..model.patterns import fits, is_pattern
 from ..wire.keylog_values import HEX, NAMED, UNICODE_DIGITS, escape_name
-from ..wire.octets_given import octets
+from ..wire.user_values import parse_binary
 from . import control_tables, rows
 from .counting import COUNTS, latency_us
 from .latencies import Latencies
@@ -107,7 +107,7 @@ def _item_pattern(pair: str) -> str:
 def _items(name: str, value: str) -> Iterator[str]:
     """What a column's item looks like, as patterns: that of a text, and that of octets if it may be some."""
     yield re.escape(item_text(name, value))
-    if (found := octets(value)) is not None:
+    if (found := parse_binary(value)) is not None:
         yield f'{re.escape(escape_name(name))}="{HEX}(?i:{found.hex()})"'
 
 

@@ -13,7 +13,7 @@ from ..formats.sqdr.control import IR_SUBSCRIPTION
 from ..model.nearest import meant
 from ..model.patterns import fitting
 from ..wire.keylog_values import HEX, escape_name
-from ..wire.octets_given import FORMS, octets
+from ..wire.user_values import BINARY_HINT, parse_binary
 from . import ask, control_tables, rows
 
 _LOOKED_AT = 1000
@@ -42,8 +42,10 @@ def check(keylog: str, tables: Sequence[str], key: Sequence[str] = ()) -> None:
             hint = meant(name.strip(), names) or f"they have {_some(sorted(names))}"
             what = f"no key or image of the newest rows has a column {name.strip()}"
             raise ConfigError(what, where=keylog, hint=hint)
-        if octets(value) is None and _has_octets(texts, column):
-            raise ConfigError(f"{value!r} is no value of the column {name.strip()} (binary)", hint=FORMS)
+        if parse_binary(value) is None and _has_octets(texts, column):
+            raise ConfigError(
+                f"{value!r} is no value of the column {name.strip()} (binary)", hint=BINARY_HINT
+            )
 
 
 def _tables(keylog: str) -> list[str]:
@@ -63,7 +65,7 @@ def _has_octets(texts: Sequence[str], column: str) -> bool:
     """Whether a column's values look like octets, all of them."""
     item = re.compile(f'(?:^|[ >]){re.escape(column)}="([^"]*)"')
     found = {value for text in texts for value in item.findall(text)}
-    return bool(found) and all(v.startswith(HEX) and octets(v) is not None for v in found)
+    return bool(found) and all(v.startswith(HEX) and parse_binary(v) is not None for v in found)
 
 
 def names_in(text: str) -> list[str]:

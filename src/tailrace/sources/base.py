@@ -354,12 +354,12 @@ class LogSource(Protocol):
     ) -> Mapping[str, ColumnStates]:
         """Returns the tables whose columns differ from the `known` state, and all tables without one."""
 
-    def waits(self, told: Callable[[str], None], stopped: Callable[[], bool]) -> None:
+    def waits(self, report: Callable[[str], None], stopped: Callable[[], bool]) -> None:
         """Sets callbacks for waiting at the source.
 
         Args:
-            told: called from any thread with the reason while a new stream, a snapshot or a window waits, and
-                with an empty text afterwards.
+            report: called from any thread with the reason while a new stream, a snapshot or a window waits,
+                and with an empty text afterwards.
             stopped: if it returns True, a new stream and a snapshot end with ConnectionLostError, if
                 possible.
         """

@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 
 from ..model.change import Column
 from ..model.types import arrow_type, spark_type
-from . import pgarrays
-from .array_text import elements, of_elements
+from .array_text import between, elements, of_elements, unescaped
 from .octets import all_bytes
 from .pgoutput import flat
 from .pgtypes import lake_type, markdown
@@ -87,7 +86,7 @@ def misfit(table: str, column: str, text: str) -> str:
 
 def _array(kind: str, text: pa.StringArray, target: pa.ListType) -> pa.Array:
     """Returns arrays; an array with an element that its type cannot hold is bad."""
-    arrays = pgarrays.split(text)
+    arrays = split_arrays(text)
     found, ends = elements(arrays)
     values, bad = convert(spark_type(target.value_type), kind, found)
     valid = arrays.is_valid().to_numpy(zero_copy_only=False)
@@ -273,3 +272,30 @@ _PARSERS: dict[int, _Parser] = {
     pa.list_(pa.null()).id: _array,
 }
 """Parsers by Arrow type: (kind, text, type) to values, null where the text does not fit."""
+
+
+def split_arrays(text: pa.StringArray) -> pa.ListArray:
+    """Splits PostgreSQL's text of arrays; null for NULL, for several dimensions, and for explicit bounds.
+
+    Source: PostgreSQL manual, "Array Input and Output Syntax". Elements are in braces, separated by commas,
+    with NULL unquoted. Special elements are quoted, with backslashes before quotes and backslashes.
+
+    >>> split_arrays(pa.array(['{1,NULL,"a,\\\\"b"}', "{}", None, "{{1}}", "[0:1]={1,2}"])).to_pylist()
+    [['1', None, 'a,"b'], [], None, None, None]
+    """
+    plain = pc.and_(pc.starts_with(text, "{"), pc.invert(pc.starts_with(text, "{{")))
+    valid = pc.fill_null(plain, False).to_numpy(zero_copy_only=False)
+    inside = pc.utf8_slice_codeunits(pc.if_else(pa.array(valid), text, "{}"), 1, -1)
+    buf, starts, stops = flat(inside.cast(pa.binary()))
+    if not len(text):
+        return pa.array([], pa.list_(pa.string()))
+    low, high = int(starts[0]), int(stops[-1])
+    quotes = unescaped(buf, starts, high, '"', "\\")
+    commas = np.flatnonzero(buf[low:high] == ord(",")) + low
+    commas = commas[np.searchsorted(quotes, commas) % 2 == 0]
+    found, ends = between(buf, starts, stops, valid & (stops > starts), commas)
+    quoted = pc.starts_with(found, '"')
+    known = pc.if_else(pc.equal(found, "NULL"), pa.scalar(None, pa.string()), found)
+    text = pc.replace_substring_regex(pc.utf8_slice_codeunits(found, 1, -1), r"(?s)\\(.)", r"\1")
+    values = pc.if_else(quoted, text, known)
+    return of_elements(values, ends, valid)

@@ -13,7 +13,7 @@ from ...engine.history import END_AT, START_AT
 from ...engine.history_events import SEQUENCE
 from ...errors import ConfigError, PositionError, UnsupportedError
 from ...model import sequence
-from ...wire.given_values import given_value
+from ...wire.user_values import user_value
 from ..positions import PositionRange
 from .events import HistoryEvents
 
@@ -69,7 +69,7 @@ class HistoryPositions:
         return found if point.column == "number" else pa.scalar(point.low, self.kind)
 
     def _own(self, place: object) -> pa.Scalar:
-        value, why = given_value(place, self.kind)
+        value, why = user_value(place, self.kind)
         if why is None and value.as_py() != value.as_py():
             why = "NaN has no order"
         if why is not None:

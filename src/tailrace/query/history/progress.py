@@ -109,8 +109,7 @@ class FollowProgress:
     def _again(self, files: ChangeRows, history: HistoryTable, rows: int | None) -> ReadStart:
         """Returns the position for reading all changes again, when there are more or fewer rows than before.
 
-        If events were removed (`forget`), reading continues after the last event, provided that none came
-        late.
+        If events were removed (`forget`), reading continues after the last event, if none arrived late.
         """
         events, more = history.events(), 0 if rows is None or self.many is None else rows - self.many
         horizon = events.horizon.as_py()

@@ -145,7 +145,7 @@ class _Work:
             rows = rows.filter(pa.array(since.reached(rows, END_AT)))
         events = pa.concat_tables([events, self.truncates])
         found = update_history(events, self.events.empty_table(), rows, self.rules, since)
-        for part, gone in ((rows.take(pa.array(found.gone)), True), (found.came, False)):
+        for part, gone in ((rows.take(pa.array(found.removed)), True), (found.added, False)):
             some = part.select(self.made.names).cast(self.made)
             some = some.append_column(_IS_GONE, pa.array(np.full(some.num_rows, gone)))
             yield from some.combine_chunks().to_batches()

@@ -206,7 +206,7 @@ class HistoryTable:
         settled = self._settled(at or dt.datetime.now(dt.timezone.utc))
         if (there.number + 1) % MAINTAIN_EVERY == MAINTAIN_EVERY - 1:
             self.maintain()
-        return HistoryBatch(settled.came.num_rows, len(settled.gone), aside, known)
+        return HistoryBatch(settled.added.num_rows, len(settled.removed), aside, known)
 
     @property
     def has_pending_events(self) -> bool:
@@ -328,8 +328,8 @@ class HistoryTable:
             since = since.also(earlier)
             known, rows = read()
         settled = update_history(new, known, rows, self.rules, since)
-        gone = rows.take(pa.array(settled.gone))
-        came = self._with_system_times(settled.came, gone, at)
+        gone = rows.take(pa.array(settled.removed))
+        came = self._with_system_times(settled.added, gone, at)
         files.exchange(gone.select([FILE, ROW]), came, {APP: there.number})
         return settled
 

@@ -18,7 +18,7 @@ from ...model.change import Column, Relation
 from ...wire import pgcopy
 from ..base import NO_COLUMNS, OR_LEAVE_OUT, BadValue, BaselineBatch, BaselinePart, Snapshot
 from .address import address
-from .connection import Session, asking, connect, connect_when_free, failure, literal, quoted, refused
+from .connect import Session, asking, connect, connect_when_free, failure, literal, quoted, refused
 from .locks import READ, READ_PATIENCE, locked_by
 
 BATCH_BYTES = 16 << 20

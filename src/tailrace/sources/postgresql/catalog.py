@@ -12,7 +12,7 @@ from ...model.nearest import meant
 from ...model.patterns import fits, is_pattern
 from ...wire.pgmessages import RelationColumn, RelationMessage
 from .column_identity import Bracket, LiveColumn, LiveTable, Look, Moment, Timeline, XidSnapshot
-from .connection import Session, oid_of, quoted_table
+from .connect import Session, oid_of, quoted_table
 from .layout import TypeInfo, Types, catalogued, layout, unknown
 from .publication import publication_query
 

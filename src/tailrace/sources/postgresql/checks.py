@@ -12,7 +12,7 @@ import psycopg
 from ..base import NEW_TASK, SET_BACK, Finding, PassingFinding
 from . import catalog, connection_limits
 from . import slot as pg_slot
-from .connection import ANEW, Session, lsn, lsn_text, quoted, quoted_table
+from .connect import ANEW, Session, lsn, lsn_text, quoted, quoted_table
 from .rights import rights
 from .slot import published
 from .table_checks import Question, error, tables, warning

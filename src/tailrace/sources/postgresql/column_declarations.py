@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .connection import Session
+from .connect import Session
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..base import ColumnChange
-from .connection import Session, oid_of, quoted_table
+from .connect import Session, oid_of, quoted_table
 
 REWRITTEN = "older rows have other values in the source, which are not logged (USING, or SET EXPRESSION)"
 PERHAPS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .connection import Session
+from .connect import Session
 
 OWN = 3
 """Connections of capture besides readers of a baseline: for the catalog, the stream and the snapshot."""

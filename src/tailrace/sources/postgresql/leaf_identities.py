@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from ..base import Finding
-from .connection import Session, oid_of, quoted_table
+from .connect import Session, oid_of, quoted_table
 
 OTHER, PART = "other", "part"
 """Kinds of partitions: changes do not identify a row of the root; old rows are incomplete, although the root

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from .connection import Session, oid_of
+from .connect import Session, oid_of
 
 PATIENCE = "200ms"
 """Lock timeout of a statement."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from ..base import Partitions
-from .connection import Session, oid_of, quoted_table
+from .connect import Session, oid_of, quoted_table
 from .locks import PATIENCE
 from .publication import publication_query
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .connection import Session
+from .connect import Session
 
 _MEMBERS = """
 with recursive pub as (select xmin, * from pg_publication where pubname = %s),

@@ -14,7 +14,7 @@ from ...model.change import Relation
 from ...wire.pgmessages import RelationMessage
 from ...wire.records import Chunk
 from .column_identity import Moment
-from .connection import Session, asking
+from .connect import Session, asking
 from .slot import IN_USE_S
 from .stream import SlotStream
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..base import Finding
-from .connection import quoted, quoted_table
+from .connect import quoted, quoted_table
 from .slot import options, owned, published
 from .table_checks import Question, error
 

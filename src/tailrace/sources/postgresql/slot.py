@@ -12,7 +12,7 @@ import psycopg
 from ...errors import PositionError, SourceError, TableMovedError
 from ..base import OF_TABLE
 from . import locks
-from .connection import ANEW, Session, lsn, quoted, quoted_table
+from .connect import ANEW, Session, lsn, quoted, quoted_table
 from .publication import publication_query
 
 MOST = 63

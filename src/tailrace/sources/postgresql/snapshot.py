@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 
 from ...errors import SourceError
 from ..base import Snapshot
-from .connection import asking, connect, lsn, position_at, quoted
+from .connect import asking, connect, lsn, position_at, quoted
 from .slot import MOST
 from .transaction_wait import Waits
 

@@ -55,7 +55,7 @@ from . import unselected as not_selected
 from .address import address
 from .baseline import LOCKED
 from .column_identity import Moment
-from .connection import ANEW, Session, asking, connect, lsn_of, position_at, primary, quoted_table
+from .connect import ANEW, Session, asking, connect, lsn_of, position_at, primary, quoted_table
 from .stream import SlotStream
 from .table_checks import Question
 from .transaction_wait import Waits
@@ -333,9 +333,9 @@ class PostgresSource:
         with asking(self.where):
             return partitions.attached(self._session(), self.publication, {t: self._now(t) for t in tables})
 
-    def waits(self, told: Callable[[str], None], stopped: Callable[[], bool]) -> None:
+    def waits(self, report: Callable[[str], None], stopped: Callable[[], bool]) -> None:
         """Sets callbacks for waiting for transactions, see `slot_wait.Waits`."""
-        self._waits = Waits(self.url, told, stopped)
+        self._waits = Waits(self.url, report, stopped)
 
     @property
     def exact(self) -> bool:

@@ -24,7 +24,7 @@ from ...wire.pgoutput import EPOCH_US
 from ...wire.records import Chunk
 from .address import address
 from .column_identity import Evidence, Moment
-from .connection import (
+from .connect import (
     Session,
     asking,
     connect_when_free,

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base import FOREIGN_PARTITIONS, NO_COLUMNS, OR_LEAVE_OUT, Finding
 from . import catalog, leaf_identities, locks
-from .connection import Session, oid_of, quoted, quoted_table
+from .connect import Session, oid_of, quoted, quoted_table
 from .unselected import not_a_table, remedy
 
 _TABLES = """

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..base import SourceObject
 from . import slot as pg_slot
-from .connection import Session, quoted
+from .connect import Session, quoted
 
 _SLOT = "select plugin, database, active_pid from pg_replication_slots where slot_name = %s"
 _IDENTITY = "select system_identifier::text, current_database()::text from pg_control_system()"

@@ -13,7 +13,7 @@ import psycopg
 
 from ...errors import TailraceError
 from . import slot
-from .connection import Session, connect
+from .connect import Session, connect
 
 logger = logging.getLogger("tailrace.capture")
 
@@ -41,17 +41,17 @@ class Waits:
 
     Args:
         url: the server.
-        told: called with the transactions as text, and with an empty text afterwards.
+        report: called with the transactions as text, and with an empty text afterwards.
         stopped: returns whether to stop waiting.
     """
 
     def __init__(
         self,
         url: str,
-        told: Callable[[str], None] = lambda _: None,
+        report: Callable[[str], None] = lambda _: None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._url, self._told, self.stopped = url, told, stopped
+        self._url, self._report, self.stopped = url, report, stopped
 
     @contextmanager
     def over(self, what: str, cancel: Callable[[], None] = lambda: None) -> Iterator[None]:
@@ -68,7 +68,7 @@ class Waits:
                 with lock:
                     if there and not done.is_set():
                         said = True
-                        self._told(there)
+                        self._report(there)
                 return there
             return ""
 
@@ -92,7 +92,7 @@ class Waits:
             with lock:
                 done.set()
                 if said:
-                    self._told("")
+                    self._report("")
 
     def until_ended(self, session: Session, stopped: Callable[[], bool]) -> None:
         """Waits until all transactions that have written by now have ended, or `stopped` returns True."""

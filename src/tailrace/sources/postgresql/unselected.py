@@ -8,27 +8,27 @@ its leaves decide.
 from __future__ import annotations
 
 from ..base import LeftOut
-from .connection import Session, quoted, quoted_table
+from .connect import Session, quoted, quoted_table
 
 _LEFT_OUT = """
 with recursive every as (
   select c.oid, n.nspname || '.' || c.relname as name, c.relkind, c.relpersistence, c.relispartition,
     c.relreplident, pg_has_role(c.relowner, 'USAGE') as alters, c.relreplident = 'f' or exists (
       select from pg_index i where i.indrelid = c.oid and i.indisvalid and i.indimmediate
-        and case c.relreplident when 'd' then i.indisprimary when 'i' then i.indisreplident end) as told
+        and case c.relreplident when 'd' then i.indisprimary when 'i' then i.indisreplident end) as identified
   from pg_class c join pg_namespace n on n.oid = c.relnamespace
   where c.relkind in ('r', 'p', 'v', 'm', 'f') and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'),
 tree as (
   select oid as root, oid as relid from every where relkind = 'p' and not relispartition
   union all select t.root, i.inhrelid from tree t join pg_inherits i on i.inhparent = t.relid),
 leaves as (
-  select t.root, count(*) as many, min(l.name) filter (where not l.told) as leaf,
-    min(l.relreplident::text) filter (where not l.told) as ident
+  select t.root, count(*) as many, min(l.name) filter (where not l.identified) as leaf,
+    min(l.relreplident::text) filter (where not l.identified) as ident
   from tree t join every l on l.oid = t.relid and l.relkind = 'r' group by t.root)
 select e.name, e.relkind, e.relpersistence, e.alters, leaf, coalesce(ident, e.relreplident::text)
 from every e left join leaves on root = e.oid
 where not e.relispartition and (e.relkind not in ('r', 'p') or e.relpersistence <> 'p'
-  or case when many > 0 then leaf is not null else not e.told end)
+  or case when many > 0 then leaf is not null else not e.identified end)
 """
 """Reads only the catalog: no function in it opens a table or waits for a lock."""
 _WHY = {

@@ -213,7 +213,7 @@ class SolidSource:
         """Returns nothing: columns keep their types, and no type changes its text."""
         return {}
 
-    def waits(self, told: Callable[[str], None], stopped: Callable[[], bool]) -> None:
+    def waits(self, report: Callable[[str], None], stopped: Callable[[], bool]) -> None:
         """Does nothing: the server does not report lock holders."""
 
     def attached(self, tables: Sequence[str]) -> dict[str, str]:

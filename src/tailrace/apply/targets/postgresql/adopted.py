@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from ....errors import ApplyError
 from ....model.change import Column, Relation
-from ....sources.postgresql.connection import Session, quoted
+from ....sources.postgresql.connect import Session, quoted
 from ...rule_columns import rule_column
 from .place import Place, exists, holds
 from .progress import Progress

@@ -22,7 +22,7 @@ from ....errors import ApplyError
 from ....execution import thread_pool
 from ....lake.retrying import retried
 from ....model.types import arrow_type, schema_of
-from ....sources.postgresql.connection import Session
+from ....sources.postgresql.connect import Session
 from ...images import images
 from ...plan import TableBatch
 from ...tasks import TOO_LARGE, result

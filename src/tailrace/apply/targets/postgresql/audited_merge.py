@@ -18,7 +18,7 @@ from ....engine.source import Source
 from ....errors import ApplyError
 from ....lake.failpoints import reach
 from ....model.change import Column, Relation
-from ....sources.postgresql.connection import Session, quoted
+from ....sources.postgresql.connect import Session, quoted
 from ...mapping import shared_rows as shared
 from ..audit import Audit
 from ..auditor import NONE_THERE, BatchAuditor

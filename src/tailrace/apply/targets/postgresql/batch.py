@@ -12,7 +12,7 @@ from ....engine.columns import KEPT, OP, TAKE
 from ....errors import ApplyError
 from ....lake.failpoints import reach
 from ....model.change import DELETE
-from ....sources.postgresql.connection import Session
+from ....sources.postgresql.connect import Session
 from ...fold import fold
 from ...images import col, last_truncate
 from ...plan import Folded, TableBatch

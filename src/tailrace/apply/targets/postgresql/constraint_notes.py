@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ....sources.postgresql.connection import Session, literal, quoted
+from ....sources.postgresql.connect import Session, literal, quoted
 from .place import Place, exists
 
 TABLE = "tailrace_declared"

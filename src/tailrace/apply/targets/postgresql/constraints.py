@@ -17,7 +17,7 @@ import psycopg
 
 from ....model.change import Relation
 from ....sources.postgresql.column_declarations import Declared
-from ....sources.postgresql.connection import Session, literal, quoted
+from ....sources.postgresql.connect import Session, literal, quoted
 from .constraint_notes import (
     CHECK,
     COLUMNS,

@@ -13,7 +13,7 @@ from ....engine.columns import ADD, TAKE
 from ....engine.keys import Places
 from ....engine.source import Source
 from ....model.change import Relation
-from ....sources.postgresql.connection import Session, quoted
+from ....sources.postgresql.connect import Session, quoted
 from .copying import Sending
 from .place import Place
 from .relax import relax

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ....model.change import Column
-from ....sources.postgresql.connection import Session
+from ....sources.postgresql.connect import Session
 from ....wire import pgbinary
 from .stage import ANALYZE_ROWS, copy_rows
 from .types import sql_type

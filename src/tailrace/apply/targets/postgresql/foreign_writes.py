@@ -16,7 +16,7 @@ import psycopg
 
 from ....errors import ConcurrentCommitError
 from ....model.change import Relation
-from ....sources.postgresql.connection import Session, quoted
+from ....sources.postgresql.connect import Session, quoted
 from .place import holds
 from .stage import Staged
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ....errors import ApplyError, BaselineNeededError
 from ....model.change import Column, Relation
-from ....sources.postgresql.connection import Session, literal, quoted
+from ....sources.postgresql.connect import Session, literal, quoted
 from ...mapping.shared_rows import refuse_less
 from ...rule_columns import apart
 from ..older_rows import value_of

@@ -13,7 +13,7 @@ import psycopg
 from ....errors import BaselineNeededError
 from ....lake.failpoints import reach
 from ....model.change import Relation
-from ....sources.postgresql.connection import Session
+from ....sources.postgresql.connect import Session
 from ...images import col
 from ...tasks import Parts
 from . import layout

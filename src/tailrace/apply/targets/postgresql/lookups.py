@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ....engine.rules import Rules
 from ....model.change import Relation
-from ....sources.postgresql.connection import Session, quoted
+from ....sources.postgresql.connect import Session, quoted
 from ...plan import TableBatch
 from . import stage as staging
 from .place import Place

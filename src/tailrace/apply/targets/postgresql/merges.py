@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ....errors import TailraceError, TargetLostError
 from ....execution import Job, map_tasks
 from ....lake import delta as lake
-from ....sources.postgresql.connection import Session
+from ....sources.postgresql.connect import Session
 from ...images import explaining
 from ...mapping.shared_rows import TargetPlace
 from ...plan import TableBatch

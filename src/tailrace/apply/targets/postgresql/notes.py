@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import psycopg
 
-from ....sources.postgresql.connection import Session, literal
+from ....sources.postgresql.connect import Session, literal
 from .place import Place, exists
 from .progress import one_at_a_time
 

@@ -7,7 +7,7 @@ was made anew has another one; so has every table of a database that was restore
 from __future__ import annotations
 
 from ....errors import ApplyError, OtherTableError
-from ....sources.postgresql.connection import literal, oid_of
+from ....sources.postgresql.connect import literal, oid_of
 
 
 def noted(row: str) -> str:

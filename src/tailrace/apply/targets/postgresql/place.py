@@ -21,7 +21,7 @@ from ....errors import (
 from ....lake import guards
 from ....model.change import split
 from ....sources.postgresql.address import address
-from ....sources.postgresql.connection import Session, connect, is_lost, quoted
+from ....sources.postgresql.connect import Session, connect, is_lost, quoted
 
 SCHEMES = ("postgresql", "postgres")
 """URL schemes of PostgreSQL targets."""

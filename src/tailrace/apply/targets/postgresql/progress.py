@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import psycopg
 
 from ....model.change import Relation
-from ....sources.postgresql.connection import Session, literal, quoted
+from ....sources.postgresql.connect import Session, literal, quoted
 from ...mapping import shared_rows as shared
 from . import relid_column
 from .other_table import noted, number_now, other_table, two_places

@@ -21,7 +21,7 @@ from ....engine.columns import OPER, SEQ, WHY
 from ....engine.rules import Rules
 from ....model.change import TRUNCATE, ChangeTable, Column, Relation
 from ....model.mask import is_set
-from ....sources.postgresql.connection import Session, literal, quoted
+from ....sources.postgresql.connect import Session, literal, quoted
 from ...images import col, images
 from ...plan import TableBatch
 from .block import BAG, BLOCK, CHANGE, COPY, TRY

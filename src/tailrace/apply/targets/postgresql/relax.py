@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ....engine.columns import ADD, KEPT, OP, OPER
 from ....model.change import Relation
-from ....sources.postgresql.connection import Session, quoted
+from ....sources.postgresql.connect import Session, quoted
 from .constraint_notes import CHECK, NOT_NULL, TYPE, enum_labels, forget, grow, labelled, note, read
 from .place import Place, holds, session
 from .stage import CARRIED, Staged

@@ -10,7 +10,7 @@ import time
 
 import psycopg
 
-from ....sources.postgresql.connection import Session
+from ....sources.postgresql.connect import Session
 from .place import holds
 
 COLUMN = "ADD COLUMN IF NOT EXISTS relid oid"

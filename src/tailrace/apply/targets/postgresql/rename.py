@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....errors import NameTakenError
-from ....sources.postgresql.connection import Session, literal, quoted
+from ....sources.postgresql.connect import Session, literal, quoted
 from ...mapping.shared_rows import TargetPlace
 from .place import Place, exists, number_of
 from .progress import TABLE, Progress, make_schema, one_at_a_time

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ....sources.postgresql.connection import Session, literal
+from ....sources.postgresql.connect import Session, literal
 from .place import exists
 from .progress import TRANSACTION, Progress, Reached, make_schema, one_at_a_time
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ....errors import BaselineNeededError
 from ....model.change import Relation
-from ....sources.postgresql.connection import Session
+from ....sources.postgresql.connect import Session
 from ...mapping.shared_rows import refuse_columns
 from .progress import Other, Progress
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ....lake.delta import AddedFile
 from ....lake.failpoints import reach
 from ....model.change import Column, Relation
-from ....sources.postgresql.connection import Session, quoted
+from ....sources.postgresql.connect import Session, quoted
 from ....wire import pgbinary
 from ....wire.pgsend import SENT
 from ...mapping import shared_rows as shared

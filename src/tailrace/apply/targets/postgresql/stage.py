@@ -23,7 +23,7 @@ from ....errors import ApplyError, ValueRangeError
 from ....execution import over_rows
 from ....model.change import Relation
 from ....model.types import schema_of
-from ....sources.postgresql.connection import Session, quoted
+from ....sources.postgresql.connect import Session, quoted
 from ....wire import pgbinary
 from ...images import col
 from ...tasks import Parts, run

@@ -16,7 +16,7 @@ from ....engine.rules import Rules
 from ....errors import ApplyError, ConcurrentCommitError, UnsupportedError
 from ....lake.thinning import Past
 from ....model.change import Relation
-from ....sources.postgresql.connection import Session, quoted
+from ....sources.postgresql.connect import Session, quoted
 from ...data_errors import Demands
 from ...gone import gone
 from ...mapping import shared_rows as shared

@@ -8,7 +8,7 @@ from __future__ import annotations
 import psycopg
 
 from ....errors import ApplyError
-from ....sources.postgresql.connection import Session, literal
+from ....sources.postgresql.connect import Session, literal
 from .place import Place
 
 TABLE = "tailrace_tasks"

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from ....errors import UnsupportedError
 from ....model.change import Column
 from ....model.types import element_type
-from ....sources.postgresql.connection import Session, quoted
+from ....sources.postgresql.connect import Session, quoted
 from ....wire.pgtypes import KINDS
 
 _ENDLESS = "a source's `infinity` comes as [the lake has it](types.md): 9999-12-31"

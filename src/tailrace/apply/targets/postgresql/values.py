@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ....errors import ApplyError
 from ....model.change import Column
 from ....model.types import arrow_type, schema_of
-from ....sources.postgresql.connection import quoted
+from ....sources.postgresql.connect import quoted
 from ....wire import pgcopy
 
 _FIRST = "-4712-01-01"

@@ -8,7 +8,7 @@ from typing import Any
 
 from ....engine.columns import ADD, KEPT, OP, TAKE
 from ....model.change import Relation
-from ....sources.postgresql.connection import Session, quoted
+from ....sources.postgresql.connect import Session, quoted
 from .stage import Staged
 from .types import as_text, varied
 

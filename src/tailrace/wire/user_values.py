@@ -1,4 +1,4 @@
-"""Converts one value that a user passes for a column to the column's type, exactly."""
+"""Converts values that users write to column types, exactly, and binary values from their notations."""
 
 from __future__ import annotations
 
@@ -12,26 +12,31 @@ import numpy as np
 import pyarrow as pa
 
 from .exact_values import exactly
+from .keylog_values import HEX, KeyLogField, of_column
+
+BINARY_HINT = r"write its bytes as in a key log (&#xFF01) or in PostgreSQL (\xff01)"
+"""Hint with the accepted notations."""
+_BYTEA = "\\x"
 
 
-def given_value(given: object, kind: pa.DataType) -> tuple[pa.Scalar, str | None]:
+def user_value(given: object, kind: pa.DataType) -> tuple[pa.Scalar, str | None]:
     """Returns a value in a type, and the reason if it does not fit (None if it does).
 
     Text is parsed as the type. A number for a decimal or a float is converted by its shortest text. A time
     without a zone is UTC if the type has one.
 
-    >>> given_value("1.5", pa.decimal128(8, 3))
+    >>> user_value("1.5", pa.decimal128(8, 3))
     (<pyarrow.Decimal128Scalar: Decimal('1.500')>, None)
-    >>> given_value(1.50049, pa.decimal128(8, 3))[1]
+    >>> user_value(1.50049, pa.decimal128(8, 3))[1]
     'Rescaling Decimal value would cause data loss'
-    >>> given_value("16777217", pa.float32())[1], given_value(0.1, pa.float32())[1]
+    >>> user_value("16777217", pa.float32())[1], user_value(0.1, pa.float32())[1]
     ('it would be rounded', None)
-    >>> given_value(pa.scalar(0.1, pa.float32()).as_py(), pa.float32())[1]
-    >>> given_value("0xFFFFFFFF", pa.int32())[1]
+    >>> user_value(pa.scalar(0.1, pa.float32()).as_py(), pa.float32())[1]
+    >>> user_value("0xFFFFFFFF", pa.int32())[1]
     "'0xFFFFFFFF' is not a decimal number"
-    >>> given_value(True, pa.int32())[1]
+    >>> user_value(True, pa.int32())[1]
     'the types have no values in common'
-    >>> given_value("2026-01-01 10:00:00", pa.timestamp("us", "UTC"))[0].as_py().isoformat()
+    >>> user_value("2026-01-01 10:00:00", pa.timestamp("us", "UTC"))[0].as_py().isoformat()
     '2026-01-01T10:00:00+00:00'
     """
     nothing = pa.scalar(None, kind)
@@ -88,3 +93,15 @@ def _rounded(text: str, read: pa.Scalar) -> bool:
 
 def _zoned(kind: pa.DataType) -> bool:
     return pa.types.is_timestamp(kind) and kind.tz is not None
+
+
+def parse_binary(text: str) -> bytes | None:
+    r"""Returns the bytes of a text, or None if it has neither notation.
+
+    >>> parse_binary("&#xFF01"), parse_binary(r"\xff01"), parse_binary("ff01")
+    (b'\xff\x01', b'\xff\x01', None)
+    """
+    written = HEX + text[len(_BYTEA) :] if text.startswith(_BYTEA) else text
+    values, _ = of_column(pa.array([written]), KeyLogField("", "binary"))
+    found: bytes | None = values[0].as_py()
+    return found
