@@ -90,7 +90,10 @@ def preview(spark: SparkSession, *path: str, first: int = looking.PREVIEW) -> lo
 def test_a_preview_of_all_rows_shows_what_a_check_shows(spark: SparkSession, vendor: str) -> None:
     whole = looking.inspect(spark, str(EXAMPLES / vendor / "tables"), rows=20)
     found = preview(spark, vendor, "tables")
-    assert (found.format, found.tables) == (whole.format, whole.tables)
+    assert [t.odd for t in found.tables] == [{}] * len(whole.tables)  # it does not check rows
+    assert [(t.name, t.key, t.columns, t.operations) for t in found.tables] == [
+        (t.name, t.key, t.columns, t.operations) for t in whole.tables
+    ]
 
 
 @pytest.mark.slow

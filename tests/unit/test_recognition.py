@@ -45,6 +45,10 @@ def test_a_table_of_openedge_alone_is_recognised(name: str) -> None:
     assert recognise(str(EXAMPLES / "openedge" / "tables" / name))[0].name == "openedge"
 
 
+def test_a_full_load_of_qlik_alone_is_recognised_by_its_dfm() -> None:
+    assert recognise(str(EXAMPLES / "qlik" / "tables" / "shop.item"))[0].name == "qlik"
+
+
 def test_tables_of_nobody_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no"):
         recognise(str(tmp_path / "nowhere"))

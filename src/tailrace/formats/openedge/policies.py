@@ -118,7 +118,7 @@ def ranked(fields: Iterable[tuple[int | None, str | None]], policy: str) -> tupl
     return tuple(name for place, name in sorted((min(its), n) for n, its in places.items()) if place)
 
 
-def current_policy(policies: Sequence[TablePolicy]) -> TablePolicy:
+def newest_dumped(policies: Sequence[TablePolicy]) -> TablePolicy:
     """The policy of one change table in dumps: the current one, else a pending one.
 
     Raises:
@@ -276,7 +276,7 @@ def _without_policy(
     key: tuple[str, ...] = ()
     source = (owner or "PUB", table[4:] if table.lower().startswith(("cdc_", "cdc-")) else table)
     if mine:
-        policy = current_policy(mine)
+        policy = newest_dumped(mine)
         spelled = {c.lower(): c for c in columns}
         key = ranked(((f.identifying, spelled.get(f.name.lower())) for f in policy.fields), policy.name)
         source = (policy.owner, policy.table)

@@ -98,14 +98,19 @@ def refuse(path: str, options: QlikOptions) -> None:
 
 
 def columns_at(path: str, options: QlikOptions) -> dict[str, Sequence[str]]:
-    """The columns of the tables under a path; of files with several layouts those of the newest.
+    """The columns of the tables under a path, with the time that reading adds to rows of full loads; of files
+    with several layouts those of the newest.
 
     Raises:
         ConfigError, FormatError: as `file_reader.load`.
     """
     listed = listing(path, options)
     refuse_nothing(listed, path)
-    found: dict[str, Sequence[str]] = {n: some[-1].names for n, some in tables(listed, options).items()}
+    found: dict[str, Sequence[str]] = {}
+    for name, files in tables(listed, options).items():
+        names = files[-1].names
+        loaded = find_prefix(names, options.prefix) is None and any(f.meta and f.meta.start for f in files)
+        found[name] = (*names, options.written_prefix() + "timestamp") if loaded else names
     for name, folder in delta_by_name(listed, options).items():
         found[name] = [f.name for f in DeltaTable(f"{listed.root}/{folder}").schema().fields]
     return found
