@@ -94,7 +94,7 @@ def captured(given: Iterator[Chunk], home: Path, due: Sequence[bool]) -> list[by
         _once=False,
         stop=stop,
         _state=CaptureState(),
-        _followed=SimpleNamespace(tables=[], watch=SimpleNamespace(look=lambda *_: None)),
+        _followed=SimpleNamespace(tables=[], watch=SimpleNamespace(check=lambda *_: None)),
         _tell_lag=lambda _: None,
         _open=SimpleNamespace(happened=lambda *_: None, hold=lambda *_: None),
         _layouts={},

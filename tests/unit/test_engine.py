@@ -319,15 +319,15 @@ def test_an_update_whose_old_key_is_null_is_set_aside_alone() -> None:
 def test_the_engine_needs_no_spark_and_no_delta() -> None:
     names = [
         "batch",
-        "carry",
         "columns",
         "decide",
         "events",
         "keys",
         "log_rows",
-        "marks",
+        "missing_values",
         "null_keys",
         "rules",
+        "soft_delete",
         "source",
     ]
     loads = "; ".join(f"import tailrace.engine.{n}" for n in names)

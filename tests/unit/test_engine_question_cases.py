@@ -39,8 +39,8 @@ def test_rows_that_no_question_can_use_are_kept_aside() -> None:
         "NULL in the key, or the image has no key",
         "NULL in the key, or the image has no key",
         "change_oper is none of I, U, D, B, T",
-        "no change_seq: its position in the order is unknown",
         "duplicate change_seq and change_oper",
+        "no change_seq: its position in the order is unknown",
     ]
 
 

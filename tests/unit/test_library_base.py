@@ -51,7 +51,7 @@ def test_a_base_has_the_types_of_the_table_or_values_that_fit(home: TaskHome, qu
     with pytest.raises(ConfigError, match="base column id is string and does not fit int32") as error:
         ask(*places, base=odd).table()
     assert error.value.where == ITEM
-    assert error.value.hint == "give id as int32"
+    assert error.value.hint == "pass id as int32"
 
 
 def test_a_base_may_lack_a_column_that_was_added_on_the_way(tmp_path: Path) -> None:
