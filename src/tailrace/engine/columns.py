@@ -21,15 +21,14 @@ UPSERT: Final = "U"
 HAVE, TAKE, ADD, LEFT = "header__have", "header__take", "header__add", "header__left"
 """Of a row of a table without key (bigint): copies that the target has; copies that changes take away, as far
 as they are there; copies that changes add after that; copies that there are then."""
-SITUATION, MOVED = "header__situation", "header__moved"
-"""Of a change: a name in `rules.SITUATIONS` (string); whether it changes its key (boolean)."""
-WHY, SILENT = "header__why", "header__silent"
-"""Next to the images: what is wrong with a change's values (string; NULL: nothing); whether an update is only
-looked at, and leaves nothing (boolean)."""
+WHY = "header__why"
+"""Next to the images: what is wrong with a change's values (string; NULL: nothing)."""
 MASK, AT, DETAIL = "header__mask", "header__at", "header__detail"
 """Next to the images: `column_mask` (binary), `timestamp`, `change_row_log_detail` (string)."""
 NATIVE_OF = "header__native_{}"
 """Next to rows that came from a key log: its own value of a column of key logs."""
+RAW_OF = "header__raw_{}"
+"""Next to judged changes: the value of a column in the type of the changes, where the target's is another."""
 LETTER = "header__letter"
 """Next to rows of an archive: `change_oper` (string), where `OPER` says that they are inserted."""
 
@@ -44,6 +43,15 @@ def typed(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     arrays = [batch[f.name] for f in wanted]
     arrays = [a if a.type == f.type else a.cast(f.type) for a, f in zip(arrays, wanted, strict=True)]
     return pa.record_batch(arrays, schema=wanted)
+
+
+def raw_values(rows: pa.Table) -> pa.Table:
+    """Judged changes with the values that they came with (`RAW_OF`)."""
+    prefix = RAW_OF.format("")
+    for name in [n for n in rows.schema.names if n.startswith(prefix)]:
+        field = rows.schema.field(name).with_name(name.removeprefix(prefix))
+        rows = rows.set_column(rows.schema.names.index(field.name), field, rows[name])
+    return rows
 
 
 def carried(rows: pa.Table, ordinals: Sequence[int]) -> npt.NDArray[np.bool_] | None:

@@ -30,7 +30,6 @@ class Events:
         key: the number of each row's key.
         bad: which rows are of a change whose values the target cannot hold; None: none is.
         epoch: how many truncates lie before each; None: there are none; truncates: how many there are.
-        silent: which rows are of an update that is only looked at: it leaves nothing; None: none is.
     """
 
     oper: npt.NDArray[np.str_]
@@ -39,7 +38,6 @@ class Events:
     bad: Bools | None = None
     epoch: Ints | None = None
     truncates: int = 0
-    silent: Bools | None = None
 
     def __len__(self) -> int:
         return len(self.oper)

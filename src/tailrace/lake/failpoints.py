@@ -56,7 +56,6 @@ POINTS: dict[str, str] = {
     "apply.layout": "before a target is changed to a new layout",
     "delta.local": "before the commit of a merge that writes files anew",
     "delta.merged": "behind it",
-    "delta.parts": "before the commit of parts that several tasks wrote",
     "delta.distributed": "before a MERGE or replace by key of Spark",
     "delta.distributed.done": "behind it",
     "delta.load": "before the commit of a mapped table's baseline",
