@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 import pyarrow as pa
 import pytest
+from tailrace.capture.constraints import ConstraintWatch
 from typer.testing import CliRunner
 
 from tailrace.apply.adoption_checks import adoption_findings
@@ -19,7 +20,6 @@ from tailrace.apply.targets.postgresql.place import Place, locked
 from tailrace.apply.targets.postgresql.progress import Progress, Reached
 from tailrace.apply.targets.postgresql.rename import rename
 from tailrace.apply.targets.postgresql.snapshot_sink import PostgresLanding
-from tailrace.capture.constraints import ConstraintWatch
 from tailrace.capture.process import Capture
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load

@@ -13,7 +13,7 @@ from typing import Literal
 from ..sources.base import Finding
 from ..sources.postgresql.connect import Session, quoted
 from ..sources.postgresql.rights import listed, statements
-from .targets.postgresql import constraint_notes, notes, progress
+from .targets.postgresql import notes, progress
 from .targets.postgresql.place import Place
 
 _ROLE = """
@@ -120,6 +120,6 @@ def _on_tables(place: Place, there: Sequence[_Table], to: str) -> Iterator[_Lack
 
 def _tables(on: Session, place: Place, targets: Sequence[tuple[str, str]]) -> list[_Table]:
     """Those of the targets and of tailrace's own tables that are there."""
-    own = [(place.control, module.TABLE) for module in (progress, notes, constraint_notes)]
+    own = [(place.control, module.TABLE) for module in (progress, notes)]
     schemas, names = zip(*own, *targets, strict=True)
     return [_Table(*row) for row in on.execute(_TABLES, (list(schemas), list(names)))]

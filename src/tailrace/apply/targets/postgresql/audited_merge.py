@@ -23,13 +23,11 @@ from ...mapping import shared_rows as shared
 from ..audit import Audit
 from ..auditor import NONE_THERE, BatchAuditor
 from ..outcome import ApplyOutcome
-from . import constraint_notes
 from .copies import Copies
 from .copying import Sending
 from .notes import Notes
 from .place import WORK_MEM, Place
 from .progress import Progress, Reached
-from .relax import relax
 from .repairs import Repairs
 from .shared import empty
 from .stage import EXTRA_SQL, Staged
@@ -205,7 +203,6 @@ class Merge:
         self._sent.copy(_ROWS, columns, [marks, ops, *kept, *data], wanted)
         into = casts(self.on, self.order.target, wanted)
         staged = Staged(_ROWS, (1,), len(places), tuple(extra), len(wanted), into)
-        relax(self.on, self.order.place, self.order.target, self.order.relation, staged)
         to = StagedWriter(self.on, self.order.target, self.order.relation, staged)
         # Deletes first: what others made unique here may pass from an old row to a new one.
         deleted = to.delete() if gone.any() else 0
@@ -217,14 +214,13 @@ class Merge:
         relation = self.order.relation
         wanted = relation.with_columns([relation.column(n) for n in rows.schema.names])
         into = casts(self.on, self.order.target, wanted.columns)
-        if not (into or constraint_notes.copied(self.on, self.order.place, self.order.target)):
+        if not into:
             names = ", ".join(map(quoted, rows.schema.names))
             self._sent.send(f"{self.order.target} ({names})", rows.columns)
             return int(rows.num_rows)
         marks = pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)
         self._sent.copy(_ROWS, "mark bigint", [marks, *rows.columns], wanted.columns)
         staged = Staged(_ROWS, (1,), rows.num_rows, (), len(wanted.columns), into)
-        relax(self.on, self.order.place, self.order.target, wanted, staged)
         return StagedWriter(self.on, self.order.target, wanted, staged).append()
 
     def _keys(self) -> pa.Table:

@@ -22,7 +22,6 @@ from .foreign_writes import Looked, naming_conflicts, unchanged
 from .notes import Notes
 from .place import WORK_MEM, Place
 from .progress import Progress, Reached
-from .relax import relax
 from .shared import empty
 from .stage import Staged
 from .values import cells
@@ -106,7 +105,6 @@ class PostgresBatch:
                     hint="run a task once only; a pooler before the target must keep session locks",
                 )
             mine.execute(f"SET LOCAL work_mem = '{WORK_MEM}'".encode())
-            relax(mine, self.place, self.target, batch.relation, staged)
             done = self.write(staged)
             if note is not None:
                 notes.leave(mine, batch.table, batch.upto, *note)

@@ -16,7 +16,6 @@ from ....model.change import Relation
 from ....sources.postgresql.connect import Session, quoted
 from .copying import Sending
 from .place import Place
-from .relax import relax
 from .stage import Staged
 from .types import casts
 from .write import StagedWriter
@@ -62,7 +61,6 @@ class Copies:
             return 0, 0
         take, add = split(net[changed])
         staged = self._staged(_CHANGED, {TAKE: take, ADD: add}, self.source.last[changed])
-        relax(self.on, self.place, self.target, self.relation, staged)
         to = StagedWriter(self.on, self.target, self.relation, staged)
         deleted = to.take_copies()
         return to.add_copies(), deleted

@@ -25,10 +25,8 @@ from ....sources.postgresql.connect import Session, literal, quoted
 from ...images import col, images
 from ...plan import TableBatch
 from .block import BAG, BLOCK, CHANGE, COPY, TRY
-from .constraint_notes import ours
 from .place import Place, holds
 from .progress import Progress
-from .relax import relax
 from .stage import CARRIED, Staged
 from .types import as_text, column_type, sql_type
 from .write import GIVEN
@@ -93,7 +91,7 @@ def refuses(session: Session, place: Place, target: str, layout: Relation) -> bo
         c.name: [_NAMES.get(kind, kind) for kind in (column_type(c), sql_type(c.type))]
         for c in layout.columns
     }
-    given = (target, target, json.dumps(kinds), *ours(session, place, target))
+    given = (target, target, json.dumps(kinds), [], [], [])
     return holds(session, _OTHERS, given)
 
 
@@ -167,7 +165,6 @@ class Trial:
 
     def run(self) -> int:
         """Fills `into`; gives how many there are."""
-        relax(self.session, self.place, self.target, self.relation, self.staged)
         made = f"CREATE UNLOGGED TABLE {self.into} (seq text, oper text, why text)"
         parts = "INCLUDING CONSTRAINTS INCLUDING GENERATED INCLUDING DEFAULTS INCLUDING IDENTITY"
         like = f"CREATE UNLOGGED TABLE {self.probe} (LIKE {self.target} {parts})"

@@ -224,41 +224,14 @@ Some types of a PostgreSQL source are text in the lake. A PostgreSQL target has 
 %s| ranges, multiranges, geometric types | built-in ones |
 | arrays | of all these types, and of `text`, numbers, dates, times, `boolean`, `bytea` |
 
-The others are `text` in the target: enums (see below), composites, domains over text, types of extensions
+The others are `text` in the target: enums, composites, domains over text, types of extensions
 (`citext`, `hstore`, PostGIS), `xml`, `money`, `name`, `"char"`, and arrays of them. So are the columns of a
 target that several sources feed ([mapping](mapping.md)). Changing the type of a column at the source changes
 it in the target, where its values can be turned into the new type without the source ([DDL](ddl.md)).
 
-## NOT NULL, defaults, enums
-
-Tables that tailrace makes have a primary key and nothing else. Three settings give them more of what the
-source declares:
-
-```yaml
-target:
-  database: postgresql://me@replica/shop
-  not_null: true      # NOT NULL
-  defaults: true      # defaults; those that take numbers from a sequence stay at the source
-  enums: type         # or check: text, with a CHECK that lists the labels; or text, which is the default
-```
-
-The process that captures reads the source's catalog every 10 seconds and alters the targets: NOT NULL and
-defaults come and go as at the source, and labels are added to enums and CHECKs. An enum becomes a type of the
-same name in the target's schema; a key column that is an enum stays text. Rows must fit first: a column whose
-rows have NULLs gets no NOT NULL, and a label that rows still have stays, even if the source renamed it.
-What the target refuses (an expression that calls a function it does not have, a type that a view depends on)
-is logged as a warning and tried again after an hour. `--once` does it at the end.
-
-**None of this ever refuses a change.** The catalog is ahead of the log, so a batch may bring a NULL from
-before the NOT NULL, or a label that is not added yet; an image may lack a value, and its row be missing. Such
-a batch first drops the NOT NULL, or adds the label. The NOT NULL comes back once no row has a NULL.
-
-Altering a table needs it for a moment; while somebody's transaction holds it, tailrace waits 5 seconds and
-tries again later. Turning text into an enum rewrites the table, once after each new baseline. Archives,
-mapped tables and tables made by hand are left as they are. `tailrace_declared`, next to `tailrace_progress`,
-notes what was given, so that what you alter yourself stays yours. Switching a setting off takes NOT NULL,
-defaults and CHECKs back; a column that has become an enum stays one until its next baseline. Types stay when
-targets are dropped.
+Tables that tailrace makes have these types and a primary key. NOT NULL, defaults, indexes and other
+constraints stay at the source: make the tables by hand to have them (see below), or add them later. Rows that
+they refuse are [data errors](apply.md).
 
 ## Tables made by hand
 
