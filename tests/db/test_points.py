@@ -12,9 +12,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from tailrace.apply.targets.postgresql.load import PostgresLanding
 from tailrace.apply.targets.postgresql.place import Place, locked
 from tailrace.apply.targets.postgresql.progress import Progress
-from tailrace.apply.targets.postgresql.snapshot_sink import PostgresLanding
 from tailrace.apply.targets.postgresql.target import PostgresTarget
 from tailrace.capture import part_readers
 from tailrace.capture.process import Capture
@@ -36,8 +36,8 @@ pytestmark = pytest.mark.db
 
 KILLED = ("capture.slot", "baseline.part", "baseline.landed")
 """Fail points at which capture's process is killed."""
-BATCH = ("postgresql.load", "postgresql.commit", "postgresql.committed")
-ENDS = (*KILLED, "postgresql.audited", "postgresql.land", *BATCH)
+BATCH = ("postgresql.land", "postgresql.commit", "postgresql.committed")
+ENDS = (*KILLED, *BATCH)
 """The fail points at which tests of this file end."""
 
 
@@ -83,7 +83,7 @@ def test_a_batch_in_one_task_is_rolled_back(tmp_path: Path, database: str) -> No
     table = Table(tmp_path, database, "strict", {})
     for c in START:
         table.model.apply(c)
-    with ends("postgresql.audited"):
+    with ends("postgresql.commit"):
         table.apply(START)
     assert table.rows() == []
     table.apply(START)

@@ -69,8 +69,8 @@ class Place:
         (told,) = task([pa.RecordBatch.from_pylist(rows, task.wanted)])  # what a row lacks is NULL
         done = outcome_of(Row(**told.to_pylist()[0]))
         assert isinstance(done, Audited)
-        if done.part:
-            lake.commit(self.log, [done.part], progress={})
+        if done.parts:
+            lake.commit(self.log, list(done.parts), progress={})
         self.flagged = self.model.flagged
         return done
 

@@ -45,8 +45,8 @@ class BagPlace(Place):
         (told,) = task([pa.RecordBatch.from_pylist(rows, task.wanted)])
         done = outcome_of(Row(**told.to_pylist()[0]))
         assert isinstance(done, Audited)
-        if done.part:
-            lake.commit(self.log, [done.part], progress={})
+        if done.parts:
+            lake.commit(self.log, list(done.parts), progress={})
         return done
 
     def bag(self) -> Counter[object]:

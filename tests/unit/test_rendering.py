@@ -72,8 +72,8 @@ def test_a_log_that_is_made_in_parts_has_the_rows_of_one_that_is_not(
         one.log(pool)
         one.finish()
         done = one.audited(ApplyOutcome())
-        assert done is not None and done.part is not None
-        return pq.read_table(f"{tmp_path}/keylog/{done.part.path}").to_pylist()
+        assert done is not None and done.parts
+        return pq.read_table(f"{tmp_path}/keylog/{done.parts[0].path}").to_pylist()
 
     with Rendering(task.audit, threads) as texts:
         list(texts.seen(whole.to_batches(max_chunksize=7)))

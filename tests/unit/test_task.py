@@ -385,4 +385,4 @@ def test_settings_of_postgresql_with_another_source_name_their_line() -> None:
     found = mistakes(
         "name: shop\nsource: {url: 'soliddb://me@db:1964'}\ntarget: lake\ntables:\n  s.t: {identity: full}\n"
     )
-    assert found == ["line 5: tables.s.t.identity: it needs a PostgreSQL source"]
+    assert found == ["line 4: tables.s.t.identity: it needs a PostgreSQL source"]

@@ -1,7 +1,7 @@
 """Changes that a target cannot hold because of the row they meet; those apart that their own image tells.
 
 As if changes were applied one statement at a time: a bad one is set aside alone, and what comes after it
-meets the row as it was before it. A database is asked and tries them in that order itself. For a Delta table
+meets the row as it was before it. A database finds them itself, when it is written to. For a Delta table
 the images that lack columns are made whole with the rows they meet. When some are refused, later ones meet
 something else: so which are refused is guessed (none), and looked at again under that guess, until it is
 right. Each round settles at least the earliest wrong one, most rounds all but a few.
@@ -19,14 +19,12 @@ from ..engine.columns import OPER, SEQ, SILENT, WHY
 from ..engine.rules import ENDING, Rules
 from ..errors import ApplyError, ConcurrentCommitError
 from ..execution import over_rows
-from ..model.change import BEFORE, PREFIX, TRUNCATE, UPDATE, ChangeTable, Relation
-from ..model.types import arrow_type, schema_of
-from ..store.tables import widens
+from ..model.change import BEFORE, PREFIX, TRUNCATE, UPDATE, ChangeTable
+from ..model.types import schema_of
 from . import data_errors, effects
 from .data_errors import Bad, Demands, lacks, retyped, unmarked, without
 from .expect import truncates_of, under
 from .images import col, images, masked, ordinals
-from .plan import TableBatch
 from .rules_batch import RulesBatch
 from .shards import ShardTask, sharded, small
 from .targets.base import Target
@@ -47,13 +45,11 @@ class ConstraintCheck:
     Attributes:
         target, rules: where and how the changes are applied.
         reached: the batch was applied: judged as of the version with this change number.
-        planned: the target has not the batch's layout yet, and is not to get it now.
     """
 
     target: Target
     rules: Rules
     reached: int | None = None
-    planned: bool = False
 
     def judged(self, batch: RulesBatch) -> RulesBatch:
         """The batch, its changes with a column `WHY` when the target may refuse some: what is wrong with each
@@ -64,40 +60,25 @@ class ConstraintCheck:
         """
         demands, found = self.target.demands(batch.table), batch.found
         layout, archive = effects.relation_of(found.relation, self.rules), self.rules.mode == "archive"
-        if not (demands or demands.values or retyped(batch.changes, found.relation)):
+        if not (demands or retyped(batch.changes, found.relation)):
             return batch
         # Rows of a bag are written as they come: there is none that they would take something from.
         hang = bool(demands and layout.key and lacking(batch.changes, found.counts))
         keyed = layout if archive else replace(found.relation, columns=layout.columns)
-        if not (archive or hang or demands.tested):
+        if not (archive or hang):
             return replace(batch, changes=data_errors.marked(batch.changes, keyed, demands))
         changes, counts, letter = batch.changes, dict(found.counts), None
-        have = self._have(batch.table) if archive or self.planned else {}
         if archive:
+            have = self.target.columns(batch.table) if self.target.exists(batch.table) else {}
             order = list(dict.fromkeys([*have, *(c.name for c in layout.columns)]))
             changes, counts = effects.archived(changes, counts, order)
             letter = PREFIX + "change_oper"
         bad = data_errors.look(changes, keyed, demands, letter=letter)
-        tests, asks = self.target.capabilities.tests, self._asks(layout, have) if self.planned else layout
-        if demands.tested and tests is not None and asks is not None:
-            asked = TableBatch(batch.table, asks, without(changes, bad), found.upto, counts)
-            refused = tests.refused(asked, self.rules, letter)
-            bad = bad if refused is None else Bad.of(refused, bad)
-        elif hang and not demands.tested:
+        if hang:
             bad = self._rounds(batch, demands, bad)
         if bad is None and archive:  # every image was looked at: nothing is left to be judged
             return batch
         return replace(batch, changes=bad.marked(batch.changes) if bad else unmarked(batch.changes))
-
-    def _have(self, table: str) -> dict[str, str]:
-        return self.target.columns(table) if self.target.exists(table) else {}
-
-    def _asks(self, layout: Relation, have: Mapping[str, str]) -> Relation | None:
-        """The columns that the target can be asked about before it has a new layout: not those that are to
-        come, or to become wider. None: it cannot be asked."""
-        asks = layout.with_columns([c for c in layout.columns if _holds(have.get(c.name), c.type)])
-        marks = self.rules.mode == "soft_delete" and self.rules.soft_column not in have
-        return None if marks or asks.key != layout.key else asks
 
     def _rounds(self, batch: RulesBatch, demands: Demands, bad: Bad | None) -> Bad | None:
         rows = self._rows(batch)
@@ -179,11 +160,6 @@ class CompleteTask:
             yield from pa.table(
                 [whole[SEQ], *made], ["seq", *[f"r{i}" for i in range(len(made))]]
             ).to_batches()
-
-
-def _holds(have: str | None, kind: str) -> bool:
-    """Whether a target's column (its Spark SQL type; None: there is none) holds what a type does."""
-    return have is not None and (have == kind or widens(arrow_type(kind), arrow_type(have)))
 
 
 def lacking(changes: ChangeTable, counts: Mapping[str, int]) -> bool:

@@ -15,7 +15,6 @@ from ..engine.columns import OPER, SEQ, WHY
 from ..engine.null_keys import null_in_key
 from ..model.change import BEFORE, INSERT, TRUNCATE, UPDATE, ChangeTable, Relation
 from ..model.mask import is_set
-from ..model.quoting import quoted
 from .images import col
 from .shards import small
 
@@ -27,16 +26,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Demands:
     """What a target asks of its rows: columns that may not be NULL, and CHECKs, name -> condition (SQL; a row
-    for which it is not true is refused). `tested`: it may refuse rows, and says which when it is asked.
-    `values`: by type what every value fulfils (SQL, `{}` for the column); looked at when rows are."""
+    for which it is not true is refused)."""
 
     not_null: frozenset[str] = frozenset()
     checks: Mapping[str, str] = field(default_factory=dict)
-    tested: bool = False
-    values: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.not_null or self.checks or self.tested)
+        return bool(self.not_null or self.checks)
 
 
 @dataclass(frozen=True)
@@ -123,9 +119,6 @@ def reason(changes: ChangeTable, relation: Relation, demands: Demands) -> SparkC
             if kind != c.type:
                 lost = _lost(col(c.name), kind, c.type)
                 found.append(F.when(held & lost, F.lit(f"{c.name} is no {c.type}")))
-        if c.name in have and c.type in demands.values:
-            beyond = ~F.expr(demands.values[c.type].format(quoted(c.name)))
-            found.append(F.when(held & beyond, F.lit(f"{c.name} is beyond the target's {c.type}")))
         if c.name in demands.not_null and not c.key:
             written = oper.isin(INSERT, UPDATE) if bag else _set(changes, c.name, oper)
             null = (col(c.name).isNull() if c.name in have else F.lit(True)) & written

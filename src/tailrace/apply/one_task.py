@@ -40,7 +40,7 @@ def attempt(
     found = batch.found
     if (audits := target.capabilities.audits) is None:
         return None
-    if not fits(batch.changes, found.relation, rules):
+    if not fits(batch.changes, found.relation, rules, judges=target.capabilities.judges):
         return None
     one = replace(batch, expected=Expected()).range(rules)
     names = batch.changes.df.columns
@@ -62,7 +62,7 @@ def finished(
     expected = Expected(tally=done.tally)
     if done.upto >= 0 and log is not None:
         one = replace(one, flagged=expected.flagged(rules), upto=done.upto)
-        log.commit([done.part] if done.part else [], one, done.logged)
+        log.commit(list(done.parts), one, done.logged)
     return result_of(done.upto, done.counts, expected, rules, done.outcome), done.ends, done.why
 
 
@@ -71,7 +71,7 @@ def prepared(
 ) -> TaskBatch | None:
     """A batch for one task with what its merge needs to find and log the outcome of the changes; None
     when that is not for one task, or when the key log lacks something of the target."""
-    if not _allowed(batch.relation, rules):
+    if not _allowed(batch.relation, rules, judges=target.capabilities.judges):
         return None
     if log is not None and log.standing(batch.table).reached != batch.after:
         return None
@@ -80,17 +80,17 @@ def prepared(
     return replace(batch, audit=order, layout=effects.relation_of(batch.relation, rules))
 
 
-def fits(changes: ChangeTable, relation: Relation, rules: Rules) -> bool:
+def fits(changes: ChangeTable, relation: Relation, rules: Rules, *, judges: bool) -> bool:
     """Whether a batch is of the kind that one task does: values that a retyped column may not hold take the
-    long way."""
-    return _allowed(relation, rules) and not retyped(changes, relation)
+    long way, unless the target `judges` them."""
+    return _allowed(relation, rules, judges=judges) and (judges or not retyped(changes, relation))
 
 
-def _allowed(relation: Relation, rules: Rules) -> bool:
-    """Whether rules let one task do a batch: it does not judge the values that an archive gets, and marks no
-    rows without a key."""
+def _allowed(relation: Relation, rules: Rules, *, judges: bool) -> bool:
+    """Whether rules let one task do a batch: it marks no rows without a key, and only a target that `judges`
+    values finds those that an archive cannot hold."""
     if rules.mode == "archive":
-        return rules.on["data_error"] == "stop"
+        return judges or rules.on["data_error"] == "stop"
     return rules.mode != "soft_delete" or bool(relation.key)
 
 

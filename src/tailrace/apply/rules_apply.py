@@ -210,7 +210,7 @@ class RulesApply:
         layout = effects.relation_of(batch.found.relation, self._rules)
         incoming.lay_out(self._target, layout, dry_run=True)
         there = self._there(batch, layout, folds=False) if self._target.exists(changes.name) else None
-        batch, ends, _ = self._decided(self._judged(batch, planned=True), layout, there, folds=False)
+        batch, ends, _ = self._decided(self._judged(batch), layout, there, folds=False)
         said = f"would {ends[2]}: {ends[1]} at change_seq {ends[0]}" if ends else None
         done = result_of(batch.found.upto, batch.found.counts, batch.expected, self._rules, ApplyOutcome())
         return replace(done, suspended=said)
@@ -249,8 +249,8 @@ class RulesApply:
         one = batch.range(self._rules)
         self._log.commit(self._log.write(batch.logged, batch.expected, self._rules, one), one)
 
-    def _judged(self, batch: RulesBatch, reached: int | None = None, *, planned: bool = False) -> RulesBatch:
-        return ConstraintCheck(self._target, self._rules, reached, planned).judged(batch)
+    def _judged(self, batch: RulesBatch, reached: int | None = None) -> RulesBatch:
+        return ConstraintCheck(self._target, self._rules, reached).judged(batch)
 
     def _met(
         self, batch: RulesBatch, layout: Relation, there: DataFrame | None, *, folds: bool = True

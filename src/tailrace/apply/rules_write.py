@@ -11,7 +11,6 @@ from . import effects
 from .apply_result import ApplyResult, result_of
 from .keylog.exceptions import Exceptions
 from .keylog.key_log import KeyLog
-from .keylog.outbox import note_of
 from .keylog.tasks import LogTask, fields_of, header_of, write
 from .plan import TableBatch
 from .rules_batch import RulesBatch
@@ -31,8 +30,6 @@ class RulesWriter:
     def both(self, batch: RulesBatch, layout: Relation) -> ApplyResult:
         """The batch to the target and, along with it, its rows of the key log; visible in that order."""
         self._keep(batch)
-        if self.target.capabilities.notes is not None:
-            return self._noted(batch, layout)
         one, files = batch.range(self.rules), []
         with thread_pool("target", 1) as pool:
             writing = pool.submit(self._write, batch, layout)
@@ -43,20 +40,7 @@ class RulesWriter:
             self.log.commit(files, one)
         return _result(batch, self.rules, outcome)
 
-    def _noted(self, batch: RulesBatch, layout: Relation) -> ApplyResult:
-        """The same with a database: the key log's parts first, whose names go into its transaction."""
-        one, log, rules = batch.range(self.rules), self.log, self.rules
-        if log is None:
-            return _result(batch, rules, self._write(batch, layout))
-        files = log.write(batch.logged, batch.expected, rules, one)
-        note = note_of(files, one, log.path, log.life, log.sort), log.visible(batch.table)
-        outcome = self._write(batch, layout, note)
-        log.commit(files, one)
-        return _result(batch, rules, outcome)
-
-    def _write(
-        self, batch: RulesBatch, layout: Relation, note: tuple[str, int] | None = None
-    ) -> ApplyOutcome:
+    def _write(self, batch: RulesBatch, layout: Relation) -> ApplyOutcome:
         found, expected = batch.found, batch.expected
         changes, counts = batch.changes, dict(found.counts)
         if self.rules.mode == "archive":
@@ -67,8 +51,6 @@ class RulesWriter:
             batch.table, layout, changes, found.upto, counts, batch.tolerant, batch.looked, expected.folded,
             batch.based,
         )  # fmt: skip
-        if note is not None and (notes := self.target.capabilities.notes) is not None:
-            return notes.apply_noted(made, *note)
         return self.target.apply(made)
 
     def _keep(self, batch: RulesBatch) -> None:

@@ -196,10 +196,12 @@ class Repair:
         info = {_LAYOUT: relation.to_json()}
         lake.replace_all(kept, files, schema=schema, progress=progress, info=info)
         try:
-            if (done := self._applied_here(table, relation, after, upto)) is not None:
+            done = self._applied_here(table, relation, after, upto)
+            if done is not None and not self.task.target.database:
                 return replace(said, run_id=done or None)
-            with described(self.sessions.tasks, self._job(said, "apply")):
-                self._apply(said, relation, upto)
+            if done is None:
+                with described(self.sessions.tasks, self._job(said, "apply")):
+                    self._apply(said, relation, upto)
         except TargetLostError:  # whether it was written, nobody knows
             raise
         except ApplyError as error:  # nothing was written; other tables may be repaired
@@ -215,13 +217,14 @@ class Repair:
         return Job(sides.KIND, f"{sides.KIND} {said.table}: {what} {said.changes:,} changes", said.changes)
 
     def _applied_here(self, table: str, relation: Relation, after: int, upto: int) -> str | None:
-        """Brings the kept changes to the target, and to the key log, in this process, as one of Spark's tasks
-        does with them; gives the run in the key log, empty without one. None: work for Spark."""
+        """Brings the kept changes to the target, and those of a Delta target to the key log, in this process,
+        as one of Spark's tasks does with them; returns the run in the key log, empty without one. None: work
+        for Spark."""
         target, rules, logbook = self._target(None), rules_of(self.task, table), self._keylog()
         if upto - after > ROWS:
             return None
-        if self.task.target.database and not (rules.plain and logbook is None):
-            return None  # its notes for the key log are those of the source's changes
+        if self.task.target.database:
+            logbook = None  # its notes for the key log are those of the source's changes
         if effects.relation_of(relation, rules) != relation:  # a target without changes yet has no marks
             there = target.columns(table)
             if any(there.get(c.name) != c.type for c in relation.columns):

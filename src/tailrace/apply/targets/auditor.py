@@ -6,7 +6,7 @@ committed before the target; the part of the key log is handed to whoever commit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -28,8 +28,6 @@ from ...lake import delta as lake
 from ...model import mask
 from ...model.change import DELETE, INSERT, PREFIX, UPDATE
 from ..expect import Expected
-from ..keylog.change_range import ChangeRange
-from ..keylog.outbox import note_of
 from ..whole_rows import refuse
 from .audit import Audit, Audited
 from .outcome import ApplyOutcome
@@ -53,7 +51,7 @@ class BatchAuditor:
             refuse(audit.table, self._changes.unclear(audit.header.ordinals))
         self._batch: Batch | None = None
         self._writing: Future[list[lake.AddedFile] | pa.Table] | None = None
-        self._part: lake.AddedFile | None = None
+        self._parts: tuple[lake.AddedFile, ...] = ()
         self._logged: pa.Table | None = None
 
     @property
@@ -78,9 +76,26 @@ class BatchAuditor:
         assert self._batch is not None  # noqa: S101 - asked once decided
         return bool(self._batch.truncates)
 
-    def take(self, source: Source) -> None:
-        """Takes the same changes with other keys."""
-        self._changes = Changes.of(source)
+    @property
+    def batch(self) -> Batch:
+        """The changes and their outcomes. Known once decided."""
+        assert self._batch is not None  # noqa: S101 - asked once decided
+        return self._batch
+
+    def spoil(self, why: pa.StringArray) -> None:
+        """Takes changes as data errors: what is wrong with each row (NULL: nothing).
+
+        Raises:
+            ApplyError: there are no rules that say what happens then.
+        """
+        self._changes = self._changes.spoiled(why)
+        if self._audit.plain and self._changes.why is not None and why.null_count < len(why):
+            row = int(np.argmax(why.is_valid().to_numpy(zero_copy_only=False)))
+            raise ApplyError(
+                f"the target cannot hold a change: {why[row].as_py()}",
+                where=f"{self._audit.table}, change_seq {self._changes.rows[SEQ][row].as_py()}",
+                hint="keep the column as text (`types`), or correct the value and resync the table",
+            )
 
     def decide(self, source: Source, there: Places, rows_of: RowsOf) -> Source:
         """The changes with what counts of them; `there`: of each key's number how many rows of the table have
@@ -102,23 +117,31 @@ class BatchAuditor:
         self._writing = self._log(self._batch, pool)
 
     def finish(self) -> None:
-        """Ends what was begun; called before the commit."""
+        """Ends what was begun, and writes exceptions; called before the commit."""
+        self.end_log()
+        if not self._audit.plain:  # nothing is kept without rules
+            keep([self.aside()], self._audit, self.batch.odd, self.upto)
+
+    def aside(self) -> pa.Table:
+        """The changes that were flagged and skipped, as rows of exceptions."""
+        audit, batch = self._audit, self.batch
+        schema, rows = audit.exceptions.rows_schema, batch.aside()
+        return logged(batch, audit.header, schema, rows, _now()) if len(rows) else schema.empty_table()
+
+    def end_log(self) -> None:
+        """Waits until the key log's rows are written.
+
+        Raises:
+            ApplyError: there are no rules, and a change has an unknown operation.
+        """
         assert self._batch is not None and self._writing is not None  # noqa: S101 - decided before
         made = self._writing.result()
         if isinstance(made, pa.Table):
             self._logged = made
         else:
-            self._part = next(iter(made), None)
-        audit = self._audit
-        if audit.plain:  # nothing is kept without rules
+            self._parts = tuple(made)
+        if self._audit.plain:
             self._refuse_unknown(self._batch)
-            return
-        if audit.rules.keeps:
-            audit.exceptions.take_back(audit.table, audit.after, audit.counted)
-        if len(aside := self._batch.aside()):
-            rows = logged(self._batch, audit.header, audit.exceptions.rows_schema, aside, _now())
-            counts = Expected(tally=self._batch.odd).counted(audit.rules, audit.counted)
-            audit.exceptions.keep_rows(rows, audit.table, self.upto, after=audit.after, counts=counts)
 
     def _refuse_unknown(self, batch: Batch) -> None:
         for situation, (_, seq) in batch.odd.items():
@@ -146,16 +169,6 @@ class BatchAuditor:
 
         return pool.submit(whole)
 
-    def note(self) -> tuple[str, int] | None:
-        """What a target without versions keeps of the part of the key log, and up to which change number
-        earlier notes are needed no more; None when there is no key log."""
-        if (log := self._audit.keylog) is None or (batch := self._batch) is None:
-            return None
-        header, flagged = log.header, int(batch.flagged(batch.changes).sum())
-        one = ChangeRange(header.subscription, header.after, self.upto, flagged)
-        sort = header.sort + self._most - header.after
-        return note_of([self._part] if self._part else [], one, log.path, log.life, sort), log.visible
-
     def audited(self, outcome: ApplyOutcome) -> Audited | None:
         """What was found; None when the target had the batch already."""
         if (batch := self._batch) is None:
@@ -163,7 +176,18 @@ class BatchAuditor:
         if not self._keyed and self._audit.plain:
             outcome = replace(outcome, missing=batch.missing)
         ends, why = batch.ends, batch.why_it_ends
-        return Audited(outcome, self.upto, batch.counts, batch.odd, ends, self._part, why, self._logged)
+        return Audited(outcome, self.upto, batch.counts, batch.odd, ends, self._parts, why, self._logged)
+
+
+def keep(rows: Sequence[pa.Table], audit: Audit, tally: Mapping[str, tuple[int, str]], upto: int) -> None:
+    """Writes exceptions of changes up to a change number, and removes those of an attempt that was not
+    committed; `tally`: as in `Audited`."""
+    if audit.rules.keeps:
+        audit.exceptions.take_back(audit.table, audit.after, audit.counted)
+    found = pa.concat_tables(rows)
+    if found.num_rows:
+        counts = Expected(tally=tally).counted(audit.rules, audit.counted)
+        audit.exceptions.keep_rows(found, audit.table, upto, after=audit.after, counts=counts)
 
 
 def _now() -> datetime:

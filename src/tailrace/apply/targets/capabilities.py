@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column
 
-    from ...engine.rules import Rules
     from ...errors import TailraceError
     from ..plan import TableBatch
     from .audit import Audit, Audited
-    from .outcome import ApplyOutcome
     from .task_batch import TaskBatch
 
 
@@ -34,24 +32,10 @@ class Audits(Protocol):
 
 
 class KeepsNotes(Protocol):
-    """Keeps a note with each batch, in the same commit."""
-
-    def apply_noted(self, batch: TableBatch, note: str, done: int) -> ApplyOutcome:
-        """As `apply`, leaving a note; earlier ones up to the change number `done` are needed no more."""
+    """Keeps a note of the key log's files with each batch that it audits, in the same commit."""
 
     def notes(self) -> list[tuple[str, int, str]]:
         """All notes: table, change number, note; those of a table in order."""
-
-
-class Tests(Protocol):
-    """Says itself which changes it refuses."""
-
-    def refused(self, batch: TableBatch, rules: Rules, letter: str | None = None) -> DataFrame | None:
-        """The changes it refuses when they are applied one after the other: `SEQ`, `OPER`, `WHY`; None: none.
-        Asked when `demands` of the table says `tested`.
-
-        `letter`: the column that has a change's operation, when it is not `change_oper`.
-        """
 
 
 class Shares(Protocol):
@@ -78,12 +62,13 @@ class Capabilities:
             crash kept from the key log is found there. A target without versions keeps notes, or has no key
             log.
         memory_bytes: about what a task that works for it may hold in memory; None: nobody said.
-        audits, notes, tests, shares: see the classes.
+        judges: its audits find every change that it cannot hold, whatever the mode, in batches of any size.
+        audits, notes, shares: see the classes.
     """
 
     versions: bool = False
     memory_bytes: int | None = None
+    judges: bool = False
     audits: Audits | None = None
     notes: KeepsNotes | None = None
-    tests: Tests | None = None
     shares: Shares | None = None
