@@ -200,3 +200,12 @@ def updated(number: int, key: str, b: str) -> Change:
 
 def refers(number: int, key: str, to: str) -> Change:
     return Change(number, "I", None, {"lane": 0, "id": key, "a": number, "b": to})
+
+
+def test_a_text_that_no_database_holds_does_not_hinder_the_others(
+    tmp_path: Path, database: str, db: psycopg.Connection
+) -> None:
+    table = Table(tmp_path, database, "upsert", {"data_error": "log"})
+    db.execute("alter table s.t add check (b <> 'bad')")
+    table.apply([refers(1, "x", "x"), refers(2, "y", "bad"), refers(3, "z", "U+0\0"), refers(4, "u", "u")])
+    assert [r[1] for r in table.rows()] == ["u", "x"]

@@ -196,7 +196,7 @@ class ChunkMerge:
     def _data(self, rows: pa.Table) -> list[pa.ChunkedArray]:
         """The columns of the target; NULL for values that no database holds."""
         rows = rows.select([c.name for c in self.relation.columns])
-        return (rows if self._unheld is None else cleaned(rows)).columns
+        return list((rows if self._unheld is None else cleaned(rows)).columns)
 
     def _stage_keys(self) -> None:
         """Sends the keys with their numbers. Keys that the database holds to be equal though their texts

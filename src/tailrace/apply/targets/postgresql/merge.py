@@ -207,14 +207,14 @@ class _Transaction:
         """What was found in all chunks."""
         first, *rest = self.found
         for found in rest:
-            outcome = ApplyOutcome(
-                *(
-                    getattr(first.outcome, n) + getattr(found.outcome, n)
-                    for n in ("inserted", "updated", "deleted")
-                ),
-                first.outcome.version,
-                found.outcome.plan,
-                missing=first.outcome.missing + found.outcome.missing,
+            mine, more = first.outcome, found.outcome
+            outcome = replace(
+                mine,
+                inserted=mine.inserted + more.inserted,
+                updated=mine.updated + more.updated,
+                deleted=mine.deleted + more.deleted,
+                missing=mine.missing + more.missing,
+                plan=more.plan,
             )
             counts = {kind: many + found.counts[kind] for kind, many in first.counts.items()}
             tally = dict(first.tally)

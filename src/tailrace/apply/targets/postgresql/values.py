@@ -148,8 +148,8 @@ def cleaned(rows: pa.Table) -> pa.Table:
     """Rows with NULL for values that no table of PostgreSQL holds."""
     for i, name in enumerate(rows.schema.names):
         if (beyond := _beyond(one(rows[name]))) is not None:
-            column = pc.if_else(beyond, pa.scalar(None, rows.schema.field(i).type), one(rows[name]))
-            rows = rows.set_column(i, rows.schema.field(i), column)
+            places = pa.array(np.arange(len(beyond)), mask=beyond.to_numpy(zero_copy_only=False))
+            rows = rows.set_column(i, rows.schema.field(i), one(rows[name]).take(places))
     return rows
 
 
