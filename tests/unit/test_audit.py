@@ -74,7 +74,8 @@ class Place:
     def apply(self, changes: Sequence[Change]) -> Audited:
         done = self.merge(self.batch(changes))
         assert isinstance(done, Audited)
-        lake.commit(self.log, list(done.parts), progress={})
+        if done.parts:
+            lake.commit(self.log, list(done.parts), progress={})
         self.flagged = self.model.flagged
         return done
 

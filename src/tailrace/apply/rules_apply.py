@@ -37,7 +37,7 @@ from .targets.capabilities import Shares
 from .targets.delta.local import PartTask, write_parts
 from .targets.delta.target import DeltaTarget
 from .targets.task_batch import TaskBatch
-from .transactions import by_transaction
+from .transactions import by_transaction, first_half
 
 if TYPE_CHECKING:
     from .incoming import Incoming
@@ -98,6 +98,8 @@ class RulesApply:
         Raises:
             ApplyError: the rules stop at a change; those before it are applied.
         """
+        if done.noted and self._log is not None:
+            recover(self._target, self._log)  # a batch that has no note changed nothing that is logged
         done_range = ChangeRange(batch.table, batch.after, batch.upto, 0)
         return self._ends.ended(batch.table, *one_task.finished(done, done_range, self._rules, self._log))
 
@@ -231,8 +233,9 @@ class RulesApply:
         found: list[ApplyResult] = []
         while not found or (found[-1].suspended is None and 0 <= found[-1].upto < batch.upto):
             rest = replace(batch, after=max([batch.after, *(done.upto for done in found)]))
-            ready = self._ready(rest)
-            found.append(self.finished(rest, _one(self._target.capabilities.shares, ready)))
+            while (done := _one(self._target.capabilities.shares, self._ready(rest))) is None:
+                rest = first_half(rest)
+            found.append(self.finished(rest, done))
         return summed(found)
 
     def _ready(self, batch: TaskBatch) -> TaskBatch:
@@ -259,6 +262,7 @@ class RulesApply:
             to, path = self._previewed(batch.changes, fresh, layout)
             order = one_task.prepared(batch, self._target, self._rules, self._exceptions, None)
             done = _one(to, replace(order, target=path))
+            assert done is not None  # noqa: S101 - of every batch that Delta gets
         whole = ChangeRange(changes.name, reached, found.upto, 0)
         result, ends, _ = one_task.finished(done, whole, self._rules, None)
         said = f"would {ends[2]}: {ends[1]} at change_seq {ends[0]}" if ends else None
@@ -294,10 +298,9 @@ class RulesApply:
         return self._target.progress(name)
 
 
-def _one(shares: Shares | None, batch: TaskBatch) -> Audited:
+def _one(shares: Shares | None, batch: TaskBatch) -> Audited | None:
     assert shares is not None  # noqa: S101 - of every target
     (done,) = shares.merge_many([batch])
     if isinstance(done, TailraceError):
         raise done
-    assert done is not None  # noqa: S101 - a target merges every batch
     return done

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..errors import ApplyError, TailraceError, from_spark
+from ..errors import TailraceError, from_spark
 from ..execution import Job, described
 from ..model.change import ChangeTable
 from ..state.ledger import Baseline
@@ -26,7 +26,7 @@ from .targets.base import Target
 from .targets.capabilities import Shares
 from .targets.task_batch import TaskBatch
 from .task_rules import TaskRules
-from .transactions import by_transaction, middle_of
+from .transactions import by_transaction, first_half
 from .window import in_window
 
 if TYPE_CHECKING:
@@ -145,15 +145,8 @@ class TaskBatches:
         return applier.finished(one, made)
 
     def _in_parts(self, one: TaskBatch) -> ApplyResult:
-        """Merges a batch that is too large for a database's memory in two parts, cut between transactions."""
-        middle = middle_of(one.located())
-        if middle is None:
-            raise ApplyError(
-                "one transaction needs more memory than a merge has",
-                where=f"apply {one.table}",
-                hint="give merges more memory (`apply.merge_memory`)",
-            )
-        done = self._rest(one, one.after, middle)
+        """Merges the first half of a batch that is too large for a database's memory."""
+        done = self._rest(one, one.after, first_half(one).upto)
         if isinstance(done, TailraceError):
             raise done
         return done

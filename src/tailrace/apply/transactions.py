@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..engine.columns import one
+from ..errors import ApplyError
 from ..model.change import PREFIX
 from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS
 from ..wire.row_hashes import hashes
@@ -66,6 +67,21 @@ def middle_of(batch: TaskBatch) -> int | None:
     if not len(inner):
         return None
     return int(inner[np.argmin(np.abs(np.searchsorted(number[order], inner) - len(number) // 2))])
+
+
+def first_half(batch: TaskBatch) -> TaskBatch:
+    """The first half of a batch that memory does not hold, cut between transactions.
+
+    Raises:
+        ApplyError: it is one transaction.
+    """
+    if (middle := middle_of(batch.located())) is None:
+        raise ApplyError(
+            "one transaction needs more memory than a merge has",
+            where=f"apply {batch.table}",
+            hint="give merges more memory (`apply.merge_memory`)",
+        )
+    return batch.between(batch.after, middle)
 
 
 def _numbers(seq: pa.Array | pa.ChunkedArray) -> Ints:

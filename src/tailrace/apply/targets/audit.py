@@ -88,6 +88,8 @@ class Audited:
         why: what is wrong with the values of that change; None: nothing is.
         parts: of the key log, not committed; none: no rows, or few of them: see `logged`.
         logged: rows of the key log that are in no file yet; None: there are none.
+        noted: an earlier attempt did it, and its answer was lost: what the key log gets is in the target's
+            notes.
     """
 
     outcome: ApplyOutcome
@@ -98,6 +100,7 @@ class Audited:
     parts: tuple[lake.AddedFile, ...] = ()
     why: str | None = None
     logged: pa.Table | None = None
+    noted: bool = False
 
     def to_json(self) -> str:
         """For the driver, without the outcome and rows of the key log."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class KeepsNotes(Protocol):
-    """Keeps a note of a batch's key log, in the batch's own commit."""
+    """Keeps a note of the key log's files with each batch that it audits, in the same commit."""
 
     def notes(self) -> list[tuple[str, int, str]]:
         """All notes: table, change number, note; those of a table in order."""
@@ -33,7 +33,7 @@ class Shares(Protocol):
 
     def merge_many(self, batches: Sequence[TaskBatch]) -> Sequence[Audited | TailraceError | None]:
         """Gives for each batch, in their order, what was done, or the error of a table whose changes were not
-        applied. None: a database's memory does not hold the batch; nothing was done.
+        applied. None: memory does not hold the batch, and its changes are in no order; nothing was done.
 
         A batch whose first changes the target has already is merged up to there: the key log alone needs
         these. The caller merges the rest.

@@ -146,10 +146,11 @@ class ShardTask:
         rows = added_rows(source, auditor.batch)
         done = ApplyOutcome(inserted=rows.num_rows)
         if self.appends:
-            return self._result(auditor, done, parts=tuple(lake.write_part(self.one.target, rows)))
+            parts = tuple(lake.write_part(self.one.target, rows))
+            return replace(self._result(auditor, done), parts=parts)
         writer = self._writer(source)
         _write(writer, replace(source, rows=rows), np.arange(rows.num_rows), None)
-        return self._result(auditor, done, file=writer.close())
+        return replace(self._result(auditor, done), file=writer.close())
 
     def _writer(self, source: Source) -> ScratchWriter:
         extra = [(OP, pa.string()), (KEPT, pa.string()), (ROW, pa.int64())]
@@ -167,24 +168,24 @@ class ShardTask:
                 _write(writer, source, changes, rows)
                 spans.append((names.index(file["path"]), begin, writer.rows))
         _write(writer, source, _sorted(source, work.added(found)), None)
-        return self._result(
-            auditor, work.outcome(found), file=writer.close(), spans=tuple(spans),
-            partial=source.partial, emptied=auditor.empties,
-        )  # fmt: skip
+        done = self._result(auditor, work.outcome(found))
+        return replace(
+            done, file=writer.close(), spans=tuple(spans), partial=source.partial, emptied=auditor.empties
+        )
 
     def _log(self, auditor: BatchAuditor) -> None:
         auditor.log(InlineExecutor())
         auditor.finish()
 
-    def _result(self, auditor: BatchAuditor, outcome: ApplyOutcome, **more: object) -> ShardResult:
+    def _result(self, auditor: BatchAuditor, outcome: ApplyOutcome) -> ShardResult:
         batch, found = auditor.batch, auditor.audited(outcome)
         assert found is not None  # noqa: S101 - it is decided
         seqs = batch.rows[SEQ]
         last = max((number_of(s) for s in seqs[len(seqs) - 1 :].to_pylist()), default=-1)
         return ShardResult(
             found, last, kept=auditor.kept, flagged=self._flagged(batch),
-            conflicts=_conflicts(batch, self.audit.counted), **more,
-        )  # type: ignore[arg-type] # fmt: skip
+            conflicts=_conflicts(batch, self.audit.counted),
+        )  # fmt: skip
 
     def _flagged(self, batch: Batch) -> ScratchFile | None:
         changes = batch.changes
@@ -197,7 +198,8 @@ class ShardTask:
 
 def _conflicts(batch: Batch, counted: Mapping[str, int]) -> dict[str, Sequence[tuple[str, str | None]]]:
     """See `ShardResult`."""
-    changes, rules, found = batch.changes, batch.rules, {}
+    changes, rules = batch.changes, batch.rules
+    found: dict[str, Sequence[tuple[str, str | None]]] = {}
     situation, outcomes = batch.decided.situation[changes], [batch.rules.outcome(n) for n in NAMES]
     for kind, policy in rules.on.items():
         limit, then = rules.limits.get(kind, (0, policy))
@@ -215,7 +217,8 @@ def _sorted(source: Source, changes: Places) -> Places:
     if not source.key or not len(changes):
         return changes
     column = one(source.rows[source.key[0]]).take(pa.array(changes))
-    return changes[pc.array_sort_indices(column).to_numpy()]
+    order: Places = pc.array_sort_indices(column).to_numpy().astype(np.int64)
+    return changes[order]
 
 
 def _write(writer: ScratchWriter, source: Source, changes: Places, rows: Places | None) -> None:
