@@ -13,7 +13,6 @@ TailraceError
 ├── ApplyError         changes that could not be applied to a target
 │   ├── BaselineNeededError  they never can: the table needs a new baseline
 │   ├── ConstraintError  a constraint of the target refuses a row
-│   ├── OtherTableError  another table has the target's name
 │   ├── StopPolicyError  a policy says that the task stops here
 │   ├── TargetLostError  the target's server went away; trying again is safe
 │   └── ConcurrentCommitError  somebody else committed to the target first; doing it again is safe
@@ -164,10 +163,6 @@ class NameTakenError(ApplyError):
 class StopPolicyError(ApplyError):
     """A DDL statement at the source, or a conflict, whose policy is `stop`: the task ends before it, and at
     each start."""
-
-
-class OtherTableError(ApplyError):
-    """Another table has a target's name: somebody made it, or put it there. It is left alone."""
 
 
 class LeaseLostError(TailraceError):

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from tailrace.apply import reading
+from tailrace.apply.data_errors import Demands
 from tailrace.apply.mapping.shared_rows import TargetPlace
 from tailrace.apply.plan import SPECIAL, TableBatch
 from tailrace.apply.segment import Segment
@@ -18,7 +17,7 @@ from tailrace.apply.targets.outcome import ApplyOutcome
 from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.errors import ApplyError, TailraceError
 from tailrace.model import mask
-from tailrace.model.change import PREFIX, ChangeTable, Relation
+from tailrace.model.change import PREFIX, Relation
 from tailrace.model.sequence import number_of
 from tailrace.store.tables import kept_as
 
@@ -77,16 +76,8 @@ class Held:
         return sorted((tuple(r.get(c.attnum) for c in columns) for r in self.rows.values()), key=repr)
 
 
-@dataclass(frozen=True)
-class Rows:
-    """A segment of a change table in the place of a DataFrame."""
-
-    images: tuple[Image, ...]
-    columns: list[str]
-
-
 def images(ram: RamLake, path: str, one: Segment) -> list[Image]:
-    """The rows of a segment, as `reading.read_changes` and `TaskBatch.read` choose them."""
+    """The rows of a segment, as `TaskBatch.read` chooses them."""
     table = ram.rows(path)
     names = table.column_names
     at = {
@@ -104,22 +95,6 @@ def images(ram: RamLake, path: str, one: Segment) -> list[Image]:
         values = {a: row[names[k]] for a, k in at.items() if there is None or k in there}
         made.append(Image(number, row[PREFIX + "change_oper"], row[PREFIX + "stream_position"], values))
     return sorted(made, key=lambda i: (i.number, i.oper))
-
-
-def read_changes(ram: RamLake) -> Callable[[Any, str, Segment], ChangeTable | None]:
-    """The same as `reading.read_changes`, from memory."""
-
-    def read(spark: Any, path: str, one: Segment) -> ChangeTable | None:
-        ram.at("read", path)
-        names = [c.name for c in one.relation.columns]
-        # Files are chosen by their numbers: a batch may have no row from the baseline's position on.
-        if not images(ram, path, replace(one, position="")):
-            return None
-        rows = images(ram, path, one)
-        return ChangeTable(Rows(tuple(rows), names), one.relation.key, names)  # type: ignore[arg-type]
-
-    assert reading.read_changes
-    return read
 
 
 class RamTarget(DeltaTarget):
@@ -162,37 +137,33 @@ class RamTarget(DeltaTarget):
     def rule_columns(self, table: str) -> set[str]:
         return set()
 
-    def apply(self, batch: TableBatch) -> ApplyOutcome:
-        self._ram.at("apply to", self.path(batch.table))
-        if self._refuses(batch.table):
-            raise NotFitError(f"the target refuses a batch of {batch.table}")
-        if (mine := self.held.get(batch.table)) is None:
-            raise NotFitError(f"there is no target of {batch.table}")
-        if mine.upto >= batch.upto:
-            return ApplyOutcome(version=mine.versions)
-        rows: Rows = batch.changes.df  # type: ignore[assignment]
-        new = [i for i in rows.images if i.number > mine.upto]
-        bounded(batch, new)
-        done = self._write(batch.table, batch.relation, new, batch.upto, tolerant=batch.tolerant)
-        self._ram.at("wrote", self.path(batch.table))
-        return done
+    def demands(self, table: str) -> Demands:
+        return Demands()
 
-    def merge_many(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError | None]:
+    def apply(self, batch: TableBatch) -> ApplyOutcome:
+        mine = self.held[batch.table]
+        assert mine.upto >= batch.upto  # it only asks for the version
+        return ApplyOutcome(version=mine.versions)
+
+    def merge_many(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError]:
         return [self._merged(one) for one in batches]
 
-    def _merged(self, batch: TaskBatch) -> Audited | TailraceError | None:
+    def _merged(self, batch: TaskBatch) -> Audited | TailraceError:
         self._ram.at("apply to", self.path(batch.table))
         if self._refuses(batch.table):
             return NotFitError(f"the target refuses a batch of {batch.table}")
-        if batch.table not in self.held or self.held[batch.table].upto >= batch.upto:
-            return None
+        if (mine := self.held.get(batch.table)) is None:
+            return NotFitError(f"there is no target of {batch.table}")
+        if mine.upto >= batch.upto:
+            return Audited(ApplyOutcome(version=mine.versions), batch.upto)
         one = Segment(batch.after, batch.upto, batch.position, batch.relation, batch.relation)
-        new = [i for i in images(self._ram, batch.changes, one) if i.number > self.held[batch.table].upto]
+        new = [i for i in images(self._ram, batch.changes, one) if i.number > mine.upto]
         if batch.adds and (odd := {i.oper for i in new} - {"I"}):
             found("counts", f"a task that only adds rows gets {sorted(odd)} of {batch.table}")
+        bounded(batch, new)
         outcome = self._write(batch.table, batch.relation, new, batch.upto, tolerant=batch.tolerant)
         self._ram.at("wrote", self.path(batch.table))
-        return Audited(outcome, batch.upto, dict.fromkeys("IUDT", 0), {}, None, None)
+        return Audited(outcome, batch.upto)
 
     def _write(
         self, table: str, relation: Relation, new: list[Image], upto: int, *, tolerant: bool
@@ -213,7 +184,7 @@ class RamTarget(DeltaTarget):
         return ApplyOutcome(made.inserted, made.updated, made.deleted, mine.versions + 1, "task_local")
 
 
-def bounded(batch: TableBatch, new: list[Image]) -> None:
+def bounded(batch: TaskBatch, new: list[Image]) -> None:
     """A count of 0 rules changes of its kind out."""
     width, seen = len(batch.relation.columns), dict.fromkeys(SPECIAL, 0)
     key = [c.attnum for c in batch.relation.columns if c.key]

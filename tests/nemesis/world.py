@@ -15,8 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from tailrace.apply import applier
-from tailrace.apply.task_batches import TaskBatches
+from tailrace.apply.slice_apply import SliceApply
 from tailrace.config.groups import GroupSettings
 from tailrace.config.policies import EVERYTHING
 from tailrace.errors import TailraceError
@@ -27,7 +26,7 @@ from .applying import Applying, Setup
 from .capturing import Capturing
 from .ram import RamLake
 from .source import Source
-from .target import Find, Held, NotFitError, found, read_changes
+from .target import Find, Held, NotFitError, found
 
 ACTIONS = (
     commands.PAUSE,
@@ -270,15 +269,15 @@ class World:
 
     def _together(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Fewer tables than the setup says have jobs of their own."""
-        return lambda batches, todo: run(batches, todo) if len(todo) >= self.setup.together else {}
+        least = self.setup.together
+        return lambda mine, last, counts: run(mine, last, counts) if len(counts) >= least else ({}, {})
 
     @contextmanager
     def in_place(self) -> Iterator[World]:
         """The code's access to tables goes to memory while the context lasts."""
         with (
             self.ram.in_place(),
-            mock.patch.object(applier, "read_changes", read_changes(self.ram)),
-            mock.patch.object(TaskBatches, "run", self._together(TaskBatches.run)),
+            mock.patch.object(SliceApply, "_together", self._together(SliceApply._together)),
             mock.patch.object(failpoints, "_met", self._met),
         ):
             yield self

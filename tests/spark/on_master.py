@@ -24,8 +24,8 @@ from tailrace.model import sequence
 from tailrace.runtime.session import session
 from tailrace.testing.changes import Image, change_table
 
-from ..unit.test_in_place import CHANGES as STORED
-from ..unit.test_in_place import RELATION, ROWS, Change
+from ..unit.test_merge_shards import CHANGES as STORED
+from ..unit.test_merge_shards import RELATION, ROWS, Change
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

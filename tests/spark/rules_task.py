@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tailrace.apply import one_task
 from tailrace.apply.applier import Applier
 from tailrace.apply.gate import RETRIES, Ordered
 from tailrace.apply.keylog.exceptions import Orders
@@ -43,10 +42,9 @@ class CrashError(BaseException):
     """Stands for a kill: nobody tries another way."""
 
 
-def by_several_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No batch is one task's: exceptions, target and key log are written by jobs of their own."""
-    for way in ("attempt", "prepared"):
-        monkeypatch.setattr(one_task, way, lambda *_: None)
+def by_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No batch is one task's."""
+    monkeypatch.setattr("tailrace.apply.targets.delta.many.ROWS", 0)
 
 
 class Staged:

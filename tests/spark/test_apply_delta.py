@@ -8,25 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from tailrace.apply.mapping.shared_rows import TargetPlace
 from tailrace.apply.targets.base import Target
-from tailrace.apply.targets.delta import (
-    batch as delta_batch,
-)
 from tailrace.apply.targets.delta import distributed
-from tailrace.apply.targets.delta import (
-    layout as delta_layout,
-)
-from tailrace.apply.targets.delta import (
-    local as delta_local,
-)
-from tailrace.apply.targets.delta.rewrite_tasks import RewriteTasks
+from tailrace.apply.targets.delta import layout as delta_layout
+from tailrace.apply.targets.delta.merge_task import MergeTask
+from tailrace.apply.targets.delta.spark_merge import SparkMerge
 from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.engine.columns import OP
 from tailrace.lake import delta as lake
 from tailrace.testing.images import ID, RELATION, Image, V, W, batch_of, image
 from tailrace.testing.mapped_targets import MappedTargetConformance, places
@@ -115,28 +106,14 @@ class TestTaskLocal(_Delta, TargetConformance):
         found = sorted((r["id"], r["word"], float(r["Wide_Word"])) for r in df.collect())
         assert found == [(1, "A", 1.5), (3, "c", 1.5)]
 
-    @pytest.mark.slow
-    def test_a_batch_too_large_for_a_task_is_merged_by_spark(
+    def test_a_batch_too_large_for_a_task_is_merged_by_shards(
         self, spark: SparkSession, filled: Target, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(delta_batch, "audited", lambda *_, **__: delta_local.TOO_LARGE)
+        monkeypatch.setattr(MergeTask, "run", lambda _: None)
         done = self.run(spark, filled, (4, "U", image(1, "A")), (5, "D", {"id": 2}))
-        assert (done.plan, done.updated, done.deleted) == ("merge", 1, 1)
+        assert (done.plan, done.updated, done.deleted) == ("rewrite", 1, 1)
         self.same(spark, filled, (1, "A", 1.5), (3, "c", 1.5))
-        assert not self.marks(filled)
         assert filled.progress(self.relation.table) == 5
-
-    def test_a_task_says_when_its_memory_is_too_small(self, tmp_path: Path) -> None:
-        path, (done,) = merged(tmp_path, range(30_000), memory=1 << 20)
-        assert done["file"].to_pylist() == [delta_local.TOO_LARGE]
-        assert lake.progress(path, "test") == -1
-
-    def test_a_task_that_comes_again_changes_nothing(self, tmp_path: Path) -> None:
-        path, (done,) = merged(tmp_path, range(10, 40_010), memory=1 << 30)
-        assert (done["inserted"][0].as_py(), done["updated"][0].as_py()) == (10, 39_990)
-        assert lake.progress(path, "test") == 9
-        (again,) = merge_task(path, 1 << 30)([])
-        assert (again["updated"][0].as_py(), again["version"]) == (0, done["version"])
 
     @pytest.mark.slow
     def test_what_comes_to_an_empty_table_meanwhile_is_seen(
@@ -191,26 +168,10 @@ class TestMapped(MappedTargetConformance):
         by_another(spark, target.path(table), statement)
 
 
-SCHEMA = pa.schema([("id", pa.int32()), ("v", pa.string())])
-
-
-def merge_task(path: str, memory: int) -> delta_local.MergeTask:
-    return delta_local.MergeTask(path, "test", 9, ("id",), SCHEMA, False, memory, lake.version(path))
-
-
-def merged(tmp_path: Path, keys: range, memory: int) -> tuple[str, list[pa.RecordBatch]]:
-    """Updates of those keys merged into a table of 40,000 rows, in this process."""
-    path = str(tmp_path / "t")
-    lake.append(path, pa.table({"id": range(40_000), "v": ["x" * 40] * 40_000}, schema=SCHEMA))
-    wanted = pa.schema([pa.field(OP, pa.string()), *SCHEMA])
-    rows = pa.table({OP: ["U"] * len(keys), "id": keys, "v": ["y" * 40] * len(keys)}, schema=wanted)
-    return path, list(merge_task(path, memory)(rows.to_batches(1_000)))
-
-
 @pytest.mark.slow
 class TestDistributed(_Delta, PlanConformance, KeylessConformance):
     """The whole suite is TestTaskLocal's. Of what hangs on no plan here is what deletion vectors change; how a table
-    gets them is TestPurged's."""
+    gets them is TestMarked's."""
 
     limit = 0
 
@@ -220,12 +181,9 @@ class TestDistributed(_Delta, PlanConformance, KeylessConformance):
         return target
 
     test_maintenance_changes_no_row = TargetConformance.test_maintenance_changes_no_row
-    test_versions_are_there_when_it_declares_them = (
-        TargetConformance.test_versions_are_there_when_it_declares_them
-    )
 
     def test_plans(self, spark: SparkSession, filled: Target) -> None:
-        assert self.run(spark, filled, (4, "U", image(1, "A"))).plan == "replace_keys"
+        assert self.run(spark, filled, (4, "U", image(1, "A"))).plan == "merge"
         assert self.run(spark, filled, (5, "U", {"id": 1, "Wide_Word": 2})).plan == "merge"
         assert self.marks(filled)
 
@@ -245,42 +203,28 @@ class TestRewritten(_Delta, PlanConformance):
 
 
 @pytest.mark.slow
-class TestPurged(_Delta):
+class TestMarked(_Delta):
+    """How a table gets deletion vectors."""
+
     limit = 0
 
-    @pytest.fixture
-    def marked(self, spark: SparkSession, filled: Target) -> DeltaTarget:
-        assert self.run(spark, filled, (4, "U", image(1, "A"))).plan == "replace_keys"
-        assert isinstance(filled, DeltaTarget)
-        target = DeltaTarget(
-            spark,
-            str(Path(filled.path("x")).parent),
-            app_id="test",
-            local_limit_bytes=0,
-            rewrite_share=1 << 40,
-        )
-        assert self.marks(target)
-        return target
-
-    def test_many_changes_after_deletion_vectors(self, spark: SparkSession, marked: DeltaTarget) -> None:
-        assert self.run(spark, marked, (5, "D", {"id": 1})).plan == "rewrite"
-        self.same(spark, marked, (2, "b", 1.5), (3, "c", 1.5))
-
     def test_another_writer_in_between_is_not_written_over(
-        self, spark: SparkSession, marked: DeltaTarget, monkeypatch: pytest.MonkeyPatch
+        self, spark: SparkSession, filled: Target, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        path, merge, calls = marked.path(self.relation.table), RewriteTasks.merge, []
+        assert isinstance(filled, DeltaTarget)
+        path, merge, calls = filled.path(self.relation.table), SparkMerge.run, []
 
-        def late(work: RewriteTasks, *given: Any) -> Any:
+        def late(work: SparkMerge, *given: Any) -> Any:
             if not calls:
-                spark.sql(f"INSERT INTO delta.`{path}` VALUES (70, 'theirs', 1.5)")
+                by_another(spark, path, "INSERT INTO {} VALUES (70, 'theirs', 1.5)")
             calls.append(1)
             return merge(work, *given)
 
-        monkeypatch.setattr(RewriteTasks, "merge", late)
-        self.run(spark, marked, (5, "D", {"id": 1}))
-        self.same(spark, marked, (2, "b", 1.5), (3, "c", 1.5), (70, "theirs", 1.5))
+        monkeypatch.setattr(SparkMerge, "run", late)
+        assert self.run(spark, filled, (4, "U", image(1, "A")), (5, "D", {"id": 2})).plan == "merge"
+        self.same(spark, filled, (1, "A", 1.5), (3, "c", 1.5), (70, "theirs", 1.5))
         assert len(calls) == 2
+        assert self.marks(filled)
 
 
 @pytest.mark.slow

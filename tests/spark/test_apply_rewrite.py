@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +10,18 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.targets.audit import plain_audit
+from tailrace.apply.targets.audit import Audited
 from tailrace.apply.targets.delta import files as target_files
-from tailrace.apply.targets.delta.audit import AuditTask
-from tailrace.apply.targets.delta.rewrite import Rewrite, merge
+from tailrace.apply.targets.delta.merge_task import MergeTask
+from tailrace.apply.targets.delta.rewrite import Rewrite
 from tailrace.apply.targets.delta.size import is_plain
-from tailrace.engine.columns import KEPT, OP, OPER, SEQ
-from tailrace.engine.source import Source
+from tailrace.apply.targets.outcome import ApplyOutcome
+from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.lake import delta as lake
 from tailrace.lake import parts
-from tailrace.testing.images import ID, RELATION, V
+from tailrace.model import mask, sequence
+from tailrace.model.change import Column, Relation
+from tailrace.model.types import spark_type
 
 pytestmark = pytest.mark.unit
 
@@ -36,11 +38,36 @@ def table(folder: Path, *parts: Sequence[tuple[Any, ...]], schema: pa.Schema = S
 
 
 def columns(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
-    return pa.table(list(map(list, zip(*rows, strict=True))), schema=schema)
+    found = [[None if value is ABSENT else value for value in row] for row in rows]
+    return pa.table(list(map(list, zip(*found, strict=True))) or None, schema=schema)
 
 
-def source(*rows: tuple[Any, ...], key: tuple[str, ...] = ("id",), schema: pa.Schema = SCHEMA) -> Source:
-    return Source.of(columns(rows, pa.schema([(OP, pa.string()), *schema])), key, schema, False)
+def merge(path: str, *rows: tuple[Any, ...], upto: int = 9, app: str = "x", **more: Any) -> ApplyOutcome:
+    """Merges images (operation, values) in one task; `U` and `I` are the same here."""
+    schema, key = more.pop("schema", SCHEMA), more.pop("key", ("id",))
+    texts = [(f"header__change_{n}", pa.string()) for n in ("seq", "oper")]
+    stored = pa.schema([*texts, ("header__column_mask", pa.binary()), *schema])
+    relation = Relation(
+        1, "s", "t", "d",
+        tuple(Column(f.name, n, "t", "t", spark_type(f.type), key=f.name in key) for n, f in enumerate(schema)),
+    )  # fmt: skip
+    made = [(sequence.make(0, n), row[0], masked(row, schema), *row[1:]) for n, row in enumerate(rows, 1)]
+    one = TaskBatch(
+        "s.t", "", path, relation, 0, upto, app=app, columns=stored, rows=columns(made, stored)
+    )  # fmt: skip
+    table = DeltaTable(path)
+    done = MergeTask(one, table, lake.reached(table, app), more.pop("memory", None)).run()
+    assert done is not None
+    return done.outcome if isinstance(done, Audited) else ApplyOutcome()
+
+
+ABSENT = object()
+
+
+def masked(row: tuple[Any, ...], schema: pa.Schema) -> bytes | None:
+    """The mask of an image that lacks columns."""
+    there = [3 + n for n in range(len(schema)) if row[1 + n] is not ABSENT]
+    return None if len(there) == len(schema) else mask.encode(there)
 
 
 def held(path: str) -> list[tuple[Any, ...]]:
@@ -54,38 +81,27 @@ def files(path: str) -> list[str]:
 def test_files_no_change_meets_stay(tmp_path: Path) -> None:
     path = table(tmp_path, *TWO)
     before = files(path)
-    done = merge(path, source(("U", 2, "B"), ("D", 3, None), ("D", 4, None)), "x", 1, None, {})
+    done = merge(path, ("U", 2, "B"), ("D", 3, None), ("D", 4, None))
     assert (done.inserted, done.updated, done.deleted, done.version) == (0, 1, 1, lake.version(path))
     assert held(path) == [(1, "a"), (2, "B"), (11, "k"), (12, "l")]
     assert len(set(before) & set(files(path))) == 1
 
 
-def test_no_change_at_all_leaves_every_file(tmp_path: Path) -> None:
-    path = table(tmp_path, *TWO)
-    before = files(path)
-    nothing = Source.of(pa.schema([(OP, pa.string()), *SCHEMA]).empty_table(), ("id",), SCHEMA, False)
-    done = merge(path, nothing, "x", 1, None, {})
-    assert (done.inserted, done.updated, done.deleted) == (0, 0, 0)
-    assert files(path) == before
-    assert lake.progress(path, "x") == 1
-
-
 def test_new_rows_go_to_the_file_with_the_greatest_keys(tmp_path: Path) -> None:
     path = table(tmp_path, *TWO)
-    rows = [("U", 1, "A"), ("U", 12, "L"), ("U", 13, "m")]
-    assert merge(path, source(*rows), "x", 1, None, {}).inserted == 1
+    assert merge(path, ("U", 1, "A"), ("U", 12, "L"), ("U", 13, "m")).inserted == 1
     counts = pa.table(DeltaTable(path).get_add_actions(flatten=True))
     assert sorted(zip(*[counts[c].to_pylist() for c in ("min.id", "max.id")], strict=True)) == [
         (1, 3),
         (11, 13),
     ]
-    merge(path, source(("U", 20, "t")), "x", 2, None, {})
+    merge(path, ("U", 20, "t"), upto=10)
     assert len(files(path)) == 3
 
 
 def test_a_file_that_loses_every_row_goes(tmp_path: Path) -> None:
     path = table(tmp_path, *TWO)
-    done = merge(path, source(("D", 11, None), ("D", 12, None)), "x", 1, None, {})
+    done = merge(path, ("D", 11, None), ("D", 12, None))
     assert (done.deleted, len(files(path))) == (2, 1)
 
 
@@ -94,7 +110,7 @@ def test_a_large_file_is_cut_between_row_groups(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(target_files, "PART", 4_000)
     path = table(tmp_path, [(n, f"v{n}") for n in range(5_500)])
     rows = [("U" if n % 2 else "D", n, "new") for n in range(0, 6_000, 7)]
-    merge(path, source(*rows), "x", 1, 1, {})  # with next to no memory: in the smallest batches
+    merge(path, *rows, upto=9_999)
     want = {n: f"v{n}" for n in range(5_500)} | {n: "new" for op, n, _ in rows if op == "U"}
     for op, n, _ in rows:
         if op == "D":
@@ -109,16 +125,14 @@ def test_keys_of_several_columns_and_kinds(tmp_path: Path) -> None:
     there = [(0.0, "x", True, 1), (-0.0, "y", True, 2), (nan, "x", False, 3), (1.5, None, True, 4)]
     path = table(tmp_path, there, schema=schema)
     rows = [("U", -0.0, "x", True, 10), ("U", 0.0, "y", False, 20), ("U", nan, "x", False, 30)]
-    done = merge(path, source(*rows, key=("a", "b", "c"), schema=schema), "x", 1, None, {})
+    done = merge(path, *rows, key=("a", "b", "c"), schema=schema)
     assert (done.inserted, done.updated) == (1, 2)
     assert sorted(row["v"] for row in lake.read(path).to_pylist()) == [2, 4, 10, 20, 30]
 
 
 def test_absent_values_come_from_the_row(tmp_path: Path) -> None:
     path = table(tmp_path, *TWO)
-    rows = [("U", "01", 1, None), ("U", "01", 9, None), ("U", None, 12, None), ("U", "00", 2, "B")]
-    extra = pa.schema([(OP, pa.string()), (KEPT, pa.string()), *SCHEMA])
-    merge(path, Source.of(columns(rows, extra), ("id",), SCHEMA, True), "x", 1, None, {})
+    merge(path, ("U", 1, ABSENT), ("U", 9, ABSENT), ("U", 12, None), ("U", 2, "B"))
     assert dict(held(path)) == {1: "a", 2: "B", 3: "c", 9: None, 11: "k", 12: None}
 
 
@@ -126,63 +140,37 @@ def test_columns_younger_than_a_file_are_null(tmp_path: Path) -> None:
     path = table(tmp_path, *TWO)
     lake.add_columns(path, [pa.field("n", pa.int32())])
     wide = pa.schema([*SCHEMA, ("n", pa.int32())])
-    merge(path, source(("U", 2, "B", 7), schema=wide), "x", 1, None, {})
+    merge(path, ("U", 2, "B", 7), schema=wide)
     assert held(path)[:3] == [(1, "a", None), (2, "B", 7), (3, "c", None)]
+
+
+def raced(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
+    """Another merge commits once, when the first is about to write."""
+    plan, races = Rewrite._plan, iter([other])
+
+    def late(self: Rewrite, *args: Any) -> Any:
+        for race in races:
+            race()
+        return plan(self, *args)
+
+    monkeypatch.setattr(Rewrite, "_plan", late)
 
 
 def test_somebody_elses_commit_between_makes_it_start_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = table(tmp_path, *TWO)
-    plan, races = Rewrite._plan, iter([(1, "raced")])
-
-    def raced(self: Rewrite, *args: Any) -> Any:
-        for row in races:
-            merge(path, source(("U", *row)), "other", 1, None, {})
-        return plan(self, *args)
-
-    monkeypatch.setattr(Rewrite, "_plan", raced)
-    merge(path, source(("U", 2, "B")), "x", 1, None, {})
+    raced(monkeypatch, lambda: merge(path, ("U", 1, "raced"), app="other"))
+    merge(path, ("U", 2, "B"))
     assert held(path)[:2] == [(1, "raced"), (2, "B")]
-    assert (lake.progress(path, "x"), lake.progress(path, "other")) == (1, 1)
+    assert (lake.progress(path, "x"), lake.progress(path, "other")) == (9, 9)
 
 
 def test_two_tasks_with_one_batch_write_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = table(tmp_path, *TWO)
-    plan, races = Rewrite._plan, iter([0])
-
-    def raced(self: Rewrite, *args: Any) -> Any:
-        for _ in races:
-            merge(path, source(("U", 30, "new")), "x", 1, None, {})
-        return plan(self, *args)
-
-    monkeypatch.setattr(Rewrite, "_plan", raced)
-    done = merge(path, source(("U", 30, "new")), "x", 1, None, {})
-    assert (done.inserted, held(path)[-1], len(held(path))) == (0, (30, "new"), 6)
-
-
-def images(*rows: tuple[Any, ...]) -> list[pa.RecordBatch]:
-    schema = pa.schema([(SEQ, pa.string()), (OPER, pa.string()), *SCHEMA])
-    batches: list[pa.RecordBatch] = columns(rows, schema).to_batches(2)
-    return batches
-
-
-def test_a_task_merges_images_in_any_order(tmp_path: Path) -> None:
-    path = table(tmp_path, *TWO)
-    rows = [
-        ("05", "U", 2, "last"),
-        ("03", "D", 2, None),
-        ("04", "U", 1, "A"),
-        ("06", "U", 7, "moved"),
-        ("06", "B", 3, None),
-        ("02", "U", 1, "early"),
-    ]
-    relation = RELATION.with_columns([ID, V])
-    audit = plain_audit(relation.table, relation, (1, 2), -1)
-    task = AuditTask(path, "x", 9, ("id",), SCHEMA, pa.schema([]), None, audit, -1)
-    (done,) = task(images(*rows))
-    assert [done[c][0].as_py() for c in ("inserted", "updated", "deleted")] == [1, 2, 1]
-    assert held(path) == [(1, "A"), (2, "last"), (7, "moved"), (11, "k"), (12, "l")]
+    raced(monkeypatch, lambda: merge(path, ("U", 30, "new")))
+    merge(path, ("U", 30, "new"))
+    assert (held(path)[-1], len(held(path))) == ((30, "new"), 6)
 
 
 def test_tables_with_a_change_feed_are_not_plain(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType, Schema
 
-from tailrace.apply import one_task
 from tailrace.apply.keylog.exceptions import EXCEPTIONS
 from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.engine.rules import Rules
@@ -20,6 +19,7 @@ from tailrace.model import sequence
 
 from .literal_tables import rows_at
 from .rules_model import Change
+from .rules_task import by_shards
 from .test_rules import NAME, Place, change
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def test_the_key_log_has_both_keys_of_an_update_that_is_set_aside(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, several: bool
 ) -> None:
     if several:
-        monkeypatch.setattr(one_task, "fits", lambda *_: False)
+        by_shards(monkeypatch)
     place = Place(spark, tmp_path, mode, {"data_error": "log"})
     place.apply([change(1, "I", "a")])
     DeltaTable(place.target.path(NAME)).alter.add_constraint({"small": "a < 50"})
@@ -72,7 +72,7 @@ def test_a_null_in_a_key_stops_several_jobs_before_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing looks for it before one of them has met it. What a truncate takes away is looked at, too."""
-    monkeypatch.setattr(one_task, "fits", lambda *_: False)
+    by_shards(monkeypatch)
     place = Place(spark, tmp_path, "upsert", {})
     good, after = (
         [change(1, "I", "a"), change(2, "U", "a", b="x")],

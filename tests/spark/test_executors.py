@@ -24,10 +24,10 @@ from tailrace.model.change import Column
 from tailrace.store.log_files import LogFiles
 from tailrace.store.running import runner
 
-from ..unit.test_in_place import CHANGES, RELATION, ROWS, Place
-from ..unit.test_in_place import counted as counts_of
 from ..unit.test_log_gaps import home, ids, store
 from ..unit.test_log_gaps import parts as log_files
+from ..unit.test_merge_shards import CHANGES, RELATION, ROWS, Place
+from ..unit.test_merge_shards import counted as counts_of
 
 pytestmark = pytest.mark.spark
 

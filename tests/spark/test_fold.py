@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from tailrace.apply import shards
-from tailrace.apply.fold import emptied, fold
+from tailrace.apply.fold import fold
 from tailrace.apply.images import last_truncate, refused
 from tailrace.apply.plan import UNKNOWN, Folded
 from tailrace.engine.columns import KEPT, OP
@@ -90,13 +90,6 @@ def test_nothing_before_a_truncate_counts(spark: SparkSession) -> None:
     assert made.replaces and held(made) == {2: ("U", None)}
     again = fold_of(spark, *rows, (6, "I", image(3, "c")), after=4)
     assert not again.replaces and held(again) == {2: ("U", None, "010"), 3: ("U", "c", None)}
-
-
-@pytest.mark.slow
-def test_a_truncate_of_one_source_deletes_its_rows_alone(spark: SparkSession) -> None:
-    own = spark.createDataFrame([(1, "old"), (2, "old")], "id int, v string")
-    made = emptied(fold_of(spark, (4, "T", {}), (5, "I", image(2, "new"))), own, ["id"])
-    assert not made.replaces and held(made) == {1: ("D", None), 2: ("U", "new")}
 
 
 def test_other_failures_are_not_of_a_mapping() -> None:

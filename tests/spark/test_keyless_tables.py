@@ -19,7 +19,7 @@ from tailrace.apply.rules_apply import RulesApply
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.task_rules import TableRules
 from tailrace.capture.snapshot_sink import DeltaLanding
-from tailrace.engine.columns import OPER, SEQ, WHY
+from tailrace.engine.columns import WHY
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, ConfigError
 from tailrace.formats.qlik.dfm import DfmColumn
@@ -143,11 +143,11 @@ def test_values_that_the_target_cannot_hold_are_no_row_of_it(spark: SparkSession
     )  # fmt: skip
     whole = mask.encode(table.ordinal(c) for c in table.columns)
     df = table.df.withColumn(table.header("column_mask"), F.lit(bytearray(whole)))
-    found = data_errors.look(table.with_df(df), narrow, demands)
-    assert found is not None
-    told = [(int(r[0][-2:]), r[1], r[2]) for r in found.df.select(SEQ, OPER, WHY).collect()]
-    assert sorted(told) == [
-        (2, "D", "id is no smallint"), (3, "U", "id is no smallint"), (5, "U", "NULL in v"),
+    found = data_errors.judged(table.with_df(df), narrow, Rules.of("strict"), demands)
+    seq, oper = (found.header(n) for n in ("change_seq", "change_oper"))
+    bad = found.df.where(F.col(WHY).isNotNull()).select(seq, oper, WHY).collect()
+    assert sorted((int(r[0][-2:]), r[1], r[2]) for r in bad) == [
+        (2, "D", "id is no smallint"), (3, "B", "id is no smallint"), (5, "U", "NULL in v"),
         (6, "U", "CHECK good refuses it"),
     ]  # fmt: skip
 

@@ -12,7 +12,7 @@ from tailrace.engine.rules import MODES, Rules
 from tailrace.lake import delta as lake
 
 from .rules_model import Change
-from .rules_task import Staged, by_several_jobs
+from .rules_task import Staged, by_shards
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,14 +32,14 @@ def numbers(task: Staged, table: str) -> list[int]:
     ("modes", "jobs"),
     [
         pytest.param(list(MODES), False, id="in one task"),
-        pytest.param(["strict"], True, id="in several jobs", marks=pytest.mark.slow),
+        pytest.param(["strict"], True, id="by shards", marks=pytest.mark.slow),
     ],
 )
 def test_changes_that_were_applied_while_it_was_off_do_not_come_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, modes: list[str], jobs: bool
 ) -> None:
     if jobs:
-        by_several_jobs(monkeypatch)
+        by_shards(monkeypatch)
     # The number of a table's changes ends with its place, for no two tables have the same.
     places = {f"s.{mode}": place for place, mode in enumerate(modes, 1)}
     task = Staged(spark, tmp_path, {f"s.{mode}": TableRules(Rules.of(mode)) for mode in modes})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tailrace.apply.keylog import key_log as keylog
-from tailrace.apply.targets.delta import batch as delta_batch
+from tailrace.apply.targets.delta import merge_task, spark_merge
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.errors import OvertakenError
 from tailrace.testing.images import KEYLESS, RELATION, batch_of, image, move
@@ -47,7 +47,7 @@ def test_rows_without_key_are_added_once(spark: SparkSession, tmp_path: Path, as
     rows = [(n, "I", {"id": n, "v": "x"}) for n in range(1, 4)]
     one, other = (DeltaTarget(spark, str(tmp_path), app_id="t") for _ in range(2))
     other.alter(KEYLESS.table, KEYLESS, KEYLESS)
-    asleep(delta_batch, "delta.parts", lambda: other.apply(batch_of(spark, KEYLESS, rows[:2])))
+    asleep(merge_task, "delta.local", lambda: other.apply(batch_of(spark, KEYLESS, rows[:2])))
     done = one.apply(batch_of(spark, KEYLESS, rows))
     found = rows_at(spark, one.path(KEYLESS.table))
     assert sorted(r["id"] for r in found.collect()) == [1, 2, 3]
@@ -64,7 +64,7 @@ def test_changes_of_a_merge_are_applied_once(spark: SparkSession, tmp_path: Path
         for _ in range(2)
     )
     other.apply(batch_of(spark, RELATION, first))
-    asleep(delta_batch, "delta.distributed", lambda: other.apply(batch_of(spark, RELATION, more[:2])))
+    asleep(spark_merge, "delta.distributed", lambda: other.apply(batch_of(spark, RELATION, more[:2])))
     done = one.apply(batch_of(spark, RELATION, more))
     found = rows_at(spark, one.path(RELATION.table)).collect()
     assert sorted((r["id"], r["v"]) for r in found) == [(3, "x"), (7, "y"), (9, "z")]
@@ -73,7 +73,7 @@ def test_changes_of_a_merge_are_applied_once(spark: SparkSession, tmp_path: Path
 
 
 LATE = [
-    pytest.param(1, delta_batch, "delta.distributed", 9, id="before Spark's MERGE", marks=pytest.mark.slow),
+    pytest.param(1, spark_merge, "delta.distributed", 9, id="before Spark's MERGE", marks=pytest.mark.slow),
     pytest.param(1 << 30, keylog, "keylog.flush", 48, id="before the key log"),
 ]
 

@@ -41,8 +41,15 @@ pytestmark = pytest.mark.spark
 RENAMED = RELATION.with_columns([ID, replace(V, name="word"), W])
 Batch = tuple[Relation, int, list[Image]]
 PLANS: Mapping[str, Batch] = {
-    "delta.parts": (RELATION, 0, [(n, "I", image(n, w)) for n, w in ((1, "a"), (2, "b"), (3, "c"))]),
-    "delta.local": (RELATION, 1 << 30, [(4, "U", image(1, "A")), (5, "D", {"id": 2})]),
+    "delta.local": (
+        RELATION,
+        1 << 30,
+        [
+            *((n, "I", image(n, w)) for n, w in ((1, "a"), (2, "b"), (3, "c"))),
+            (4, "U", image(1, "A")),
+            (5, "D", {"id": 2}),
+        ],
+    ),
     "delta.rewrite": (RENAMED, 0, []),
     "delta.distributed": (RENAMED, 0, [(6, "D", {"id": 1}), (7, "I", {"id": 4, "word": "d"})]),
     "delta.distributed.done": (RENAMED, 0, [(8, "U", {"id": 3, "word": "C"}), (9, "D", {"id": 4})]),

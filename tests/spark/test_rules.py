@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tailrace.apply import one_task, shards
 from tailrace.apply.keylog.exceptions import EXCEPTIONS
 from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.apply.rules_apply import RulesApply
+from tailrace.apply.targets.delta.shards import ShardedMerge
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.engine.rules import DEFAULTS, Rules
 from tailrace.errors import ApplyError, ConfigError
@@ -31,6 +31,7 @@ from tailrace.testing.images import change_rows, change_table
 
 from .literal_tables import rows_at
 from .rules_model import RELATION, Change, Model, columns_of, history, logged, nulled, told
+from .rules_task import by_shards
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,9 +103,8 @@ def test_any_history_ends_as_row_by_row(
 ) -> None:
     seed = random.randrange(10**6)
     dice = random.Random(seed)
-    if dice.random() < 0.7:  # several jobs, the changes in several shards
-        monkeypatch.setattr(one_task, "fits", lambda *_: False)
-        monkeypatch.setattr(shards, "FEW", 0)
+    if dice.random() < 0.7:
+        by_shards(monkeypatch)
     changes = history(seed, LANES, STEPS, truncate=dice.random() < 0.5)
     changes = nulled(changes) if "data_error" in on else changes
     start, cut = changes[: len(changes) // 4], dice.randrange(len(changes) // 4 + 1, len(changes))
@@ -151,19 +151,18 @@ def test_what_somebody_else_commits_between_look_and_commit_is_met(
     place.target = DeltaTarget(spark, place.root, app_id="t", local_limit_bytes=limit)
     start = [change(n, "I", k) for n, k in enumerate("abc", 1)]
     place.apply(start)
-    met, calls = RulesApply._met, []
+    written, calls = ShardedMerge._written, []
 
-    def meanwhile(self: RulesApply, *given: Any, **more: Any) -> Any:
-        found = met(self, *given, **more)
+    def meanwhile(self: ShardedMerge, *given: Any, **more: Any) -> Any:
         if not calls:
             into = f"delta.`{place.target.path(NAME)}`"
             spark.sql(f"DELETE FROM {into} WHERE id = 'b'")
             spark.sql(f"INSERT INTO {into} VALUES (0, 'd', 0, 'theirs')")
         calls.append(1)
-        return found
+        return written(self, *given, **more)
 
-    monkeypatch.setattr(RulesApply, "_met", meanwhile)
-    monkeypatch.setattr(one_task, "attempt", lambda *_: None)
+    monkeypatch.setattr(ShardedMerge, "_written", meanwhile)
+    by_shards(monkeypatch)
     more = [change(4, "U", "b"), change(5, "D", "c"), change(6, "I", "d"), change(7, "U", "a")]
     place.apply(more)
     place.expect(start)
@@ -209,9 +208,14 @@ def test_a_crash_before_the_key_log_is_made_good(spark: SparkSession, tmp_path: 
     place = Place(spark, tmp_path, "strict", {"data_error": "log"})
     place.model.holds = lambda row, whole: not whole or row["a"] < 100 or row["b"] == "b"
     first = [change(1, "I", "a"), change(2, "I", "b")]
-    lacking = [replace(change(n, "U", "b"), values={"lane": 0, "id": "b", "a": n * 100}) for n in (6, 8)]
-    second = [*first, change(3, "D", "a"), change(4, "U", "a"), change(5, "I", "b"), lacking[0]]
-    second += [change(7, "U", "b", b="z"), lacking[1]]
+    second = [
+        *first,
+        change(3, "D", "a"),
+        change(4, "U", "a"),
+        change(5, "I", "b"),
+        change(6, "U", "b", a=600),
+    ]
+    second += [change(7, "U", "b", b="z"), change(8, "U", "b", a=800, b="y")]
     place.apply(first)
     check = "ADD CONSTRAINT low CHECK (a < 100 OR b = 'b')"
     spark.sql(f"ALTER TABLE delta.`{place.target.path(NAME)}` {check}")

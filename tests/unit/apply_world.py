@@ -8,25 +8,27 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from tailrace.apply import known
 from tailrace.apply.applier import Applier
 from tailrace.apply.apply_result import ApplyResult
+from tailrace.apply.data_errors import Demands
 from tailrace.apply.plan import SPECIAL, TableBatch
 from tailrace.apply.reading import ApplyPaths
-from tailrace.apply.segment import Segment
+from tailrace.apply.targets.audit import Audited
 from tailrace.apply.targets.capabilities import Capabilities
 from tailrace.apply.targets.outcome import ApplyOutcome
+from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.errors import PositionError, TailraceError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
-from tailrace.model.change import ChangeTable, Column, Relation
+from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.state import ledger, totals
 from tailrace.state.baselines import Baseline
@@ -99,7 +101,6 @@ class World:
     since: dict[str, int] = field(default_factory=dict)
     reading: Counter[str] = field(default_factory=Counter)
     kept: int = 0  # changes up to that number are gone from change tables
-    exact: int = 0
     read: int = 0  # rows of `stored` that were read at a time, at most
 
     def change(self, table: str, oper: str, old: int = 0, **values: Any) -> None:
@@ -143,19 +144,17 @@ class World:
         paths = ApplyPaths("relations", "stored", "applied", "baselines", lambda t: t)
         self.keeper = KeyLog(self) if self.keylog else None
         limits: dict[str, Any] = {"max_changes": 4, "parallel": 1, "need_baseline": True} | more
-        parts: dict[str, Any] = {"gate": Door(self), "rules": self.keeper, "read": self.segment}
+        parts: dict[str, Any] = {"gate": Door(self), "rules": self.keeper}
         return Applier(spark, paths, Target(self), **parts, **limits)  # type: ignore[arg-type]
 
-    def segment(self, _: object, table: str, one: Segment) -> ChangeTable | None:
-        """The change table's rows."""
+    def read_changes(self, one: TaskBatch) -> list[Change]:
+        """The changes of a batch in the change table."""
         if max(one.after, 0) < self.kept:
             raise PositionError(
-                f"{table}: changes after {one.after} are asked for, they are gone up to {self.kept}"
+                f"{one.table}: changes after {one.after} are asked for, they are gone up to {self.kept}"
             )
-        upto = min(one.upto, self.stored[-1].upto)
-        found = [c for c in self.changes[max(one.after, 0) : upto] if c.table == table]
-        kept = [c for c in found if position(c.number) >= one.position]
-        return ChangeTable(kept, ["id"], ["id", "v"], name=table) if found else None  # type: ignore[arg-type]
+        found = [c for c in self.changes[max(one.after, 0) : one.upto] if c.table == one.table]
+        return [c for c in found if position(c.number) >= one.position]
 
     # The control tables, as `installed` puts them in place.
     def read_waiting(
@@ -230,7 +229,13 @@ class Target:
     """Targets that take a batch only when its counts bound it."""
 
     world: World
-    capabilities: ClassVar[Capabilities] = Capabilities()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(shares=self)  # type: ignore[arg-type]
+
+    def path(self, table: str) -> str:
+        return table
 
     def exists(self, table: str) -> bool:
         return table in self.world.reached
@@ -239,20 +244,37 @@ class Target:
         self.world.point("progress", table)
         return self.world.reached.get(table, -1)
 
+    def demands(self, table: str) -> Demands:
+        return Demands()
+
     def apply(self, batch: TableBatch) -> ApplyOutcome:
-        world, table = self.world, batch.table
-        if world.reached[table] >= batch.upto:
-            return ApplyOutcome()
-        mine: list[Change] = [c for c in batch.changes.df if c.number > world.reached[table]]  # type: ignore[attr-defined]
+        assert self.world.reached[batch.table] >= batch.upto
+        return ApplyOutcome()
+
+    def merge_many(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError]:
+        return [self._tried(one) for one in batches]
+
+    def _tried(self, one: TaskBatch) -> Audited | TailraceError:
+        try:
+            return self._merged(one)
+        except TailraceError as error:
+            return error
+
+    def _merged(self, one: TaskBatch) -> Audited:
+        world, table = self.world, one.table
+        reached = world.reached[table]
+        mine = [c for c in world.read_changes(one) if c.number > reached]
+        if reached > one.after and self.world.keylog:  # the key log alone lacks these
+            return Audited(ApplyOutcome(), min(reached, one.upto))
         for k, many in occurs(mine).items():
-            if many > batch.counts[k]:
-                raise BrokenError(f"{table}: {many} {k} up to {batch.upto}, counted {batch.counts}")
+            if many > one.counts.get(k, 0):
+                raise BrokenError(f"{table}: {many} {k} up to {one.upto}, counted {one.counts}")
         world.point("before the target", table)
         for c in mine:
             c.on(world.rows.setdefault(table, {}))
-        world.reached[table] = batch.upto
+        world.reached[table] = max(reached, one.upto)
         world.point("after the target", table)
-        return ApplyOutcome(version=batch.upto, plan="merge")
+        return Audited(ApplyOutcome(version=one.upto, plan="merge"), one.upto)
 
 
 def occurs(changes: Iterable[Change]) -> Counter[str]:
@@ -331,25 +353,26 @@ class KeyLog:
     def transactional(self, _: str) -> bool:
         return False
 
+    def archives(self, _: str) -> bool:
+        return False
+
     def of(self, *_: object, window: bool, logged: bool) -> KeyLog:
         self.past = logged
         return self
 
-    def follow(self, batch: TableBatch, after: int, *, exact: bool, baseline: int) -> ApplyResult:
-        changes: list[Change] = batch.changes.df  # type: ignore[assignment]
-        if exact and self.target.progress(batch.table) <= after:
-            if occurs(changes) != Counter(batch.counts):
-                raise BrokenError(f"{batch.table}: counted {batch.counts} up to {batch.upto}, came {changes}")
-            self.world.exact += 1
-        done = ApplyResult(batch.upto, outcome=self.target.apply(batch))
-        logged = self.logged(batch.table)
+    def prepared(self, one: TaskBatch, baseline: int) -> TaskBatch:
+        return one
+
+    def finished(self, one: TaskBatch, done: Audited) -> ApplyResult:
+        logged, upto = self.logged(one.table), done.upto
         assert logged is not None
-        if self.past:
-            if batch.upto > logged:
-                raise BrokenError(f"{batch.table}: is logged up to {logged}, not to {batch.upto}")
-            return done
-        if after < logged < batch.upto:
-            raise BrokenError(f"{batch.table}: is logged up to {logged}, and {after} to {batch.upto} come")
-        self.waits.setdefault(batch.table, []).extend(c.number for c in changes if after >= logged)
-        self.moved[batch.table] = max(logged, batch.upto)
-        return done
+        if one.logged:
+            if upto > logged:
+                raise BrokenError(f"{one.table}: is logged up to {logged}, not to {upto}")
+            return ApplyResult(upto, outcome=done.outcome)
+        if one.after < logged < upto:
+            raise BrokenError(f"{one.table}: is logged up to {logged}, and {one.after} to {upto} come")
+        changes = [c.number for c in self.world.read_changes(one) if c.number <= upto]
+        self.waits.setdefault(one.table, []).extend(n for n in changes if one.after >= logged)
+        self.moved[one.table] = max(logged, upto)
+        return ApplyResult(upto, outcome=done.outcome)

@@ -1,4 +1,4 @@
-"""The merge that audits, without Spark: its task gets Arrow batches and writes a Delta table and a key log."""
+"""The merge of a batch into a Delta table and a key log, without Spark: by one task, and by shards."""
 
 from __future__ import annotations
 
@@ -8,26 +8,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
+from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import Row
 
+from tailrace.apply.effects import relation_of
 from tailrace.apply.keylog.exceptions import EXCEPTIONS, Exceptions
 from tailrace.apply.keylog.key_log import SCHEMA
 from tailrace.apply.plan import Limits
 from tailrace.apply.targets import rendering
-from tailrace.apply.targets.audit import Audit, Audited, LogPart, outcome_of, plain_audit
-from tailrace.apply.targets.delta.audit import AuditTask
+from tailrace.apply.targets.audit import Audit, Audited, LogPart
 from tailrace.apply.targets.delta.many import ManyTask
+from tailrace.apply.targets.delta.merge_task import MergeTask
+from tailrace.apply.targets.delta.shards import Shards
 from tailrace.apply.targets.task_batch import TaskBatch
-from tailrace.engine.columns import AT, MASK, OPER, SEQ
 from tailrace.engine.log_rows import KeyLogHeader
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 from tailrace.model import mask, sequence
+from tailrace.model.change import Relation
 from tailrace.model.types import schema_of
 from tailrace.wire.keylog_values import KeyLogField
 
@@ -35,9 +38,14 @@ from ..examples import rounds
 from ..spark.rules_model import RELATION, Change, Model, history, logged, nulled
 
 pytestmark = pytest.mark.unit
-EXTRA = pa.schema([(MASK, pa.binary()), (AT, pa.timestamp("us", "UTC"))])
 COLUMNS = schema_of(RELATION.columns)
-HEADERS, KEY = 8, ("lane", "id")
+HEADERS, KEY = 4, ("lane", "id")
+STORED = pa.schema(
+    [
+        ("header__change_seq", pa.string()), ("header__change_oper", pa.string()),
+        ("header__column_mask", pa.binary()), ("header__timestamp", pa.timestamp("us", "UTC")), *COLUMNS,
+    ]
+)  # fmt: skip
 TIME = 2026010100000000
 
 
@@ -56,36 +64,55 @@ class Place:
         self.path, self.log = str(root / "target"), str(root / "keylog")
         self.model = Model(mode, self.rules.on)
         self.exceptions: Exceptions = Exceptions(str(root), "task")
-        self.sort = self.flagged = 0
+        self.relation, self.flagged = RELATION, 0
+        self.memory: int | None = None
         marks = [pa.field("_deleted", pa.string())] if mode == "soft_delete" else []
         self.columns = pa.schema([*COLUMNS, *marks])
         lake.create(self.path, self.columns)
         lake.create(self.log, SCHEMA)
 
     def apply(self, changes: Sequence[Change]) -> Audited:
-        rows = [row for c in changes for row in images(c)]
-        random.Random(1).shuffle(rows)
-        task = self.task(changes[-1].number, changes[0].number - 1)
-        (told,) = task([pa.RecordBatch.from_pylist(rows, task.wanted)])  # what a row lacks is NULL
-        done = outcome_of(Row(**told.to_pylist()[0]))
+        done = self.merge(self.batch(changes))
         assert isinstance(done, Audited)
-        if done.part:
-            lake.commit(self.log, [done.part], progress={})
+        if done.parts:
+            lake.commit(self.log, list(done.parts), progress={})
         self.flagged = self.model.flagged
         return done
 
-    def task(self, upto: int, after: int) -> AuditTask:
+    def merge(self, one: TaskBatch) -> Audited | str | None:
+        """By one task; by shards if `memory` says so."""
+        if self.memory is not None:
+            return Shards(None, Limits(), self.memory, lambda _: None).merged(one)  # type: ignore[arg-type, return-value]
+        return MergeTask(one, DeltaTable(self.path), lake.progress(self.path, "t"), None).run()
+
+    def batch(self, changes: Sequence[Change], upto: int | None = None) -> TaskBatch:
+        """A batch of changes that are stored in any order, in two files."""
+        rows = [row for c in changes for row in images(c)]
+        random.Random(1).shuffle(rows)
+        numbers, files = [c.number for c in changes], list[str]()
+        for some in filter(None, (rows[::2], rows[1::2])):
+            files.append(f"{self.root}/{uuid4().hex}.parquet")
+            pq.write_table(pa.Table.from_pylist(some, STORED), files[-1])
+        return TaskBatch(
+            "s.t", "", self.path, self.relation, numbers[0] - 1, upto or numbers[-1],
+            audit=self.audit(numbers[0] - 1), layout=self.layout, app="t", files=tuple(files), columns=STORED,
+            adds=self.rules.mode == "archive",
+        )  # fmt: skip
+
+    @property
+    def layout(self) -> Relation:
+        return relation_of(self.relation, self.rules)
+
+    def audit(self, after: int) -> Audit:
         header = KeyLogHeader(
             "1", "g", "s.t", 0, self.flagged, 0, tuple(KeyLogField(c.name, c.type) for c in RELATION.columns),
-            tuple(range(HEADERS, HEADERS + 4)), KEY, "<Dest>x</Dest>",
+            (), KEY, "<Dest>x</Dest>",
         )  # fmt: skip
         exceptions = self.exceptions
-        audit = Audit(
+        return Audit(
             "s.t", self.rules, exceptions, header, LogPart(self.log, SCHEMA, header, self.mode),
             exceptions.counted("s.t", after, self.rules.limits), after,
         )  # fmt: skip
-        follows = lake.progress(self.path, "t")
-        return AuditTask(self.path, "t", upto, KEY, self.columns, EXTRA, None, audit, follows)
 
     def rows(self) -> list[tuple[Any, ...]]:
         return sorted((tuple(r.values()) for r in lake.read(self.path).to_pylist()), key=repr)
@@ -103,14 +130,9 @@ def images(change: Change) -> list[dict[str, Any]]:
     made = []
     for number, oper, values in change.images:
         some = mask.encode([HEADERS + i for i, f in enumerate(COLUMNS) if f.name in values])
-        whole = len(values) == len(COLUMNS)
-        row = {
-            SEQ: sequence.make(TIME, number),
-            OPER: oper,
-            MASK: None if whole or oper == "T" else some,
-            AT: 0,
-        }
-        made.append({**row, **{f.name: values.get(f.name) for f in COLUMNS}})
+        whole = len(values) == len(COLUMNS) or oper == "T"
+        row = [sequence.make(TIME, number), oper, None if whole else some, 0]
+        made.append(dict(zip(STORED.names, row, strict=False)) | {k: values.get(k) for k in COLUMNS.names})
     return made
 
 
@@ -147,9 +169,14 @@ def until_done(place: Applies, changes: Sequence[Change]) -> None:
         left = left[at + 1 :]
 
 
+@pytest.mark.parametrize("memory", [None, 1 << 30, 20_000], ids=["task", "two shards", "many shards"])
 @pytest.mark.parametrize(("mode", "on"), CASES, ids=str)
 def test_any_history_ends_as_row_by_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, on: Mapping[str, str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+    on: Mapping[str, str],
+    memory: int | None,
 ) -> None:
     monkeypatch.setattr(rendering, "_ROWS", 25)  # batches are of some hundred
     for round_ in range(rounds(2)):
@@ -158,6 +185,7 @@ def test_any_history_ends_as_row_by_row(
         first = len(changes) // 4
         cut = random.Random(seed).randrange(first + 1, len(changes))
         place = Place(tmp_path / str(round_), mode, on)
+        place.memory = memory
         for some in (changes[:first], changes[first:cut], changes[cut:]):
             until_done(place, some)
             place.same(f"seed {seed}, cut {cut}")
@@ -274,11 +302,10 @@ def test_without_rules_a_truncate_takes_rows_away_unseen(tmp_path: Path) -> None
     for file in DeltaTable(place.path).file_uris():
         Path(file).unlink()
     part = replace(change(11, "U", "p1"), values={"lane": 0, "id": "p1", "a": 7})
-    task = place.task(11, 8)
-    audit = plain_audit("s.t", RELATION, tuple(range(HEADERS, HEADERS + len(RELATION.columns))), 8)
-    rows = [row for c in (replace(EMPTIED, number=9), change(10, "I", "z"), part) for row in images(c)]
-    (told,) = replace(task, audit=audit)([pa.RecordBatch.from_pylist(rows, task.wanted)])
-    assert (told["inserted"][0].as_py(), told["deleted"][0].as_py()) == (2, 8)
+    one = place.batch([replace(EMPTIED, number=9), change(10, "I", "z"), part])
+    done = place.merge(replace(one, audit=None))
+    assert isinstance(done, Audited)
+    assert (done.outcome.inserted, done.outcome.deleted) == (2, 8)
     assert place.rows() == [(0, "p1", 7, None), (0, "z", 10, "z")]
 
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -17,10 +16,9 @@ import pyarrow as pa
 import pytest
 
 from tailrace.engine.batch import Batch, Changes
-from tailrace.engine.columns import MASK, OPER, SEQ, carried
+from tailrace.engine.columns import MASK, OPER, SEQ
 from tailrace.engine.decide import NAMES
 from tailrace.engine.linked import linked
-from tailrace.engine.missing_values import origins_after_updates
 from tailrace.engine.rules import IGNORED, Rules
 from tailrace.engine.source import Source
 from tailrace.model import mask, sequence
@@ -90,32 +88,6 @@ class Table:
                 self.rows |= {number[n]: row for n, row in zip(some.tolist(), made, strict=True)}
         return batch
 
-    def completed(self, changes: Sequence[Change], silent: set[int]) -> dict[int, Row]:
-        """The updates that lack columns and take part, by their numbers, as they leave their rows."""
-        source, exists, number = self.met(changes)
-        told = Changes.of(source, emptied(changes))
-        numbers = np.array([sequence.number_of(s) for s in source.rows[SEQ].to_pylist()])
-        quiet = np.isin(numbers, list(silent))
-        told = replace(told, events=replace(told.events, silent=quiet))
-        batch = told.met(exists, self.rules)
-        there = carried(source.rows, ORDINALS)
-        if there is None:
-            return {}
-        partial = (batch.events.oper == "U") & batch.decided.effective & ~there.all(axis=1)
-        rows = np.flatnonzero(partial)
-        found, origin = origins_after_updates(
-            batch.events, batch.decided, there, rows, stays=self.mark is not None
-        )
-        made = {}
-        for at, row in enumerate(rows.tolist()):
-            values = {}
-            for column, name in enumerate(NAMED):
-                from_, key = int(found[at, column]), number.get(int(origin[at, column]))
-                old = self.rows.get(key) if key is not None else None
-                values[name] = old[name] if old else source.rows[name][from_].as_py() if from_ >= 0 else None
-            made[int(numbers[row])] = values
-        return made
-
     def lives(self, key: tuple[Any, ...]) -> bool:
         row = self.rows.get(key)
         return row is not None and (self.mark is None or row[self.mark] is None)
@@ -184,33 +156,6 @@ def test_any_history_ends_as_row_by_row() -> None:
     for _ in range(40):
         seed = random.randrange(10**9)
         run(seed, some_rules(random.Random(seed)), lanes=20, steps=10, truncate=seed % 3 == 0)
-
-
-def test_updates_are_completed_each_with_the_row_that_it_meets() -> None:
-    """Those that are silent leave nothing to the ones after them."""
-    for _ in range(40):
-        dice = random.Random(seed := random.randrange(10**9))
-        rules, lanes = some_rules(dice), 10
-        changes = history(seed, lanes, 10, truncate=seed % 3 == 0)
-        cut = dice.randrange(len(changes))
-        silent = {c.number for c in changes[cut:] if c.oper == "U" and dice.random() < 0.3}
-        models, table = [Model(rules.mode, rules.on) for _ in range(lanes)], Table(rules)
-        wanted: dict[int, Row] = {}
-        for n, change in enumerate(changes):
-            if n == cut:
-                table.apply(changes[:cut]) if cut else None
-            if change.oper == "T":
-                for model in models:
-                    model.apply(change)
-                continue
-            one = models[change.values["lane"]]
-            model = deepcopy(one) if change.number in silent else one
-            assert model.apply(change) is None
-            key = change.values["lane"], change.values["id"]
-            partial = change.oper == "U" and len(change.values) < len(NAMED)
-            if n >= cut and partial and model.log[-1][3]:
-                wanted[change.number] = model.rows[key]
-        assert table.completed(changes[cut:], silent) == wanted, (seed, rules)
 
 
 @pytest.mark.slow

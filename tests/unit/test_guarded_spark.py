@@ -22,10 +22,8 @@ RELATION = Relation(1, "s", "t", "d", (Column("id", 1, "integer", "int4", "int",
 WRITES: dict[str, Callable[[MagicMock, str], Any]] = {
     "overwrite": lambda it, path: distributed.write(it, path, 0, "overwrite", replaceWhere="site = 'eu'"),
     "add": lambda it, path: distributed.write(it, path, 0, "append"),
-    "replace keys": lambda it, path: distributed.replace_keys(Folded(it, ()), path, 0, RELATION, "x", 1),
     "deletion vectors": lambda it, path: distributed.enable_vectors(it, path, 0),
     "merge": lambda it, path: distributed.merge(it, Folded(it, ()), path, 0, RELATION, "x", 1, pruned=False),
-    "purge": lambda it, path: distributed.purge(it, path, 0),
     "maintenance": lambda it, path: layout.maintain_distributed(it, path, 2, 60),
     "columns": lambda it, path: lake.add_columns(path, [pa.field("more", pa.int32())]),
 }

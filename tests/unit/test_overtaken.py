@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from tailrace.apply.keylog.exceptions import EXCEPTIONS
-from tailrace.apply.targets.delta.audit import AuditTask
+from tailrace.apply.targets.audit import LOST, Audited
 from tailrace.apply.targets.delta.local import append
-from tailrace.engine.columns import LETTER
+from tailrace.apply.targets.delta.merge_task import MergeTask
 from tailrace.engine.rules import Rules
 from tailrace.errors import ConcurrentCommitError, OvertakenError
 from tailrace.lake import delta as lake
@@ -22,7 +21,7 @@ from tailrace.state import ledger
 from tailrace.store import writer
 
 from ..ending import ends
-from .test_audit import Place, change, images
+from .test_audit import Place, change
 from .test_log_gaps import home, ids, records, store
 
 pytestmark = pytest.mark.unit
@@ -33,32 +32,23 @@ CHANGES = [change(1, "I", "p"), change(2, "I", "q"), change(3, "I", "r")]
 def test_changes_follow_the_progress_that_they_were_chosen_by(tmp_path: Path, rules: Rules) -> None:
     """One has chosen all three, sleeps, and another applies the first two."""
     place = Place(tmp_path, "strict", {})
-    place.rules = rules
-    late, early = place.task(3, 0), place.task(2, 0)
-    run(early, 2)
+    place.rules, table = rules, DeltaTable(place.path)
+    late, early = (MergeTask(place.batch(CHANGES[:many]), table, -1, None) for many in (3, 2))
+    early.run()
     with pytest.raises(ConcurrentCommitError, match="t is at 2, no longer at -1"):
-        run(late, 3)
+        late.run()
     assert [r[1] for r in place.rows()] == ["p", "q"]
     assert not lake.exists(str(tmp_path / EXCEPTIONS))
     assert lake.progress(place.path, "t") == 2
 
 
-def test_an_attempt_after_the_commit_tells_the_version_of_the_rows(tmp_path: Path) -> None:
-    """Not the change number, also where rows are added alone."""
+def test_an_attempt_after_the_commit_does_not_know_what_it_found(tmp_path: Path) -> None:
     place = Place(tmp_path, "strict", {})
     place.rules = Rules.of("archive", {})
-    task = place.task(3, 0)
-    run(task, 3)
-    assert lake.version(place.path) == 1 != lake.progress(place.path, "t")
-    assert [row["version"] for row in run(task, 3)] == [1]
-
-
-def run(task: AuditTask, many: int) -> list[dict[str, Any]]:
-    """The task gets the first changes; the rows of its result."""
-    task = replace(task, extra=task.extra.append(pa.field(LETTER, pa.string())))
-    rows = [{LETTER: c.oper, **row} for c in CHANGES[:many] for row in images(c)]
-    done = task([pa.RecordBatch.from_pylist(rows, task.wanted)])
-    return [row for one in done for row in one.to_pylist()]
+    one = place.batch(CHANGES)
+    assert isinstance(place.merge(one), Audited)
+    assert place.merge(one) == LOST
+    assert lake.version(place.path) == 1
 
 
 def test_parts_are_added_behind_the_progress_that_they_follow(tmp_path: Path) -> None:

@@ -18,14 +18,22 @@ from tailrace.apply.targets import auditor, rendering
 from tailrace.apply.targets.auditor import source_of
 from tailrace.apply.targets.outcome import ApplyOutcome
 from tailrace.apply.targets.rendering import Rendering
+from tailrace.apply.targets.task_batch import audit_of
+from tailrace.engine.columns import AT, MASK, OPER, SEQ
 from tailrace.engine.log_rows import ChangeTexts
 from tailrace.engine.source import order
 from tailrace.execution import InlineExecutor
 
-from ..spark.rules_model import history
-from .test_audit import KEY, Place, images
+from ..spark.rules_model import Change, history
+from .test_audit import COLUMNS, KEY, STORED, Place, change, images
 
 pytestmark = pytest.mark.unit
+WANTED = pa.schema([*zip((SEQ, OPER, MASK, AT), STORED.types, strict=False), *COLUMNS])
+
+
+def engine_images(one: Change) -> list[dict[str, Any]]:
+    """The rows of a change under the names that the engine has."""
+    return [dict(zip(WANTED.names, row.values(), strict=True)) for row in images(one)]
 
 
 @pytest.fixture(autouse=True)
@@ -40,15 +48,15 @@ def test_texts_are_those_of_the_changes_in_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, shuffled: bool, begun: int
 ) -> None:
     monkeypatch.setattr(rendering, "_BEGUN", begun)
-    task = Place(tmp_path, "strict", {}).task(200, 0)
-    rows = [row for change in history(random.randrange(10**9), 5, 40) for row in images(change)]
+    audit = audit_of(Place(tmp_path, "strict", {}).batch([change(1, "I", "p")]))
+    rows = [row for one in history(random.randrange(10**9), 5, 40) for row in engine_images(one)]
     came = random.sample(rows, len(rows)) if shuffled else rows
-    batches = [pa.RecordBatch.from_pylist(came[n : n + 7], task.wanted) for n in range(0, len(came), 7)]
-    with Rendering(task.audit, threads) as texts:
+    batches = [pa.RecordBatch.from_pylist(came[n : n + 7], WANTED) for n in range(0, len(came), 7)]
+    with Rendering(audit, threads) as texts:
         whole = pa.Table.from_batches(list(texts.seen(batches)))
         texts.finish(whole, order(whole.combine_chunks()))
         found = ChangeTexts.joined([part.result() for part in texts.parts])
-    wanted = ChangeTexts.of_changes(pa.Table.from_pylist(rows, task.wanted), task.audit.header, images=True)
+    wanted = ChangeTexts.of_changes(pa.Table.from_pylist(rows, WANTED), audit.header, images=True)
     assert found.keys.equals(wanted.keys)
     assert found.images is not None
     assert found.images.equals(wanted.images)
@@ -61,21 +69,20 @@ def test_a_log_that_is_made_in_parts_has_the_rows_of_one_that_is_not(
     """One thread does all in the order in which it is given."""
     monkeypatch.setattr(rendering, "_BEGUN", 500)
     monkeypatch.setattr(auditor, "_now", lambda: datetime(2026, 1, 1, tzinfo=timezone.utc))
-    task = Place(tmp_path, "strict", {}).task(200, 0)
-    whole = pa.Table.from_pylist([r for c in history(3, 5, 40) for r in images(c)], task.wanted)
+    audit = audit_of(Place(tmp_path, "strict", {}).batch([change(1, "I", "p")]))
+    whole = pa.Table.from_pylist([r for c in history(3, 5, 40) for r in engine_images(c)], WANTED)
 
     def made(texts: Sequence[Future[ChangeTexts]], pool: Executor) -> list[dict[str, Any]]:
-        one = auditor.BatchAuditor(
-            task.audit, 200, source_of(whole, KEY, task.schema, task.audit.rules), texts
-        )
+        one = auditor.BatchAuditor(audit, 200, source_of(whole, KEY, COLUMNS, audit.rules), texts)
         one.judge(np.zeros(whole.num_rows, np.int64))
         one.log(pool)
         one.finish()
         done = one.audited(ApplyOutcome())
-        assert done is not None and done.part is not None
-        return pq.read_table(f"{tmp_path}/keylog/{done.part.path}").to_pylist()
+        assert done is not None
+        (part,) = done.parts
+        return pq.read_table(f"{tmp_path}/keylog/{part.path}").to_pylist()
 
-    with Rendering(task.audit, threads) as texts:
+    with Rendering(audit, threads) as texts:
         list(texts.seen(whole.to_batches(max_chunksize=7)))
         texts.finish(whole, None)
         assert len(texts.parts) > 3

@@ -154,7 +154,7 @@ def test_a_target_that_goes_away_is_none_that_refuses(
         def applied(*_: object) -> None:
             raise error
 
-        monkeypatch.setattr(Repair, "_applied_here", applied)
+        monkeypatch.setattr(Repair, "_applied", applied)
 
     fails(ApplyError("23514"))
     assert repaired(task, {1: "v1"}).refused == "the target refuses the missing rows: 23514"

@@ -96,22 +96,24 @@ def test_batches_of_both_sources_are_merged_one_after_the_other(
     assert shared.reached() == [3, 9]
 
 
-def test_a_truncate_of_one_source_is_not_for_a_task(tmp_path: Path) -> None:
-    shared = Shared(tmp_path)
-    batch = shared.batch("eu", (1, "T", 0, None), counts={**COUNTS, "T": 1})
-    assert shared.merged(batch) == [None]
-    assert shared.rows() == [("eu", 1, "a"), ("us", 1, "x"), ("us", 2, "y")]
-    assert shared.reached() == [-1, -1]
+@pytest.mark.parametrize("limits", [{}, {"local_limit_bytes": 0}])
+def test_a_truncate_of_one_source_leaves_the_rows_of_others(
+    tmp_path: Path, limits: Mapping[str, Any]
+) -> None:
+    shared = Shared(tmp_path, **limits)
+    changes = (1, "T", 0, None), (2, "I", 1, "again"), (3, "I", 5, "new")
+    shared.merged(shared.batch("eu", *changes, counts={**COUNTS, "T": 1}))
+    assert shared.rows() == [("eu", 1, "again"), ("eu", 5, "new"), ("us", 1, "x"), ("us", 2, "y")]
+    assert shared.reached() == [3, -1]
 
 
 @pytest.mark.parametrize("limits", [{}, {"local_limit_bytes": 0}])
-def test_a_column_that_another_source_made_wider_is_not_for_a_task(
-    tmp_path: Path, limits: Mapping[str, Any]
-) -> None:
+def test_a_column_that_another_source_made_wider_stays_so(tmp_path: Path, limits: Mapping[str, Any]) -> None:
     shared = Shared(tmp_path, "int64", **limits)
-    assert shared.merged(shared.batch("us", (7, "D", 1, None))) == [None]
-    assert shared.rows() == [("eu", 1, "a"), ("us", 1, "x"), ("us", 2, "y")]
-    assert shared.reached() == [-1, -1]
+    shared.merged(shared.batch("us", (7, "D", 1, None), (8, "I", 3, "z")))
+    assert shared.rows() == [("eu", 1, "a"), ("us", 2, "y"), ("us", 3, "z")]
+    assert lake.arrow_schema(shared.target.path("us.item")).field("id").type == pa.int64()
+    assert shared.reached() == [-1, 8]
 
 
 def with_marks(shared: Shared) -> str:

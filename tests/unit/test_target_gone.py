@@ -12,16 +12,11 @@ import pytest
 
 from tailrace.apply.known import TableHistory
 from tailrace.apply.needs import Needs
-from tailrace.apply.plan import SPECIAL, TableBatch
+from tailrace.apply.plan import TableBatch
 from tailrace.apply.reach import Reach
 from tailrace.apply.rules_apply import RulesApply
-from tailrace.apply.rules_batch import of_task
-from tailrace.apply.rules_write import RulesWriter
-from tailrace.apply.segment import Segment
-from tailrace.apply.segment_apply import SegmentApply
 from tailrace.apply.targets.base import Target
 from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.targets.outcome import ApplyOutcome
 from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.engine.rules import Rules
 from tailrace.errors import BaselineNeededError
@@ -121,45 +116,13 @@ LAYOUT = Relation(1, "shop", "item", "d", (Column("id", 1, "integer", "int4", "i
 
 def test_one_that_vanishes_during_a_batch_is_not_made_anew_without_its_baseline(tmp_path: Path) -> None:
     target = DeltaTarget(None, str(tmp_path), app_id="x")  # type: ignore[arg-type]
-    for looked in (None, 3):
-        with pytest.raises(BaselineNeededError, match="lacks the baseline"):
-            target.apply(TableBatch(ITEM, LAYOUT, CHANGES, 5, {"I": 1}, looked=looked, based=True))
+    with pytest.raises(BaselineNeededError, match="lacks the baseline"):
+        target.apply(TableBatch(ITEM, LAYOUT, CHANGES, 5, {"I": 1}, based=True))
+    (error,) = target.merge_many([TaskBatch(ITEM, str(tmp_path / "ct"), target.path(ITEM), LAYOUT, 0, 5)])
+    assert isinstance(error, BaselineNeededError)
     assert not target.exists(ITEM)
     target.apply(TableBatch(ITEM, LAYOUT, CHANGES, 5, {}))  # its first change makes one without a baseline
     assert target.progress(ITEM) == 5
-
-
-class Noting:
-    """A target that is there until a batch comes, which it notes."""
-
-    def __init__(self) -> None:
-        self.batches: list[TableBatch] = []
-        self.capabilities = SimpleNamespace(notes=self, versions=True)
-
-    def progress(self, table: str) -> int:
-        return -1
-
-    def exists(self, table: str) -> bool:
-        return True
-
-    def apply(self, batch: TableBatch) -> ApplyOutcome:
-        self.batches.append(batch)
-        return ApplyOutcome()
-
-
-@pytest.mark.parametrize("baseline", [0, 2])
-def test_a_batch_says_whether_its_target_has_a_baseline(baseline: int) -> None:
-    """Without rules, and when they have decided it."""
-    target = Noting()
-    segment = Segment(0, 5, "", LAYOUT, LAYOUT)
-    way = SegmentApply(cast(Target, target), None, ITEM, segment, True, baseline)
-    way.alter()
-    list(way.apply(CHANGES, dict.fromkeys(SPECIAL, 0) | {"I": 1}))
-    (plain,) = target.batches
-    decided = of_task(plain, 0, exact=True)(0, None)
-    kept: Any = SimpleNamespace(counted=lambda *_: {}, take_back=lambda *_: None)
-    RulesWriter(cast(Target, target), Rules(), kept, None).both(decided, LAYOUT)
-    assert [(one.upto, one.based) for one in target.batches] == [(5, baseline > 0)] * 2
 
 
 def test_columns_of_rules_are_not_given_to_one_that_is_gone(tmp_path: Path) -> None:

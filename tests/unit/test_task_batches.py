@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.targets.outcome import ApplyOutcome
 from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.apply.task_batches import TaskBatches
-from tailrace.errors import ApplyError
+from tailrace.errors import ApplyError, TailraceError
 
 from .apply_world import World, relation
 
@@ -46,7 +46,7 @@ class Stopping:
     def of(self, table: str, *_: object, **__: object) -> Stopping:
         return self
 
-    def went(self, one: TaskBatch, _: Audited) -> ApplyResult:
+    def finished(self, one: TaskBatch, _: Audited) -> ApplyResult:
         if one.table == "s.b":
             raise OSError("no space left on device")
         return ApplyResult(one.upto)
@@ -58,15 +58,20 @@ class Stopping:
 PATHS = ApplyPaths("", "", "", "", lambda t: t)
 
 
-def test_each_has_a_job_of_its_own_when_the_shared_one_dies(tmp_path: Path) -> None:
-    shared = TaskBatches(Target(tmp_path, RuntimeError("lost an executor")), PATHS, None)
-    assert shared.run([batch(t) for t in TABLES]) == dict.fromkeys(TABLES)
+def batches(tmp_path: Path, ends: object, rules: object = None) -> TaskBatches:
+    return TaskBatches(None, Target(tmp_path, ends), PATHS, rules, lambda *_: None)  # type: ignore[arg-type]
+
+
+def test_an_error_of_the_job_is_that_of_each_table_that_fails_alone(tmp_path: Path) -> None:
+    found = batches(tmp_path, RuntimeError("lost an executor")).run([batch(t) for t in TABLES])
+    assert [(str(one.where), one.what) for one in found.values() if isinstance(one, TailraceError)] == [
+        (f"apply {t}", "lost an executor") for t in TABLES
+    ]
 
 
 def test_an_error_after_the_merge_is_that_of_its_table(tmp_path: Path) -> None:
-    done = Audited(ApplyOutcome(), 9, dict.fromkeys("IUDT", 0), {}, None, None)
-    shared = TaskBatches(Target(tmp_path, done), PATHS, Stopping())  # type: ignore[arg-type]
-    found = shared.run([batch(t) for t in TABLES])
+    done = Audited(ApplyOutcome(), 9, dict.fromkeys("IUDT", 0))
+    found = batches(tmp_path, done, Stopping()).run([batch(t) for t in TABLES])
     assert [t for t, one in found.items() if isinstance(one, ApplyResult)] == ["s.a", "s.c", "s.d"]
     error = found["s.b"]
     assert isinstance(error, ApplyError)
@@ -76,21 +81,19 @@ def test_an_error_after_the_merge_is_that_of_its_table(tmp_path: Path) -> None:
 class Shared:
     """Batches, of which some fail at the first time: when they are made, or in the job."""
 
-    def __init__(self, world: World, made: str, merged: str) -> None:
-        self.world, self.fails = world, {"of": [made], "run": [merged]}
+    def __init__(self, real: TaskBatches, made: str, merged: str) -> None:
+        self.real, self.fails = real, {"of": [made], "run": [merged]}
 
-    def may(self, table: str, counts: Mapping[str, int]) -> bool:
-        return True
-
-    def of(self, table: str, *_: object) -> TaskBatch:
+    def of(self, table: str, *given: Any) -> TaskBatch | None:
         if table in self.fails["of"]:
             self.fails["of"].remove(table)
             raise KeyError(table)
-        return batch(table)
+        return self.real.of(table, *given)
 
-    def run(self, todo: Sequence[TaskBatch]) -> dict[str, ApplyResult | ApplyError | None]:
+    def run(self, todo: Sequence[TaskBatch]) -> dict[str, ApplyResult | TailraceError]:
         fails, self.fails["run"] = self.fails["run"], []
-        return {one.table: ApplyError("no key") if one.table in fails else None for one in todo}
+        made = self.real.run([one for one in todo if one.table not in fails])
+        return made | {one.table: ApplyError("no key") for one in todo if one.table in fails}
 
 
 def test_a_group_tries_again_what_failed_in_or_before_the_shared_job(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +105,7 @@ def test_a_group_tries_again_what_failed_in_or_before_the_shared_job(monkeypatch
         world.change(table, "I", id=2, v="x")
     world.store()
     applier = world.applier(max_changes=99)
-    applier._slices.task_batches = Shared(world, "s.a", "s.b")  # type: ignore[assignment]
+    applier._slices.task_batches = Shared(applier._slices.task_batches, "s.a", "s.b")  # type: ignore[assignment]
     assert [d.table for d in applier.catch_up()] == ["s.c"]
     assert world.errors == ["s.a", "s.b"]
     assert sorted(d.table for d in applier.catch_up()) == ["s.a", "s.b"]
@@ -118,7 +121,7 @@ def test_an_error_before_the_shared_job_ends_the_task_when_the_table_has_no_grou
         world.change(table, "I", id=1, v="x")
     world.store()
     applier = world.applier()
-    applier._slices.task_batches = Shared(world, "s.a", "")  # type: ignore[assignment]
+    applier._slices.task_batches = Shared(applier._slices.task_batches, "s.a", "")  # type: ignore[assignment]
     with pytest.raises(ApplyError, match=r"s\.a"):
         applier.catch_up()
     assert [(d.table, d.upto) for d in world.applied] == [("s.b", 2)]

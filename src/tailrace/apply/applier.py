@@ -33,9 +33,9 @@ from .record import Record
 from .route import Routes
 from .segment import slices
 from .slice_apply import SliceApply
-from .table_apply import Read, TableApply
+from .table_apply import TableApply
 from .targets.base import Target
-from .task_batches import TaskBatches
+from .task_batches import Read, TaskBatches
 from .task_rules import TaskRules
 
 if TYPE_CHECKING:
@@ -71,21 +71,12 @@ class Applier:
         self._known = TableHistory(paths)
         self._reach = Reach(target, rules, self._known)
         self._backlog = Backlog(paths.stored, lake.progress(paths.applied, APPLIED_APP))
-        ours = TaskBatches(target, paths, rules)
+        batches = TaskBatches(spark, target, paths, rules, read or read_changes)
         self._tables = TableApply(
-            spark,
-            paths,
-            target,
-            rules,
-            routes,
-            self._gate,
-            self._known,
-            self._reach,
-            read or read_changes,
-            ours,
-        )
+            spark, target, rules, routes, self._gate, self._known, self._reach, batches
+        )  # fmt: skip
         self._record = Record(paths.applied, self._backlog, self._tables.there)
-        self._slices = SliceApply(self._tables, ours, self._record, parallel)
+        self._slices = SliceApply(self._tables, batches, self._record, parallel)
         self._loaded = False
         self._arrived = time.monotonic()
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..engine.rules import Rules
+from ..state.ledger import AppliedTable
 from ..wire.keylog_values import IGNORED
 from .expect import Expected
 from .targets.outcome import ApplyOutcome
@@ -68,6 +69,28 @@ def summed(parts: Iterable[ApplyResult]) -> ApplyResult:
     counts = {k: counts.get(k, 0) for k in "IUDT"}
     flagged = sum(d.flagged for d in found)
     return ApplyResult(last.upto, counts, actions, conflicts, flagged, outcome, found[-1].suspended)
+
+
+def applied(table: str, done: ApplyResult, after: int, upto: int) -> AppliedTable:
+    """What a batch of changes in (`after`, `upto`] did, for the record. The table has progressed to `upto`
+    where nothing was new, to `after` where it was suspended before the first change."""
+    out, reached = done.outcome, done.upto
+    if reached < 0:
+        reached = after if done.suspended is not None else upto
+    return AppliedTable(
+        table,
+        out.version,
+        out.inserted,
+        out.updated,
+        out.deleted,
+        out.missing,
+        out.plan,
+        out.seconds,
+        upto=reached,
+        flagged=done.flagged,
+        suspended=done.suspended or "",
+        conflicts=done.conflicts,
+    )
 
 
 def _word(action: str) -> str:

@@ -1,120 +1,83 @@
-"""Changes whose values a target cannot hold: found before anything is written, set aside one by one.
+"""Changes whose values a target cannot hold.
 
-Here a change is judged by its own image: NULL in the key or in a column that is NOT NULL in the target, a
-value that becomes none in the type of the target's column, a row that a CHECK refuses. What hangs on the row
-that a change meets is `constraint_check`'s.
+Spark's SQL judges a change by its own image: NULL in the key or in a column that is NOT NULL in the target, a
+value that becomes none in the type of the target's column, a row that a CHECK refuses. An image that lacks
+columns is not held against CHECKs: the target refuses its batch then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ..engine.columns import OPER, SEQ, WHY
+from ..engine.columns import WHY
 from ..engine.null_keys import null_in_key
-from ..model.change import BEFORE, INSERT, TRUNCATE, UPDATE, ChangeTable, Relation
+from ..engine.rules import Rules
+from ..model.change import BEFORE, DELETE, INSERT, UPDATE, ChangeTable, Relation
 from ..model.mask import is_set
-from ..model.quoting import quoted
+from ..model.types import arrow_type
+from ..store.tables import widens
 from .images import col
-from .shards import small
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
 class Demands:
     """What a target asks of its rows: columns that may not be NULL, and CHECKs, name -> condition (SQL; a row
-    for which it is not true is refused). `tested`: it may refuse rows, and says which when it is asked.
-    `values`: by type what every value fulfils (SQL, `{}` for the column); looked at when rows are."""
+    for which it is not true is refused)."""
 
     not_null: frozenset[str] = frozenset()
     checks: Mapping[str, str] = field(default_factory=dict)
-    tested: bool = False
-    values: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.not_null or self.checks or self.tested)
+        return bool(self.not_null or self.checks)
 
 
-@dataclass(frozen=True)
-class Bad:
-    """Changes that the target cannot hold: `SEQ`, `OPER`, `WHY` (strings), and how many."""
+def judged(changes: ChangeTable, relation: Relation, rules: Rules, demands: Demands) -> ChangeTable:
+    """The changes, with a column `WHY` if the target may not hold some: what is wrong with each (string;
+    NULL: nothing). That a key is NULL is found when they are decided.
 
-    df: DataFrame
-    many: int
-
-    @staticmethod
-    def of(rows: DataFrame, also: Bad | None = None) -> Bad | None:
-        """Rows with `SEQ`, `OPER`, `WHY`, and those that were known; runs a job. None: there are none."""
-        made = rows.select(SEQ, OPER, WHY).localCheckpoint(eager=True)
-        many = made.count()
-        if also is not None:
-            made, many = also.df.unionByName(made), also.many + many
-        return Bad(made, many) if many else None
-
-    def marked(self, changes: ChangeTable) -> ChangeTable:
-        """The changes with `WHY` added; their old images have it, too."""
-        bad = small(self.df.select(SEQ, OPER, WHY), self.many)
-        return changes.with_df(changes.df.join(bad, _same(changes), "left").drop(SEQ, OPER))
-
-
-def _same(changes: ChangeTable) -> SparkColumn:
-    """Whether a row is of the change that `SEQ` and `OPER` name."""
-    seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
-    return (seq == col(SEQ)) & ((oper == col(OPER)) | ((oper == BEFORE) & (col(OPER) == UPDATE)))
-
-
-def marked(changes: ChangeTable, relation: Relation, demands: Demands) -> ChangeTable:
-    """The changes with `WHY` added, found as they are read; `relation`: the target's layout and types,
-    with the changes' key."""
-    from pyspark.sql import functions as F
-
-    have = changes.df.columns  # CHECKs may name columns that the changes lack
-    lacking = {c.name: F.lit(None).cast(c.type) for c in relation.columns if c.name not in have}
-    wide = changes.with_df(changes.df.withColumns(lacking))
-    judged = wide.df.withColumn(WHY, reason(wide, relation, demands))
-    return changes.with_df(judged.select(*map(col, have), WHY))
-
-
-def unmarked(changes: ChangeTable) -> ChangeTable:
-    """Changes that were all found good, with `WHY`."""
-    from pyspark.sql import functions as F
-
-    return changes.with_df(changes.df.withColumn(WHY, F.lit(None).cast("string")))
-
-
-def look(
-    changes: ChangeTable, relation: Relation, demands: Demands, *, letter: str | None = None
-) -> Bad | None:
-    """Looks for them in one pass; None when there are none.
-
-    `relation`: see `marked`. `letter`: the column that has a change's operation, when it is not
-    `change_oper`.
+    `relation`: the target's layout and types, with the changes' key.
     """
     from pyspark.sql import functions as F
 
-    seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
-    said = col(letter) if letter else oper
-    # A B row with a NULL in its key is its update's error.
-    said = F.when(said == BEFORE, UPDATE).otherwise(said)
-    judged = marked(changes, relation, demands).df.where((oper != TRUNCATE) & col(WHY).isNotNull())
-    rows = judged.select(seq.alias(SEQ), said.alias(OPER), WHY)
-    return Bad.of(rows.groupBy(SEQ, OPER).agg(F.min(WHY).alias(WHY)))
+    if not (demands or retyped(changes, relation)):
+        return changes
+    have = changes.df.columns  # CHECKs may name columns that the changes lack
+    lacking = {c.name: F.lit(None).cast(c.type) for c in relation.columns if c.name not in have}
+    wide = changes.with_df(changes.df.withColumns(lacking))
+    why = reason(wide, relation, demands, archives=rules.mode == "archive")
+    if rules.mode == "archive":  # old images are not written
+        why = F.when(col(changes.header("change_oper")) != BEFORE, why)
+    return changes.with_df(wide.df.withColumn(WHY, why).select(*map(col, have), WHY))
 
 
-def reason(changes: ChangeTable, relation: Relation, demands: Demands) -> SparkColumn:
+def held_in(relation: Relation, there: Mapping[str, str]) -> Relation:
+    """A layout in a target's types (name -> Spark SQL type), but where the target can follow."""
+    columns = []
+    for c in relation.columns:
+        kind = there.get(c.name, c.type)
+        follows = kind == c.type or widens(arrow_type(kind), arrow_type(c.type))
+        columns.append(c if follows else replace(c, type=kind))
+    return relation.with_columns(columns)
+
+
+def reason(
+    changes: ChangeTable, relation: Relation, demands: Demands, *, archives: bool = False
+) -> SparkColumn:
     """Why the target cannot hold a change, as far as its own image tells (string; NULL: it can).
 
     Columns that `relation` has and the changes lack are read when a CHECK names them: give rows NULL there.
+    `archives`: images of deletes become rows, too.
     """
     from pyspark.sql import functions as F
 
     oper, have = col(changes.header("change_oper")), set(changes.df.columns)
     # Without a key all columns together tell rows apart, and images are written as they are.
-    bag = not relation.key
+    bag, written = not relation.key, oper.isin(INSERT, UPDATE, *([DELETE] if archives else []))
     found = [_null_key(c, have) for c in relation.key]
     for c in relation.columns:
         held = F.lit(True) if c.key or bag else oper.isin(INSERT, UPDATE)
@@ -123,14 +86,11 @@ def reason(changes: ChangeTable, relation: Relation, demands: Demands) -> SparkC
             if kind != c.type:
                 lost = _lost(col(c.name), kind, c.type)
                 found.append(F.when(held & lost, F.lit(f"{c.name} is no {c.type}")))
-        if c.name in have and c.type in demands.values:
-            beyond = ~F.expr(demands.values[c.type].format(quoted(c.name)))
-            found.append(F.when(held & beyond, F.lit(f"{c.name} is beyond the target's {c.type}")))
         if c.name in demands.not_null and not c.key:
-            written = oper.isin(INSERT, UPDATE) if bag else _set(changes, c.name, oper)
-            null = (col(c.name).isNull() if c.name in have else F.lit(True)) & written
+            sets = written if bag else _set(changes, c.name, oper)
+            null = (col(c.name).isNull() if c.name in have else F.lit(True)) & sets
             found.append(F.when(null, F.lit(f"NULL in {c.name}")))
-    whole = oper.isin(INSERT, UPDATE) & (F.lit(True) if bag else ~lacks(changes))
+    whole = written & (F.lit(True) if bag else ~lacks(changes))
     found += [F.when(whole, one) for one in refusals(demands)]
     return F.coalesce(*found, F.lit(None).cast("string"))
 
@@ -167,21 +127,6 @@ def _tried(condition: SparkColumn) -> SparkColumn:
 
     apart = F.exists(F.array(F.lit(0)), lambda _: condition)
     return F.try_to_binary(apart.cast("string"), F.lit("utf-8")) == F.lit(bytearray(b"true"))
-
-
-def nulls(demands: Demands) -> list[SparkColumn]:
-    """Of a whole row which columns are NULL and may not be (strings; NULL: they are not)."""
-    from pyspark.sql import functions as F
-
-    return [F.when(col(n).isNull(), F.lit(f"NULL in {n}")) for n in sorted(demands.not_null)]
-
-
-def without(changes: ChangeTable, bad: Bad | None) -> ChangeTable:
-    """The other changes."""
-    if bad is None:
-        return changes
-    left = changes.df.join(small(bad.df.select(SEQ, OPER), bad.many), _same(changes), "left_anti")
-    return changes.with_df(left.localCheckpoint(eager=False))
 
 
 def lacks(changes: ChangeTable) -> SparkColumn:

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from ..engine.columns import WHY
 from ..engine.rules import SOFT_COLUMN, Rules
 from ..errors import ConfigError
-from ..model import mask
-from ..model.change import BEFORE, DELETE, INSERT, PREFIX, UPDATE, ChangeTable, Relation
-from .images import col
-from .plan import SPECIAL
-from .rule_columns import ARCHIVE, added_by, rule_column
+from ..model.change import PREFIX, Relation
+from .rule_columns import added_by, rule_column
 from .targets.base import Target
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
-
-_ARCHIVING = "archive__"
 
 
 def relation_of(relation: Relation, rules: Rules) -> Relation:
@@ -40,43 +30,6 @@ def relation_of(relation: Relation, rules: Rules) -> Relation:
     if rules.mode == "archive":
         return relation.with_columns([*more, *[replace(c, key=False) for c in relation.columns]])
     return relation.with_columns([*relation.columns, *more])
-
-
-def archived(
-    changes: ChangeTable,
-    counts: Mapping[str, int],
-    order: Sequence[str],
-    extras: Mapping[str, SparkColumn] | None = None,
-    *,
-    before: bool = False,
-) -> tuple[ChangeTable, dict[str, int]]:
-    """Inserts, updates and deletes as rows to append, but those whose values are wrong (`WHY`); `order`: the
-    archive's columns as they stand.
-
-    With `extras`, more columns by name, all changes are there (with `before` their old images, too), and
-    whoever gets them chooses; masks are as they were among the extras.
-    """
-    from pyspark.sql import functions as F
-
-    header, oper = changes.header, col(changes.header("change_oper"))
-    df = changes.df if before else changes.df.where(oper != BEFORE)
-    df = df if extras is not None else df.where(oper.isin(INSERT, UPDATE, DELETE))
-    df = df.where(col(WHY).isNull()) if WHY in df.columns else df
-    have = set(df.columns)
-    kept = {PREFIX + n: col(header(n)) for n in ARCHIVE if header(n) in have}
-    if header("column_mask") in have and extras is None:
-        places = {changes.ordinal(c): order.index(c) for c in changes.columns}
-        kept[PREFIX + "column_mask"] = mask.move(col(header("column_mask")), places)
-    made = df.select(
-        col(header("change_seq")).alias(_ARCHIVING + "change_seq"),
-        F.lit(INSERT).alias(_ARCHIVING + "change_oper"),
-        *[value.alias(n) for n, value in kept.items()],
-        *map(col, changes.columns),
-        *[value.alias(n) for n, value in (extras or {}).items()],
-    )
-    rows = sum(counts.get(k, 0) for k in "IUD")
-    archive = ChangeTable(made, [], [*kept, *changes.columns], _ARCHIVING, changes.name)
-    return archive, dict.fromkeys(SPECIAL, 0) | {"I": rows}
 
 
 def alter(target: Target, table: str, before: Relation, after: Relation, rules: Rules) -> None:

@@ -7,11 +7,10 @@ transaction (PostgreSQL's deferrable primary keys under REPLICA IDENTITY FULL) m
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..engine.columns import ADD, HAVE, KEPT, LEFT, OP, OPER, TAKE
-from ..model.change import BEFORE, DELETE, TRUNCATE, Relation
+from ..model.change import BEFORE, TRUNCATE
 from .images import col, images, masked, ordinals, shaped, since
 from .plan import UNKNOWN, Folded, TableBatch
 from .shards import ShardTask, small, theirs
@@ -31,7 +30,7 @@ def fold(
     there: Rows | None = None,
     memory: int | None = None,
 ) -> Folded:
-    """What is left of a batch whose changes are all made to fit; of one that rules have decided, as they did.
+    """What is left of a batch whose changes are all made to fit.
 
     Args:
         batch: the changes.
@@ -41,8 +40,6 @@ def fold(
             None: it has none.
         memory: see `sharded`.
     """
-    if batch.folded is not None:
-        return batch.folded
     relation, changes = batch.relation, batch.changes
     if batch.may("T"):
         changes = changes.with_df(changes.df.where(col(changes.header("change_oper")) != TRUNCATE))
@@ -105,36 +102,3 @@ def _added(folded: Folded) -> Column:
     from pyspark.sql import functions as F
 
     return col(ADD) if ADD in folded.extra else F.lit(1).cast("bigint").alias(ADD)
-
-
-def in_types(batch: TableBatch, relation: Relation) -> TableBatch:
-    """A batch in the types of a layout that has its columns; what is left of it already, too."""
-    if relation == batch.relation or batch.folded is None:
-        return replace(batch, relation=relation)
-    cells = {c.name: col(c.name).cast(c.type) for c in relation.columns}
-    return replace(
-        batch, relation=relation, folded=replace(batch.folded, df=batch.folded.df.withColumns(cells))
-    )
-
-
-def emptied(folded: Folded, own: DataFrame, key: list[str]) -> Folded:
-    """For one source of a shared target that was truncated, which empties its part of it and no more: its own
-    rows that do not come again are deleted."""
-    from pyspark.sql import functions as F
-
-    names = [n for n in folded.df.columns if n not in folded.extra]
-    have, data = set(own.columns), list(map(col, names))
-    cells = [
-        (col(n) if n in have else F.lit(None)).cast(folded.df.schema[n].dataType).alias(n) for n in names
-    ]
-    if not key:
-        one, none = (F.lit(n).cast("bigint") for n in (1, 0))
-        goes = own.select(one.alias(TAKE), none.alias(ADD), *cells)
-        rows = folded.df.select(none.alias(TAKE), _added(folded), *data).unionByName(goes)
-        net = F.sum(ADD) - F.sum(TAKE)
-        rows = rows.groupBy(*data).agg(net.alias(ADD)).where(col(ADD) != 0)
-        split = [F.greatest(-col(ADD), none).alias(TAKE), F.greatest(col(ADD), none).alias(ADD)]
-        return replace(folded, df=rows.select(*split, *data), extra=(TAKE, ADD), replaces=False)
-    gone = own.join(folded.df.select(*map(col, key)), key, "left_anti")
-    rows = folded.df.select(OP, *data).unionByName(gone.select(F.lit(DELETE).alias(OP), *cells))
-    return replace(folded, df=rows, extra=(OP,), replaces=False, keys=rows.select(*map(col, key)))

@@ -20,7 +20,6 @@ from ..errors import (
     FormatError,
     LeaseLostError,
     LimitReachedError,
-    OtherTableError,
     SparkLostError,
     TailraceError,
     TargetLostError,
@@ -37,7 +36,7 @@ from .cadence import SLACK_S
 logger = logging.getLogger("tailrace.apply")
 RETRIES = 3
 """A table without a group is suspended after so many errors in a row."""
-_LASTING = (ConstraintError, OtherTableError, ConfigError, FormatError, UnsupportedError)
+_LASTING = (ConstraintError, ConfigError, FormatError, UnsupportedError)
 """Errors that trying again does not help."""
 
 

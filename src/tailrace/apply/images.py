@@ -10,6 +10,7 @@ from ..engine.columns import MASK, OPER, SEQ, WHY
 from ..errors import ApplyError, TailraceError, from_spark
 from ..model.change import TRUNCATE, ChangeTable, Relation
 from ..model.quoting import quoted
+from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -57,6 +58,16 @@ def images(
         data.append((value.try_cast(c.type) if judged else value.cast(c.type)).alias(c.name))
     extra = [value.alias(name) for name, value in (extras or {}).items()]
     return df.select(seq.alias(SEQ), oper.alias(OPER), *extra, *data)
+
+
+def newer(changes: ChangeTable, after: int) -> ChangeTable:
+    """The changes with numbers above `after`."""
+    from pyspark.sql import functions as F
+
+    if after < 0:
+        return changes
+    number = F.substring(col(changes.header("change_seq")), TIME_DIGITS + 1, NUMBER_DIGITS)
+    return changes.with_df(changes.df.where(number > f"{after:0{NUMBER_DIGITS}d}"))
 
 
 def shaped(rows: DataFrame, relation: Relation) -> DataFrame:

@@ -1,4 +1,4 @@
-"""What is applied (`TableBatch`) and how (`choose`): the plans, declared, and the rule that picks one.
+"""The plans of batches, and the limits by which one is chosen.
 
 Every plan gives the same rows in one commit; they differ in cost alone, which the conformance suite
 (`tailrace.testing.targets`) proves.
@@ -18,23 +18,19 @@ if TYPE_CHECKING:
 
 PLANS: dict[str, str] = {
     "none": "the target already has this batch, or there is nothing in it: no row is touched",
-    "append": "no row of the target can be meant (it is empty, or only inserts came and there is no key): "
-    "tasks write parquet parts side by side, the driver commits them",
-    "task_local": "one task folds the changes and rewrites the files they touch (after a truncate: all of "
-    "them); no snapshot of the target in the JVM",
-    "replace_all": "a truncate came, and the batch is not one task's: the rows folded after it become the "
-    "whole target",
-    "rewrite": "tasks side by side find the rows that the changes meet and write the files that have some "
-    "anew; no deletion vectors",
-    "replace_keys": "the changes touch too many bytes to write them anew, full images and no deletes: Delta "
-    "replaces rows by key, with deletion vectors",
-    "purge": "the target has deletion vectors, and as many changes come as would touch every file anyway: "
-    "Spark purges the vectors, then as `rewrite`",
-    "merge": "the same with deletes or partial images: Spark MERGE, pruned to the batch's range of keys; "
-    "also when a task has not the memory",
-    "upsert": "PostgreSQL: tasks stage the folded rows by COPY, one transaction deletes and upserts by key",
-    "bag": "a large table without key, or one whose changes are decided: as many copies of each full row are "
-    "added or taken away as changes say; the target is rewritten",
+    "append": "no row of the target can be meant (only inserts came and there is no key, or it is an "
+    "archive): parts are written and committed",
+    "task_local": "one task decides the changes and rewrites the files they touch",
+    "rewrite": "tasks decide the changes of a shard each, by key, and others rewrite the files that change; "
+    "no deletion vectors",
+    "merge": "Spark's MERGE of what remains of the changes, for targets that only Spark may write "
+    "(partitions, constraints, a change feed, deletion vectors), or where more bytes than `rewrite_limit` "
+    "would be rewritten: it marks rows in deletion vectors",
+    "replace_all": "a truncate came: what remains of the changes becomes the whole target",
+    "bag": "the same as `merge` for a table without key: Spark writes the target again, with as many copies "
+    "of each row as changes leave",
+    "upsert": "PostgreSQL: the rows that result are staged by COPY, one transaction deletes and upserts by "
+    "key",
 }
 """Plan name -> what it does and when."""
 
@@ -94,10 +90,6 @@ class TableBatch:
             than what the table has reached.
         tolerant: the window of the table's baseline was open: some of the changes may be in the target's rows
             already, in part. They are upserted, whatever rules the table has.
-        looked: what `Target.look` gave before it was looked what the changes meet: they are applied to the
-            rows that were there then, or refused with ConcurrentCommitError. None: nobody looked.
-        folded: what is left of the changes, when rules have decided them; `counts` are those of its rows
-            then: `I` to be written, `D` deleted, `absent` those of which something stays.
         based: the target has a baseline of the table: where it is gone, it is not made anew without that.
     """
 
@@ -107,8 +99,6 @@ class TableBatch:
     upto: int
     counts: Mapping[str, int] = field(default_factory=lambda: UNKNOWN)
     tolerant: bool = False
-    looked: int | None = None
-    folded: Folded | None = None
     based: bool = False
 
     def may(self, *kinds: str) -> bool:
@@ -162,46 +152,6 @@ class Limits:
     def is_large(self, changes: int, size: Size) -> bool:
         """Whether so many changes meet next to every file, wherever their keys are."""
         return bool(size.rows) and changes * self.rewrite_share >= size.rows
-
-
-def choose(batch: TableBatch, size: Size, limits: Limits, *, truncated: bool = False) -> str:
-    """The cheapest plan (a name in `PLANS`) that gives the right rows.
-
-    >>> from tailrace.model.change import Column, Relation
-    >>> relation = Relation(1, "s", "t", "d", (Column("id", 1, "integer", "int4", "int", key=True),))
-    >>> batch = TableBatch("s.t", relation, None, 9, {"I": 5, "U": 2})
-    >>> choose(batch, Size(10_000, 2), Limits())
-    'task_local'
-    >>> choose(batch, Size(5 << 30, 40), Limits())
-    'rewrite'
-    >>> choose(batch, Size(5 << 30, 40, vectors=True), Limits())
-    'replace_keys'
-    >>> choose(batch, Size(0, 0), Limits())
-    'append'
-    >>> deletes = TableBatch("s.t", relation, None, 9, {"D": 100})
-    >>> [choose(deletes, Size(5 << 30, 40, True, rows), Limits()) for rows in (1_000, 1_000_000)]
-    ['purge', 'merge']
-    """
-    if truncated:
-        return "replace_all"
-    if not batch.relation.key:
-        here = batch.folded is None and size.files and is_local(size, limits)
-        return "append" if not batch.may("U", "D") else "task_local" if here else "bag"
-    if size.files == 0:
-        return "append"
-    if is_local(size, limits):
-        return "task_local"
-    if not size.vectors:
-        return "rewrite"
-    marks = choose_marks(batch)
-    return "purge" if marks == "merge" and limits.is_large(batch.rows, size) else marks
-
-
-def choose_marks(batch: TableBatch) -> str:
-    """The plan that marks rows in deletion vectors instead of writing files anew."""
-    # Delta's replace by key and its ALTER TABLE refuse names that MERGE does well with.
-    simple = not batch.may("D", "key_changes", "absent") and not awkward(batch.relation)
-    return "replace_keys" if simple else "merge"
 
 
 def is_local(size: Size, limits: Limits) -> bool:

@@ -1,4 +1,4 @@
-"""How far each table has come, and from where on the store's counts are those of its changes."""
+"""The change number that each table has reached."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ class Reach:
     def __init__(self, target: Target, rules: TaskRules | None, known: TableHistory) -> None:
         self._target, self._rules, self._known = target, rules, known
         self._at: dict[str, int] = {}
-        self._counted: dict[str, tuple[int, Baseline | None]] = {}
 
     def of(self, table: str) -> int:
         """The change number that a table has reached, in its target and its key log.
@@ -66,19 +65,10 @@ class Reach:
         for table in list(self._at) if tables is None else tables:
             self._at.pop(table, None)
 
-    def came(self, table: str, last: Stored, baseline: Baseline | None) -> None:
+    def came(self, table: str, last: Stored) -> None:
         """Notes that a table has all changes up to the end of a store batch."""
         self._at[table] = last.upto
-        if baseline is None or last.position >= baseline.position:
-            self._counted[table] = last.upto, baseline
-        else:
-            self._counted.pop(table, None)
 
     def has(self, table: str, upto: int) -> bool:
         """Whether it is known that a table has come to a change number."""
         return self._at.get(table, -1) >= upto
-
-    def counted(self, table: str, baseline: Baseline | None) -> bool:
-        """Whether the store's counts of all later batches are those of the changes the table is to get, and
-        no bounds: it stands where a batch ends, and its baseline has none of the later changes."""
-        return self._counted.get(table) == (self.of(table), baseline)

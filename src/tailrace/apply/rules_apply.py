@@ -1,56 +1,59 @@
-"""Applies a change table under rules, and logs the outcome of every change.
+"""Applies changes under rules, and logs the outcome of every change.
 
 The order is: exceptions, target, key log, each with its progress in its own commit. The key log's parts are
-written while the target is; they become visible after it. A crash between the two is made good by the next
-call: it looks at the target as it was before the batch (Delta keeps that version) and logs what is missing.
+written before the target's commit; they become visible after it. After a crash between the two, the next call
+decides the changes again, as of the target's version before the batch, and logs what is missing.
 
-Changes come from somebody's change table (`apply`: what it holds is looked at) or from a task (`follow`: the
-store has counted them, and positions say where a range of them begins and ends).
+Changes come from a change table of another product (`apply`), or from a task (`prepared`, `finished`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ..engine.rules import Rules
-from ..errors import ApplyError, ConfigError, LimitReachedError
+from ..errors import ApplyError, ConfigError, LimitReachedError, TailraceError
+from ..lake import delta as lake
 from ..model.change import ChangeTable, Relation
-from . import effects, incoming, one_task
-from .apply_result import ApplyResult, result_of
-from .constraint_check import ConstraintCheck, anew
-from .expect import Ends, Expected, added, expect
+from ..model.types import schema_of
+from . import data_errors, effects, incoming, one_task, whole_rows
+from .apply_result import ApplyResult, summed
 from .gone import gone
 from .images import col, explaining
 from .keylog.change_range import ChangeRange
 from .keylog.exceptions import Exceptions, Holds, Suspensions
 from .keylog.key_log import KeyLog
 from .keylog.outbox import recover
-from .plan import TableBatch
-from .rules_batch import Cut, RulesBatch, of_table, of_task
 from .rules_ends import Later, RulesEnds
-from .rules_write import RulesWriter
-from .targets.audit import LOST, Audited
+from .scratch import scratch
+from .stage import stage
+from .targets.audit import Audited
 from .targets.base import Target
-from .targets.outcome import ApplyOutcome
+from .targets.capabilities import Shares
+from .targets.delta.local import PartTask, write_parts
+from .targets.delta.target import DeltaTarget
 from .targets.task_batch import TaskBatch
+from .transactions import by_transaction, first_half
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from .incoming import Incoming
 
 
 class RulesApply:
-    """Applies change tables to a target under rules.
+    """Applies changes to a target under rules.
 
     Args:
-        target: where to.
+        target: the target.
         rules: for all tables.
         root: folder of exceptions and suspensions.
         task: `TASK_NAME` in exceptions and suspensions.
         keylog: None: no key log.
         suspensions: where tables are suspended; below `root` when not given.
-        window: the changes lie in the open window of a baseline.
+        window: the changes are in the open window of a baseline.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class RulesApply:
         later: Later | None = None,
         window: bool = False,
     ) -> None:
-        self._target, self._rules = target, rules
+        self._target, self._rules, self._root = target, rules, root
         self._log = keylog if keylog is None or keylog.mode != "off" else None
         able = target.capabilities
         if self._log is not None and able.notes is None and not able.versions:
@@ -76,82 +79,47 @@ class RulesApply:
         self._exceptions = Exceptions(root, task)
         self.suspensions: Holds = suspensions or Suspensions(root, task)
         self._ends = RulesEnds(rules, self._exceptions, self.suspensions, later, window=window)
-        self._writer = RulesWriter(target, rules, self._exceptions, self._log)
 
-    def apply(self, changes: ChangeTable, look: incoming.Incoming | None = None) -> ApplyResult:
-        """Applies what the target has not yet of a change table. `look`: what `incoming.look` finds in it, if
-        that is known.
+    # A task's batches.
 
-        Raises:
-            ApplyError: a change that the rules stop at; those before it are applied.
-            ConfigError: the target was made in another mode.
-            UnsupportedError: a table without key, but for archives.
-        """
-
-        def work() -> ApplyResult:
-            if held := self.suspensions.reason(changes.name):
-                return ApplyResult(suspended=held)
-            return self._apply(changes.name, changes.columns, self._cut(changes, look))
-
-        try:
-            return self._guarded(changes, work)
-        except LimitReachedError:
-            self.count_anew(changes.name)
-            raise
-
-    def follow(self, batch: TableBatch, after: int, *, exact: bool, baseline: int = 0) -> ApplyResult:
-        """Applies a range of a task's changes, those with numbers in (`after`, `batch.upto`], as far as the
-        target lacks them, and logs what the key log lacks of them.
-
-        Who tells of a limit that was reached has it `count_anew`.
-
-        The target has their layout (`alter`). `exact`: the batch's counts are those of its changes, and no
-        bounds. `baseline` grows with each new one of the table: conflicts and flags are counted anew then.
-
-        Raises: as `apply`.
-        """
-
-        def work() -> ApplyResult:
-            self._begin(batch.table, after, baseline)
-            cut = of_task(batch, after, exact=exact)
-            done = self._apply(batch.table, [c.name for c in batch.relation.columns], cut, batch.upto)
-            return done if done.upto >= 0 else self._there_already(batch, done)
-
-        return self._guarded(replace(batch.changes, name=batch.table), work)
-
-    def _there_already(self, batch: TableBatch, done: ApplyResult) -> ApplyResult:
-        """What was done where nothing was written, with how far the target is in the batch, and the version
-        that has it."""
-        upto = min(self._target.progress(batch.table), batch.upto)
-        there = TableBatch.there(batch.table, batch.relation, upto, based=batch.based)
-        return replace(done, upto=upto, outcome=self._target.apply(there))
-
-    def prepared(self, batch: TaskBatch, baseline: int) -> TaskBatch | None:
-        """A batch for one task with what its merge needs to find and log the outcome of the changes; None
-        when it needs more than one task. `baseline` as in `follow`."""
+    def prepared(self, batch: TaskBatch, baseline: int) -> TaskBatch:
+        """A batch with what its merge needs to find and log the outcome of the changes. `baseline` grows with
+        each new one of the table: conflicts and flags are counted again then."""
         self._begin(batch.table, batch.after, baseline)
-        if self.adds_columns:
+        if self.adds_columns and not batch.logs:
             if baseline and not self._target.exists(batch.table):
                 raise gone(batch.table)
             self.alter(batch.table, batch.relation, batch.relation)
-        return one_task.prepared(batch, self._target, self._rules, self._exceptions, self._log)
+        return self._ready(batch)
 
-    def went(self, batch: TaskBatch, done: Audited) -> ApplyResult:
+    def finished(self, batch: TaskBatch, done: Audited) -> ApplyResult:
         """What such a batch did, its key log committed.
 
         Raises:
             ApplyError: the rules stop at a change; those before it are applied.
         """
+        if done.noted and self._log is not None:
+            recover(self._target, self._log)  # a batch that has no note changed nothing that is logged
         done_range = ChangeRange(batch.table, batch.after, batch.upto, 0)
         return self._ends.ended(batch.table, *one_task.finished(done, done_range, self._rules, self._log))
 
+    def judged(self, changes: ChangeTable, relation: Relation) -> ChangeTable:
+        """The changes, judged by what the target can hold (`data_errors`); `relation`: their own columns in
+        the target's types."""
+        layout = effects.relation_of(relation, self._rules)
+        there = self._target.exists(relation.table)
+        demands = self._target.demands(relation.table) if there else data_errors.Demands()
+        archives = self._rules.mode == "archive"
+        keyed = layout if archives else replace(relation, columns=layout.columns)
+        return data_errors.judged(changes, keyed, self._rules, demands)
+
     def count_anew(self, table: str) -> None:
-        """Has a table that reached a limit, and of which somebody is told, meet as many conflicts again."""
+        """Counts the conflicts of a table again that reached a limit, once that was reported."""
         self._exceptions.begin(table, self._rules.limits)
 
     def alter(self, table: str, before: Relation, after: Relation) -> None:
-        """Gives the target a task's new layout, and the columns that the mode adds; rows that are there have
-        NULL in them."""
+        """Gives the target a task's new layout, and the columns that the mode adds; existing rows have NULL
+        in them."""
         effects.alter(self._target, table, before, after, self._rules)
 
     @property
@@ -159,145 +127,169 @@ class RulesApply:
         """Whether the target has columns that the source has not."""
         return self._rules.mode in ("archive", "soft_delete")
 
+    # Change tables of other products.
+
+    def apply(
+        self, changes: ChangeTable, look: Incoming | None = None, *, transactional: bool = False
+    ) -> ApplyResult:
+        """Applies the changes of a change table that the target does not have yet.
+
+        Args:
+            changes: the change table.
+            look: what `incoming.look` finds in it, if that is known.
+            transactional: each transaction is a commit of its own.
+
+        Raises:
+            ApplyError: a change that the rules stop at; those before it are applied.
+            ConfigError: the target was made in another mode.
+            UnsupportedError: a table without key, but for archives.
+        """
+        if held := self.suspensions.reason(changes.name):
+            return ApplyResult(suspended=held)
+        try:
+            with explaining(changes.name, f"apply {changes.name}"):
+                return self._apply(changes, look, transactional=transactional)
+        except LimitReachedError:
+            self.count_anew(changes.name)
+            raise
+
+    def _apply(self, changes: ChangeTable, look: Incoming | None, *, transactional: bool) -> ApplyResult:
+        name, reached = changes.name, self._reached(changes.name, changes.columns)
+        after = reached if self._log is None else self._logged(self._log, name, reached)
+        fresh = incoming.newer(changes, after)
+        found = look if look is not None and fresh is changes else incoming.look(fresh)
+        if found.upto <= after:
+            return ApplyResult()
+        if after < reached:
+            self._refuse_gap(changes, after, reached)
+        found = replace(found, relation=self._layout(changes, found))
+        if found.upto > reached:
+            incoming.lay_out(self._target, effects.relation_of(found.relation, self._rules))
+        with self._staged(self.judged(fresh, found.relation), found, after) as batch:
+            if not transactional:
+                return self._merged(batch)
+            logged = [batch.between(after, reached)] if after < reached else []
+            rest = batch.between(max(after, reached), found.upto)
+            memory = self._target.capabilities.memory_bytes
+            return self._each(chain(logged, by_transaction(rest, memory) if rest.after < rest.upto else []))
+
+    def _each(self, batches: Iterable[TaskBatch]) -> ApplyResult:
+        """Merges batches, one after the other, until the table is suspended."""
+        found: list[ApplyResult] = []
+        for batch in batches:
+            found.append(self._merged(batch))
+            if found[-1].suspended is not None:
+                break
+        return summed(found)
+
+    def _logged(self, log: KeyLog, name: str, reached: int) -> int:
+        """The change number that a table has reached in its target and in its key log."""
+        if (standing := log.standing(name).reached) is None:
+            log.begin(name, reached)
+            return reached
+        if standing < reached and self._target.capabilities.notes is not None:
+            recover(self._target, log)  # a batch that has no note changed nothing that is logged
+            if (log.standing(name).reached or 0) < reached:
+                log.commit([], ChangeRange(name, reached, reached, 0))
+            return reached
+        return min(standing, reached)
+
+    def _refuse_gap(self, changes: ChangeTable, after: int, reached: int) -> None:
+        """Raises ApplyError unless the changes that the key log lacks are there."""
+        if incoming.look(incoming.newer(changes, after, reached)).upto != reached and self._log is not None:
+            raise ApplyError(
+                f"the key log ends at change {after}, the target at {reached}",
+                where=f"{changes.name}, {self._log.path}",
+                hint="give the change tables of the last call again: the key log lacks their changes",
+            )
+
+    def _layout(self, changes: ChangeTable, found: Incoming) -> Relation:
+        """The layout of the changes: their own, but in columns of the target that cannot follow in its types,
+        whose values are judged then."""
+        if not found.relation.key and self._rules.mode != "archive":
+            whole_rows.refuse_marks(changes.name, self._rules)
+            whole_rows.refuse(changes.name, found.wrong)
+        if self._rules.on["data_error"] == "stop" or not self._target.exists(changes.name):
+            return found.relation
+        return data_errors.held_in(found.relation, self._target.columns(changes.name))
+
+    @contextmanager
+    def _staged(
+        self, changes: ChangeTable, found: Incoming, after: int, *, logs: bool = False
+    ) -> Iterator[TaskBatch]:
+        """The batch of changes that Spark computes, in files."""
+        relation, shares = found.relation, self._target.capabilities.shares
+        assert shares is not None  # noqa: S101 - of every target
+        with scratch(self._root) as folder:
+            staged = stage(changes, relation, folder)
+            looks = self._rules.mode != "archive" and (relation.key or any(staged.counts[k] for k in "UDT"))
+            yield TaskBatch(
+                relation.table, folder, shares.path(relation.table), relation, after, found.upto,
+                staged=staged, counts=staged.counts, adds=not looks, logs=logs,
+            )  # fmt: skip
+
+    def _merged(self, batch: TaskBatch) -> ApplyResult:
+        """Merges a batch: first what the key log alone lacks, then what the target lacks."""
+        found: list[ApplyResult] = []
+        while not found or (found[-1].suspended is None and 0 <= found[-1].upto < batch.upto):
+            rest = replace(batch, after=max([batch.after, *(done.upto for done in found)]))
+            while (done := _one(self._target.capabilities.shares, self._ready(rest))) is None:
+                rest = first_half(rest)
+            found.append(self.finished(rest, done))
+        return summed(found)
+
+    def _ready(self, batch: TaskBatch) -> TaskBatch:
+        return one_task.prepared(batch, self._target, self._rules, self._exceptions, self._log)
+
     def preview(self, changes: ChangeTable) -> ApplyResult:
         """What `apply` would do now; nothing is written."""
-        return self._guarded(changes, lambda: self._preview(changes))
+        if held := self.suspensions.reason(changes.name):
+            return ApplyResult(suspended=held)
+        with explaining(changes.name, f"apply {changes.name}"):
+            return self._preview(changes)
+
+    def _preview(self, changes: ChangeTable) -> ApplyResult:
+        reached = self._reached(changes.name, changes.columns)
+        fresh = incoming.newer(changes, reached)
+        found = incoming.look(fresh)
+        if found.upto <= reached:
+            return ApplyResult()
+        found = replace(found, relation=self._layout(changes, found))
+        layout = effects.relation_of(found.relation, self._rules)
+        incoming.lay_out(self._target, layout, dry_run=True)
+        judged = self.judged(fresh, found.relation)
+        with self._staged(judged, found, reached, logs=True) as batch:
+            to, path = self._previewed(batch.changes, fresh, layout)
+            order = one_task.prepared(batch, self._target, self._rules, self._exceptions, None)
+            done = _one(to, replace(order, target=path))
+            assert done is not None  # noqa: S101 - of every batch that Delta gets
+        whole = ChangeRange(changes.name, reached, found.upto, 0)
+        result, ends, _ = one_task.finished(done, whole, self._rules, None)
+        said = f"would {ends[2]}: {ends[1]} at change_seq {ends[0]}" if ends else None
+        return replace(result, suspended=said)
+
+    def _previewed(self, folder: str, changes: ChangeTable, layout: Relation) -> tuple[Shares, str]:
+        """What decides changes for a preview, and the path of the target's rows: in a folder, if the target
+        is not there, or is a database."""
+        name, able = layout.table, self._target.capabilities
+        there = self._target.exists(name)
+        if there and able.versions and able.shares is not None:
+            return able.shares, able.shares.path(name)
+        copy, schema = (
+            DeltaTarget(changes.df.sparkSession, folder, app_id="preview"),
+            schema_of(layout.columns),
+        )
+        lake.create(path := copy.path(name), schema)
+        if there:
+            rows = self._target.rows_there(layout, changes.df.select(*map(col, layout.key)))
+            files, _ = write_parts(rows, PartTask(path, schema))
+            lake.commit(path, files, progress={})
+        return copy, path
 
     def _begin(self, table: str, reached: int, baseline: int) -> None:
         if self._log is not None:
             self._log.begin(table, reached, baseline=baseline)
         self._ends.begin(table, reached, baseline)
-
-    def _apply(self, name: str, own: Collection[str], cut: Cut, end: int | None = None) -> ApplyResult:
-        rules, reached = self._rules, self._reached(name, own)
-        if self._log is not None:
-            until = reached if end is None else min(reached, end)
-            self._catch_up(name, cut, until, exact=end is None)
-        if end is not None and reached >= end:
-            return ApplyResult()
-        batch = cut(reached, None)
-        if batch.empty:
-            return ApplyResult()
-        layout = effects.relation_of(batch.found.relation, rules)
-        if end is None:
-            incoming.lay_out(self._target, layout)
-        attempt = one_task.attempt(self._target, batch, layout, rules, self._exceptions, self._log)
-        if attempt == LOST:  # what an attempt found is to be found anew
-            if self._log is not None:
-                recover(self._target, self._log)
-            return self._apply(name, own, cut, end)
-        if isinstance(attempt, tuple):
-            return self._ends.ended(name, *attempt)
-        if rules.mode != "archive":  # which looks at no row
-            keys = batch.changes.df.select(*map(col, batch.found.relation.key))
-            batch = replace(batch, looked=self._target.look(batch.found.relation, keys))
-        there = self._there(batch, layout)
-        batch, ends, why = self._decided(self._judged(batch), layout, there)
-        done = ApplyResult() if batch.empty else self._writer.both(batch, layout)
-        return self._ends.ended(name, done, ends, why)
-
-    def _cut(self, changes: ChangeTable, look: incoming.Incoming | None = None) -> Cut:
-        looks = self._rules.on["data_error"] != "stop" and self._target.exists(changes.name)
-        return of_table(changes, self._rules, self._target.columns(changes.name) if looks else {}, look)
-
-    def _preview(self, changes: ChangeTable) -> ApplyResult:
-        if held := self.suspensions.reason(changes.name):
-            return ApplyResult(suspended=held)
-        reached = self._reached(changes.name, changes.columns)
-        batch = self._cut(changes)(reached, None)
-        if batch.empty:
-            return ApplyResult()
-        layout = effects.relation_of(batch.found.relation, self._rules)
-        incoming.lay_out(self._target, layout, dry_run=True)
-        there = self._there(batch, layout, folds=False) if self._target.exists(changes.name) else None
-        batch, ends, _ = self._decided(self._judged(batch, planned=True), layout, there, folds=False)
-        said = f"would {ends[2]}: {ends[1]} at change_seq {ends[0]}" if ends else None
-        done = result_of(batch.found.upto, batch.found.counts, batch.expected, self._rules, ApplyOutcome())
-        return replace(done, suspended=said)
-
-    def _catch_up(self, name: str, cut: Cut, reached: int, *, exact: bool) -> None:
-        """Logs what a crash kept from the key log after the target had it.
-
-        `exact`: the target's number is that of a change, which must be among those given.
-        """
-        assert self._log is not None  # noqa: S101 - the caller looked
-        standing = self._log.standing(name)
-        if standing.reached is None:
-            self._log.begin(name, reached)
-            return
-        if standing.reached >= reached:
-            return
-        if self._target.capabilities.notes is not None:  # one that has none changed nothing that is logged
-            recover(self._target, self._log)
-            if (self._log.standing(name).reached or 0) < reached:
-                self._log.commit([], ChangeRange(name, reached, reached, 0))
-            return
-        batch = cut(standing.reached, reached)
-        if exact and batch.found.upto != reached:
-            raise ApplyError(
-                f"the key log ends at change {standing.reached}, the target at {reached}",
-                where=f"{name}, {self._log.path}",
-                hint="give the change tables of the last call again: the key log lacks their changes",
-            )
-        if not any(batch.found.counts[k] for k in "IUDT"):  # a new baseline had them: no version is needed
-            self._log.commit([], batch.range(self._rules))
-            return
-        layout = effects.relation_of(batch.found.relation, self._rules)
-        there = self._there(batch, layout, standing.reached, folds=False)
-        batch = self._judged(batch, standing.reached)
-        batch = replace(batch, expected=self._met(batch, layout, there, folds=False))
-        one = batch.range(self._rules)
-        self._log.commit(self._log.write(batch.logged, batch.expected, self._rules, one), one)
-
-    def _judged(self, batch: RulesBatch, reached: int | None = None, *, planned: bool = False) -> RulesBatch:
-        return ConstraintCheck(self._target, self._rules, reached, planned).judged(batch)
-
-    def _met(
-        self, batch: RulesBatch, layout: Relation, there: DataFrame | None, *, folds: bool = True
-    ) -> Expected:
-        """What its changes meet, and what is left of them."""
-        changes = batch.changes
-        if self._rules.mode == "archive":
-            key, counts = batch.found.relation.key, batch.found.counts
-            moved = self._log is not None and bool(counts.get("key_changes") if key else counts.get("U"))
-            return added(changes, key if moved else None)
-        memory = self._target.capabilities.memory_bytes
-        return expect(changes, layout, self._rules, batch.found.counts, there, folds=folds, memory=memory)
-
-    def _decided(
-        self, batch: RulesBatch, layout: Relation, there: DataFrame | None, *, folds: bool = True
-    ) -> tuple[RulesBatch, Ends | None, str | None]:
-        """The batch up to the change before which it ends, if there is one, and what is wrong with its
-        values."""
-        counted = {}
-        if self._rules.limits:
-            counted = self._exceptions.counted(batch.table, batch.after, self._rules.limits)
-        met = self._met(batch, layout, there, folds=folds)
-        if (ends := met.ends(self._rules, counted)) is None:
-            return replace(batch, expected=met), None, None
-        rest = batch.before(ends)
-        if not rest.empty:
-            rest = replace(rest, expected=self._met(rest, layout, there, folds=folds))
-        return rest, ends, met.why(ends[0])
-
-    def _there(
-        self, batch: RulesBatch, layout: Relation, reached: int | None = None, *, folds: bool = True
-    ) -> DataFrame | None:
-        """The keys that have a (living) row in the target (as of when it had reached a number), or the rows,
-        when images that lack columns may move them; of a table without key its rows, when changes look for
-        some."""
-        rules, relation, counts = self._rules, batch.found.relation, batch.found.counts
-        if rules.mode == "archive":
-            return None
-        if not relation.key:
-            looks = counts.get("U") or counts.get("D")
-            none = batch.changes.df.limit(0)
-            return self._target.rows_there(relation, none, reached=reached) if looks else None
-        keys = batch.changes.df.select(*map(col, relation.key))
-        if folds and counts.get("absent") and counts.get("key_changes"):
-            return self._target.rows_there(layout, keys, reached=reached)
-        living = rules.soft_column if rules.mode == "soft_delete" else None
-        return self._target.keys_there(relation, keys, living=living, reached=reached)
 
     def _reached(self, name: str, own: Collection[str]) -> int:
         if not self._target.exists(name):
@@ -305,6 +297,10 @@ class RulesApply:
         effects.check_mode(self._target, name, own, self._rules)
         return self._target.progress(name)
 
-    def _guarded(self, changes: ChangeTable, work: Callable[[], ApplyResult]) -> ApplyResult:
-        with explaining(changes.name, f"apply {changes.name}"):
-            return anew(work)
+
+def _one(shares: Shares | None, batch: TaskBatch) -> Audited | None:
+    assert shares is not None  # noqa: S101 - of every target
+    (done,) = shares.merge_many([batch])
+    if isinstance(done, TailraceError):
+        raise done
+    return done

@@ -1,7 +1,7 @@
-"""Spreads the changes of a batch over tasks, so that the engine decides each shard by itself.
+"""Folds the changes of a DataFrame in shards: for queries that Spark's SQL answers.
 
-All of it is per key: the changes of a key are in one shard, and so are keys that changes of keys link. What
-the target has under the changes' keys travels with them.
+All of it is per key: the changes of a key are in one shard, and so are keys that changes of keys link. The
+existing rows under the changes' keys travel with them.
 """
 
 from __future__ import annotations
@@ -16,23 +16,17 @@ import pyarrow.compute as pc
 
 from ..engine.columns import (
     ADD,
-    HAVE,
     KEPT,
     MASK,
-    MOVED,
     OP,
     OPER,
     SEQ,
-    SILENT,
-    SITUATION,
     TAKE,
-    WHY,
     one,
     typed,
 )  # fmt: skip
 from ..engine.linked import linked
 from ..engine.null_keys import null_key
-from ..engine.rules import Rules
 from ..engine.shard import Shard
 from ..execution import over_rows
 from ..model.change import BEFORE, UPDATE, Relation
@@ -56,8 +50,7 @@ _UNKNOWN = 1 << 50
 _GROWS = 16
 """About so many times what changes take in files they take in memory while they are decided."""
 _AT, _KEY, _LEAST = "header__at", "header__linked", "header__least"
-_EXTRAS = {MASK: pa.binary(), WHY: pa.string(), SILENT: pa.bool_(), HAVE: pa.int64()}
-_CHANGE = {SEQ: "string", OPER: "string", SITUATION: "string", WHY: "string", MOVED: "boolean"}
+_EXTRAS = {MASK: pa.binary()}
 _IMAGE = {OP: "string", KEPT: "string"}
 
 
@@ -108,22 +101,15 @@ def small(df: DataFrame, rows: int) -> DataFrame:
 
 @dataclass(frozen=True)
 class ShardTask:
-    """Decides a shard: gives the changes that did not meet what they expect, or change their key, and what is
-    left of all changes, see `Shard.odd` and `Shard.images`; their columns side by side.
+    """Folds a shard: gives what remains of its changes, see `Shard.images`.
 
     Attributes:
-        relation: the target's layout.
+        relation: the layout of the rows.
         ordinals: see `Shard`.
-        rules: how the changes are applied; None: all are made to fit, and only what is left of them is given.
-        truncates: `change_seq` of all.
-        folds: whether what is left of them is wanted.
     """
 
     relation: Relation
     ordinals: tuple[int, ...]
-    rules: Rules | None = None
-    truncates: tuple[str, ...] = ()
-    folds: bool = True
 
     def over(
         self, rows: DataFrame, counts: Mapping[str, int], *, links: bool, memory: int | None
@@ -137,35 +123,24 @@ class ShardTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if (shard := self.shard(batches)) is None:
             return
-        if self.rules is None and (seq := shard.changes.first_bad) is not None:
+        if (seq := shard.changes.first_bad) is not None:
             raise null_key(self.relation.table, self.relation.key, seq)
-        batch = None if self.rules is None else shard.met(self.rules)
-        if batch is not None:
-            yield from self._given(shard.odd(batch))
-        if self.folds:
-            yield from self._given(shard.images(batch))
+        yield from self._given(shard.images())
 
     def shard(self, batches: Iterable[pa.RecordBatch]) -> Shard | None:
         """A shard of rows in any order; None: it has no changes."""
         held = list(batches)
         if not held:
             return None
-        schema, rules = schema_of(self.relation.columns), self.rules
-        kinds = {SEQ: pa.string(), OPER: pa.string(), **_EXTRAS}
+        schema, kinds = schema_of(self.relation.columns), {SEQ: pa.string(), OPER: pa.string(), **_EXTRAS}
         have = [pa.field(n, t) for n, t in kinds.items() if n in held[0].schema.names]
         wanted = pa.schema([*have, *schema])
         rows = pa.Table.from_batches([typed(b, wanted) for b in held], wanted)
-        of_target = pc.equal(rows[SEQ], "")
-        mine = rows.filter(pc.invert(of_target))
+        existing = pc.equal(rows[SEQ], "")
+        mine = rows.filter(pc.invert(existing))
         if not mine.num_rows:
             return None
-        # Where keys alone are looked at, those of marked rows do not come.
-        mark = rules.soft_column if rules is not None and rules.mode == "soft_delete" else None
-        mark = mark if mark in schema.names else None
-        key = tuple(self.relation.key)
-        return Shard.of(
-            mine, rows.filter(of_target), key, schema, self.ordinals, mark=mark, truncates=self.truncates
-        )
+        return Shard.of(mine, rows.filter(existing), tuple(self.relation.key), schema, self.ordinals)
 
     @property
     def _names(self) -> list[str]:
@@ -175,15 +150,11 @@ class ShardTask:
     @property
     def _kinds(self) -> dict[str, str]:
         """The columns that it gives, and their Spark SQL types."""
-        left = (_IMAGE if self.relation.key else {TAKE: "bigint", ADD: "bigint"}) if self.folds else {}
-        return {**(_CHANGE if self.rules else {}), **left, **{c.name: c.type for c in self.relation.columns}}
+        left = _IMAGE if self.relation.key else {TAKE: "bigint", ADD: "bigint"}
+        return {**left, **{c.name: c.type for c in self.relation.columns}}
 
     def _given(self, rows: pa.Table) -> list[pa.RecordBatch]:
-        have = set(rows.schema.names)
-        made = [
-            rows[n].cast(arrow_type(kind)) if n in have else pa.nulls(rows.num_rows, arrow_type(kind))
-            for n, kind in self._kinds.items()
-        ]
+        made = [rows[n].cast(arrow_type(kind)) for n, kind in self._kinds.items()]
         return list(pa.table(made, [f"r{i}" for i in range(len(made))]).to_batches(_BATCH))
 
 

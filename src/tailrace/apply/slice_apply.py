@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from ..errors import LimitReachedError, TailraceError
 from ..execution import thread_pool
 from ..state.ledger import AppliedTable, Stored
+from .apply_result import applied
 from .plan import SPECIAL
 from .record import Record
-from .segment_apply import applied, standing
 from .table_apply import TableApply, is_plain
 from .targets.task_batch import TaskBatch
 from .task_batches import TaskBatches
@@ -116,7 +116,8 @@ class SliceApply:
     def _together(
         self, last: Stored, counts: Mapping[str, Mapping[str, int]]
     ) -> tuple[dict[str, list[AppliedTable]], Failed]:
-        """Applies the batches that tasks can read themselves; what was done, what failed."""
+        """Applies in one job the batches of tables whose changes have one layout; what was done, what
+        failed."""
         todo: list[TaskBatch] = []
         failed: Failed = {}
         for table in sorted(counts):
@@ -128,22 +129,19 @@ class SliceApply:
         done: dict[str, list[AppliedTable]] = {}
         begins = {one.table: one.after for one in todo}
         for table, made in self.task_batches.run(todo).items():
-            if made is None:
-                continue
             self.tables.reach.forget([table])
             if isinstance(made, TailraceError):
                 failed[table] = self.tables.explained(table, made)
                 continue
-            done[table] = [standing(applied(table, made), begins[table], last.upto)]
+            done[table] = [applied(table, made, begins[table], last.upto)]
             if made.suspended is None:
-                self.tables.reach.came(table, last, self.tables.known.baselines.get(table))
+                self.tables.reach.came(table, last)
         return done, failed
 
     def _task_batch(self, table: str, upto: int, counts: Mapping[str, int]) -> TaskBatch | None:
-        if not self.task_batches.may(table, counts):
-            return None
         routes, halt = self.tables.routed(table, upto)
-        if halt is not None or not is_plain(routes):
+        made = self.tables.reach.of(table) >= 0 or self.tables.target.exists(table)
+        if halt is not None or not is_plain(routes) or not made:
             return None
         ((segment, route),) = routes
         return self.task_batches.of(table, segment, route, counts, self.tables.known.baselines.get(table))

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import TailraceError, from_spark
-from ..execution import Job, described
-from ..model.change import ChangeTable
+from ..lake.failpoints import reach
 from ..state.baselines import Baseline
 from ..state.ledger import AppliedTable, Stored
-from .apply_result import ApplyResult
+from .apply_result import ApplyResult, applied
 from .gate import Gate
+from .gone import gone
 from .known import TableHistory
 from .one_route import Route
 from .plan import TableBatch
 from .reach import Reach
-from .reading import ApplyPaths
 from .route import Halt, Routes
 from .segment import Segment, segments
-from .segment_apply import SegmentApply, applied, standing
 from .targets.base import Target
 from .targets.outcome import ApplyOutcome
 from .task_batches import TaskBatches
@@ -29,8 +27,6 @@ from .task_rules import TaskRules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Read = Callable[["SparkSession", str, Segment], ChangeTable | None]
 
 
 def is_plain(routes: Sequence[tuple[Segment, Route]]) -> bool:
@@ -41,32 +37,26 @@ def is_plain(routes: Sequence[tuple[Segment, Route]]) -> bool:
 @dataclass(frozen=True)
 class Stretch:
     """Changes of a table with one layout and one route; `counts`: upper bounds of what occurs in them,
-    `done`: gets what was committed, `ends`: the change number at which the slice ends."""
+    `done`: gets what was committed."""
 
     table: str
     segment: Segment
     route: Route
     counts: Mapping[str, int]
     done: list[AppliedTable]
-    ends: int
 
 
 @dataclass(frozen=True)
 class TableApply:
-    """Applies single tables; different ones from different threads at once.
-
-    `read` gives a segment of the change table at a path; `task_batches`: what one task can do.
-    """
+    """Applies single tables; different ones from different threads at once."""
 
     spark: SparkSession
-    paths: ApplyPaths
     target: Target
     rules: TaskRules | None
     routes: Routes | None
     gate: Gate
     known: TableHistory
     reach: Reach
-    read: Read
     task_batches: TaskBatches
     _telling: threading.Lock = field(default_factory=threading.Lock)
 
@@ -115,18 +105,14 @@ class TableApply:
         layout, based = self.known.history[table][-1].relation, table in self.known.baselines
         batch = TableBatch.there(table, layout, reached, based=based)
         outcome = self.target.apply(batch) if reached >= 0 else ApplyOutcome()
-        return applied(table, ApplyResult(upto, outcome=outcome))
+        return applied(table, ApplyResult(upto, outcome=outcome), upto, upto)
 
     def _apply(self, table: str, last: Stored, counts: Mapping[str, int], done: list[AppliedTable]) -> None:
         baseline = self.known.baselines.get(table)
         routes, halt = self.routed(table, last.upto)
-        whole = len(routes) == 1 and halt is None and not routes[0][1].steps
-        exact = whole and self.reach.counted(table, baseline)
-        plain = halt is None and is_plain(routes)  # a task was asked before
         self.reach.forget([table])
         for one, route in routes:
-            stretch = Stretch(table, one, route, counts, done, last.upto)
-            if not self._through(stretch, exact, baseline, by_task=not plain):
+            if not self._through(Stretch(table, one, route, counts, done), baseline):
                 return
         if halt is not None and self.routes is not None:
             self.routes.carry_out(halt)
@@ -134,47 +120,39 @@ class TableApply:
         # The rest may have no changes: the baseline had all of them, or they ended with its window.
         if not done or done[-1].upto < last.upto:
             done.append(self._nothing(table, last.upto))
-        self.reach.came(table, last, baseline)
+        self.reach.came(table, last)
 
-    def _through(self, stretch: Stretch, exact: bool, baseline: Baseline | None, *, by_task: bool) -> bool:
-        """Applies a stretch, by single tasks as far as they can do it (`by_task`: none was asked yet); False:
-        the table takes no more changes."""
+    def _through(self, stretch: Stretch, baseline: Baseline | None) -> bool:
+        """Applies a stretch; False: the table takes no more changes."""
         table, one, route = stretch.table, stretch.segment, stretch.route
-        to = replace(one, before=route.before, relation=route.relation)
-        way = SegmentApply(self.target, self.rules, table, to, exact, baseline.number if baseline else 0)
-        way.alter()
-        after = one.after
-        if self.task_batches.transactional(table):
-            by_task = True
-            if (there := way.unlogged) > after:
-                if not self._by_jobs(way, stretch, replace(one, upto=there)):
-                    return False
-                after = there
-        rest = replace(one, after=after)
-        if by_task and after < one.upto:
-            for upto, task in self.task_batches.each(table, rest, route, stretch.counts, baseline):
-                stretch.done.append(standing(applied(table, task), after, upto))
-                if task.suspended is not None:
-                    return False
-                after = upto
-        return self._by_jobs(way, stretch, replace(one, after=after))
-
-    def _by_jobs(self, way: SegmentApply, stretch: Stretch, one: Segment) -> bool:
-        """Applies a part of a stretch by Spark's jobs; False: the table takes no more changes."""
+        self._alter(table, one, route, baseline)
         if one.after >= one.upto:
             return True
-        changes = self.read(self.spark, self.paths.changes(stretch.table), one)
-        if changes is None:
-            return True
-        changes, counts = stretch.route.through(changes, stretch.counts)
-        way.segment = replace(way.segment, after=one.after, upto=one.upto)
-        if (why := way.segment.unclear(counts)) and self._unclear(stretch.table, why):
+        if (why := self.task_batches.unclear(one, route, stretch.counts)) and self._unclear(table, why):
             return False
-        many = sum(counts.get(kind, 0) for kind in "IUD")
-        with described(self.spark, Job("apply", f"apply {stretch.table}: {many:,} changes", many)):
-            for made in way.apply(changes, counts):
-                stretch.done.append(standing(made, one.after, stretch.ends))
-        return way.suspended is None
+        for batch, made in self.task_batches.each(table, one, route, stretch.counts, baseline):
+            stretch.done.append(applied(table, made, batch.after, batch.upto))
+            if made.suspended is not None:
+                return False
+        return True
+
+    def _alter(self, table: str, one: Segment, route: Route, baseline: Baseline | None) -> None:
+        """Gives the target the layout of a stretch, unless the key log alone lacks its changes.
+
+        Raises:
+            BaselineNeededError: it has gone with its baseline since its progress was read.
+        """
+        rules = self.rules
+        if rules and rules.logged(table) is not None and self.target.progress(table) >= one.upto:
+            return
+        there = self.target.exists(table)
+        if baseline and not there:
+            raise gone(table)
+        applier = rules.of(table, route.relation, window=one.tolerant, logged=one.logged) if rules else None
+        adds = applier is not None and applier.adds_columns
+        if adds or route.relation != route.before or not there:
+            reach("apply.layout")
+            (applier or self.target).alter(table, route.before, route.relation)
 
     def _unclear(self, table: str, why: str) -> bool:
         with self._telling:

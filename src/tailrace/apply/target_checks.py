@@ -24,7 +24,6 @@ from ..state.ledger import APPLIED_APP
 from ..state.progress import Progress
 from .applied_places import applied_places
 from .target_rights import rights_findings
-from .targets.postgresql import relid_column
 from .targets.postgresql.place import SCHEMES, UNICODE, Place, answered, holds, session
 from .targets.postgresql.progress import TABLE
 
@@ -49,7 +48,7 @@ def target_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
                 return feeding  # the targets have to go elsewhere
             targets = [place.split(at.target) for at in applied_places(task, tables).values()]
             rights = rights_findings(mine, place, [t for t in targets if t[0]])
-            return [*_encoding(mine, place), *_unnoted(mine, place), *rights]
+            return [*_encoding(mine, place), *rights]
     except ApplyError as error:
         waiting = isinstance(error, TargetLostError) and waits(task)
         what = f"{error.what}; the task waits for it" if waiting else error.what
@@ -69,25 +68,6 @@ def _encoding(on: Session, place: Place) -> Iterator[Finding]:
             place.label,
             UNICODE,
         )
-
-
-def progress_finding(url: str) -> Finding | None:
-    """The warning that a target database's table of progress has no column for the targets' numbers; None
-    if it has one.
-
-    Raises:
-        ApplyError: the database cannot be asked.
-    """
-    place = Place.of(url)
-    with session(place, place.label) as mine:
-        return next(_unnoted(mine, place), None)
-
-
-def _unnoted(on: Session, place: Place) -> Iterator[Finding]:
-    if relid_column.not_owned(on, place.control, TABLE):
-        table = place.own(TABLE)
-        what, cure = relid_column.NOT_OWNED.format(table), relid_column.CURE.format(table)
-        yield Finding("warning", what, place.label, cure)
 
 
 def waits(task: Task) -> bool:

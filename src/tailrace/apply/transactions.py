@@ -1,13 +1,13 @@
 """Changes cut into the source's transactions, for targets that commit each of them.
 
-A change without a transaction is one of its own. Where the numbers of some lie between those of others (a
-source that does not order by commit), they are one: what lies between them cannot be left out.
+A change without a transaction is one of its own. Where the numbers of some are between those of others (a
+source that does not order by commit), they are one: what is between them cannot be left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,30 +15,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..engine.columns import one
-from ..lake import delta as lake
-from ..model.change import PREFIX, ChangeTable
+from ..errors import ApplyError
+from ..model.change import PREFIX
 from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS
-from .images import col
-from .plan import SPECIAL
+from ..wire.row_hashes import hashes
 from .targets.auditor import gathered
 from .targets.task_batch import TaskBatch
 
 _SEQ, _TRANSACTION = PREFIX + "change_seq", PREFIX + "transaction_id"
+Ints = npt.NDArray[np.int64]
 
 
 def by_transaction(batch: TaskBatch, memory_bytes: int | None) -> Iterator[TaskBatch]:
-    """The transactions of a batch, in order, each a batch of its own; its changes are read once. Gives none
-    when they take more than a third of the memory."""
-    with lake.opened(batch.changes) as changes:
-        rows = gathered(batch.read_whole(changes), lake.arrow_schema(changes), memory_bytes)
+    """The transactions of a batch, in order, each a batch of its own. Changes are read once, a part of the
+    batch at a time if they take more than a third of the memory. Its merge reads a transaction that does.
+    """
+    batch = batch.located()
+    rows = gathered(batch.read_whole(), batch.schema, memory_bytes)
     if rows is None:
+        if (middle := middle_of(batch)) is None:
+            yield batch
+            return
+        yield from by_transaction(batch.between(batch.after, middle), memory_bytes)
+        yield from by_transaction(batch.between(middle, batch.upto), memory_bytes)
         return
-    digits = pc.utf8_slice_codeunits(rows[_SEQ], TIME_DIGITS, TIME_DIGITS + NUMBER_DIGITS)
-    numbers = digits.cast(pa.int64()).to_numpy()
+    numbers = _numbers(rows[_SEQ])
     if (numbers[1:] < numbers[:-1]).any():
         order = np.argsort(numbers, kind="stable")
         rows, numbers = rows.take(pa.array(order)), numbers[order]
-    last = ends(numbers, pc.coalesce(rows[_TRANSACTION], rows[_SEQ]))
+    last = ends(numbers, _transactions(rows))
     edges = np.searchsorted(numbers, last, "right").tolist()
     uptos = [*last.tolist()[:-1], batch.upto]  # behind the last there is nothing of this table
     begin, after = 0, batch.after
@@ -47,7 +52,51 @@ def by_transaction(batch: TaskBatch, memory_bytes: int | None) -> Iterator[TaskB
         begin, after = end, upto
 
 
-def ends(numbers: npt.NDArray[np.int64], transaction: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+def middle_of(batch: TaskBatch) -> int | None:
+    """The change number near the middle of a located batch with which all transactions that have begun have
+    ended; None: it is one transaction."""
+    numbers, words = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
+    names = [n for n in (_SEQ, _TRANSACTION) if n in batch.schema.names]
+    for some in batch.read_whole(names):
+        numbers.append(_numbers(some[_SEQ]))
+        words.append(hashes([one(_transactions(pa.Table.from_batches([some])))]))
+    number = np.concatenate(numbers)
+    order = np.argsort(number, kind="stable")
+    last = ends(number[order], pa.chunked_array([np.concatenate(words)[order].view(np.int64)]))
+    inner = last[:-1]
+    if not len(inner):
+        return None
+    return int(inner[np.argmin(np.abs(np.searchsorted(number[order], inner) - len(number) // 2))])
+
+
+def first_half(batch: TaskBatch) -> TaskBatch:
+    """The first half of a batch that memory does not hold, cut between transactions.
+
+    Raises:
+        ApplyError: it is one transaction.
+    """
+    if (middle := middle_of(batch.located())) is None:
+        raise ApplyError(
+            "one transaction needs more memory than a merge has",
+            where=f"apply {batch.table}",
+            hint="give merges more memory (`apply.merge_memory`)",
+        )
+    return batch.between(batch.after, middle)
+
+
+def _numbers(seq: pa.Array | pa.ChunkedArray) -> Ints:
+    digits = pc.utf8_slice_codeunits(seq, TIME_DIGITS, TIME_DIGITS + NUMBER_DIGITS)
+    return np.asarray(digits.cast(pa.int64()).to_numpy(), np.int64)
+
+
+def _transactions(rows: pa.Table) -> pa.ChunkedArray:
+    """The transaction of each change; its sequence where it has none."""
+    if _TRANSACTION not in rows.schema.names:
+        return rows[_SEQ]
+    return pc.coalesce(rows[_TRANSACTION], rows[_SEQ])
+
+
+def ends(numbers: Ints, transaction: pa.ChunkedArray) -> Ints:
     """The change numbers, ascending, with which all transactions that have begun have ended.
 
     >>> numbers, of = np.array([1, 2, 2, 3, 4, 5, 6]), ["a", "a", "a", "b", "c", "b", "d"]
@@ -59,41 +108,3 @@ def ends(numbers: npt.NDArray[np.int64], transaction: pa.ChunkedArray) -> npt.ND
     last = np.zeros(len(known.dictionary), np.int64)
     np.maximum.at(last, codes, numbers)
     return np.unique(numbers[np.maximum.accumulate(last[codes]) <= numbers])
-
-
-@dataclass(frozen=True)
-class Transaction:
-    """Changes of one table with numbers in [first, last], and how many there are of each kind."""
-
-    first: int
-    last: int
-    counts: dict[str, int]
-
-
-def transactions(changes: ChangeTable) -> list[Transaction]:
-    """The transactions of a change table, in order; runs one job."""
-    from pyspark.sql import functions as F
-
-    header, have = changes.header, set(changes.df.columns)
-    seq, oper = col(header("change_seq")), col(header("change_oper"))
-    number = F.substring(seq, TIME_DIGITS + 1, NUMBER_DIGITS).cast("bigint")
-    name = header("transaction_id")
-    own = F.coalesce(col(name).cast("string"), seq) if name in have else seq
-    mask = header("column_mask")
-    absent = (col(mask).isNotNull() & (oper == "U")) if mask in have else F.lit(False)
-    kinds = {"key_changes": oper == "B", "absent": absent} | {k: oper == k for k in "IUDT"}
-    found = changes.df.groupBy(own.alias("header__own")).agg(
-        F.min(number).alias("first"),
-        F.max(number).alias("last"),
-        *[F.count_if(kinds[k]).alias(k) for k in SPECIAL],
-    )
-    rows = found.orderBy("first").collect()
-    made: list[Transaction] = []
-    for r in rows:
-        one = Transaction(int(r["first"]), int(r["last"]), {k: int(r[k]) for k in SPECIAL})
-        if made and one.first <= made[-1].last:
-            before = made.pop()
-            counts = {k: before.counts[k] + one.counts[k] for k in SPECIAL}
-            one = Transaction(before.first, max(before.last, one.last), counts)
-        made.append(one)
-    return made

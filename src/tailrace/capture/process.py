@@ -32,7 +32,6 @@ from ..state.open_warnings import CAPTURE, OpenWarnings
 from . import stream_identity
 from .baselines import Baselines, Stopped
 from .column_notes import warn_of_types
-from .constraints import ConstraintWatch
 from .first_start import slot_hint
 from .followed_tables import FollowedTables
 from .incremental_snapshot import Windows
@@ -74,7 +73,6 @@ class Capture:
         self._state, self._telling = CaptureState(), threading.Lock()
         self._reached = False
         self._followed = FollowedTables(task, self._findings, reload)
-        self._constraints = ConstraintWatch(task)
         self._open = OpenWarnings(task, CAPTURE)
         self._streams: Streams
         self._layouts: dict[int, Relation]
@@ -92,8 +90,7 @@ class Capture:
         """
         attempt = 0
         held = live.lock(self._task.run_path, "capture")
-        watched = self._constraints.watched(self.stop, once=self._once)
-        with held, live.ending(self._ended), slot_hint(self._task), watched:
+        with held, live.ending(self._ended), slot_hint(self._task):
             state_version.begin(self._task.home)
             # The state of an earlier process is outdated, except for its tables.
             self._state.tables = (json_files.read(self._task.run_path, "capture") or {}).get("tables") or []

@@ -107,12 +107,8 @@ class Task(Settings):
             for name in sorted(self.source.model_fields_set.intersection(SOLIDDB_SETTINGS)):
                 raise _wrong(f"source.{name}", "it needs a solidDB source")
         if not self.source.url.startswith("postgres"):
-            given = {"not_null": self.target.not_null, "defaults": self.target.defaults}
-            given["enums"] = self.target.enums != "text"
             for pattern in (p for p, one in self.tables.items() if one.identity):
                 raise _wrong(f"tables.{pattern}.identity", "it needs a PostgreSQL source")
-            for name in (name for name, copied in given.items() if copied):
-                raise _wrong(f"target.{name}", "it needs a PostgreSQL source")
         return self
 
     @model_validator(mode="after")

@@ -19,17 +19,16 @@ OP, KEPT = "header__op", "header__kept"
 target's value is kept; NULL if none is."""
 UPSERT: Final = "U"
 HAVE, TAKE, ADD, LEFT = "header__have", "header__take", "header__add", "header__left"
-"""Columns of a row of a keyless table (bigint): copies in the target, copies that the changes remove as far
-as they exist, copies that they add then, and resulting copies."""
-SITUATION, MOVED = "header__situation", "header__moved"
-"""Columns of a change: a name in `rules.SITUATIONS` (string); whether it changes its key (boolean)."""
-WHY, SILENT = "header__why", "header__silent"
-"""Columns of an image: the error in a change's values (string; NULL: none); whether an update is only read,
-and writes nothing (boolean)."""
+"""Of a row of a table without key (bigint): copies that the target has; copies that changes take away, as far
+as they are there; copies that changes add after that; copies that there are then."""
+WHY = "header__why"
+"""Next to the images: what is wrong with a change's values (string; NULL: nothing)."""
 MASK, AT, DETAIL = "header__mask", "header__at", "header__detail"
 """Columns of an image: `column_mask` (binary), `timestamp`, `change_row_log_detail` (string)."""
 NATIVE_OF = "header__native_{}"
-"""Columns of rows from a key log: that key log's value of a column."""
+"""Next to rows that came from a key log: its own value of a column of key logs."""
+RAW_OF = "header__raw_{}"
+"""Next to judged changes: the value of a column in the type of the changes, where the target's is another."""
 LETTER = "header__letter"
 """Column of an archive's rows: `change_oper` (string); `OPER` is then an insert."""
 
@@ -45,6 +44,15 @@ def typed(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     arrays = [batch[f.name] for f in wanted]
     arrays = [a if a.type == f.type else a.cast(f.type) for a, f in zip(arrays, wanted, strict=True)]
     return pa.record_batch(arrays, schema=wanted)
+
+
+def raw_values(rows: pa.Table) -> pa.Table:
+    """Judged changes with the values that they came with (`RAW_OF`)."""
+    prefix = RAW_OF.format("")
+    for name in [n for n in rows.schema.names if n.startswith(prefix)]:
+        field = rows.schema.field(name).with_name(name.removeprefix(prefix))
+        rows = rows.set_column(rows.schema.names.index(field.name), field, rows[name])
+    return rows
 
 
 def carried(rows: pa.Table, ordinals: Sequence[int]) -> npt.NDArray[np.bool_] | None:

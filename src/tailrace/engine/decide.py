@@ -147,8 +147,6 @@ def _existed(events: Events, exists: Bools, rules: Rules) -> Bools:
         if len(moves):
             after[out] = np.where(new_met & (not writes), _SILENT, 0)
             after[moves] = np.where(old_met | inserts, 1, _SILENT)
-        if events.silent is not None:
-            after[events.silent] = _SILENT
         existed = line.met(after, many)
         # If key changes are always applied, nothing depends on the guess.
         right = (existed[out] == old_met).all() and (existed[moves] == new_met).all()

@@ -55,7 +55,7 @@ def find_origins(events: Events, decided: Decided, there: Bools, *, marks: bool 
     >>> found.source.tolist(), found.origin.tolist()
     ([[1, 0, -1]], [[-1, -1, 0]])
     """
-    line = _Line.of(events, np.flatnonzero(decided.effective), there, stays=marks, images=marks)
+    line = _Line.of(events, np.flatnonzero(decided.effective), there, marks=marks)
     last = np.flatnonzero(np.append(line.key[1:] != line.key[:-1], True)) if len(line.key) else line.key
     deletes = line.ends[last]
     source, origin = line.values(last)
@@ -63,53 +63,18 @@ def find_origins(events: Events, decided: Decided, there: Bools, *, marks: bool 
     return ValueOrigins(line.key[last], line.rows[last], deletes, source, origin)
 
 
-def origins_after_updates(
-    events: Events, decided: Decided, there: Bools, updates: Ints, *, stays: bool = False
-) -> tuple[Ints, Ints]:
-    """Returns `source` and `origin` (see `ValueOrigins`) of the rows right after the given updates.
-
-    Args:
-        events: the changes.
-        decided: their outcomes.
-        there: which columns each row's image has.
-        updates: the updates.
-        stays: rows that are deleted or moved away stay as they are.
-
-    >>> two = Events(np.array(["U", "U"]), np.array([0, 1]), np.array([0, 0]))
-    >>> all_count = Decided(np.zeros(2, np.int64), np.ones(2, np.bool_), 2, None)
-    >>> there = np.array([[True, True], [True, False]])
-    >>> source, origin = origins_after_updates(two, all_count, there, np.array([1]))
-    >>> source.tolist(), origin.tolist()
-    ([[1, 0]], [[-1, -1]])
-    """
-    line = _Line.of(events, np.flatnonzero(decided.effective), there, stays=stays, images=False)
-    place = np.full(len(events), -1, np.int64)
-    place[line.rows] = np.arange(len(line.rows))
-    return line.values(place[updates])
-
-
 @dataclass(frozen=True)
 class _Line:
-    """The effective events, ordered by key and time.
-
-    Attributes:
-        rows: their rows in the batch.
-        key: the numbers of their keys.
-        ends: whether the event ends a period.
-        names: whether the event's image has values of its row; images of deleted rows do not.
-        loud: whether it leaves values to later events.
-        start: the first event of its period.
-        came: for an event that moves a row to its key, the event that moved it away; else -1.
-        target: whether the period is the target's row.
-        before: the row of the before image of the first loud event in the period, or else of its own.
-        there: which columns each row's image has.
-    """
+    """The events that take part, key by key and in order; `start`: the first of each one's stretch; `came`:
+    of an event that moves a row to its key, the event that moved it away; -1: it is none. `target`: whether
+    the stretch is the row that the target had. `names`: whether an event's image says what its row has then;
+    those of rows that go do not. `before`: the row of the image before of the first event of the stretch.
+    `there`: see `carry`."""
 
     rows: Ints
     key: Ints
     ends: Bools
     names: Bools
-    loud: Bools
     start: Ints
     came: Ints
     target: Bools
@@ -117,15 +82,13 @@ class _Line:
     there: Bools
 
     @staticmethod
-    def of(events: Events, rows: Ints, there: Bools, *, stays: bool, images: bool) -> _Line:
-        """Orders the events; with `stays` no event ends a period, with `images` deleting images
-        have values."""
+    def of(events: Events, rows: Ints, there: Bools, *, marks: bool) -> _Line:
+        """`marks`: no event ends a stretch, and images of rows that go say what these have then."""
         rows = rows[np.argsort(events.life[rows], kind="stable")]
         life, oper = events.life[rows], events.oper[rows]
-        loud = np.ones(len(rows), np.bool_) if events.silent is None else ~events.silent[rows]
         goes = (oper == DELETE) | (oper == BEFORE)
-        ends = goes & loud & (not stays)
-        begins = ((oper == INSERT) | (events.old[rows] >= 0)) & loud
+        ends = goes & (not marks)
+        begins = (oper == INSERT) | (events.old[rows] >= 0)
         first = np.ones(len(rows), np.bool_)
         first[1:] = life[1:] != life[:-1]
         again = np.zeros(len(rows), np.bool_)
@@ -136,13 +99,8 @@ class _Line:
         place[rows] = at
         came = np.where(events.old[rows] >= 0, place[events.old[rows]], -1)
         target = (first & ~begins & events.begins_met[rows])[start]
-        next_loud = np.minimum.accumulate(np.where(loud, at, len(at))[::-1])[::-1] if len(rows) else at
-        base = np.where(next_loud[start] <= at, next_loud[start], at)
-        # A silent event that moves a row to this key shares no values with its period.
-        apart = ~loud & (events.old[rows] >= 0)
-        start, base, target = np.where(apart, at, start), np.where(apart, at, base), target & ~apart
-        before, names = events.before[rows][base], ~goes | images
-        return _Line(rows, events.key[rows], ends, names, loud, start, came, target, before, there)
+        before, names = events.before[rows][start], ~goes | marks
+        return _Line(rows, events.key[rows], ends, names, start, came, target, before, there)
 
     def values(self, events: Ints) -> tuple[Ints, Ints]:
         """Returns `follow` for all columns."""
@@ -155,7 +113,7 @@ class _Line:
         row exists."""
         at = np.arange(len(self.rows))
         named = self.there[self.rows, column] & self.names
-        newest = np.maximum.accumulate(np.where(named & self.loud, at, -1)) if len(at) else at
+        newest = np.maximum.accumulate(np.where(named, at, -1)) if len(at) else at
         filled = np.where((self.before >= 0) & self.there[self.before, column], self.before, -1)
         own = named[events]
         source, origin = np.where(own, self.rows[events], -1), np.full(len(events), -1)
@@ -167,7 +125,7 @@ class _Line:
             source[open_[known]] = self.rows[value[known]]
             old = ~known & self.target[now]
             origin[open_[old]] = self.key[now[old]]
-            came = np.where(self.loud[start] | (start == now), self.came[start], -1)
+            came = self.came[start]
             further = ~known & ~old & (came >= 0)
             ended = ~known & ~further
             source[open_[ended]] = filled[now[ended]]

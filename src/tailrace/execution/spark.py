@@ -154,6 +154,37 @@ def over_rows(
     return plain.mapInArrow(guards.handed_on(_Named(task, tuple(df.columns))), schema)
 
 
+def map_partitions(df: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], _R]) -> list[_R]:
+    """The results of a task that gets the rows of each partition of a DataFrame; they are small and can be
+    pickled.
+
+    Raises:
+        TailraceError: raised by the task, as the task raised it.
+    """
+    found = [pickle.loads(row["made"]) for row in over_rows(df, _Pickled(task), "made binary").collect()]
+    for one in found:
+        if isinstance(one, _Failed):
+            raise one.error
+    return found
+
+
+@dataclass(frozen=True)
+class _Pickled:
+    """Gives the pickled result of a task; nothing for a partition without rows."""
+
+    task: Callable[[Iterator[pa.RecordBatch]], Any]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        first = next((batch for batch in batches if batch.num_rows), None)
+        if first is None:
+            return
+        try:
+            made = self.task(itertools.chain([first], batches))
+        except TailraceError as error:
+            made = _Failed(error)
+        yield pa.record_batch([pa.array([pickle.dumps(made)], pa.binary())], ["made"])
+
+
 @dataclass(frozen=True)
 class _Named:
     """Gives a task's batches their column names again."""

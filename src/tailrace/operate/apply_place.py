@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..apply.mapping.shared_rows import TargetPlace
 from ..apply.targets.base import Target
 from ..apply.targets.delta.target import DeltaTarget
-from ..errors import ApplyError, ConfigError
-from ..state.open_warnings import log_only
+from ..errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,12 +46,8 @@ def opened(
     root = kept_in(target, control)
     if "://" not in target:
         return DeltaTarget(spark, target, app_id=app_id, places=places), target, root
-    from ..apply.target_checks import progress_finding
     from ..apply.targets.postgresql import place as postgresql_place
     from ..apply.targets.postgresql import target as postgresql
 
-    with suppress(ApplyError):  # the first batch says that it does not answer
-        if one := progress_finding(target):
-            log_only("progress", one.where, one.what, one.cure)
     made = postgresql.PostgresTarget(spark, target, task=app_id, places=places)
     return made, postgresql_place.Place.of(target).label, root

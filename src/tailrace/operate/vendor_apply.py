@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..apply import effects, incoming
-from ..apply.apply_result import summed
 from ..apply.images import refused
 from ..apply.incoming import Incoming
 from ..apply.keylog.exceptions import Holds, Suspensions
@@ -19,7 +19,6 @@ from ..apply.mapping.vendor_mapping import map_vendor_tables
 from ..apply.rules_apply import RulesApply
 from ..apply.table_names import TableNames
 from ..apply.targets.base import Target
-from ..apply.transactions import transactions
 from ..config.table_settings import mode_of
 from ..config.tables_file import TablesFile
 from ..engine.rules import SOFT_COLUMN, Rules
@@ -203,10 +202,8 @@ def _each(
     """Applies the tables, one after the other, those of `looks` without another look; gives what was done."""
     for table, ct in sorted(good.items()):
         if applier is not None:
-            cut = ruling is not None and ruling.transactional and not dry_run
-            parts = _cut(place, ct) if cut else [ct]
-            look = None if cut else looks.get(table)
-            yield _under_rules(applier, place, table, parts, look, dry_run=dry_run)
+            cut, look = ruling is not None and ruling.transactional, looks.get(table)
+            yield _under_rules(applier, place, table, ct, look, transactional=cut, dry_run=dry_run)
         elif (why := held.reason(table)) is not None:
             yield {"table": table, "suspended": why}
         else:
@@ -275,20 +272,6 @@ def skips_late(on_late: str) -> bool:
     return on_late == "skip"
 
 
-def _cut(target: Target, changes: ChangeTable) -> Iterator[ChangeTable]:
-    """A change table's transactions, one after the other, as far as the target lacks them; first, as a
-    whole, those that it has, because the key log may lack them."""
-    reached = incoming.reached(target, changes.name)
-    kept = changes.with_df(changes.df.persist())
-    try:
-        if reached >= 0:
-            yield incoming.newer(kept, -1, reached)
-        for one in transactions(incoming.newer(kept, reached)):
-            yield incoming.newer(kept, -1, one.last)
-    finally:
-        kept.df.unpersist()
-
-
 @contextmanager
 def _running(
     ruling: Ruling | None,
@@ -328,13 +311,15 @@ def _under_rules(
     applier: RulesApply,
     target: Target,
     name: str,
-    parts: Iterable[ChangeTable],
+    changes: ChangeTable,
     look: Incoming | None,
     *,
+    transactional: bool,
     dry_run: bool,
 ) -> dict[str, Any]:
     reached = incoming.reached(target, name)
-    done = summed(applier.preview(one) if dry_run else applier.apply(one, look) for one in parts)
+    told = partial(applier.apply, look=look, transactional=transactional)
+    done = applier.preview(changes) if dry_run else told(changes)
     row = {"table": name, **done.counts, "progress": reached, "up to": max(done.upto, reached)}
     row |= {"actions": dict(done.actions), "conflicts": dict(done.conflicts), "flagged": done.flagged}
     if not dry_run:

@@ -12,7 +12,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 
 from deltalake import DeltaTable
 
@@ -21,7 +20,6 @@ from ..apply.keylog.exceptions import EXCEPTIONS
 from ..apply.keylog.tokens import tokens_logged
 from ..apply.mapped_snapshots import loaded
 from ..apply.openedge_tables import TRACKING_TABLE
-from ..apply.target_checks import progress_finding
 from ..apply.target_owner import refuse_other
 from ..apply.targets.base import Target
 from ..apply.targets.delta.target import DeltaTarget
@@ -29,7 +27,7 @@ from ..capture.ddl_history import BEGINS
 from ..config.quantities import FOREVER, ago
 from ..config.settings import MaintenanceSettings
 from ..config.task import Task
-from ..errors import ApplyError, TargetLostError, from_spark, in_one_line, is_of_table
+from ..errors import TargetLostError, from_spark, in_one_line, is_of_table
 from ..formats.openedge.metadata import change_table
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention, thinning
@@ -61,14 +59,6 @@ class Maintenance:
         self._lock, self._commits = threading.Lock(), Counter[str]()
         self._open, self._waits = OpenWarnings(task, PIPELINE), dict[str, str]()
 
-    def begin(self) -> None:
-        """Checks a target database for problems; one that does not answer is checked again in the next
-        round."""
-        database = self._task.target.database
-        with suppress(ApplyError):
-            one = progress_finding(database) if database else None
-            self._open.hold("progress", {"": one.what} if one else {}, one.cure if one else "")
-
     def stored(self, tables: Iterable[str]) -> None:
         """Counts a commit to TRACKING and to each of these change tables; called by the thread that
         stores."""
@@ -92,7 +82,6 @@ class Maintenance:
     def run(self) -> None:
         """One round; does what of it needs a target that does not answer when it is due again."""
         self._waits.clear()
-        self.begin()
         try:
             self._run()
         except TargetLostError as error:

@@ -129,7 +129,6 @@ class Pipeline:
         self._gate.patient = False
         with live.lock(self._task.run_path, "pipeline"), self._runs.until_end(), self._failing():
             self._tell(STARTING)  # what an earlier process has said is over
-            self._maintenance.begin()
             self.store_all()
             self._catch_up()
             while self._gate.failing and not self.stop.wait(0.2):
@@ -152,7 +151,6 @@ class Pipeline:
         """Stores and applies until `stop` is set; the first failure of a loop ends both and is raised."""
         with live.lock(self._task.run_path, "pipeline"), self._runs.until_end(), self._failing():
             self._tell(STARTING)  # what an earlier process has said is over
-            self._maintenance.begin()
             self._begin()
             loops = [
                 threading.Thread(target=self._loop, args=(work,), name=name, daemon=True)

@@ -25,28 +25,25 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from ..apply import effects, one_task
-from ..apply.expect import Expected, expect
-from ..apply.images import col
 from ..apply.keylog.change_range import ChangeRange
 from ..apply.keylog.exceptions import Exceptions
 from ..apply.keylog.key_log import KeyLog
 from ..apply.mapping.shared_rows import TargetPlace
 from ..apply.mapping.table_map import place_of, task_map
-from ..apply.plan import SPECIAL, UNKNOWN, TableBatch
+from ..apply.plan import UNKNOWN
 from ..apply.rule_columns import rules_of
-from ..apply.targets.audit import Audited
-from ..apply.targets.delta import distributed
+from ..apply.targets.auditor import log_without_conflicts
 from ..apply.targets.delta.local import PartTask
-from ..apply.targets.delta.many import ROWS
 from ..apply.targets.delta.target import DeltaTarget
 from ..apply.targets.postgresql.target import PostgresTarget
 from ..apply.targets.task_batch import TaskBatch
 from ..config.task import Task
+from ..engine.rules import Rules
 from ..errors import ApplyError, TailraceError, TargetLostError
 from ..execution import Job, described
 from ..lake import delta as lake
 from ..model import sequence
-from ..model.change import ChangeTable, Relation
+from ..model.change import Relation
 from ..model.steps import Steps
 from ..model.types import header_schema, schema_of
 from ..operate.runs import REPAIR, Runs
@@ -198,105 +195,74 @@ class Repair:
         info = {_LAYOUT: relation.to_json()}
         lake.replace_all(kept, files, schema=schema, progress=progress, info=info)
         try:
-            if (done := self._applied_here(table, relation, after, upto)) is not None:
-                return replace(said, run_id=done or None)
-            with described(self.sessions.tasks, self._job(said, "apply")):
-                self._apply(said, relation, upto)
-        except TargetLostError:  # it is unknown whether the target was written
+            with described(self.sessions.tasks, self._job(said)):
+                return replace(said, run_id=self._applied(table, relation, after, upto))
+        except TargetLostError:  # whether it was written, nobody knows
             raise
         except ApplyError as error:  # nothing was written; other tables may be repaired
-            return RepairResult(table, refused=f"the target refuses the missing rows: {error.what}")
-        logbook = self._keylog()
-        if logbook is None:
-            return said
-        with described(self.sessions.tasks, self._job(said, "log")):
-            return replace(said, run_id=self._log(logbook, table, upto))
+            return RepairResult(table, refused=f"the target refuses the rows that it lacks: {error.what}")
 
     @staticmethod
-    def _job(said: RepairResult, what: str) -> Job:
-        return Job(sides.KIND, f"{sides.KIND} {said.table}: {what} {said.changes:,} changes", said.changes)
+    def _job(said: RepairResult) -> Job:
+        return Job(sides.KIND, f"{sides.KIND} {said.table}: apply {said.changes:,} changes", said.changes)
 
-    def _applied_here(self, table: str, relation: Relation, after: int, upto: int) -> str | None:
-        """Applies the stored changes to the target and the key log in this process, like one of Spark's
-        tasks.
-
-        Returns:
-            The run in the key log, empty without one; None if Spark has to do the work.
-        """
-        target, rules, logbook = self._target(None), rules_of(self.task, table), self._keylog()
-        if upto - after > ROWS:
-            return None
-        if self.task.target.database and not (rules.plain and logbook is None):
-            return None  # its notes for the key log belong to the source's changes
+    def _applied(self, table: str, relation: Relation, after: int, upto: int) -> str | None:
+        """Merges the kept changes into the target, and logs them; returns the run in the key log, if there is
+        one."""
+        target = self._target(self.sessions.waiting(f"changes are brought to {table}"))
+        rules, logbook = rules_of(self.task, table), self._keylog()
         if effects.relation_of(relation, rules) != relation:  # a target without changes yet has no marks
-            there = target.columns(table)
-            if any(there.get(c.name) != c.type for c in relation.columns):
-                return None
             effects.alter(target, table, relation, relation, rules)
-        counts = {**UNKNOWN, "T": 0}  # no difference is a truncate
-        batch = TaskBatch(table, self._kept(table), target.path(table), relation, after, upto, counts=counts)
-        if rules.plain and logbook is None:
-            return None if self._together(target, batch) is None else ""
-        # A separate name, because the numbers of a repair's changes are not the source's.
-        exceptions = Exceptions(f"{self.task.home}/control", f"{self.task.name}/repair")
-        runs = None if logbook is None else self._begun(logbook, batch.table, batch.after)
+        batch = self._batch(target, table, relation, after, upto)
+        if self.task.target.database and logbook is not None:  # its notes are those of the source's changes
+            self._merged(target, batch, rules, None)
+            return self._log(logbook, table, upto)
+        if logbook is None:
+            self._merged(target, batch, rules, None)
+            return None
+        runs = self._begun(logbook, table, after)
         try:
-            audited = one_task.prepared(batch, target, rules, exceptions, logbook)
-            done = None if audited is None else self._together(target, audited)
-            if done is None:
-                return None
-            one = ChangeRange(batch.table, batch.after, batch.upto, 0)
-            _, ends, why = one_task.finished(done, one, rules, logbook)
+            self._merged(target, batch, rules, logbook)
         finally:
-            if runs is not None:
-                runs.end()
-        if ends is not None:
-            raise ApplyError(f"another process changed it meanwhile ({why or ends[1]})", where=batch.table)
-        return "" if logbook is None else logbook.run_of(batch.table)
+            runs.end()
+        return logbook.run_of(table)
 
-    @staticmethod
-    def _together(target: DeltaTarget | PostgresTarget, batch: TaskBatch) -> Audited | None:
+    def _batch(
+        self, target: DeltaTarget | PostgresTarget, table: str, relation: Relation, after: int, upto: int
+    ) -> TaskBatch:
+        counts = {**UNKNOWN, "T": 0}  # no difference is a truncate
+        return TaskBatch(table, self._kept(table), target.path(table), relation, after, upto, counts=counts)
+
+    def _merged(
+        self, target: DeltaTarget | PostgresTarget, batch: TaskBatch, rules: Rules, logbook: KeyLog | None
+    ) -> None:
+        """Merges changes, each made for the existing row: there are no conflicts unless another process has
+        changed it."""
         shares = target.capabilities.shares
-        (done,) = [None] if shares is None else shares.merge_many([batch])
+        assert shares is not None  # noqa: S101 - of every target
+        if not (rules.plain and logbook is None):
+            # A name of its own: the numbers of a repair's changes are not the source's.
+            exceptions = Exceptions(f"{self.task.home}/control", f"{self.task.name}/repair")
+            batch = one_task.prepared(batch, target, rules, exceptions, logbook)
+        (done,) = shares.merge_many([batch])
         if isinstance(done, TailraceError):
             raise done
-        return done
-
-    def _apply(self, said: RepairResult, relation: Relation, upto: int) -> None:
-        """Applies the stored changes to the target by its rules, without conflicts, in Spark."""
-        spark = self.sessions.sql(f"changes are applied to {said.table}")
-        target, rules, changes = (
-            self._target(spark),
-            rules_of(self.task, said.table),
-            self._changes(said.table),
-        )
-        counts = dict.fromkeys(SPECIAL, 0) | {"I": said.inserts, "U": said.updates, "D": said.deletes}
-        layout = effects.relation_of(relation, rules)
-        if layout != relation:  # a target without changes yet has no marks
-            effects.alter(target, said.table, relation, relation, rules)
-        batch = TableBatch(said.table, layout, changes, upto, counts)
-        if rules.mode == "soft_delete":
-            keys = changes.df.select(*map(col, relation.key))
-            there = target.keys_there(relation, keys, living=rules.soft_column)
-            found = expect(changes, layout, rules.lenient, counts, there)
-            batch = replace(batch, folded=found.folded, counts=found.counts)
-        target.apply(batch)
-
-    def _changes(self, table: str) -> ChangeTable:
-        """Returns the changes of a table's last repair."""
-        kept = DeltaTable(self._kept(table))
-        relation = Relation.from_json(kept.history(1)[0][_LAYOUT])
-        spark = self.sessions.sql(f"the repair of {table} is applied and logged")
-        df = distributed.rows_of(spark, self._kept(table), kept)
-        return ChangeTable(df, relation.key, [c.name for c in relation.columns], name=table)
+        if done is None:
+            raise ApplyError("the repair needs more memory than a merge has", where=batch.table)
+        one = ChangeRange(batch.table, batch.after, batch.upto, 0)
+        _, ends, why = one_task.finished(done, one, rules, logbook)
+        if ends is not None:
+            raise ApplyError(f"somebody changed it meanwhile ({why or ends[1]})", where=batch.table)
 
     def _log(self, logbook: KeyLog, table: str, upto: int) -> str:
         """Logs a table's last repair in its own run, and returns the run."""
         task, after = self.task, lake.progress(self._kept(table), _AFTER)
-        runs = self._begun(logbook, table, after)
-        # No other process applies, and each change was made for an existing row, so there are no conflicts.
-        one = ChangeRange(table, after, upto, 0)
-        logbook.commit(logbook.write(self._changes(table), Expected(), rules_of(task, table), one), one)
+        relation = Relation.from_json(DeltaTable(self._kept(table)).history(1)[0][_LAYOUT])
+        runs, rules = self._begun(logbook, table, after), rules_of(task, table)
+        exceptions, one = Exceptions(f"{task.home}/control", task.name), ChangeRange(table, after, upto, 0)
+        batch = self._batch(self._target(None), table, relation, after, upto)
+        ready = one_task.prepared(batch, self._target(None), rules, exceptions, logbook)
+        logbook.commit(log_without_conflicts(ready), one)
         runs.end()
         return logbook.run_of(table)
 

@@ -132,6 +132,11 @@ class Exceptions:
         reach("apply.exceptions")
         lake.append(self.path, self.made(rows, table), progress=progress)
 
+    def part(self, rows: pa.Table, table: str) -> lake.AddedFile:
+        """Writes such rows to a part that belongs to nothing until `keep`."""
+        (part,) = lake.write_part(self.path, self.made(rows, table))
+        return part
+
     def made(self, rows: pa.Table, table: str) -> pa.Table:
         """Rows of a key log, in the columns of `rows_schema`, as exceptions: `STATEMENT` is the change, its
         operation and its image, or its key; `ERROR` the conflict."""

@@ -1,9 +1,8 @@
 """The key log: one row per change with its outcome, in the columns of SQDR's `ir_keylog`.
 
-Rows are rendered in one pass without a shuffle (`tasks`): what is usual follows from the change alone,
-what is odd is joined to it. A batch is one append whose commit
-holds, per subscription, the change number reached, the flagged count and the greatest `keylog_sort`; so a
-batch that comes again adds nothing, and the next goes on where this one ended.
+The tasks that merge changes write its rows. A batch is one append whose commit holds, per subscription, the
+change number reached, the flagged count and the greatest `keylog_sort`; so a replayed batch adds nothing, and
+the next one continues where this one ended.
 
 `keylog_sort` is the change number, moved behind everything logged before: it needs no sort, grows with every
 append, and one subscription's rows have the same however its changes are cut into batches. One process at a
@@ -13,7 +12,6 @@ time writes a key log; its tables may be written side by side, and become visibl
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,16 +19,11 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from ...engine.log_rows import KeyLogHeader
-from ...engine.rules import Rules
 from ...errors import ConfigError, OvertakenError
 from ...formats.sqdr.tables import KEYLOG_TABLE
 from ...lake import delta as lake
 from ...lake.failpoints import reach
-from ...model.change import ChangeTable
 from ...model.types import arrow_type
-from ...wire.keylog_values import KeyLogField
-from ..expect import Expected
-from . import tasks as keylog_tasks
 from .change_range import ChangeRange
 
 LOG_MODES = {
@@ -139,28 +132,10 @@ class KeyLog:
         if self._at_once:
             self.flush()
 
-    def write(self, changes: ChangeTable, expected: Expected, rules: Rules, one: ChangeRange) -> list[Any]:
-        """Writes a range's rows as parts that belong to nothing until `commit`."""
-        at = self.reserve(one)
-        if self.mode == "errors" and not one.flagged:
-            return []
-        fields, errors = keylog_tasks.fields_of(changes), self.mode == "errors"
-        header = self.header(fields, changes.df.columns, changes.key, one, at)
-        task = keylog_tasks.LogTask(self.path, SCHEMA, header, rules, self.mode != "keys", errors)
-        return keylog_tasks.write(changes, expected, task, counts=bool(one.flagged))
-
-    def header(
-        self,
-        fields: Sequence[KeyLogField],
-        names: Sequence[str],
-        key: Sequence[str],
-        one: ChangeRange,
-        at: Standing,
-    ) -> KeyLogHeader:
-        """What the rows of a range have in common, whose numbers are `reserve`d; else as `header_of`."""
-        made = keylog_tasks.header_of(fields, names, key, one)
-        run_id = self.run_of(one.subscription)
-        return replace(made, run_id=run_id, group_id=self.group_id, flagged=at.flagged, sort=at.sort)
+    def header(self, header: KeyLogHeader, at: Standing) -> KeyLogHeader:
+        """The header of rows whose numbers are `reserve`d."""
+        run_id = self.run_of(header.subscription)
+        return replace(header, run_id=run_id, group_id=self.group_id, flagged=at.flagged, sort=at.sort)
 
     def reserve(self, one: ChangeRange) -> Standing:
         """Takes the numbers of a range's rows: `sort` is the last one before them. Two tables never have

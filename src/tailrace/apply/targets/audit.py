@@ -54,7 +54,8 @@ class Audit:
     `header`: how changes are written in exceptions. `counted`: how many conflicts of each kind were logged
     before, for the limits of the rules; `after`: the change number that the target had reached. `plain`:
     without rules; a NULL in a key refuses the batch whole. `places`: of an archive, the bits that the data
-    columns have in its column masks, in the order of `header.ordinals`.
+    columns have in its column masks, in the order of `header.ordinals`. `logs`: the target has the changes;
+    only the key log is written.
     """
 
     table: str
@@ -66,6 +67,7 @@ class Audit:
     after: int = -1
     plain: bool = False
     places: tuple[int, ...] = ()
+    logs: bool = False
 
     @property
     def archives(self) -> bool:
@@ -84,8 +86,10 @@ class Audited:
         tally: situation -> (how many, the first `change_seq`), of changes that did not meet what they expect.
         ends: `change_seq`, conflict and policy of the change before which the batch ended; None: it did not.
         why: what is wrong with the values of that change; None: nothing is.
-        part: of the key log, not committed; None: no rows, or few of them: see `logged`.
+        parts: of the key log, not committed; none: no rows, or few of them: see `logged`.
         logged: rows of the key log that are in no file yet; None: there are none.
+        noted: an earlier attempt did it, and its answer was lost: what the key log gets is in the target's
+            notes.
     """
 
     outcome: ApplyOutcome
@@ -93,15 +97,16 @@ class Audited:
     counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys("IUDT", 0))
     tally: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     ends: tuple[str, str, str] | None = None
-    part: lake.AddedFile | None = None
+    parts: tuple[lake.AddedFile, ...] = ()
     why: str | None = None
     logged: pa.Table | None = None
+    noted: bool = False
 
     def to_json(self) -> str:
         """For the driver, without the outcome and rows of the key log."""
-        ends, part = list(self.ends or ()), self.part.to_json() if self.part else None
+        ends, parts = list(self.ends or ()), [one.to_json() for one in self.parts]
         counts, odd = dict(self.counts), dict(self.tally)
-        found = {"upto": self.upto, "counts": counts, "tally": odd, "ends": ends, "part": part}
+        found = {"upto": self.upto, "counts": counts, "tally": odd, "ends": ends, "parts": parts}
         return json.dumps(found | {"why": self.why})
 
     @staticmethod
@@ -110,8 +115,8 @@ class Audited:
         found = json.loads(text)
         odd = {s: (int(n), str(seq)) for s, (n, seq) in found["tally"].items()}
         ends = tuple(found["ends"]) or None
-        part = lake.AddedFile.from_json(found["part"]) if found["part"] else None
-        return Audited(outcome, found["upto"], found["counts"], odd, ends, part, found["why"])
+        parts = tuple(map(lake.AddedFile.from_json, found["parts"]))
+        return Audited(outcome, found["upto"], found["counts"], odd, ends, parts, found["why"])
 
 
 def plain_audit(table: str, relation: Relation, places: tuple[int, ...], after: int) -> Audit:

@@ -49,19 +49,12 @@ class Target(Protocol):
     def progress(self, table: str) -> int:
         """The change number reached; -1 when the table was never applied to or does not exist."""
 
-    def look(self, relation: Relation, keys: DataFrame) -> int | None:
-        """Begins a look at what changes meet, at the rows under their `keys` (as of `keys_there`); gives
-        `TableBatch.looked` for the batch that is made of it. None: nothing can be said."""
-
     def apply(self, batch: TableBatch) -> ApplyOutcome:
-        """Applies one batch; makes the table when it does not exist, unless it had a baseline. What others
-        commit before the batch's own commit is seen by it: it is made of the rows that the commit follows.
-
-        What is written is what `apply.fold.fold` gives of the batch, whether rules have decided it or not.
+        """Applies one batch; makes the table when it does not exist, unless it had a baseline. It is made of
+        the rows that its commit follows, whatever other processes commit before.
 
         Raises:
             BaselineNeededError: the table is not there, and the batch is `based`.
-            ConcurrentCommitError: others committed since `batch.looked`; nothing was written.
             ApplyError: the changes cannot be applied; nothing of them was written.
         """
 
@@ -99,19 +92,9 @@ class Target(Protocol):
     def rule_columns(self, table: str) -> set[str]:
         """Those of its columns that rules have added (`apply.rule_columns`)."""
 
-    def keys_there(
-        self, relation: Relation, keys: DataFrame, *, living: str | None = None, reached: int | None = None
-    ) -> DataFrame:
-        """The keys that have a row in the target, all or at least those among `keys` (columns: the key's, in
-        the relation's types).
-
-        `living`: only of rows where this column is NULL, if the target has it. `reached`: as of the newest
-        version that was no further than this change number.
-        """
-
-    def rows_there(self, relation: Relation, keys: DataFrame, *, reached: int | None = None) -> DataFrame:
-        """The rows under keys, all or at least those among `keys`, in the relation's columns and types; NULL
-        in columns that the target lacks. Else as `keys_there`."""
+    def rows_there(self, relation: Relation, keys: DataFrame) -> DataFrame:
+        """The rows under keys (columns: the key's), all or at least those among `keys`, in the relation's
+        columns and types; NULL in columns that the target lacks."""
 
     def demands(self, table: str) -> Demands:
         """What the table asks of rows that a target cannot be given at all otherwise."""

@@ -10,7 +10,7 @@ from types import TracebackType
 import numpy as np
 import pyarrow as pa
 
-from ...engine.columns import LETTER, OPER, letters, one
+from ...engine.columns import LETTER, OPER, letters, one, raw_values
 from ...engine.keys import Places
 from ...engine.log_rows import ChangeTexts
 from ...execution import InlineExecutor, thread_pool
@@ -77,7 +77,7 @@ class Rendering:
         came, self._came, self._bytes = self._came, [], 0
         if self._log is None or not came:
             return
-        rows = pa.Table.from_batches(came)
+        rows = raw_values(pa.Table.from_batches(came))
         if self._letter != OPER:
             rows = rows.set_column(rows.schema.names.index(OPER), OPER, rows[self._letter])
         for begin in range(0, rows.num_rows, _ROWS):

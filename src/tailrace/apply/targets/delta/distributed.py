@@ -77,14 +77,6 @@ def enable_vectors(spark: SparkSession, path: str, version: int) -> None:
         )
 
 
-def purge(spark: SparkSession, path: str, version: int) -> None:
-    """Writes the files that have deletion vectors anew, without the rows that these hide; one commit, or none
-    when no file has any."""
-    guards.check()
-    with naming_conflicts(path, version):
-        spark.sql(f"REORG TABLE delta.{quoted(path)} APPLY (PURGE)").collect()
-
-
 @dataclass(frozen=True)
 class _LookTask:
     """Looks in a Spark task whether a table still has a version; ConcurrentCommitError when it has not."""
@@ -135,20 +127,6 @@ def write(rows: DataFrame, path: str, version: int, mode: str, **options: str) -
     """
     with naming_conflicts(path, version):
         unmoved(rows, path, version).write.format("delta").mode(mode).options(**options).save(path)
-
-
-def replace_keys(
-    folded: Folded, path: str, version: int, relation: Relation, app_id: str, upto: int
-) -> ApplyOutcome:
-    """Rows of full images replace those of their keys. The caller knows that there are no deletes."""
-    rows = folded.df.select(*[col(c.name) for c in relation.columns])
-    progress = {"txnAppId": app_id, "txnVersion": str(upto)}
-    write(rows, path, version, "overwrite", replaceUsing=",".join(relation.key), **progress)
-    table = DeltaTable(path)
-    metrics = table.history(1)[0].get("operationMetrics", {})
-    replaced = int(metrics.get("numDeletedRows", 0))
-    written = int(metrics.get("numOutputRows", 0)) - int(metrics.get("numCopiedRows", 0))
-    return ApplyOutcome(max(written - replaced, 0), replaced, 0, table.version(), "replace_keys")
 
 
 def merge(
@@ -236,14 +214,6 @@ def rows_of(spark: SparkSession, path: str, table: DeltaTable) -> DataFrame:
     shape = StructType.fromJson(json.loads(table.schema().to_json()))
     files = lake.paths(table)
     return spark.read.schema(shape).parquet(*files) if files else spark.createDataFrame([], shape)
-
-
-def keys_of(rows: DataFrame, relation: Relation, living: str | None) -> DataFrame:
-    """The keys of rows, in the relation's types; only of those where the column `living` is NULL, if there is
-    one."""
-    if living is not None and living in rows.columns:
-        rows = rows.where(col(living).isNull())
-    return rows.select(*[col(k).cast(relation.column(k).type).alias(k) for k in relation.key])
 
 
 def as_of(path: str, app_id: str, reached: int) -> DeltaTable:

@@ -4,8 +4,9 @@ anew with what the changes make of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
@@ -95,6 +96,15 @@ class TargetFiles:
             living.append(alive)
             begin += batch.num_rows
         return np.concatenate(rows), np.concatenate(keys), np.concatenate(living)
+
+    def rows_with(self, name: str, own: Mapping[str, str]) -> Places:
+        """Numbers of the rows of a file that have these constants."""
+        found, begin = [NONE], 0
+        for batch in self._batches(self._open(name), None, list(own), _MANY):
+            same = [pc.fill_null(pc.equal(batch[column], value), False) for column, value in own.items()]
+            found.append(np.flatnonzero(reduce(pc.and_, same).to_numpy(zero_copy_only=False)) + begin)
+            begin += batch.num_rows
+        return np.concatenate(found)
 
     def rows_of(self, name: str, rows: Places) -> pa.Table:
         """Some rows of a file, by their numbers, which rise."""

@@ -33,13 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def fits(table: DeltaTable, relation: Relation, counts: Mapping[str, int]) -> bool:
-    """Whether tasks may merge a source's batch: a truncate, which leaves the others' rows, is not for them,
-    and columns that another source has made wider have other types than its layout."""
-    there = {f.name: spark_type(f.type) for f in lake.arrow_schema(table)}
-    return not counts.get("T") and all(there.get(c.name, c.type) == c.type for c in relation.columns)
-
-
 def rounds(batches: Sequence[TaskBatch]) -> Iterator[list[int]]:
     """The places of batches that may be merged side by side: no two of them have one target.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -12,38 +11,34 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from ....errors import ConcurrentCommitError, TailraceError
+from ....errors import TailraceError
 from ....lake import delta as lake
 from ....lake.thinning import Past, thin
 from ....model.change import Relation
 from ....model.types import spark_type
 from ...data_errors import Demands
-from ...fold import emptied, in_types
 from ...gone import gone
-from ...images import explaining, last_truncate, shaped
+from ...images import explaining, newer, shaped
 from ...mapping.shared_rows import TargetPlace, as_there, own_rows
-from ...plan import Limits, Size, TableBatch, awkward, choose, choose_marks, is_local
-from ...tasks import TOO_LARGE, Parts
-from ..audit import Audit, Audited
+from ...plan import Limits, TableBatch
+from ...scratch import scratch
+from ...stage import stage
+from ...tasks import Parts
+from ..audit import Audited
 from ..capabilities import Capabilities
 from ..outcome import ApplyOutcome
 from ..task_batch import TaskBatch
 from . import distributed
 from . import layout as delta_layout
-from .audit import audited
-from .batch import DeltaBatch
-from .in_place import InPlace
 from .load import load
 from .local import LEAST_MEMORY
 from .many import ManyTask, merge_many
-from .shared import fits, load_part, rounds
-from .size import is_plain, refuse, rows_in, size_of
+from .shards import Shards
+from .shared import load_part, rounds
+from .size import is_plain, refuse
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-_SAME_ROWS = {"REORG", "OPTIMIZE", "SET TBLPROPERTIES", "UPGRADE PROTOCOL"}
-"""Operations that leave a table's rows as they are."""
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class DeltaTarget:
@@ -83,8 +78,8 @@ class DeltaTarget:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Versions, audited merges, jobs of many tables."""
-        return Capabilities(versions=True, memory_bytes=self._memory, audits=self, shares=self)
+        """Versions, jobs of many tables."""
+        return Capabilities(versions=True, memory_bytes=self._memory, shares=self)
 
     def place(self, table: str) -> TargetPlace:
         """Where a table's rows are."""
@@ -122,35 +117,18 @@ class DeltaTarget:
         with lake.opened(self.path(table)) as now:
             return delta_layout.rule_columns(now)
 
-    def look(self, relation: Relation, keys: DataFrame) -> int:
-        """The newest version; -1 when there is no table."""
-        return lake.version(self.path(relation.table))
-
-    def keys_there(
-        self, relation: Relation, keys: DataFrame, *, living: str | None = None, reached: int | None = None
-    ) -> DataFrame:
-        """The keys that have a row in the target, all or at least those among `keys`, in the relation's
-        types.
-
-        `living`: only of rows where this column is NULL, if the target has it. `reached`: as of the newest
-        version that was no further than this change number.
-        """
-        return distributed.keys_of(self._rows(relation.table, reached), relation, living)
-
-    def rows_there(self, relation: Relation, keys: DataFrame, *, reached: int | None = None) -> DataFrame:
-        """The table's rows, in the relation's columns and types, as of the newest version that was no further
-        than `reached`."""
-        return shaped(self._rows(relation.table, reached), relation)
-
-    def _rows(self, name: str, reached: int | None) -> DataFrame:
-        """A table's own rows, now or as of the newest version that was no further than a change number."""
-        path = self.path(name)
-        at = DeltaTable(path) if reached is None else distributed.as_of(path, self.app(name), reached)
-        return own_rows(distributed.rows_of(self._spark, path, at), self.place(name).partition)
+    def rows_there(self, relation: Relation, keys: DataFrame) -> DataFrame:
+        """All rows of the table, in the relation's columns and types."""
+        path = self.path(relation.table)
+        rows = distributed.rows_of(self._spark, path, DeltaTable(path))
+        return shaped(own_rows(rows, self.place(relation.table).partition), relation)
 
     def demands(self, table: str) -> Demands:
         """NOT NULL and CHECKs that somebody gave to the table; none when it is not there."""
-        return delta_layout.demands(DeltaTable(self.path(table))) if self.exists(table) else Demands()
+        if not self.exists(table):
+            return Demands()
+        with lake.opened(self.path(table)) as now:
+            return delta_layout.demands(now)
 
     def load(
         self, relation: Relation, rows: DataFrame | Parts, after: int, rule_columns: Mapping[str, str] = {}
@@ -187,140 +165,61 @@ class DeltaTarget:
                 thin(path, past)
 
     def apply(self, batch: TableBatch) -> ApplyOutcome:
-        """Applies one batch by the cheapest plan, in one commit."""
-        began = time.monotonic()
-        with explaining(batch.table, f"apply {batch.table}"), self._locks[self.path(batch.table)]:
-            done = self._apply(batch)
-        return replace(done, seconds=time.monotonic() - began)
-
-    def audited(self, batch: TableBatch, audit: Audit, extras: Mapping[str, Column]) -> Audited | str | None:
-        """See `Audits`."""
-        began = time.monotonic()
-        with self._locks[self.path(batch.table)]:
-            path = self.path(batch.table)
-            table = DeltaTable(path)
-            # What is appended to an archive has nothing to do with its size.
-            small = audit.rules.mode == "archive" or is_local(size_of(table), self._limits)
-            if not small or not is_plain(table):
-                return None
-            if self.place(batch.table).partition and not fits(table, batch.relation, batch.counts):
-                return None
-            app = self.app(batch.table)
-            with distributed.naming_conflicts(path, table.version()):
-                done = audited(
-                    batch, audit, extras, path=path, app_id=app, follows=lake.reached(table, app),
-                    memory_bytes=self._memory,
-                )  # fmt: skip
-        if isinstance(done, Audited):
-            return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
-        return None if done == TOO_LARGE else done
+        """Applies one batch in one commit."""
+        path, app = self.path(batch.table), self.app(batch.table)
+        if not lake.exists(path):
+            if batch.based:
+                raise gone(batch.table)
+            delta_layout.create(path, batch.relation)
+        table = DeltaTable(path)
+        refuse(table, path)
+        if (after := lake.reached(table, app)) == batch.upto:
+            return ApplyOutcome(version=table.version())
+        if after > batch.upto:
+            return ApplyOutcome(version=distributed.version_of(path, app, batch.upto))
+        if not batch.rows:
+            version = lake.commit(path, [], progress={app: batch.upto})
+            return ApplyOutcome(version=table.version() if version is None else version)
+        with explaining(batch.table, f"apply {batch.table}"), scratch(path) as folder:
+            staged = stage(newer(batch.changes, after), batch.relation, folder)
+            one = TaskBatch(
+                batch.table, "", path, batch.relation, after, batch.upto, tolerant=batch.tolerant,
+                staged=staged, counts=staged.counts,
+            )  # fmt: skip
+            (done,) = self.merge_many([one])
+        if isinstance(done, TailraceError):
+            raise done
+        return done.outcome
 
     def loads(self, table: str) -> bool:
         """See `Shares`; a source's part of a target only if its files may be exchanged."""
         own, path = self.place(table).partition, self.path(table)
         return not own or not lake.exists(path) or is_plain(DeltaTable(path))
 
-    def merge_many(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError | None]:
+    def merge_many(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError]:
         """See `many.merge_many`; batches of one target, one after the other."""
-        mine = [
-            replace(b, app=self.app(b.table), shared=bool(self.place(b.table).partition)) for b in batches
-        ]
-        found: dict[int, Audited | TailraceError | None] = {}
+        mine = [self._of_target(batch) for batch in batches]
+        found: dict[int, Audited | TailraceError] = {}
         for places in rounds(mine):
             found |= zip(places, self._merged([mine[place] for place in places]), strict=True)
         return [found[place] for place in range(len(mine))]
 
-    def _merged(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError | None]:
+    def _of_target(self, batch: TaskBatch) -> TaskBatch:
+        """The batch with what the target knows of it: its progress, and of a target that others feed, too,
+        the rows that are its own, and the types that others gave its columns."""
+        made = replace(batch, app=self.app(batch.table), own=self.place(batch.table).partition)
+        if not made.own or not self.exists(batch.table):
+            return made
+        have = self.columns(batch.table)
+        return replace(made, layout=as_there(batch.layout or batch.relation, have))
+
+    def _merged(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError]:
         make = ManyTask(self._limits, self._memory)
         with ExitStack() as held:
             for path in sorted(b.target for b in batches):
                 held.enter_context(self._locks[path])
-            several = InPlace(self._spark, self._limits, self._memory)
-            return merge_many(self._spark, batches, make, several.merged)
-
-    def _apply(self, batch: TableBatch) -> ApplyOutcome:
-        """Begins anew when somebody else commits first; what others looked at, they have to look at anew."""
-        path = self.path(batch.table)
-        if not lake.exists(path):
-            if batch.based:
-                raise gone(batch.table)
-            delta_layout.create(path, batch.relation)
-        if batch.looked is not None:
-            return self._once(batch, DeltaTable(path))
-
-        def once(now: DeltaTable) -> ApplyOutcome | None:
-            try:
-                return self._once(batch, now)
-            except ConcurrentCommitError:
-                return None
-
-        return lake.on_newest(path, once)
-
-    def _once(self, batch: TableBatch, table: DeltaTable) -> ApplyOutcome:
-        path, app = self.path(batch.table), self.app(batch.table)
-        refuse(table, path)
-        if self.place(batch.table).partition:
-            batch = in_types(batch, as_there(batch.relation, self.columns(batch.table)))
-        if (after := lake.reached(table, app)) == batch.upto:
-            return ApplyOutcome(version=table.version())
-        if after > batch.upto:
-            return ApplyOutcome(version=distributed.version_of(path, app, batch.upto))
-        if batch.looked is not None and batch.looked != table.version():
-            raise ConcurrentCommitError.at(path, batch.looked, table.version())
-        if not batch.rows:
-            version = lake.commit(path, [], progress={app: batch.upto})
-            return ApplyOutcome(version=table.version() if version is None else version)
-        truncate = None if batch.folded else last_truncate(batch.changes, batch.counts, after)
-        job = DeltaBatch(self._spark, self._session, batch, path, app, table, after, truncate, self._memory)
-        empties = job.folded.replaces if batch.folded else truncate is not None
-        if empties and (own := self.place(batch.table).partition):
-            there = distributed.rows_of(self._spark, path, table)
-            folded = emptied(job.folded, own_rows(there, own), batch.relation.key)
-            counts = dict(batch.counts) | {"T": 0, "D": batch.counts.get("D", 0) + rows_in(table)}
-            job, empties = replace(job, batch=replace(batch, folded=folded, counts=counts)), False
-        size = size_of(table)
-        return self._by(choose(job.batch, size, self._limits, truncated=empties), job, size)
-
-    def _by(self, plan: str, job: DeltaBatch, size: Size) -> ApplyOutcome:
-        """Does a batch by a plan, or by one that its table needs instead."""
-        batch, table = job.batch, job.table
-        if plan == "task_local":
-            # Whoever gave the table a change feed or constraints wants them kept: Spark knows all of that.
-            return job.task_local() if is_plain(table) else job.by_spark()
-        if plan == "bag" and not self.place(batch.table).partition:
-            delta_layout.refuse_copies(self.path(batch.table), table, batch.relation)
-        if plan in ("append", "replace_all", "bag"):
-            return job.parts(plan) if delta_layout.takes_parts(table) else job.by_spark(plan)
-        if plan == "purge":
-            batch, table = self._after(distributed.purge, batch, table)
-            job = replace(job, batch=batch, table=table)
-        if plan in ("rewrite", "purge"):
-            done = job.rewrite(self._limits.most(batch.rows, size)) if is_plain(table, purged=True) else None
-            if done is not None:
-                return done
-            plan = choose_marks(batch)
-        if plan == "replace_keys" and len(table.schema().fields) > len(batch.relation.columns):
-            plan = "merge"  # which leaves columns that somebody added as they are
-        if size.vectors or awkward(batch.relation):
-            return job.distributed(plan)
-        return self._once(*self._after(distributed.enable_vectors, batch, table))
-
-    def _after(
-        self, step: Callable[[SparkSession, str, int], None], batch: TableBatch, table: DeltaTable
-    ) -> tuple[TableBatch, DeltaTable]:
-        """The batch, and its table after a step of Spark that commits the same rows in another form.
-
-        Raises:
-            ConcurrentCommitError: somebody else committed in between.
-        """
-        path, before = self.path(batch.table), table.version()
-        step(self._spark, path, before)
-        now = DeltaTable(path)
-        # A purge of nothing commits nothing: the one commit may be somebody else's.
-        moved = now.version() > before + 1
-        if moved or (now.version() > before and now.history(1)[0].get("operation") not in _SAME_ROWS):
-            raise ConcurrentCommitError.at(path, before, now.version())
-        return (batch if batch.looked is None else replace(batch, looked=now.version())), now
+            shards = Shards(self._spark, self._limits, self._memory, self._session)
+            return merge_many(self._spark, batches, make, shards.merged)
 
     def _session(self, table: str) -> SparkSession:
         """The session of a table's MERGEs."""

@@ -1,4 +1,4 @@
-"""Large targets: several tasks merge changes that they read from the change table themselves, without Spark."""
+"""Large targets: several tasks merge shards of the changes that they read from the change table, without Spark."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.apply.scratch import FOLDER
 from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.delta import rewrite_tasks
-from tailrace.apply.targets.delta.staged import FOLDER
+from tailrace.apply.targets.delta import files as target_files
+from tailrace.apply.targets.delta import shards, write_task
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.targets.task_batch import TaskBatch
-from tailrace.errors import ApplyError
+from tailrace.errors import ApplyError, BaselineNeededError
 from tailrace.lake import delta as lake
+from tailrace.lake import parts
 from tailrace.model import sequence
 from tailrace.model.change import Column, Relation
 
@@ -97,23 +100,23 @@ def test_an_old_key_goes_and_the_new_one_comes(tmp_path: Path) -> None:
     assert place.rows() == {2: "b", 7: "A"}
 
 
-@pytest.mark.parametrize("kind", ["T", "absent"])
-def test_truncates_and_partial_images_are_for_others(tmp_path: Path, kind: str) -> None:
-    place = Place(tmp_path, {1: "a"}).stored((1, "U", 1, "b"))
-    assert place.merge(0, 1, counts=WHOLE | {kind: 1}) is None
-    assert place.rows() == {1: "a"}
+def test_a_truncate_takes_the_rows_of_all_files_away(tmp_path: Path) -> None:
+    place = Place(tmp_path, {1: "a", 2: "b"})
+    place.stored((1, "U", 1, "A"), (2, "T", None, None), (3, "I", 2, "B"), (4, "I", 3, "c"))
+    assert counted(place.merge(0, 4, counts=WHOLE | {"T": 1})) == (2, 0, 2, "replace_all", 4)
+    assert place.rows() == {2: "B", 3: "c"}
 
 
-def test_a_target_that_is_not_there_is_made_by_others(tmp_path: Path) -> None:
+def test_a_target_that_is_gone_is_an_error_of_its_table(tmp_path: Path) -> None:
     place = Place(tmp_path, {1: "a"}).stored((1, "U", 1, "b"))
-    assert place.merge(0, 1, target=f"{tmp_path}/none") is None
+    assert isinstance(place.merge(0, 1, target=f"{tmp_path}/none"), BaselineNeededError)
 
 
 def test_a_batch_that_the_target_has_is_not_applied_again(tmp_path: Path) -> None:
     place = Place(tmp_path, {1: "a"}).stored((1, "U", 1, "b"))
     place.merge(0, 1)
     version = lake.version(place.path)
-    assert place.merge(0, 1) is None
+    assert counted(place.merge(0, 1)) == (0, 0, 0, "none", 1)
     assert lake.version(place.path) == version
 
 
@@ -128,37 +131,65 @@ def test_a_null_key_is_an_error_of_its_table(tmp_path: Path) -> None:
     assert place.rows() == {1: "a"}
 
 
-@pytest.mark.slow
-def test_more_than_the_memory_holds_is_for_spark(tmp_path: Path) -> None:
-    """Keys, or the values of the changes that one lane writes."""
-    long = "x" * 3_000
-    for n, changes in enumerate(
-        [
-            [(k, "I", k, "x") for k in range(1, 400_000)],
-            [(k, "U", k, long) for k in range(1, 20_000)],
-        ]
-    ):
-        place = Place(tmp_path / str(n), dict.fromkeys(range(1, 20_000), "a"), memory=64 << 20)
-        place.stored(*changes)
-        version = lake.version(place.path)
-        assert place.merge(0, 500_000) is None
-        assert (lake.version(place.path), set(place.rows().values())) == (version, {"a"})
-        assert list(Path(place.path, FOLDER).iterdir()) == []
+def test_memory_makes_more_shards(tmp_path: Path) -> None:
+    place = Place(tmp_path, dict.fromkeys(range(1, 200), "a"), memory=64 << 20)
+    place.stored(*[(k, "U", k, "x" * 3_000) for k in range(1, 100)])
+    assert counted(place.merge(0, 99)) == (0, 99, 0, "rewrite", 99)
+    assert sorted(map(len, place.rows().values())) == [1] * 100 + [3_000] * 99
+    assert list(Path(place.path, FOLDER).iterdir()) == []
+
+
+def test_large_files_are_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "ROW_GROUP", 100)
+    for module in (target_files, write_task):
+        monkeypatch.setattr(module, "PART", 1_000)
+    place = Place(tmp_path, {n: f"v{n}" for n in range(1_000)})
+    place.stored(*[(n + 1, "D" if n % 2 else "U", 7 * n, None if n % 2 else "x") for n in range(200)])
+    want = {n: f"v{n}" for n in range(1_000)}
+    for n in range(200):
+        want.pop(7 * n, None)
+        want |= {} if n % 2 else {7 * n: "x"}
+    inserted, *_ = counted(place.merge(0, 200))
+    assert inserted == sum(key >= 1_000 for key in want)
+    assert place.rows() == want
+    assert len(DeltaTable(place.path).file_uris()) > 3
+
+
+def test_few_new_rows_go_to_the_file_with_the_greatest_keys(tmp_path: Path) -> None:
+    place = Place(tmp_path, {1: "a", 2: "b"})
+    lake.append(place.path, pa.table([[11, 12], ["k", "l"]], schema=ROWS))
+    place.stored((1, "U", 1, "A"), (2, "U", 12, "L"), (3, "I", 13, "m"))
+    place.merge(0, 3)
+    ends = pa.table(DeltaTable(place.path).get_add_actions(flatten=True))
+    assert sorted(zip(*[ends[c].to_pylist() for c in ("min.id", "max.id")], strict=True)) == [
+        (1, 2),
+        (11, 13),
+    ]
+
+
+def test_files_that_no_change_meets_stay(tmp_path: Path) -> None:
+    place = Place(tmp_path, {1: "a", 2: "b"})
+    lake.append(place.path, pa.table([[11, 12], ["k", "l"]], schema=ROWS))
+    before = set(DeltaTable(place.path).file_uris())
+    place.stored((1, "U", 2, "B"), (2, "D", 4, None))
+    place.merge(0, 2)
+    assert len(before & set(DeltaTable(place.path).file_uris())) == 1
 
 
 def test_another_writer_in_between_is_not_written_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Place(tmp_path, {1: "a"}).stored((1, "U", 1, "b"))
-    commit = rewrite_tasks.exchange
+    commit, others = shards.exchange, iter([70])
 
     def late(*given: Any) -> None:
-        lake.append(place.path, pa.table([[70], ["theirs"]], schema=ROWS))
+        for key in others:
+            lake.append(place.path, pa.table([[key], ["theirs"]], schema=ROWS))
         commit(*given)
 
-    monkeypatch.setattr(rewrite_tasks, "exchange", late)
-    assert place.merge(0, 1) is None
-    assert place.rows() == {1: "a", 70: "theirs"}
+    monkeypatch.setattr(shards, "exchange", late)
+    assert counted(place.merge(0, 1)) == (0, 1, 0, "rewrite", 1)
+    assert place.rows() == {1: "b", 70: "theirs"}
 
 
 FILES = st.lists(
