@@ -25,11 +25,12 @@ class Events:
     """The change rows of a batch, in order of (`change_seq`, `change_oper`).
 
     Attributes:
-        oper: the operation of each, one letter.
-        change: the number of each row's change sequence: 0, 1, ...; B and U of an update have the same.
-        key: the number of each row's key.
-        bad: which rows are of a change whose values the target cannot hold; None: none is.
-        epoch: how many truncates lie before each; None: there are none; truncates: how many there are.
+        oper: the operation, one letter.
+        change: the number of the change sequence: 0, 1, ...; the same for B and U of an update.
+        key: the number of the key.
+        bad: which rows belong to a change whose values the target cannot hold; None if none.
+        epoch: the number of truncates before each row; None without truncates.
+        truncates: the number of truncates.
     """
 
     oper: npt.NDArray[np.str_]

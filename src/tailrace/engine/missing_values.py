@@ -65,11 +65,19 @@ def find_origins(events: Events, decided: Decided, there: Bools, *, marks: bool 
 
 @dataclass(frozen=True)
 class _Line:
-    """The events that take part, key by key and in order; `start`: the first of each one's stretch; `came`:
-    of an event that moves a row to its key, the event that moved it away; -1: it is none. `target`: whether
-    the stretch is the row that the target had. `names`: whether an event's image says what its row has then;
-    those of rows that go do not. `before`: the row of the image before of the first event of the stretch.
-    `there`: see `carry`."""
+    """The effective events, ordered by key and time.
+
+    Attributes:
+        rows: their rows in the batch.
+        key: the numbers of their keys.
+        ends: whether the event ends a period.
+        names: whether the event's image has values of its row; images of deleted rows do not.
+        start: the first event of its period.
+        came: for an event that moves a row to its key, the event that moved it away; else -1.
+        target: whether the period is the target's row.
+        before: the row of the before image of the first event in the period.
+        there: which columns each row's image has.
+    """
 
     rows: Ints
     key: Ints
@@ -83,7 +91,7 @@ class _Line:
 
     @staticmethod
     def of(events: Events, rows: Ints, there: Bools, *, marks: bool) -> _Line:
-        """`marks`: no event ends a stretch, and images of rows that go say what these have then."""
+        """Orders the events; with `marks` no event ends a period, and deleting images have values."""
         rows = rows[np.argsort(events.life[rows], kind="stable")]
         life, oper = events.life[rows], events.oper[rows]
         goes = (oper == DELETE) | (oper == BEFORE)

@@ -49,8 +49,10 @@ class Shard:
         return Shard(source, Changes.of(source, ()), there.filter(pa.array(named)), number[named], ordinals)
 
     def images(self) -> pa.Table:
-        """What remains of the changes: one row a key (`OP`, `KEPT`, the columns of the schema); without key,
-        one a different row, `TAKE` and `ADD`."""
+        """Returns the resulting images: one row per key (`OP`, `KEPT`, the columns of the schema).
+
+        For a keyless table, one row per distinct row, with `TAKE` and `ADD`.
+        """
         if not self.source.key:
             return self._net()
         there = carried(self.source.rows, self.ordinals)

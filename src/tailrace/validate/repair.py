@@ -197,10 +197,10 @@ class Repair:
         try:
             with described(self.sessions.tasks, self._job(said)):
                 return replace(said, run_id=self._applied(table, relation, after, upto))
-        except TargetLostError:  # whether it was written, nobody knows
+        except TargetLostError:  # it is unknown whether the target was written
             raise
         except ApplyError as error:  # nothing was written; other tables may be repaired
-            return RepairResult(table, refused=f"the target refuses the rows that it lacks: {error.what}")
+            return RepairResult(table, refused=f"the target refuses the missing rows: {error.what}")
 
     @staticmethod
     def _job(said: RepairResult) -> Job:
@@ -252,7 +252,7 @@ class Repair:
         one = ChangeRange(batch.table, batch.after, batch.upto, 0)
         _, ends, why = one_task.finished(done, one, rules, logbook)
         if ends is not None:
-            raise ApplyError(f"somebody changed it meanwhile ({why or ends[1]})", where=batch.table)
+            raise ApplyError(f"another process changed it meanwhile ({why or ends[1]})", where=batch.table)
 
     def _log(self, logbook: KeyLog, table: str, upto: int) -> str:
         """Logs a table's last repair in its own run, and returns the run."""
