@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ..engine.columns import DETAIL, NATIVE_OF, RAW_OF, WHY, typed
 from ..execution import map_partitions
-from ..formats.sqdr import writing as sqdr_writing
+from ..formats.sqdr import writer as sqdr_writer
 from ..formats.sqdr.tables import KEPT, KEYLOG_TABLE
 from ..model.change import BEFORE, NATIVE, PREFIX, UPDATE, ChangeTable, Relation
 from ..model.types import arrow_type, spark_type
@@ -130,10 +130,10 @@ def _headers(changes: ChangeTable) -> dict[str, Column]:
         made[_AT] = col(header("timestamp")).cast("timestamp")
     if WHY in have:
         made[WHY] = col(WHY)
-    if any(sqdr_writing.has(changes, h) for h in ("user_name", "recid")):
-        made[DETAIL] = sqdr_writing.detail(changes)
+    if any(sqdr_writer.has(changes, h) for h in ("user_name", "recid")):
+        made[DETAIL] = sqdr_writer.detail(changes)
     for name in _NATIVE:  # the key log of another product has finer codes
-        if sqdr_writing.has(changes, NATIVE + name):
+        if sqdr_writer.has(changes, NATIVE + name):
             made[NATIVE_OF.format(name)] = col(header(NATIVE + name))
     transaction = header("transaction_id")
     if transaction in have:
