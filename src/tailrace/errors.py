@@ -13,7 +13,6 @@ TailraceError
 ├── ApplyError         changes that could not be applied to a target
 │   ├── BaselineNeededError  they never can: the table needs a new baseline
 │   ├── ConstraintError  a constraint of the target refuses a row
-│   ├── OtherTableError  another table has the target's name
 │   ├── StopPolicyError  a policy says that the task stops here
 │   ├── TargetLostError  the target's server went away; trying again is safe
 │   └── ConcurrentCommitError  somebody else committed to the target first; doing it again is safe
@@ -166,10 +165,6 @@ class StopPolicyError(ApplyError):
     each start."""
 
 
-class OtherTableError(ApplyError):
-    """Another table has a target's name: somebody made it, or put it there. It is left alone."""
-
-
 class LeaseLostError(TailraceError):
     """Another process runs this half of the task now, or may: this one was not heard from for too long, and
     stops."""
@@ -249,6 +244,14 @@ def from_spark(error: BaseException, *, where: str) -> TailraceError:
     made = _of_a_job(text, where)
     made.of_task = made.of_task or getattr(error, "of_task", False)
     return made
+
+
+def raised_in_task(error: BaseException, where: str) -> TailraceError:
+    """The error of a task, as the driver raises it; it can be pickled."""
+    if isinstance(error, TailraceError):
+        return error
+    kind = type(error)
+    return from_spark(RuntimeError(f"{kind.__module__}.{kind.__name__}: {error}"), where=where)
 
 
 def _of_a_job(text: str, where: str) -> TailraceError:

@@ -13,25 +13,22 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from pyspark.sql import Row
 
 from tailrace.apply.effects import relation_of
 from tailrace.apply.keylog.exceptions import EXCEPTIONS, Exceptions
 from tailrace.apply.keylog.key_log import SCHEMA
 from tailrace.apply.mapping import shared_rows as shared
-from tailrace.apply.targets.audit import LOST, Audit, Audited, LogPart, outcome_of
+from tailrace.apply.targets.audit import Audit, Audited, LogPart
 from tailrace.apply.targets.auditor import wanted
-from tailrace.apply.targets.postgresql import constraint_notes
 from tailrace.apply.targets.postgresql import layout as postgresql_layout
-from tailrace.apply.targets.postgresql.audit import DatabaseAudit
-from tailrace.apply.targets.postgresql.audited_merge import MergeOrder
-from tailrace.apply.targets.postgresql.notes import Notes
-from tailrace.apply.targets.postgresql.place import Place, locked, session
+from tailrace.apply.targets.postgresql.merge import BatchMerge
+from tailrace.apply.targets.postgresql.place import Place, locked
 from tailrace.apply.targets.postgresql.progress import Progress
-from tailrace.apply.targets.postgresql.write import StagedWriter
+from tailrace.apply.targets.postgresql.statements import Statements
+from tailrace.apply.tasks import TOO_LARGE
 from tailrace.engine.log_rows import KeyLogHeader
 from tailrace.engine.rules import Rules
-from tailrace.errors import ApplyError
+from tailrace.errors import ApplyError, TargetLostError
 from tailrace.lake import delta as lake
 from tailrace.model.change import Relation
 from tailrace.model.types import schema_of
@@ -68,36 +65,40 @@ class Table:
         )
         self.progress = Progress(self.place, name, lambda _: self.at)
         self.flagged = self.upto = 0
+        self.memory: int | None = None
+        self.plain = False
         with locked(self.place, name, of.table) as on_:
             postgresql_layout.create(on_, self.place, self.progress, self.relation)
-            Notes(self.place, name).prepare(on_)
         lake.create(self.log, SCHEMA)
 
-    def apply(self, changes: Sequence[Change]) -> Audited | str:
+    def apply(self, changes: Sequence[Change]) -> Audited:
         rows = [row for c in changes for row in images(c)]
-        random.Random(1).shuffle(rows)
+        if self.memory is None:
+            random.Random(1).shuffle(rows)
         task = self.task(changes[-1].number, changes[0].number - 1)
         columns = wanted(EXTRA, schema_of(self.relation.columns))
-        (told,) = task([pa.RecordBatch.from_pylist(rows, columns)])  # what a row lacks is NULL
-        done = outcome_of(Row(**told.to_pylist()[0]))
-        if isinstance(done, Audited):
-            if done.part:
-                lake.commit(self.log, [done.part], progress={})
-            self.flagged += sum(n for s, (n, _) in done.tally.items() if self.rules.outcome(s).flagged)
+        whole = pa.RecordBatch.from_pylist(rows, columns)  # what a row lacks is NULL
+        merged = task([whole.slice(begin, 3) for begin in range(0, len(rows), 3)])
+        assert merged is not None and merged[1] is not None
+        done = merged[1]
+        if done.parts:
+            lake.commit(self.log, list(done.parts), progress={})
+        self.flagged += sum(n for s, (n, _) in done.tally.items() if self.rules.outcome(s).flagged)
         return done
 
-    def task(self, upto: int, after: int) -> DatabaseAudit:
+    def task(self, upto: int, after: int) -> BatchMerge:
         fields = tuple(KeyLogField(c.name, c.type) for c in RELATION.columns)
         ordinals = tuple(range(HEADERS, HEADERS + 4))
         table = self.relation.table
         header = KeyLogHeader("1", "g", table, 0, self.flagged, 0, fields, ordinals, KEY, "<Dest>x</Dest>")
         exceptions = Exceptions(str(self.root), "task")
         audit = Audit(table, self.rules, exceptions, header, LogPart(self.log, SCHEMA, header, "all"))
+        audit = replace(audit, plain=self.plain, keylog=None if self.plain else audit.keylog)
         with locked(self.place, self.name, table) as on:
             reached = self.progress.read(on, table)
         assert reached is not None
-        order = MergeOrder(self.place, self.name, False, self.at, reached, upto, self.relation, audit)
-        return DatabaseAudit(order, EXTRA, None)
+        made = (self.place, self.name, False, self.at, reached, upto, self.relation, audit, EXTRA)
+        return BatchMerge(*made, self.memory)
 
     def rows(self) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.url) as session:
@@ -126,6 +127,26 @@ def test_any_history_ends_as_row_by_row(
     for some in (changes[:first], changes[first:cut], changes[cut:]):
         until_done(table, some)
         table.same(f"seed {seed}, cut {cut}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "on"), CASES, ids=str)
+def test_changes_that_memory_does_not_hold_end_as_row_by_row(
+    tmp_path: Path, database: str, mode: str, on: Mapping[str, str]
+) -> None:
+    seed = random.randrange(10**6)
+    changes = nulled(history(seed, 10, 10, truncate=seed % 3 > 0))
+    table = Table(tmp_path, database, mode, on)
+    table.memory = 9000
+    until_done(table, changes)
+    table.same(f"seed {seed}")
+
+
+def test_changes_in_no_order_that_memory_does_not_hold_are_not_merged(tmp_path: Path, database: str) -> None:
+    table = Table(tmp_path, database, "upsert", {})
+    table.memory = 300
+    assert table.apply([change(n, "I", f"k{n}") for n in (5, 4, 3, 2, 1, 9)]) == TOO_LARGE
+    assert table.rows() == []
 
 
 NUMERIC = RELATION.with_columns(
@@ -168,7 +189,7 @@ def test_an_equal_key_has_its_newest_text(tmp_path: Path, database: str, mode: s
     table.apply([change(1, "I", "1.0"), change(2, "I", "2.0")])
     moved = replace(change(5, "U", "2.00"), old=(0, "2.0"))
     done = table.apply([change(3, "D", "1.0"), change(4, "I", "1.00"), moved])
-    assert isinstance(done, Audited) and not any(Rules.of(mode).outcome(s).flagged for s in done.tally)
+    assert not any(Rules.of(mode).outcome(s).flagged for s in done.tally)
     assert [(str(r[1]), r[2], r[3]) for r in table.rows()] == [("1.00", 4, "1.00"), ("2.00", 5, "2.00")]
     again = [change(6, "D", "1.00"), change(7, "I", "1.0"), change(8, "D", "1.0"), change(9, "I", "1.000")]
     table.apply(again)
@@ -189,23 +210,44 @@ def test_a_row_that_somebody_takes_away_meanwhile_is_counted_as_gone(
     """Between the look at the keys and the write: the transaction begins again."""
     table = Table(tmp_path, database, "strict", {})
     table.apply(START)
-    real, attempts = StagedWriter.upsert, []
+    real, attempts = Statements.upsert, []
 
-    def raced(to: StagedWriter, *, partial: bool) -> tuple[int, int]:
+    def raced(to: Statements, *, partial: bool) -> None:
         if not attempts:
             with psycopg.connect(database) as other:
                 other.execute("DELETE FROM s.t WHERE id = 'q'")
                 other.execute("INSERT INTO s.t VALUES (0, 'new', 0, 'theirs')")
         attempts.append(1)
-        return real(to, partial=partial)
+        real(to, partial=partial)
 
-    monkeypatch.setattr(StagedWriter, "upsert", raced)
+    monkeypatch.setattr(Statements, "upsert", raced)
     done = table.apply([change(4, "U", "p"), change(5, "U", "q"), change(6, "I", "new"), change(7, "D", "r")])
-    assert isinstance(done, Audited) and len(attempts) == 2
+    assert len(attempts) == 2
     assert {s: n for s, (n, _) in done.tally.items()} == {"U0": 1, "I1": 1}
     assert table.rows() == [(0, "new", 0, "theirs"), (0, "p", 4, "p")]
     counts = [(r["change_row_type"], r["result_row_count"]) for r in table.logged()[3:]]
     assert counts == [("U", 1), ("U", 0), ("I", 0), ("D", 1)]
+
+
+def test_a_connection_that_dies_at_the_commit_leaves_nothing(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(tmp_path, database, "strict", {})
+    real = Progress.advance
+
+    def dies(progress: Progress, on: Any, *given: Any) -> int:
+        done = real(progress, on, *given)
+        with psycopg.connect(database, autocommit=True) as other:
+            other.execute("select pg_terminate_backend(%s, 5000)", (on.info.backend_pid,))
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "advance", dies)
+        with pytest.raises(TargetLostError, match="terminat"):
+            table.apply(START)
+    assert table.rows() == []
+    table.apply(START)
+    assert [r[1] for r in table.rows()] == ["p", "q", "r"]
 
 
 def test_a_crash_between_exceptions_and_transaction_leaves_no_change_out(
@@ -235,48 +277,26 @@ def test_a_task_that_runs_again_changes_nothing_and_its_note_is_there(tmp_path: 
     table.apply(START)
     rows = [row for c in START for row in images(c)]
     columns = wanted(EXTRA, schema_of(RELATION.columns))
-    (told,) = task([pa.RecordBatch.from_pylist(rows, columns)])
-    assert outcome_of(Row(**told.to_pylist()[0])) == LOST
+    merged = task([pa.RecordBatch.from_pylist(rows, columns)])
+    assert merged is not None and merged[1] is None
     with psycopg.connect(database, autocommit=True) as on:
-        ((name, upto, note),) = Notes(table.place, "t").read(on)
+        ((name, upto, note),) = table.progress.notes(on)
     assert (name, upto) == (TABLE, 3)
     words = json.loads(note)
     assert (words["after"], words["upto"], words["flagged"], words["sort"]) == (0, 3, 0, 3)
     assert len(words["files"]) == 1
-    late = replace(task, order=replace(task.order, upto=9))
+    late = replace(task, upto=9)
     with pytest.raises(ApplyError, match="another process applied to this table meanwhile"):
-        list(late([pa.RecordBatch.from_pylist(rows, columns)]))
+        late([pa.RecordBatch.from_pylist(rows, columns)])
 
 
 def test_a_batch_that_ends_at_its_first_change_leaves_all_as_it_was(tmp_path: Path, database: str) -> None:
     table = Table(tmp_path, database, "strict", {"delete_missing": "stop"})
     table.apply(START)
     done = table.apply([change(4, "D", "x"), change(5, "I", "y")])
-    assert isinstance(done, Audited) and done.ends is not None
+    assert done.ends is not None
     assert (done.upto, done.ends[1:]) == (-1, ("delete_missing", "stop"))
     assert [r[1] for r in table.rows()] == ["p", "q", "r"]
     with locked(table.place, "t", TABLE) as on:
         reached = table.progress.read(on, TABLE)
     assert reached is not None and reached.upto == 3
-
-
-def test_what_was_copied_from_the_source_makes_room_for_rows_that_are_only_added(
-    tmp_path: Path, database: str
-) -> None:
-    """A NULL from before the source's NOT NULL."""
-    bag = replace(RELATION, columns=tuple(replace(c, key=False) for c in RELATION.columns))
-    table = Table(tmp_path, database, "upsert", {}, of=bag)
-    target = table.progress.target(TABLE)
-    with session(table.place, "here") as on:
-        on.execute(
-            f"CREATE TABLE {table.place.own(constraint_notes.TABLE)} ({constraint_notes.COLUMNS})".encode()
-        )
-        on.execute(f"ALTER TABLE {target} ALTER b SET NOT NULL".encode())
-        query = "SELECT attnum FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'b'"
-        (attnum,) = on.execute(query, (target,)).fetchone() or (0,)
-        constraint_notes.note(on, table.place, target, attnum, constraint_notes.NOT_NULL, [])
-    table.apply([change(1, "I", "x")])
-    done = table.apply([Change(2, "I", None, {"lane": 0, "id": "y", "a": 2, "b": None})])
-    assert isinstance(done, Audited) and [r[-1] for r in table.rows()] == ["x", None]
-    with session(table.place, "here") as on:
-        assert [t.notes for t in constraint_notes.read(on, table.place, target) if t.not_null] == []

@@ -7,8 +7,6 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tailrace.capture import constraints
-from tailrace.capture.process import Capture
 from tailrace.cli import screen
 from tailrace.operate.checks import check
 from tailrace.operate.status import status
@@ -80,25 +78,3 @@ def test_warning_of_a_foreign_partition_goes_with_it(
     db.execute("drop foreign table s.far")
     drain(shop.task, None)
     assert told(shop, LEFT_OUT) == (False, False)
-
-
-def test_constraint_that_a_target_refuses_stays_until_it_has_it(
-    tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    what = "column v: its rows in the target have NULLs, so it gets no NOT NULL"
-    path = tmp_path / "shop.yaml"
-    db.execute("create schema s; create table s.p (id int primary key, v int)")
-    db.execute("insert into s.p values (1, null)")
-    path.write_text(
-        f"name: shop\nsource: {{url: '{database}', tables: [s.p]}}\n"
-        f"target: {{database: '{database}&schema=lake', not_null: true}}\n"
-    )
-    shop = Shop(path, db)
-    drain(shop.task, None)
-    db.execute("delete from s.p; alter table s.p alter v set not null")
-    monkeypatch.setattr(constraints, "AGAIN_S", 0.0)
-    Capture(shop.task, once=True).run()  # the delete is not applied yet
-    assert told(shop, what) == (True, True)
-    drain(shop.task, None)
-    Capture(shop.task, once=True).run()
-    assert told(shop, what) == (False, False)

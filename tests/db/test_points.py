@@ -12,10 +12,10 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from tailrace.apply.targets.audit import LOST
+from tailrace.apply.targets.postgresql.load import PostgresLanding
 from tailrace.apply.targets.postgresql.place import Place, locked
 from tailrace.apply.targets.postgresql.progress import Progress
-from tailrace.apply.targets.postgresql.snapshot_sink import PostgresLanding
-from tailrace.apply.targets.postgresql.target import PostgresTarget
 from tailrace.capture import part_readers
 from tailrace.capture.process import Capture
 from tailrace.errors import SourceError
@@ -23,21 +23,21 @@ from tailrace.lake import delta as lake
 from tailrace.lake import failpoints, log
 from tailrace.model.types import schema_of
 from tailrace.state import ledger
-from tailrace.testing.images import RELATION, batch_of, image
+from tailrace.testing.images import RELATION, image
 
 from ..ending import ends
 from .test_audit_postgresql import START, Table
 from .test_slot import ids, task
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 pytestmark = pytest.mark.db
 
 KILLED = ("capture.slot", "baseline.part", "baseline.landed")
 """Fail points at which capture's process is killed."""
-BATCH = ("postgresql.load", "postgresql.commit", "postgresql.committed")
-ENDS = (*KILLED, "postgresql.audited", "postgresql.land", *BATCH)
+BATCH = ("postgresql.land", "postgresql.commit", "postgresql.committed")
+ENDS = (*KILLED, *BATCH)
 """The fail points at which tests of this file end."""
 
 
@@ -79,15 +79,18 @@ def test_a_process_that_reads_a_baseline_is_killed(
     assert ids(one, "s.a") == [1]
 
 
-def test_a_batch_in_one_task_is_rolled_back(tmp_path: Path, database: str) -> None:
+def test_a_batch_is_rolled_back_or_there_once(tmp_path: Path, database: str) -> None:
     table = Table(tmp_path, database, "strict", {})
     for c in START:
         table.model.apply(c)
-    with ends("postgresql.audited"):
+    with ends("postgresql.commit"):
         table.apply(START)
     assert table.rows() == []
-    table.apply(START)
-    table.same("")
+    with ends("postgresql.committed"):
+        table.apply(START)
+    assert len(table.rows()) == 3
+    assert table.apply(START) == LOST
+    assert table.rows() == sorted(table.model.state(), key=repr)
 
 
 def test_a_baseline_becomes_the_target_at_once(database: str, db: psycopg.Connection) -> None:
@@ -113,28 +116,3 @@ def test_a_baseline_becomes_the_target_at_once(database: str, db: psycopg.Connec
     assert found() == ([(1,), (2,)], 2)
     life(1, 3)
     assert found() == ([(1,), (3,)], 3)
-
-
-@pytest.mark.spark
-def test_a_batch_of_several_jobs_is_there_once(
-    database: str, db: psycopg.Connection, spark: SparkSession
-) -> None:
-    few = spark.createDataFrame([(1, "a"), (2, "b")], "id int, v string")
-    loaded = few.selectExpr("*", "cast(1 as decimal(12,2)) Wide_Word")
-    batches = [
-        batch_of(spark, RELATION, [(n, "I", image(n, "c")), (n + 1, "D", {"id": n - 2})]) for n in (3, 5)
-    ]
-
-    def life(n: int) -> None:
-        target = PostgresTarget(spark, database, task="test")
-        if n == 0:
-            target.load(RELATION, loaded, 2)
-        else:
-            target.apply(batches[n - 1])
-
-    for n, point in enumerate(BATCH):
-        with ends(point):
-            life(n)
-        life(n)
-    assert db.execute("select id, v from shop.item order by 1").fetchall() == [(2, "b"), (5, "c")]
-    assert PostgresTarget(spark, database, task="test").progress(RELATION.table) == 6

@@ -14,10 +14,10 @@ import pytest
 
 from tailrace.apply.keylog.exceptions import EXCEPTIONS
 from tailrace.apply.rules_apply import RulesApply
-from tailrace.apply.targets.postgresql.audit import DatabaseAudit
-from tailrace.apply.targets.postgresql.merges import MergeTask
-from tailrace.apply.targets.postgresql.refused import Trial
+from tailrace.apply.targets.postgresql.merge import BatchMerge
+from tailrace.apply.targets.postgresql.single_changes import SingleChanges
 from tailrace.apply.targets.postgresql.target import PostgresTarget
+from tailrace.apply.targets.postgresql.task_merges import MergeTask
 from tailrace.apply.task_rules import TableRules
 from tailrace.config import tables_file
 from tailrace.engine.rules import Rules
@@ -32,7 +32,7 @@ from tailrace.testing.mapped_targets import EU, US, places
 from ..spark import bag_model as bags
 from ..spark import test_keyless_rules as keyless
 from ..spark.rules_model import RELATION, Change, Row, columns_of, told
-from ..spark.rules_task import TIME, CrashError, Staged, by_several_jobs, every_mode
+from ..spark.rules_task import TIME, CrashError, Staged, every_mode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,35 +60,6 @@ class Rows(Staged):
             names, marks = ("lane, id, a, b", "%(lane)s, %(id)s, %(a)s, %(b)s")
             into = f"insert into {self.target.path(table)} ({names}) values ({marks})"
             db.cursor().executemany(into, rows)
-
-
-@pytest.mark.slow
-def test_what_somebody_else_commits_between_look_and_commit_is_met(
-    spark: SparkSession, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By a batch that takes several jobs."""
-    task = staged(spark, tmp_path, database, {"s.t": TableRules(Rules.of("strict"))})
-    task.store({"s.t": [change(n, "I", k) for n, k in enumerate("abc", 1)]})
-    task.catch_up()
-    met, calls = RulesApply._met, []
-
-    def meanwhile(self: RulesApply, *given: Any, **more: Any) -> Any:
-        found = met(self, *given, **more)
-        if not calls:
-            task.lose("s.t", "id = 'b'")
-            task.gain("s.t", task.models["s.t"].gain(1, "d"))
-        calls.append(1)
-        return found
-
-    monkeypatch.setattr(RulesApply, "_met", meanwhile)
-    by_several_jobs(monkeypatch)
-    more = [change(4, "U", "b"), change(5, "D", "c"), change(6, "I", "d"), change(7, "U", "a")]
-    task.put({"s.t": more})
-    task.catch_up()
-    task.models["s.t"].lose("b")
-    assert [task.models["s.t"].apply(one) for one in more] == [None] * 4
-    task.same()
-    assert len(calls) == 2
 
 
 class KeylessRows(Rows):
@@ -134,7 +105,7 @@ def test_the_key_log_lacks_nothing_of_a_commit_whose_answer_was_lost(
     task = staged(spark, tmp_path, database, {"s.t": rules})
     task.store({"s.t": [change(n, "I", k) for n, k in enumerate("abc", 1)]})
     task.catch_up()
-    committed, lost = DatabaseAudit._done, []
+    committed, lost = BatchMerge.run, []
 
     def unheard(*given: Any) -> Any:
         done = committed(*given)
@@ -143,7 +114,7 @@ def test_the_key_log_lacks_nothing_of_a_commit_whose_answer_was_lost(
             raise psycopg.OperationalError("server closed the connection unexpectedly")
         return done
 
-    monkeypatch.setattr(DatabaseAudit, "_done", unheard)
+    monkeypatch.setattr(BatchMerge, "run", unheard)
     task.store({"s.t": [change(4, "U", "b"), change(5, "D", "c"), change(6, "I", "d")]})
     process = task.applier()
     with pytest.raises(TargetLostError):
@@ -162,7 +133,7 @@ def test_a_crash_before_or_after_the_transaction_is_made_good(
     task.store({"s.t": [change(1, "I", "a")]})
     task.catch_up()
     commit, crashes = lake.commit, []
-    owners: dict[str, Any] = {"_merged": MergeTask, "apply_noted": PostgresTarget, "commit": lake}
+    owners: dict[str, Any] = {"_merged": MergeTask, "commit": lake}
 
     def dies(name: str, before: bool) -> Callable[..., Any]:
         real = getattr(owners[name], name)
@@ -185,13 +156,9 @@ def test_a_crash_before_or_after_the_transaction_is_made_good(
         return call
 
     one = [("_merged", dies("_merged", before)) for before in (True, False)]
-    several = [("apply_noted", dies("apply_noted", before)) for before in (True, False)]
-    log = ("commit", no_commit("keylog"))
-    points = [*one, log, *several, log]
+    points = [*one, ("commit", no_commit("keylog"))]
     for place, (name, broken) in enumerate(points, 1):
         number = 10 * place
-        if place == 4:  # exceptions, the transaction and the key log's rows are jobs of their own
-            by_several_jobs(monkeypatch)
         first = [Change(number - 1, "T", None, {})] if place % 2 else []
         task.store({"s.t": [*first, change(number, "D", "x"), change(number + 1, "I", f"k{number}")]})
         with monkeypatch.context() as patch:
@@ -257,22 +224,24 @@ create trigger closed before delete on s.t for each row execute function closed(
 
 
 @pytest.mark.slow
-def test_a_trigger_that_refuses_what_a_batch_comes_to_is_passed_by_transactions(
+def test_a_trigger_that_refuses_what_a_batch_comes_to_gets_single_changes(
     spark: SparkSession, tmp_path: Path, database: str
 ) -> None:
     on = Rules.of("strict", {"data_error": "log"})
     task = staged(spark, tmp_path, database, {"s.t": TableRules(on)})
     task.per_transaction = 1
-    task.put({"s.t": [change(1, "I", "a", b="open")]})
+    task.put({"s.t": [change(1, "I", "a", b="open"), change(2, "I", "b", b="open")]})
     task.catch_up()
     with psycopg.connect(database) as db:
         db.execute(CLOSED)
-    task.put({"s.t": [change(2, "U", "a", b="closed"), change(3, "D", "a")]})
-    why = task.suspended("s.t")
-    assert "it is open" in why and "`transactional: true`" in why
-    task.rules["s.t"] = TableRules(on, True)
+    task.put({"s.t": [change(3, "U", "a", b="closed"), change(4, "D", "a"), change(5, "D", "b")]})
     task.catch_up()
-    assert task.rows("s.t") == []
+    assert [r[1] for r in task.rows("s.t")] == ["b"]
+    assert _errors(task)[5] == "data_error: it is open"
+
+
+def _errors(task: Rows) -> dict[int, str | None]:
+    return {r["change_row_counter"]: r["result_error"] for r in lake.read(task.log).to_pylist()}
 
 
 MODE_OF = {"t": "strict", "k": "archive", "u": "strict", "v": "upsert"}
@@ -322,8 +291,8 @@ def test_rows_that_the_database_refuses_are_set_aside_alone(
         db.execute("alter table s.k add constraint good check (b is not null)")
         db.execute("alter table s.u add constraint good check (b <> 'no')")
         db.execute("alter table s.v add constraint good check (b <> 'bad')")
-    one_by_one, block = set(), Trial._block
-    monkeypatch.setattr(Trial, "_block", lambda t, **k: one_by_one.add(t.relation.table) or block(t, **k))
+    one_by_one, run = set(), SingleChanges.run
+    monkeypatch.setattr(SingleChanges, "run", lambda t: one_by_one.add(t.chunk.relation.table) or run(t))
     task.put({"s.t": [change(30, "U", "f", b="next"), change(31, "U", "b", b="f"), change(32, "U", "b", b="next"),
                       change(33, "U", "b", b="bad"), change(34, "U", "a", b="never"), change(35, "U", "a", b="g")],
               "s.k": [change(36, "I", "b"), change(37, "D", "a"), change(38, "U", "a"),
@@ -352,9 +321,7 @@ def test_rows_that_the_database_refuses_are_set_aside_alone(
 
 
 @pytest.mark.slow
-def test_a_table_without_key(
-    spark: SparkSession, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_without_key(spark: SparkSession, tmp_path: Path, database: str) -> None:
     """A bag of rows, NULLs and copies among them; somebody else takes one away, and has the table refuse rows:
     for what is in them alone, and for other rows."""
     bag = bags.Bag(Rules.of("strict", {"data_error": "log"}))
@@ -372,8 +339,6 @@ def test_a_table_without_key(
     def bad(number: int, old: Any, *new: Any) -> bags.Change:
         return bags.Change(number, "U" if old else "I", old, new)
 
-    one_by_one, block = [], Trial._block
-    monkeypatch.setattr(Trial, "_block", lambda t, **k: one_by_one.append(k["alone"]) or block(t, **k))
     task.put({"s.t": [bags.Change(50, "T"), bad(51, None, *p), bad(52, None, *p), bad(53, None, 0, "r", 1, "bad"),
                       bad(54, p, 0, "p", 70000, "x"), bags.Change(55, "D", (0, "p", 70000, "x")),
                       bad(56, p, *q), bad(57, q, 9, "q", 2, "bad"), bags.Change(58, "D", q), bad(59, p, *q)]})  # fmt: skip
@@ -385,7 +350,6 @@ def test_a_table_without_key(
                       bags.Change(64, "D", q), bad(65, (1, "s", 3, None), 6, "q", 6, "s")]})  # fmt: skip
     task.catch_up(run="3")
     assert task.rows("s.t") == [(6, "q", 6, "s")]
-    assert one_by_one == [True, False]
     log = {r["change_row_counter"]: r for r in lake.read(task.log).to_pylist()}
     assert {n: (log[n]["action_taken"], log[n]["result_row_count"]) for n in range(50, 66)} == {
         50: ("T", None), 51: ("I", 1), 52: ("I", 1), 53: ("I", 0), 54: ("M", 0), 55: ("D", 0), 56: ("M", 1),

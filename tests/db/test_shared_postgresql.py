@@ -9,7 +9,6 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
-import numpy as np
 import psycopg
 import pyarrow as pa
 import pytest
@@ -17,10 +16,9 @@ import pytest
 from tailrace.apply.mapping import shared_rows as shared
 from tailrace.apply.targets.audit import Audited
 from tailrace.apply.targets.postgresql import layout as postgresql_layout
-from tailrace.apply.targets.postgresql.audited_merge import Merge
-from tailrace.apply.targets.postgresql.load import Load
+from tailrace.apply.targets.postgresql.chunk_merge import ChunkMerge
+from tailrace.apply.targets.postgresql.load import PostgresLanding, load
 from tailrace.apply.targets.postgresql.place import locked
-from tailrace.apply.targets.postgresql.snapshot_sink import PostgresLanding
 from tailrace.apply.tasks import Parts
 from tailrace.model.types import schema_of
 
@@ -78,15 +76,15 @@ def test_a_column_that_another_task_widens_meanwhile_hides_no_rows(
     """After the snapshot, and before the look at the keys: the other task has to wait."""
     mine, other = (part(tmp_path, database, lane) for lane in (0, 1))
     until_done(mine, in_lane([change(1, "I", "p"), change(2, "I", "q")], 0))
-    real, widening = Merge._there, list[Future[None]]()
+    real, widening = ChunkMerge.look, list[Future[None]]()
 
-    def raced(merge: Any) -> np.ndarray[Any, Any]:
+    def raced(merge: Any, *given: Any) -> None:
         widening.append(pool.submit(widen, other))
         assert not wait(widening, 0.3).done
-        return real(merge)
+        real(merge, *given)
 
     with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patch:
-        patch.setattr(Merge, "_there", raced)
+        patch.setattr(ChunkMerge, "look", raced)
         done = mine.apply([change(3, "D", "p"), change(4, "U", "q")])
         widening[0].result(30)
     assert isinstance(done, Audited) and dict(done.tally) == {}
@@ -104,9 +102,8 @@ def resync(table: Table, *keys: str) -> None:
     lane = int(table.progress.own(table.relation.table)["lane"])
     rows = [{"lane": lane, "id": k, "a": 1, "b": k} for k in keys]
     batches = pa.Table.from_pylist(rows, schema_of(table.relation.columns)).to_batches()
-    with locked(table.place, table.name, table.relation.table) as on:
-        load = Load(on, table.place, table.progress, "stage_load", {})
-        load.run(table.relation, Parts(("all",), lambda _: batches), 9)
+    landing = PostgresLanding(table.place, table.name, at=table.at)
+    load(landing, table.relation, Parts(("all",), lambda _: batches), 9)
 
 
 def removed(table: Table) -> None:

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from tailrace.apply.targets.postgresql import place
-from tailrace.apply.targets.postgresql.snapshot_sink import PostgresLanding
+from tailrace.apply.targets.postgresql.load import PostgresLanding
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.errors import TargetLostError

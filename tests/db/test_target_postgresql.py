@@ -17,14 +17,11 @@ from tailrace.apply.effects import relation_of
 from tailrace.apply.mapping.shared_rows import TargetPlace
 from tailrace.apply.plan import TableBatch
 from tailrace.apply.targets.base import Target
-from tailrace.apply.targets.postgresql import stage as staging
-from tailrace.apply.targets.postgresql.batch import PostgresBatch
 from tailrace.apply.targets.postgresql.target import PostgresTarget
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, BaselineNeededError, ConfigError
-from tailrace.lake.thinning import Past
 from tailrace.model.change import ChangeTable, Column, Relation
-from tailrace.testing.images import ID, KEYLESS, RELATION, V, batch_of, image, move
+from tailrace.testing.images import ID, RELATION, V, batch_of, image, move
 from tailrace.testing.mapped_targets import MappedTargetConformance, places
 from tailrace.testing.targets import TargetConformance
 from tests.spark.literal_tables import table
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.db
 
 SPARK_TYPES = {"integer": "int", "bigint": "bigint", "text": "string", "numeric": "decimal(12,2)"}
-STAGES = "select count(*) from pg_tables where schemaname = 'tailrace' and tablename like 'stage%'"
+LEFT = "select count(*) from pg_tables where schemaname = 'tailrace' and tablename like 'land%'"
 
 
 @pytest.fixture
@@ -51,10 +48,10 @@ class TestPostgres(TargetConformance):
 
     @pytest.fixture(autouse=True)
     def nothing_left(self, database: str) -> Iterator[None]:
-        """Every staging table is gone in the end, whatever happened."""
+        """Every table of a load is gone in the end, whatever happened."""
         yield
         with psycopg.connect(database) as db:
-            assert db.execute(STAGES).fetchone() == (0,)
+            assert db.execute(LEFT).fetchone() == (0,)
 
     def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
         return rows_of(spark, self.database, name_of(table))
@@ -113,95 +110,6 @@ def content(database: str, table: str, columns: str = "*") -> list[tuple[Any, ..
         return sorted(db.execute(f"select {columns} from {name_of(table)}").fetchall(), key=repr)
 
 
-def test_a_crash_between_staging_and_commit(
-    spark: SparkSession, database: str, target: PostgresTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [(1, "I", image(1, "a")), (2, "I", image(2, "b"))]
-    with monkeypatch.context() as crash:
-        crash.setattr(PostgresBatch, "write", lambda *_: 1 / 0)
-        crash.setattr(PostgresBatch, "drop", lambda *_: None)
-        with pytest.raises(ApplyError, match="division by zero"):
-            target.apply(batch_of(spark, RELATION, rows))
-    with psycopg.connect(database) as db:
-        assert db.execute(STAGES).fetchone() == (1,)
-    assert (target.progress(RELATION.table), content(database, RELATION.table)) == (-1, [])
-    again = PostgresTarget(spark, database, task="test")
-    assert again.apply(batch_of(spark, RELATION, rows)).inserted == 2
-    assert (again.progress(RELATION.table), len(content(database, RELATION.table))) == (2, 2)
-    with psycopg.connect(database) as db:
-        assert db.execute(STAGES).fetchone() == (0,)
-
-
-def test_the_connection_dies_at_the_commit(
-    spark: SparkSession, database: str, target: PostgresTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [(1, "I", image(1, "a"))]
-    real = PostgresBatch.write
-
-    def write(self: PostgresBatch, staged: Any) -> Any:
-        done = real(self, staged)
-        with psycopg.connect(database, autocommit=True) as other:
-            other.execute("select pg_terminate_backend(%s, 5000)", (self.session.info.backend_pid,))
-        return done
-
-    with monkeypatch.context() as crash:
-        crash.setattr(PostgresBatch, "write", write)
-        with pytest.raises(ApplyError, match="terminat"):
-            target.apply(batch_of(spark, RELATION, rows))
-    assert (target.progress(RELATION.table), content(database, RELATION.table)) == (-1, [])
-    target.maintain(RELATION.table, 2, Past(0.0))
-    with psycopg.connect(database) as db:
-        assert db.execute(STAGES).fetchone() == (0,)
-    assert target.apply(batch_of(spark, RELATION, rows)).inserted == 1
-
-
-def test_rows_of_a_task_that_ran_twice_do_not_count(
-    spark: SparkSession, database: str, target: PostgresTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = staging.stage
-
-    def stage(on: Any, place: Any, name: str, *more: Any) -> staging.Staged:
-        staged = real(on, place, name, *more)
-        query = "select attname from pg_attribute where attrelid = %s::regclass and attnum > 1"
-        names = ", ".join(f'"{r[0]}"' for r in on.execute(query, (staged.table,)))
-        on.execute(
-            f"insert into {staged.table} (mark, {names}) select 7, {names} from {staged.table}".encode()
-        )
-        return staged
-
-    monkeypatch.setattr(staging, "stage", stage)
-    done = target.apply(batch_of(spark, RELATION, [(1, "I", image(1, "a")), (2, "I", image(2, "b"))]))
-    assert (done.inserted, done.updated) == (2, 0)
-    one = {"id": 1, "v": "x"}
-    assert target.apply(batch_of(spark, KEYLESS, [(1, "I", one), (2, "I", one)])).inserted == 2
-    done = target.apply(batch_of(spark, KEYLESS, [(3, "D", one), (4, "I", {"id": 2, "v": None})]))
-    assert (done.inserted, done.deleted, done.missing) == (1, 1, 0)
-
-
-@pytest.mark.slow
-def test_a_row_that_others_change_before_it_is_moved_keeps_their_value(
-    spark: SparkSession, database: str, target: PostgresTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After it was read, before and in the transaction."""
-    target.apply(batch_of(spark, RELATION, [(1, "I", image(1, "a")), (2, "I", image(2, "b"))]))
-    commit, write, todo, calls = PostgresBatch.commit, PostgresBatch.write, ["before", "within"], []
-
-    def theirs(word: str) -> None:
-        calls.append(word)
-        if todo[:1] == [word]:
-            todo.pop(0)
-            with psycopg.connect(database) as db:
-                db.execute("update shop.item set v = %s where id = 1", (word,))
-
-    monkeypatch.setattr(PostgresBatch, "commit", lambda job, *more: theirs("before") or commit(job, *more))
-    monkeypatch.setattr(PostgresBatch, "write", lambda job, *more: theirs("within") or write(job, *more))
-    target.apply(batch_of(spark, RELATION, move(3, 1, {"id": 9, "Wide_Word": 2})))
-    assert content(database, RELATION.table) == [(2, "b", Decimal("1.50")), (9, "within", Decimal("2.00"))]
-    assert calls == ["before", "before", "within", "before", "within"]
-    with psycopg.connect(database) as db:
-        assert db.execute(STAGES).fetchone() == (0,)
-
-
 @pytest.mark.slow
 def test_two_threads_on_two_tables(spark: SparkSession, database: str) -> None:
     target = PostgresTarget(spark, database, task="test")
@@ -217,25 +125,6 @@ def test_two_threads_on_two_tables(spark: SparkSession, database: str) -> None:
         assert list(pool.map(follow, tables)) == [38, 38]
     for one in tables:
         assert [r[1] for r in content(database, one.table)] == ["w3"] * 8
-
-
-def test_two_processes_cannot_apply_to_one_table(
-    spark: SparkSession, database: str, target: PostgresTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where a pooler lost the lock of the session, the look inside the transaction still finds it out."""
-    target.apply(batch_of(spark, RELATION, [(1, "I", image(1, "a"))]))
-    real = PostgresBatch.stage
-
-    def stage(self: PostgresBatch) -> Any:
-        staged = real(self)
-        with psycopg.connect(database) as other:
-            other.execute("update tailrace.tailrace_progress set upto = 7")
-        return staged
-
-    monkeypatch.setattr(PostgresBatch, "stage", stage)
-    with pytest.raises(ApplyError, match="another process"):
-        target.apply(batch_of(spark, RELATION, [(9, "I", image(2, "b"))]))
-    assert len(content(database, RELATION.table)) == 1
 
 
 def test_a_table_made_by_hand_gets_the_column_of_soft_delete(

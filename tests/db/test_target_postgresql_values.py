@@ -192,7 +192,7 @@ def test_values_that_postgresql_cannot_hold(
 ) -> None:
     bad = {"string": "a\0b", "date": -(2**31) + 1, "timestamp_ntz": -(2**63) + 1}
     for kind, value in bad.items():
-        with pytest.raises(ApplyError, match=r"U\+0000|out of range"):
+        with pytest.raises(ApplyError, match="cannot hold a change: c is beyond"):
             target.apply(typed_batch(spark, {"c": ["x" if kind == "string" else 0, value]}, {"c": kind}))
         with psycopg.connect(database) as db:
             db.execute("drop table x.types")

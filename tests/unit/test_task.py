@@ -383,6 +383,6 @@ def test_a_key_log_has_a_folder_of_its_own(path: str, why: str) -> None:
 
 def test_settings_of_postgresql_with_another_source_name_their_line() -> None:
     found = mistakes(
-        "name: shop\nsource: {url: 'soliddb://me@db:1964'}\ntarget:\n  database: postgresql://me@db/x\n  defaults: true\n"
+        "name: shop\nsource: {url: 'soliddb://me@db:1964'}\ntarget: lake\ntables:\n  s.t: {identity: full}\n"
     )
-    assert found == ["line 5: target.defaults: it needs a PostgreSQL source"]
+    assert found == ["line 4: tables.s.t.identity: it needs a PostgreSQL source"]

@@ -213,6 +213,17 @@ def test_commits_before_a_checkpoint_are_forgotten(tmp_path: Path) -> None:
     assert log_retention.forget(path) == 0
 
 
+def test_young_commits_are_forgotten_when_there_are_too_many(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    for n in range(1, 9):
+        lake.append(path, pa.table({"n": [n]}))
+        if n in (4, 6):
+            DeltaTable(path).create_checkpoint()
+    assert log_retention.forget(path, before=2, most=3) == 0
+    assert log_retention.forget(path, most=3) == 4
+    assert log_retention.versions(path) == [4, 5, 6, 7, 8]
+
+
 def test_the_version_after_a_number_is_found_among_those_that_are_left(tmp_path: Path) -> None:
     path = str(tmp_path / "log")
     for n in range(1, 8):

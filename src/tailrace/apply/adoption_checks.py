@@ -1,4 +1,4 @@
-"""Checks before a run: tables in a target's database that somebody made, and that a task would fill."""
+"""Checks before a run: tables of a target's database that were made by hand, and that a task would fill."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..state.orders import of_task
 from .applied_places import applied_places
 from .mapping.table_map import task_map
 from .rule_columns import added_by, rules_of
-from .targets.postgresql.adopted import OWN_PLACE, adopts, taken_by, there_already_said
+from .targets.postgresql.existing import OTHERWISE, adopts, exists_already, taken_by
 from .targets.postgresql.place import Place, session
 from .targets.postgresql.progress import Progress
 
@@ -24,10 +24,10 @@ _THERE = "SELECT name FROM unnest(%s::text[]) name WHERE to_regclass(name) IS NO
 def adoption_findings(
     task: Task, tables: Sequence[str], relation: Callable[[str], Relation]
 ) -> list[Finding]:
-    """Findings about targets that are there already and cannot be taken, or have come in place of the task's;
-    none for Delta targets, and while the target cannot be asked. Of a table with a mapping the columns are
-    not looked at; a table whose target is about to be renamed is left out: it may have either name.
-    `relation` gives a source table's layout."""
+    """Findings about tables that exist in place of new targets and do not fit; none for Delta targets, and
+    while the target cannot be asked. The columns of a table with a mapping are not compared. A table whose
+    target is about to be renamed is left out: it may have either name. `relation` returns a source table's
+    layout."""
     if not task.target.database:
         return []
     moving = {t for t, one in of_task(task.orders_path, {}).items() if one.moving}
@@ -41,7 +41,7 @@ def adoption_findings(
             try:
                 if _is_new(mine, progress, table) and progress.target(table) in there:
                     new.append(table)
-            except ApplyError as error:  # another table, or another target of the table
+            except ApplyError as error:  # another target of the table
                 others.append(Finding("error", error.what, table, error.hint or ""))
         plain = [t for t in new if task_map(task, t).plain]
         found = [one for t in plain for one in _of_table(task, mine, place, progress, relation(t))]
@@ -51,15 +51,10 @@ def adoption_findings(
 
 
 def _is_new(mine: Session, progress: Progress, table: str) -> bool:
-    """Whether a table has no target yet, and may have the one that is asked for.
-
-    Raises:
-        ApplyError: it has another one, or another table has the name.
-    """
+    """Whether a table has no target yet; ApplyError if it has another one than the one that is asked for."""
     if progress.read(mine, table) is not None:
         return False
     progress.refuse_two(mine, table)
-    progress.others(mine, table)
     return True
 
 
@@ -76,4 +71,4 @@ def _of_table(
 def _of_mapped(mine: Session, progress: Progress, table: str) -> list[Finding]:
     if progress.others(mine, table) or not (why := taken_by(mine, progress, table)):
         return []
-    return [Finding("error", there_already_said(progress.target(table), why), table, OWN_PLACE)]
+    return [Finding("error", exists_already(progress.target(table), why), table, OTHERWISE)]

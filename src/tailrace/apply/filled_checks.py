@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from ..config.policies import MEDIUM
 from ..config.task import Task
-from ..errors import ApplyError, ConfigError, OtherTableError
+from ..errors import ApplyError, ConfigError
 from ..lake import delta as lake
 from ..model.change import Relation
 from ..model.types import spark_type
@@ -74,8 +74,7 @@ def _filled(task: Task, tables: Sequence[str]) -> Iterator[tuple[str, Mapping[st
     with session(place, place.label) as on:
         progress = Progress(place, task.name, places.__getitem__)
         for table in mine:
-            with suppress(OtherTableError):  # `adoption_checks` names it
-                if (found := progress.read(on, table)) is not None:
-                    columns = found.layout.columns
-                    added = {c.name for c in columns if c.kind == RULE}
-                    yield table, {c.name: c.type for c in columns}, added
+            if (found := progress.read(on, table)) is not None:
+                columns = found.layout.columns
+                added = {c.name for c in columns if c.kind == RULE}
+                yield table, {c.name: c.type for c in columns}, added

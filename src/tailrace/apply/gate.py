@@ -20,7 +20,6 @@ from ..errors import (
     FormatError,
     LeaseLostError,
     LimitReachedError,
-    OtherTableError,
     SparkLostError,
     TailraceError,
     TargetLostError,
@@ -39,7 +38,7 @@ SLACK_S = 0.3
 """Seconds that a table's interval may be shorter than it is set."""
 RETRIES = 3
 """A table without a group is suspended after so many errors in a row."""
-_LASTING = (ConstraintError, OtherTableError, ConfigError, FormatError, UnsupportedError)
+_LASTING = (ConstraintError, ConfigError, FormatError, UnsupportedError)
 """Errors that trying again does not help."""
 
 

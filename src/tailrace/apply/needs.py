@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from ..config.policies import MEDIUM
 from ..config.task import Task
-from ..errors import OtherTableError
 from ..lake import delta as lake
 from ..state import ddl, ledger, orders
 from ..state.orders import TableControl
@@ -80,17 +79,13 @@ class Needs:
             return [t for t in landed if self._lacks(t, standing)]
 
     def _lacks(self, table: str, standing: Callable[[str], int | None]) -> bool:
-        try:
-            return lacks_baseline(self._taken[table], standing(table))
-        except OtherTableError:
-            return False
+        return lacks_baseline(self._taken[table], standing(table))
 
     def written(self, tables: Iterable[str]) -> set[str]:
         """Those of the tables whose target this task has written to, whether it has a baseline or not.
 
         Raises:
             ApplyError: the target cannot be asked.
-            OtherTableError: another table has a target's name.
         """
         with self._standing() as standing:
             return {t for t in tables if (reached := standing(t)) is not None and reached >= 0}
@@ -142,11 +137,8 @@ class Needs:
         return found
 
     def _reached(self, table: str) -> int:
-        try:
-            with self._standing() as standing:
-                reached = standing(table)
-        except OtherTableError:  # the target may come back
-            return NOTHING
+        with self._standing() as standing:
+            reached = standing(table)
         return NOTHING if reached is None else reached
 
     @contextmanager

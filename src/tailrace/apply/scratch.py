@@ -60,7 +60,7 @@ class ScratchFile:
         end = self.rows if end is None else end
         fs, path = lake.filesystem(self.path)
         with pq.ParquetFile(path, filesystem=fs) as file:
-            groups, first, at = [], 0, 0
+            groups, first, at = list[int](), 0, 0
             for group in range(file.num_row_groups):
                 many = file.metadata.row_group(group).num_rows
                 if at < end and at + many > begin:

@@ -13,7 +13,7 @@ from typing import Literal
 from ..sources.base import Finding
 from ..sources.postgresql.connect import Session, quoted
 from ..sources.postgresql.rights import listed, statements
-from .targets.postgresql import constraint_notes, notes, progress
+from .targets.postgresql import progress
 from .targets.postgresql.place import Place
 
 _ROLE = """
@@ -111,8 +111,7 @@ def _on_tables(place: Place, there: Sequence[_Table], to: str) -> Iterator[_Lack
         if one.schema == place.control:
             if not one.writable:  # several roles may share them
                 grant = f"GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE {sql} TO {to}"
-                level: Literal["error", "warning"] = "warning" if one.name == notes.TABLE else "error"
-                yield _Lack(level, "to write", "table", table, grant)
+                yield _Lack("error", "to write", "table", table, grant)
         elif not one.owned:
             cure = f"ALTER TABLE {sql} OWNER TO {to}"
             yield _Lack("warning" if one.writable else "error", "to own", "table", table, cure)
@@ -120,6 +119,6 @@ def _on_tables(place: Place, there: Sequence[_Table], to: str) -> Iterator[_Lack
 
 def _tables(on: Session, place: Place, targets: Sequence[tuple[str, str]]) -> list[_Table]:
     """Those of the targets and of tailrace's own tables that are there."""
-    own = [(place.control, module.TABLE) for module in (progress, notes, constraint_notes)]
+    own = [(place.control, name) for name in (progress.TABLE, progress.NOTES)]
     schemas, names = zip(*own, *targets, strict=True)
     return [_Table(*row) for row in on.execute(_TABLES, (list(schemas), list(names)))]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..errors import ApplyError, TailraceError, from_spark
+from ..errors import TailraceError, from_spark
 from ..execution import Job, described
 from ..model.change import ChangeTable
 from ..state.ledger import Baseline
@@ -141,19 +141,12 @@ class TaskBatches:
 
     def _recorded(self, one: TaskBatch, made: Audited) -> ApplyResult:
         if (applier := self._applier(one)) is None:
-            return ApplyResult(one.upto, outcome=made.outcome)
+            return ApplyResult(made.upto, outcome=made.outcome)
         return applier.finished(one, made)
 
     def _in_parts(self, one: TaskBatch) -> ApplyResult:
         """Merges a batch that is too large for a database's memory in two parts, cut between transactions."""
-        middle = middle_of(one.located())
-        if middle is None:
-            raise ApplyError(
-                "one transaction needs more memory than a merge has",
-                where=f"apply {one.table}",
-                hint="give merges more memory (`apply.merge_memory`)",
-            )
-        done = self._rest(one, one.after, middle)
+        done = self._rest(one, one.after, middle_of(one.located()))
         if isinstance(done, TailraceError):
             raise done
         return done
@@ -186,7 +179,7 @@ class TaskBatches:
                 with described(
                     self.spark, Job("apply", f"apply {table}: {many:,} changes (map)", many, counts=False)
                 ):
-                    staged = stage(changes, route.relation, folder)
+                    staged = stage(changes, route.relation, folder, ordered=self.target.capabilities.ordered)
                 yield replace(one, position="", projection=None, staged=staged, counts=staged.counts)
 
     def _batch(self, table: str, segment: Segment, route: Route, counts: Mapping[str, int]) -> TaskBatch:

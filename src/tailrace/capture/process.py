@@ -31,7 +31,6 @@ from ..state.intervals import interval_in_force
 from ..state.open_warnings import CAPTURE, OpenWarnings
 from . import same_history
 from .column_notes import warn_of_types
-from .constraints import ConstraintWatch
 from .first_start import first_start
 from .followed_tables import FollowedTables
 from .incremental_snapshot import Windows
@@ -68,7 +67,6 @@ class Capture:
         self._state, self._telling = CaptureState(), threading.Lock()
         self._reached = False
         self._followed = FollowedTables(task, self._findings, reload)
-        self._constraints = ConstraintWatch(task)
         self._open = OpenWarnings(task, CAPTURE)
         self._streams: Streams
         self._layouts: dict[int, Relation]
@@ -83,8 +81,7 @@ class Capture:
         it tries again; any other error ends it, and so does a server that was never reached."""
         attempt = 0
         held = live.lock(self._task.run_path, "capture")
-        watched = self._constraints.watched(self.stop, once=self._once)
-        with held, live.ending(self._ended), first_start(self._task), watched:
+        with held, live.ending(self._ended), first_start(self._task):
             state_version.begin(self._task.home)
             # What an earlier process has said is over, but for the tables that it knew.
             self._state.tables = (json_files.read(self._task.run_path, "capture") or {}).get("tables") or []

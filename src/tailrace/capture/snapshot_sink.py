@@ -187,10 +187,10 @@ def parts_to(task: Task, address: Mapping[str, str]) -> Landing:
     if path := address.get("path"):
         return DeltaLanding(path)
     from ..apply.targets.postgresql import (
-        place as postgresql_place,
+        load as postgresql_landing,
     )
     from ..apply.targets.postgresql import (
-        snapshot_sink as postgresql_landing,
+        place as postgresql_place,
     )
 
     place = postgresql_place.Place.of(str(task.target.database))
@@ -203,10 +203,10 @@ def _targets(task: Task) -> Callable[[TargetPlace, str], Landing]:
             task.target_path(at.target), task.apply_app, at.partition, owner_of(task)
         )
     from ..apply.targets.postgresql import (
-        place as postgresql_place,
+        load as postgresql_landing,
     )
     from ..apply.targets.postgresql import (
-        snapshot_sink as postgresql_landing,
+        place as postgresql_place,
     )
 
     place = postgresql_place.Place.of(task.target.database)

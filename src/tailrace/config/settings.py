@@ -88,15 +88,6 @@ class TargetSettings(Settings):
     with `${NAME}`, `${file:PATH}` and without password as in `source.url`. The tables go into schemas named
     as the source's, or all into one: `?schema=name` at the end. `target: postgresql://...` is short for it.
     Capture and every Spark worker connect to it."""
-    not_null: bool = False
-    """PostgreSQL to PostgreSQL: give columns the NOT NULL that they have at the source, and keep up with it
-    (docs/types-postgresql.md)."""
-    defaults: bool = False
-    """PostgreSQL to PostgreSQL: give columns the defaults that they have at the source, and keep up with
-    them."""
-    enums: Literal["text", "check", "type"] = "text"
-    """PostgreSQL to PostgreSQL: what an enum becomes: `text`; text with a `check` of its labels; a `type` of
-    its name. Labels that are added at the source are added."""
     local_limit: Bytes | None = None
     """A batch that several tasks cannot merge by shards (it has rules, a key log, or incomplete images) is
     merged by one task if it rewrites at most this many bytes of a Delta target's files. By default
@@ -121,8 +112,6 @@ class TargetSettings(Settings):
     def _one_place(self) -> TargetSettings:
         if (self.type == "postgresql") != bool(self.database):
             raise ValueError("a target of type postgresql has a `database`, one of type delta has none")
-        if not self.database and (self.not_null or self.defaults or self.enums != "text"):
-            raise ValueError("not_null, defaults and enums are for a target that is a PostgreSQL database")
         return self
 
     @property
@@ -296,4 +285,5 @@ class MaintenanceSettings(Settings):
     one; the steps between them grow until they do."""
     keep_commits: Seconds = 86400.0
     """How long the Delta logs of change tables, TRACKING and the key log keep commits for streams over them.
-    Commits that a registered consumer needs are kept longer."""
+    A log keeps at most 3,600 commits, because each commit lists it. Commits that a registered consumer needs
+    are always kept."""

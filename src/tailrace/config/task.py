@@ -102,12 +102,8 @@ class Task(Settings):
     @model_validator(mode="after")
     def _of_one_kind(self) -> Task:
         if not self.source.url.startswith("postgres"):
-            given = {"not_null": self.target.not_null, "defaults": self.target.defaults}
-            given["enums"] = self.target.enums != "text"
             for pattern in (p for p, one in self.tables.items() if one.identity):
                 raise _wrong(f"tables.{pattern}.identity", "it needs a PostgreSQL source")
-            for name in (name for name, copied in given.items() if copied):
-                raise _wrong(f"target.{name}", "it needs a PostgreSQL source")
         return self
 
     @model_validator(mode="after")

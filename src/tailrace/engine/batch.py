@@ -166,6 +166,11 @@ class Batch:
         end, epoch = self.decided.ends, self.events.epoch
         return self.events.truncates if end is None or epoch is None else int(epoch[end])
 
+    def last(self, source: Source) -> Ints:
+        """Of each key's number the last change that takes part and that no truncate follows; -1: none."""
+        effective = self.decided.effective & self.events.behind(self.truncates)
+        return replace(self.decided, effective=effective).last(source.keys.place, len(source.last))
+
     def net(self, source: Source) -> Ints:
         """What is left of them in a table without key, see `Source.net`."""
         effective = self.decided.effective & self.events.behind(self.truncates)

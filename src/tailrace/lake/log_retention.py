@@ -17,23 +17,27 @@ from .failpoints import reach
 from .thinning import sweep
 
 KEPT_S = 3600.0
-"""Seconds for which commits and unused files of tables are kept that nobody reads as of an older version."""
+"""Seconds for which commits and unused files of tables are kept that are not read as of an older version."""
+MAX_COMMITS = 3600
+"""The maximum number of commits that a log keeps, however young they are: each commit lists the whole log."""
 _COMMIT = re.compile(r"\d{20}\.json")
 _NAME = re.compile(r"(\d{20})\.(json|crc|checkpoint(?:\.\d+\.\d+)?\.parquet)")
 
 
-def forget(table: str, *, before: int | None = None, older_than_s: float = KEPT_S) -> int:
-    """Deletes commits that are older than that and precede a checkpoint; returns the number of files.
+def forget(
+    table: str, *, before: int | None = None, older_than_s: float = KEPT_S, most: int = MAX_COMMITS
+) -> int:
+    """Deletes commits before a checkpoint that are older than `older_than_s`, or not among the last `most`.
 
-    `before`: commits from this version on stay, whatever their age.
+    Returns the number of deleted files. Commits from the version `before` on always stay.
     """
     fs, folder = lake.filesystem(table)
     found = fs.get_file_info(pyarrow.fs.FileSelector(f"{folder}/_delta_log", allow_not_found=True))
     named = [(one, name) for one in found if (name := _NAME.fullmatch(one.base_name))]
-    end, now = -1, time.time()
-    for one, name in named:
-        if name[2] == "json" and now - one.mtime.timestamp() > older_than_s:
-            end = max(end, int(name[1]))
+    now = time.time()
+    commits = {int(name[1]): now - one.mtime.timestamp() for one, name in named if name[2] == "json"}
+    old = (version for version, age in commits.items() if age > older_than_s)
+    end = max(max(old, default=-1), max(commits, default=-1) - most)
     end = end if before is None else min(end, before)
     checkpoints = [int(name[1]) for _, name in named if name[2].startswith("checkpoint")]
     start = max((version for version in checkpoints if version <= end), default=-1)

@@ -61,3 +61,17 @@ class TargetCapabilities(TargetCase):
             self.same(spark, target, *rows)
         logged = lake.read(log.path).sort_by("keylog_sort").select(_COMPARED)
         assert [tuple(row.values()) for row in logged.to_pylist()] == _LOGGED
+
+    def test_notes_are_kept_with_batches_when_it_declares_them(
+        self, spark: SparkSession, target: Target, tmp_path: Path
+    ) -> None:
+        """A note stays until a later batch finds that the key log has its rows."""
+        if (notes := target.capabilities.notes) is None:
+            pytest.skip("it declares none")
+        table = self.relation.table
+        log = KeyLog(str(tmp_path / "log"), app_id="t", run_id="1")
+        applier = RulesApply(target, Rules.of("strict"), root=str(tmp_path), task="t", keylog=log)
+        for number in (1, 2):
+            changes = change_table(spark, self.relation, [(number, "I", image(number, "A"))])
+            applier.apply(replace(changes, name=table))
+            assert [(name, upto) for name, upto, _ in notes.notes()] == [(table, number)]

@@ -18,7 +18,7 @@ from ..apply.targets.postgresql.place import Place, session
 from ..apply.targets.postgresql.progress import TABLE, Progress
 from ..capture.part_readers import Loaded, PartLoad, PartReaders
 from ..config.task import Task
-from ..errors import ConfigError, OtherTableError, TailraceError
+from ..errors import ConfigError, TailraceError
 from ..model.change import Relation
 from ..sources.base import BaselinePart, Snapshot
 from ..sources.postgresql.baseline import PgPartReader, parts
@@ -53,7 +53,6 @@ class HeldTarget:
 
         Raises:
             ConfigError: the target does not have it, or lacks some of its columns.
-            OtherTableError: another table has its name.
         """
         if name in self.wrong:
             raise self.wrong[name]
@@ -92,11 +91,7 @@ def hold(task: Task, tables: Sequence[str]) -> Iterator[HeldTarget | None]:
         # A statement about a table that is not there would end the transaction.
         noted = on.execute("SELECT to_regclass(%s) IS NOT NULL", (place.own(TABLE),)).fetchone()
         for table in tables if noted == (True,) else ():
-            try:
-                found = progress.read(on, table)
-            except OtherTableError as error:
-                wrong[table] = error
-                continue
+            found = progress.read(on, table)
             oid = on.execute("SELECT to_regclass(%s)::oid::bigint", (progress.target(table),)).fetchone()
             if found is None or oid is None or oid[0] is None:
                 continue

@@ -53,7 +53,7 @@ MAPPING = {"target": "m.kinds", "columns": {"no": "id"}, "constants": {"site": "
 """What becomes of `m.types` where a table is mapped."""
 ELSEWHERE = re.compile(r"drop\.")
 """Fail points that no round comes to: tasks that are dropped."""
-MAPPED = re.compile(r"delta\.load|postgresql\.load|apply\.mapped|apply\.staging")
+MAPPED = re.compile(r"delta\.load|apply\.mapped|apply\.staging")
 """Those that mapped tables alone come to."""
 
 

@@ -6,7 +6,7 @@ committed before the target; the part of the key log is handed to whoever commit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -29,8 +29,6 @@ from ...model import mask
 from ...model.change import DELETE, INSERT, PREFIX, UPDATE
 from ...model.types import schema_of
 from ..expect import Expected
-from ..keylog.change_range import ChangeRange
-from ..keylog.outbox import note_of
 from ..whole_rows import refuse
 from .audit import Audit, Audited
 from .outcome import ApplyOutcome
@@ -63,14 +61,16 @@ class BatchAuditor:
         self._audit, self._most, self._texts = audit, upto, texts  # see `Rendering.parts`
         self._keyed = bool(source.key) or audit.archives
         self._shard = shard
-        self.take(source)
+        self._changes = Changes.of(source, shard)
+        if WHY in source.rows.schema.names:
+            self._changes = self._changes.spoiled(one(source.rows[WHY]))
         if audit.plain and (seq := self._changes.first_bad) is not None:
             raise null_key(audit.table, source.key, seq)
         if not self._keyed:
             refuse(audit.table, self._changes.unclear(audit.header.ordinals))
         self._batch: Batch | None = None
         self._writing: Future[list[lake.AddedFile] | pa.Table] | None = None
-        self._part: lake.AddedFile | None = None
+        self._parts: tuple[lake.AddedFile, ...] = ()
         self._logged: pa.Table | None = None
         self._kept: lake.AddedFile | None = None
 
@@ -100,12 +100,20 @@ class BatchAuditor:
         """Whether a truncate takes away all rows that the table has. Known once decided."""
         return bool(self.batch.truncates)
 
-    def take(self, source: Source) -> None:
-        """Takes the same changes with other keys."""
-        changes = Changes.of(source, self._shard)
-        if WHY in source.rows.schema.names:
-            changes = changes.spoiled(one(source.rows[WHY]))
-        self._changes = changes
+    def spoil(self, why: pa.StringArray) -> None:
+        """Takes changes as data errors: what is wrong with each row (NULL: nothing).
+
+        Raises:
+            ApplyError: there are no rules that say what happens then.
+        """
+        self._changes = self._changes.spoiled(why)
+        if self._audit.plain and self._changes.why is not None and why.null_count < len(why):
+            row = int(np.argmax(why.is_valid().to_numpy(zero_copy_only=False)))
+            raise ApplyError(
+                f"the target cannot hold a change: {why[row].as_py()}",
+                where=f"{self._audit.table}, change_seq {self._changes.rows[SEQ][row].as_py()}",
+                hint="keep the column as text (`types`), or correct the value and resync the table",
+            )
 
     def decide(self, source: Source, there: Places, rows_of: RowsOf) -> Source:
         """The changes with what counts of them; `there`: of each key's number how many rows of the table have
@@ -127,29 +135,36 @@ class BatchAuditor:
         self._writing = self._log(self._raw(), pool)
 
     def finish(self) -> None:
-        """Ends what was begun; called before the commit."""
+        """Ends what was begun, and writes exceptions; called before the commit."""
+        self.end_log()
+        audit = self._audit
+        if audit.plain or audit.logs or not audit.rules.keeps:
+            return
+        if self._shard is None:
+            keep([self.aside()], audit, self.batch.odd, self.upto)
+        elif (rows := self.aside()).num_rows:
+            self._kept = audit.exceptions.part(rows, audit.table)
+
+    def aside(self) -> pa.Table:
+        """The changes that were flagged and skipped, as rows of exceptions."""
+        audit, rows = self._audit, self.batch.aside()
+        schema = audit.exceptions.rows_schema
+        return logged(self._raw(), audit.header, schema, rows, _now()) if len(rows) else schema.empty_table()
+
+    def end_log(self) -> None:
+        """Waits until the key log's rows are written.
+
+        Raises:
+            ApplyError: there are no rules, and a change has an unknown operation.
+        """
         assert self._writing is not None  # noqa: S101 - begun before
         made = self._writing.result()
         if isinstance(made, pa.Table):
             self._logged = made
         else:
-            self._part = next(iter(made), None)
-        audit, batch = self._audit, self.batch
-        if audit.plain:  # nothing is kept without rules
-            self._refuse_unknown(batch)
-            return
-        if not audit.rules.keeps or audit.logs:
-            return
-        rows = None
-        if len(aside := batch.aside()):
-            rows = logged(self._raw(), audit.header, audit.exceptions.rows_schema, aside, _now())
-        if self._shard is not None:
-            self._kept = None if rows is None else audit.exceptions.part(rows, audit.table)
-            return
-        audit.exceptions.take_back(audit.table, audit.after, audit.counted)
-        if rows is not None:
-            counts = Expected(tally=batch.odd).counted(audit.rules, audit.counted)
-            audit.exceptions.keep_rows(rows, audit.table, self.upto, after=audit.after, counts=counts)
+            self._parts = tuple(made)
+        if self._audit.plain:
+            self._refuse_unknown(self.batch)
 
     def _raw(self) -> Batch:
         return replace(self.batch, rows=raw_values(self.batch.rows))
@@ -191,16 +206,6 @@ class BatchAuditor:
 
         return pool.submit(write)
 
-    def note(self) -> tuple[str, int] | None:
-        """What a target without versions keeps of the part of the key log, and up to which change number
-        earlier notes are needed no more; None when there is no key log."""
-        if (log := self._audit.keylog) is None or (batch := self._batch) is None:
-            return None
-        header, flagged = log.header, int(batch.flagged(batch.changes).sum())
-        one = ChangeRange(header.subscription, header.after, self.upto, flagged)
-        sort = header.sort + self._most - header.after
-        return note_of([self._part] if self._part else [], one, log.path, log.life, sort), log.visible
-
     def audited(self, outcome: ApplyOutcome) -> Audited | None:
         """What was found; None when the target had the batch already."""
         if (batch := self._batch) is None:
@@ -208,8 +213,18 @@ class BatchAuditor:
         if not self._keyed and self._audit.plain:
             outcome = replace(outcome, missing=batch.missing)
         ends, why = batch.ends, batch.why_it_ends
-        parts = (self._part,) if self._part else ()
-        return Audited(outcome, self.upto, batch.counts, batch.odd, ends, parts, why, self._logged)
+        return Audited(outcome, self.upto, batch.counts, batch.odd, ends, self._parts, why, self._logged)
+
+
+def keep(rows: Sequence[pa.Table], audit: Audit, tally: Mapping[str, tuple[int, str]], upto: int) -> None:
+    """Writes exceptions of changes up to a change number, and removes those of an attempt that was not
+    committed; `tally`: as in `Audited`."""
+    if audit.rules.keeps:
+        audit.exceptions.take_back(audit.table, audit.after, audit.counted)
+    found = pa.concat_tables(rows)
+    if found.num_rows:
+        counts = Expected(tally=tally).counted(audit.rules, audit.counted)
+        audit.exceptions.keep_rows(found, audit.table, upto, after=audit.after, counts=counts)
 
 
 def log_without_conflicts(one: TaskBatch) -> list[lake.AddedFile]:

@@ -48,10 +48,12 @@ class Capabilities:
         versions: it has its rows as of older change numbers: what a crash kept from the key log is decided
             again as of them. A target without versions keeps notes, or has no key log.
         memory_bytes: about what a task that works for it may hold in memory; None: no limit.
+        ordered: a batch that its memory does not hold needs its changes in their order.
         notes, shares: see the classes.
     """
 
     versions: bool = False
     memory_bytes: int | None = None
+    ordered: bool = False
     notes: KeepsNotes | None = None
     shares: Shares | None = None

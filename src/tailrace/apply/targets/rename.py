@@ -92,8 +92,8 @@ class DatabaseMover:
 
     def move(self, table: str, now: str, to: str) -> None:
         """Alters the table."""
+        from .postgresql.layout import rename
         from .postgresql.place import locked
-        from .postgresql.rename import rename
 
         with locked(self.place, self.task, table) as on, on.transaction():
             rename(on, self.place, self.task, table, now, to)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -176,7 +177,7 @@ class ShardTask:
         auditor.log(InlineExecutor())
         auditor.finish()
 
-    def _result(self, auditor: BatchAuditor, outcome: ApplyOutcome, **more: object) -> ShardResult:
+    def _result(self, auditor: BatchAuditor, outcome: ApplyOutcome, **more: Any) -> ShardResult:
         batch, found = auditor.batch, auditor.audited(outcome)
         assert found is not None  # noqa: S101 - it is decided
         seqs = batch.rows[SEQ]
@@ -184,7 +185,7 @@ class ShardTask:
         return ShardResult(
             found, last, kept=auditor.kept, flagged=self._flagged(batch),
             conflicts=_conflicts(batch, self.audit.counted), **more,
-        )  # type: ignore[arg-type] # fmt: skip
+        )  # fmt: skip
 
     def _flagged(self, batch: Batch) -> ScratchFile | None:
         changes = batch.changes
@@ -197,7 +198,8 @@ class ShardTask:
 
 def _conflicts(batch: Batch, counted: Mapping[str, int]) -> dict[str, Sequence[tuple[str, str | None]]]:
     """See `ShardResult`."""
-    changes, rules, found = batch.changes, batch.rules, {}
+    changes, rules = batch.changes, batch.rules
+    found: dict[str, Sequence[tuple[str, str | None]]] = {}
     situation, outcomes = batch.decided.situation[changes], [batch.rules.outcome(n) for n in NAMES]
     for kind, policy in rules.on.items():
         limit, then = rules.limits.get(kind, (0, policy))
@@ -215,7 +217,7 @@ def _sorted(source: Source, changes: Places) -> Places:
     if not source.key or not len(changes):
         return changes
     column = one(source.rows[source.key[0]]).take(pa.array(changes))
-    return changes[pc.array_sort_indices(column).to_numpy()]
+    return np.asarray(changes[pc.array_sort_indices(column).to_numpy()])
 
 
 def _write(writer: ScratchWriter, source: Source, changes: Places, rows: Places | None) -> None:

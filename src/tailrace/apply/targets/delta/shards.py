@@ -50,7 +50,8 @@ from .write_task import WriteTask, pieces
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_I, _R = TypeVar("_I"), TypeVar("_R")
+_I = TypeVar("_I")
+_R = TypeVar("_R")
 _ATTEMPTS = 5
 _GROWS = 6
 """Changes take about this many times the bytes of their files in memory."""
@@ -325,8 +326,7 @@ class CountTask:
     before: int
 
     def __call__(self, part: lake.AddedFile) -> lake.AddedFile:
-        numbers = [whole(one.read()[NUMBER]).to_numpy() for one in self.flagged]
-        numbers = np.sort(np.concatenate(numbers))
+        numbers = np.sort(np.concatenate([whole(one.read()[NUMBER]).to_numpy() for one in self.flagged]))
         fs, folder = lake.filesystem(self.path)
         with pq.ParquetFile(f"{folder}/{part.path}", filesystem=fs) as file:
             pieces = (self._counted(file.read_row_group(n), numbers) for n in range(file.num_row_groups))

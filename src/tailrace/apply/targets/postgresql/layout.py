@@ -1,4 +1,4 @@
-"""Layouts of PostgreSQL targets: the types, declared; create; follow the source's layout by `attnum`.
+"""Layouts of PostgreSQL targets: they are created, follow the source's layout by `attnum`, and are renamed.
 
 A change of layout is one transaction of ALTER TABLE together with its note in `tailrace_progress`, so it has
 happened or not; what others gave to the table (indexes, grants, views) stays where PostgreSQL lets it.
@@ -11,16 +11,16 @@ from collections.abc import Mapping
 import psycopg
 import pyarrow as pa
 
-from ....errors import ApplyError, BaselineNeededError
+from ....errors import ApplyError, BaselineNeededError, NameTakenError
 from ....model.change import Column, Relation
 from ....sources.postgresql.connect import Session, literal, quoted
-from ...mapping.shared_rows import refuse_less
+from ...mapping.shared_rows import TargetPlace, refuse_less
 from ...rule_columns import apart
 from ..older_rows import value_of
 from ..retype import refuse_new_key, refuse_retype
-from .adopted import adopts, key_of, there_already
-from .place import Place, check_names
-from .progress import Progress, make_schema, one_at_a_time
+from .existing import adopts, key_of, with_rule_columns
+from .place import Place, check_names, exists, number_of
+from .progress import TABLE, Progress, make_schema, one_at_a_time
 from .shared import as_there, refuse
 from .types import column_type, retyped, sql_type, there
 
@@ -55,7 +55,9 @@ def takes(session: Session, place: Place, progress: Progress, relation: Relation
         refuse(progress, relation, others)
         return None
     own, added = apart(relation)
-    return own if adopts(session, place, progress, own, added) else None
+    if not adopts(session, place, progress, own, added):
+        return None
+    return with_rule_columns(session, progress.target(relation.table), own, added)
 
 
 def make(session: Session, progress: Progress, relation: Relation, *, key: bool = True) -> None:
@@ -122,7 +124,7 @@ def planned(
     session: Session, progress: Progress, have: Relation, want: Relation
 ) -> tuple[Relation, list[str]]:
     """The layout that a target has, with the columns that others brought to it, and what ALTER TABLE has to
-    do for another one, keys aside. Nothing is changed.
+    do for another one, except keys. Nothing is changed.
 
     Raises:
         ApplyError, BaselineNeededError: the target cannot be given that layout.
@@ -132,15 +134,7 @@ def planned(
     if own:
         refuse_less(have, want, target)
         have = as_there(have, want, progress.others(session, want.table))
-    have = have.with_columns([*have.columns, *_made_by_hand(session, target, have, want)])
     return have, steps(have, want, there(session, target), plain=own)
-
-
-def _made_by_hand(session: Session, target: str, have: Relation, want: Relation) -> list[Column]:
-    """Columns that are new to a target, and that somebody has made there."""
-    known, taken = {c.attnum for c in have.columns}, {c.name for c in have.columns}
-    new = [c for c in want.columns if c.attnum not in known and c.name not in taken]
-    return there_already(session, target, want.table, new)
 
 
 def follow(session: Session, progress: Progress, have: Relation, want: Relation) -> None:
@@ -234,3 +228,49 @@ def _drop_key(session: Session, target: str, have: Relation, want: Relation) -> 
     for c in want.columns:
         if c.attnum in left and not c.key:
             session.execute(f"ALTER TABLE {target} ALTER COLUMN {quoted(c.name)} DROP NOT NULL".encode())
+
+
+def rename(session: Session, place: Place, task: str, table: str, now: str, to: str) -> None:
+    """Renames the target of a table from `now` to `to`; nothing happens when it is not there, or has that
+    name already. Needs a transaction.
+
+    Raises:
+        NameTakenError: something else has that name, or others feed the target, too.
+    """
+    before, after = place.target(now), place.target(to)
+    if before == after or not _has_target(session, place, task, table, now):
+        return
+    one_at_a_time(session)
+    rows, mine = place.own(TABLE), f'task = {literal(task)} AND "table" = {literal(table)}'
+    others = f"SELECT 1 FROM {rows} WHERE target = {literal(before)} AND NOT ({mine})"
+    if session.execute(others.encode()).fetchone():
+        raise NameTakenError(
+            f"others feed {before}, too: it keeps its name when {table} gets another one",
+            where=place.label,
+            hint=f"name it in the mapping: `tables: {{{table}: {{target: {now}}}}}`",
+        )
+    if exists(session, after):
+        raise NameTakenError(
+            f"the target of {table} is to be renamed, and there are both {before} and {after}",
+            where=place.label,
+            hint=f"drop or rename {after}, then `tailrace resume`",
+        )
+    (old, name), (schema, wanted) = place.split(now), place.split(to)
+    make_schema(session, schema)
+    # By way of a name that nobody has in either schema.
+    between = f"tailrace_rename_{number_of('rename', task, table) & (1 << 64) - 1:016x}"
+    steps = [f"{quoted(old)}.{quoted(name)} RENAME TO {quoted(between)}"]
+    if old != schema:
+        steps.append(f"{quoted(old)}.{quoted(between)} SET SCHEMA {quoted(schema)}")
+    steps.append(f"{quoted(schema)}.{quoted(between)} RENAME TO {quoted(wanted)}")
+    for step in steps:
+        session.execute(f"ALTER TABLE {step}".encode())
+    words = f"target = {literal(after)}"
+    session.execute(f"DELETE FROM {rows} WHERE {words}".encode())  # of one that is gone
+    session.execute(f"UPDATE {rows} SET {words} WHERE {mine}".encode())
+
+
+def _has_target(session: Session, place: Place, task: str, table: str, name: str) -> bool:
+    """Whether the task's table has its target under a name."""
+    progress = Progress(place, task, lambda _: TargetPlace(name))
+    return exists(session, place.own(TABLE)) and progress.read(session, table, lock=True) is not None

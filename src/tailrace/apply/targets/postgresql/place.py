@@ -58,6 +58,7 @@ _HINTS = {
     "its values in one batch, unless foreign keys refer to the target with ON DELETE CASCADE or SET",
     "23514": "a CHECK that others gave to the target refuses a row; take it off",
     "2BP01": "take off what others made of the target (views, foreign keys), then apply again",
+    "42701": "the target has its own column of that name: drop or rename it there, then apply again",
     "42703": "somebody dropped or renamed a column of the target: put it back, or take a new baseline",
     "42P01": "somebody dropped or renamed the target: put it back, or take a new baseline",
     "42P10": "the target lacks the primary key that tailrace gave it; make it again, or take a new baseline",
@@ -65,6 +66,10 @@ _HINTS = {
     "of the source written for itself: `transactional: true`",
     "53100": "make room on the target's disk; nothing was written",
 }
+
+
+_REFUSALS = ("22", "23", "44", "P0")
+"""Classes of SQLSTATE: data exceptions, constraints, views with CHECK OPTION, exceptions of triggers."""
 
 
 @dataclass(frozen=True)
@@ -165,9 +170,18 @@ def asking(where: str) -> Iterator[None]:
         if is_lost(error):
             said = f"the target does not answer: {str(error).strip()}"
             raise TargetLostError(said, where=where, hint="see the target server's log") from error
-        hint = _HINTS.get(error.sqlstate or "", "see the target server's log")
         kind = ConstraintError if isinstance(error, psycopg.IntegrityError) else ApplyError
-        raise kind(str(error).strip(), where=where, hint=hint) from error
+        raise kind(str(error).strip(), where=where, hint=hint_of(error)) from error
+
+
+def is_refusal(error: psycopg.Error) -> bool:
+    """Whether a database refuses rows for their values."""
+    return (error.sqlstate or "")[:2] in _REFUSALS
+
+
+def hint_of(error: psycopg.Error) -> str:
+    """What to do about an error of the target's server."""
+    return _HINTS.get(error.sqlstate or "", "see the target server's log")
 
 
 @contextmanager

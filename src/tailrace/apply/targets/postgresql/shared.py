@@ -53,19 +53,30 @@ def as_there(have: Relation, want: Relation, others: Sequence[Other]) -> Relatio
     return have.with_columns([*have.columns, *more])
 
 
-def delete_own(session: Session, progress: Progress, table: str) -> int:
-    """Deletes a source's rows; gives how many."""
+def delete_own(session: Session, progress: Progress, table: str) -> None:
+    """Deletes a source's rows."""
     where = progress.own_rows(table)
-    return session.execute(f"DELETE FROM {progress.target(table)} WHERE {where}".encode()).rowcount
+    session.execute(f"DELETE FROM {progress.target(table)} WHERE {where}".encode())
+
+
+def emptying(progress: Progress, table: str) -> str:
+    """The statement that empties a target of a source's rows, as a truncate at the source did."""
+    if progress.own(table):
+        return f"DELETE FROM {progress.target(table)} WHERE {progress.own_rows(table)}"
+    # As at the source, TRUNCATE locks readers out, and an older snapshot then sees an empty table. A DELETE
+    # of every row would honour that snapshot, and leave all rows for vacuum.
+    return f"TRUNCATE {progress.target(table)}"
+
+
+def count_own(session: Session, progress: Progress, table: str) -> int:
+    """The number of a source's rows in its target."""
+    where = progress.own_rows(table)
+    row = session.execute(f"SELECT count(*) FROM {progress.target(table)} WHERE {where}".encode()).fetchone()
+    return int(row[0]) if row else 0
 
 
 def empty(session: Session, progress: Progress, table: str) -> int:
-    """Empties a target of a source's rows, as the source did; gives how many they were."""
-    if progress.own(table):
-        return delete_own(session, progress, table)
-    # As at the source, TRUNCATE locks readers out, and an older snapshot then sees an empty table;
-    # a DELETE of every row would honour it, and leave all of them behind for vacuum.
-    target = progress.target(table)
-    row = session.execute(f"SELECT count(*) FROM {target}".encode()).fetchone()
-    session.execute(f"TRUNCATE {target}".encode())
-    return int(row[0]) if row else 0
+    """Empties a target of a source's rows; returns their number."""
+    found = count_own(session, progress, table)
+    session.execute(emptying(progress, table).encode())
+    return found

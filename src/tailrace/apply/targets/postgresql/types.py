@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ....errors import UnsupportedError
 from ....model.change import Column
@@ -116,48 +117,53 @@ def base(kind: str) -> str:
 
 
 _THERE = """
-SELECT attname::text, format_type(atttypid, atttypmod), quote_ident(nspname) || '.' || quote_ident(collname)
-FROM pg_attribute
-    LEFT JOIN pg_collation c ON c.oid = attcollation AND NOT collisdeterministic
-    LEFT JOIN pg_namespace n ON n.oid = collnamespace
+SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute
 WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
 """
-"""The collation: if texts that differ may be equal under it."""
 
 
 def there(on: Session, target: str) -> dict[str, str]:
-    """The columns of a target (quoted SQL) and their types, as `format_type` names them; none: it is not
-    there."""
-    return {name: kind for name, kind, _ in on.execute(_THERE, (target,)).fetchall()}
+    """The columns of a target (quoted SQL) and their types, as `format_type` names them; none if it does not
+    exist."""
+    return dict(on.execute(_THERE, (target,)).fetchall())
 
 
-def casts(on: Session, target: str, columns: Sequence[Column]) -> dict[int, str]:
-    """Places of the columns whose values are text on their way, and what to cast them to for a target. Texts
-    of a key have its collation there, where it holds texts that differ to be equal."""
-    if not any(sql_type(c.type) == "text" for c in columns):
-        return {}
-    kinds = {name: (kind, loose) for name, kind, loose in on.execute(_THERE, (target,)).fetchall()}
-    into: dict[int, str] = {}
-    for i, c in enumerate(columns):
-        kind, loose = kinds.get(c.name, ("text", None))
-        if sql_type(c.type) != "text":
-            continue
-        if c.key and loose:
-            into[i] = f"{base(kind)} COLLATE {loose}"
-        elif _MODIFIER.sub("", kind) not in _TEXTS:
-            into[i] = base(kind)
-    return into
+@dataclass(frozen=True)
+class TargetTypes:
+    """How values come into a target's columns.
 
-
-def takes(kind: str, column: Column) -> bool:
-    """Whether a target's column, by its type's name, holds what one made for these values would.
-
-    >>> one = Column("gone", 1, "string", "string", "string")
-    >>> takes("character varying", one), takes("character varying(9)", one), takes("integer", one)
-    (True, False, False)
+    Attributes:
+        casts: the target's types of columns whose values are text on their way, and something else there.
+        exact: every column has the type in which its values travel.
     """
-    made = column_type(column)
-    return kind == made or (made == "text" and kind in _TEXTS)
+
+    casts: Mapping[int, str]
+    exact: bool
+
+    @staticmethod
+    def of(on: Session, target: str, columns: Sequence[Column]) -> TargetTypes:
+        """Reads them; of the columns, by their places."""
+        kinds, into, exact = there(on, target), dict[int, str](), True
+        for i, c in enumerate(columns):
+            plain = sql_type(c.type)
+            kind = kinds.get(c.name, formatted(plain))
+            exact = exact and kind == formatted(plain)
+            if plain == "text" and _MODIFIER.sub("", kind) not in _TEXTS:
+                into[i] = base(kind)
+        return TargetTypes(into, exact)
+
+
+def formatted(kind: str) -> str:
+    """A type as `format_type` names it.
+
+    >>> formatted("timestamptz[]"), formatted("integer")
+    ('timestamp with time zone[]', 'integer')
+    """
+    element = kind.removesuffix("[]")
+    return _FORMATTED.get(element, element) + kind[len(element) :]
+
+
+_FORMATTED = {"timestamp": "timestamp without time zone", "timestamptz": "timestamp with time zone"}
 
 
 _ONE_TEXT = {
@@ -224,63 +230,36 @@ Some types of a PostgreSQL source are text in the lake. A PostgreSQL target has 
 %s| ranges, multiranges, geometric types | built-in ones |
 | arrays | of all these types, and of `text`, numbers, dates, times, `boolean`, `bytea` |
 
-The others are `text` in the target: enums (see below), composites, domains over text, types of extensions
+The others are `text` in the target: enums, composites, domains over text, types of extensions
 (`citext`, `hstore`, PostGIS), `xml`, `money`, `name`, `"char"`, and arrays of them. So are the columns of a
 target that several sources feed ([mapping](mapping.md)). Changing the type of a column at the source changes
 it in the target, where its values can be turned into the new type without the source ([DDL](ddl.md)).
 
-## NOT NULL, defaults, enums
-
-Tables that tailrace makes have a primary key and nothing else. Three settings give them more of what the
-source declares:
-
-```yaml
-target:
-  database: postgresql://me@replica/shop
-  not_null: true      # NOT NULL
-  defaults: true      # defaults; those that take numbers from a sequence stay at the source
-  enums: type         # or check: text, with a CHECK that lists the labels; or text, which is the default
-```
-
-The process that captures reads the source's catalog every 10 seconds and alters the targets: NOT NULL and
-defaults come and go as at the source, and labels are added to enums and CHECKs. An enum becomes a type of the
-same name in the target's schema; a key column that is an enum stays text. Rows must fit first: a column whose
-rows have NULLs gets no NOT NULL, and a label that rows still have stays, even if the source renamed it.
-What the target refuses (an expression that calls a function it does not have, a type that a view depends on)
-is logged as a warning and tried again after an hour. `--once` does it at the end.
-
-**None of this ever refuses a change.** The catalog is ahead of the log, so a batch may bring a NULL from
-before the NOT NULL, or a label that is not added yet; an image may lack a value, and its row be missing. Such
-a batch first drops the NOT NULL, or adds the label. The NOT NULL comes back once no row has a NULL.
-
-Altering a table needs it for a moment; while somebody's transaction holds it, tailrace waits 5 seconds and
-tries again later. Turning text into an enum rewrites the table, once after each new baseline. Archives,
-mapped tables and tables made by hand are left as they are. `tailrace_declared`, next to `tailrace_progress`,
-notes what was given, so that what you alter yourself stays yours. Switching a setting off takes NOT NULL,
-defaults and CHECKs back; a column that has become an enum stays one until its next baseline. Types stay when
-targets are dropped.
+Tables that tailrace makes have these types and a primary key. NOT NULL, defaults, indexes and other
+constraints stay at the source: make the tables by hand to have them (see below), or add them later. Rows that
+they refuse are [data errors](apply.md).
 
 ## Tables made by hand
 
 To have indexes and other constraints, too, make the tables before the first baseline (`pg_dump --schema-only`
 writes them), without foreign keys between them ([why](limits.md)), and leave them empty. Such a table is
-filled and keeps all it has; a new baseline empties and fills it again, and `remove --drop-target` takes the
-rows only. So it is with a table that several sources feed, whichever of them came first. It must have the
-source's columns; others are left to their defaults. It must have the row key as its primary key or as a
-unique index, or no primary key at all. A column outside the key that is GENERATED ALWAYS AS IDENTITY takes no
-updates: make it GENERATED BY DEFAULT. To put one in the place of a target that tailrace has made,
-[say so](control.md#when-changes-are-lost).
+filled and keeps all it has; a new baseline empties and fills it again, and `remove --drop-target` deletes the
+rows only. So it is with a table that several sources feed, whichever of them came first.
 
-It may have the column in which [soft delete](apply.md) marks rows: a unique index on living rows (`WHERE
-_deleted IS NULL`) needs it. The column is used if it is `text` or `varchar` without a length, may be NULL and
-has no default; otherwise the table is refused before anything is written.
+It must fit, or it is refused with each difference and the `ALTER TABLE` that removes it:
 
-It may be partitioned. If its partitions may refuse a row (ranges or lists without a default partition,
-conditions of single partitions), batches are tried first, which takes longer; [rules](apply.md) decide the
-outcome of a change that fits no partition.
+- It has every column of the source, with the type that tailrace would make, with the type of the source, or
+  with a wider one (`integer` to `bigint` or `numeric`, `varchar(20)` to `varchar(40)` or `text`, any text to
+  `text`).
+- Other columns may be NULL, or have a default. The column in which [soft delete](apply.md) marks rows is
+  `text`, may be NULL and has no default.
+- It has the row key as its primary key or as a unique index, or no primary key: then it gets one.
+- It computes no column of the source. A column outside the key is not GENERATED ALWAYS AS IDENTITY.
 
-A target that is there already keeps its types: tables made by an earlier release, and columns whose type
-somebody changed by hand (to an enum, say). Values are cast to what the column is; one that does not fit is
-refused, and [rules](apply.md) decide the outcome of its change. A key's column may have a nondeterministic
-collation: texts that it holds to be equal are one key. Rows without a key are told by the texts themselves.
+It may be partitioned. Rows that it refuses (constraints, triggers, a missing partition) are
+[data errors](apply.md): the batch is applied again one change at a time, and the policy of each refused
+change decides.
+
+A target keeps a column whose type was changed by hand. Values are cast to that type; one that does not fit is
+a data error. Rows of a table without a key are compared by their texts.
 """
