@@ -21,11 +21,10 @@ from tailrace.apply.mapping import shared_rows as shared
 from tailrace.apply.targets.audit import Audit, Audited, LogPart
 from tailrace.apply.targets.auditor import wanted
 from tailrace.apply.targets.postgresql import layout as postgresql_layout
-from tailrace.apply.targets.postgresql.merge import BatchMerge
+from tailrace.apply.targets.postgresql.merge import BatchMerge, Merged
 from tailrace.apply.targets.postgresql.place import Place, locked
 from tailrace.apply.targets.postgresql.progress import Progress
 from tailrace.apply.targets.postgresql.statements import Statements
-from tailrace.apply.tasks import TOO_LARGE
 from tailrace.engine.log_rows import KeyLogHeader
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, TargetLostError
@@ -72,19 +71,22 @@ class Table:
         lake.create(self.log, SCHEMA)
 
     def apply(self, changes: Sequence[Change]) -> Audited:
-        rows = [row for c in changes for row in images(c)]
-        if self.memory is None:
-            random.Random(1).shuffle(rows)
-        task = self.task(changes[-1].number, changes[0].number - 1)
-        columns = wanted(EXTRA, schema_of(self.relation.columns))
-        whole = pa.RecordBatch.from_pylist(rows, columns)  # what a row lacks is NULL
-        merged = task([whole.slice(begin, 3) for begin in range(0, len(rows), 3)])
+        merged = self.merge(changes)
         assert merged is not None and merged[1] is not None
         done = merged[1]
         if done.parts:
             lake.commit(self.log, list(done.parts), progress={})
         self.flagged += sum(n for s, (n, _) in done.tally.items() if self.rules.outcome(s).flagged)
         return done
+
+    def merge(self, changes: Sequence[Change]) -> Merged | None:
+        rows = [row for c in changes for row in images(c)]
+        if self.memory is None:
+            random.Random(1).shuffle(rows)
+        task = self.task(changes[-1].number, changes[0].number - 1)
+        columns = wanted(EXTRA, schema_of(self.relation.columns))
+        whole = pa.RecordBatch.from_pylist(rows, columns)  # what a row lacks is NULL
+        return task([whole.slice(begin, 3) for begin in range(0, len(rows), 3)])
 
     def task(self, upto: int, after: int) -> BatchMerge:
         fields = tuple(KeyLogField(c.name, c.type) for c in RELATION.columns)
@@ -145,7 +147,7 @@ def test_changes_that_memory_does_not_hold_end_as_row_by_row(
 def test_changes_in_no_order_that_memory_does_not_hold_are_not_merged(tmp_path: Path, database: str) -> None:
     table = Table(tmp_path, database, "upsert", {})
     table.memory = 300
-    assert table.apply([change(n, "I", f"k{n}") for n in (5, 4, 3, 2, 1, 9)]) == TOO_LARGE
+    assert table.merge([change(n, "I", f"k{n}") for n in (5, 4, 3, 2, 1, 9)]) is None
     assert table.rows() == []
 
 
