@@ -246,6 +246,14 @@ def from_spark(error: BaseException, *, where: str) -> TailraceError:
     return made
 
 
+def raised_in_task(error: BaseException, where: str) -> TailraceError:
+    """The error of a task, as the driver raises it; it can be pickled."""
+    if isinstance(error, TailraceError):
+        return error
+    kind = type(error)
+    return from_spark(RuntimeError(f"{kind.__module__}.{kind.__name__}: {error}"), where=where)
+
+
 def _of_a_job(text: str, where: str) -> TailraceError:
     """What Spark says of a job that failed, without stack traces."""
     for pattern, what in _PYTHONS.items():

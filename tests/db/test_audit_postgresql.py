@@ -13,21 +13,18 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from pyspark.sql import Row
 
 from tailrace.apply.effects import relation_of
 from tailrace.apply.keylog.exceptions import EXCEPTIONS, Exceptions
 from tailrace.apply.keylog.key_log import SCHEMA
 from tailrace.apply.mapping import shared_rows as shared
-from tailrace.apply.targets.audit import LOST, Audit, Audited, LogPart, outcome_of
+from tailrace.apply.targets.audit import Audit, Audited, LogPart
 from tailrace.apply.targets.auditor import wanted
 from tailrace.apply.targets.postgresql import layout as postgresql_layout
-from tailrace.apply.targets.postgresql.merge import BatchMerge
+from tailrace.apply.targets.postgresql.merge import BatchMerge, Merged
 from tailrace.apply.targets.postgresql.place import Place, locked
 from tailrace.apply.targets.postgresql.progress import Progress
 from tailrace.apply.targets.postgresql.statements import Statements
-from tailrace.apply.tasks import TOO_LARGE
-from tailrace.engine.columns import AT, MASK, OPER, SEQ
 from tailrace.engine.log_rows import KeyLogHeader
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, TargetLostError
@@ -37,12 +34,10 @@ from tailrace.model.types import schema_of
 from tailrace.wire.keylog_values import KeyLogField
 
 from ..spark.rules_model import RELATION, Change, Model, history, logged, nulled
-from ..unit.test_audit import CASES, HEADERS, KEY, STORED, images, until_done
+from ..unit.test_audit import CASES, EXTRA, HEADERS, KEY, images, until_done
 
 pytestmark = pytest.mark.db
 TABLE = RELATION.table
-EXTRA = pa.schema([(MASK, pa.binary()), (AT, pa.timestamp("us", "UTC"))])
-NAMES = dict(zip(STORED.names, (SEQ, OPER, MASK, AT), strict=False))
 
 
 class Table:
@@ -75,20 +70,23 @@ class Table:
             postgresql_layout.create(on_, self.place, self.progress, self.relation)
         lake.create(self.log, SCHEMA)
 
-    def apply(self, changes: Sequence[Change]) -> Audited | str:
-        rows = rows_of(changes)
+    def apply(self, changes: Sequence[Change]) -> Audited:
+        merged = self.merge(changes)
+        assert merged is not None and merged[1] is not None
+        done = merged[1]
+        if done.parts:
+            lake.commit(self.log, list(done.parts), progress={})
+        self.flagged += sum(n for s, (n, _) in done.tally.items() if self.rules.outcome(s).flagged)
+        return done
+
+    def merge(self, changes: Sequence[Change]) -> Merged | None:
+        rows = [row for c in changes for row in images(c)]
         if self.memory is None:
             random.Random(1).shuffle(rows)
         task = self.task(changes[-1].number, changes[0].number - 1)
         columns = wanted(EXTRA, schema_of(self.relation.columns))
         whole = pa.RecordBatch.from_pylist(rows, columns)  # what a row lacks is NULL
-        (told,) = task([whole.slice(begin, 3) for begin in range(0, len(rows), 3)])
-        done = outcome_of(Row(**told.to_pylist()[0]))
-        if isinstance(done, Audited):
-            if done.parts:
-                lake.commit(self.log, list(done.parts), progress={})
-            self.flagged += sum(n for s, (n, _) in done.tally.items() if self.rules.outcome(s).flagged)
-        return done
+        return task([whole.slice(begin, 3) for begin in range(0, len(rows), 3)])
 
     def task(self, upto: int, after: int) -> BatchMerge:
         fields = tuple(KeyLogField(c.name, c.type) for c in RELATION.columns)
@@ -116,11 +114,6 @@ class Table:
     def same(self, seed: object) -> None:
         assert self.rows() == sorted(self.model.state(), key=repr), seed
         assert logged(self.logged()) == self.model.log, seed
-
-
-def rows_of(changes: Sequence[Change]) -> list[dict[str, Any]]:
-    """The rows of changes as a merge gets them."""
-    return [{NAMES.get(name, name): v for name, v in row.items()} for c in changes for row in images(c)]
 
 
 @pytest.mark.slow
@@ -154,7 +147,7 @@ def test_changes_that_memory_does_not_hold_end_as_row_by_row(
 def test_changes_in_no_order_that_memory_does_not_hold_are_not_merged(tmp_path: Path, database: str) -> None:
     table = Table(tmp_path, database, "upsert", {})
     table.memory = 300
-    assert table.apply([change(n, "I", f"k{n}") for n in (5, 4, 3, 2, 1, 9)]) == TOO_LARGE
+    assert table.merge([change(n, "I", f"k{n}") for n in (5, 4, 3, 2, 1, 9)]) is None
     assert table.rows() == []
 
 
@@ -198,7 +191,7 @@ def test_an_equal_key_has_its_newest_text(tmp_path: Path, database: str, mode: s
     table.apply([change(1, "I", "1.0"), change(2, "I", "2.0")])
     moved = replace(change(5, "U", "2.00"), old=(0, "2.0"))
     done = table.apply([change(3, "D", "1.0"), change(4, "I", "1.00"), moved])
-    assert isinstance(done, Audited) and not any(Rules.of(mode).outcome(s).flagged for s in done.tally)
+    assert not any(Rules.of(mode).outcome(s).flagged for s in done.tally)
     assert [(str(r[1]), r[2], r[3]) for r in table.rows()] == [("1.00", 4, "1.00"), ("2.00", 5, "2.00")]
     again = [change(6, "D", "1.00"), change(7, "I", "1.0"), change(8, "D", "1.0"), change(9, "I", "1.000")]
     table.apply(again)
@@ -231,7 +224,7 @@ def test_a_row_that_somebody_takes_away_meanwhile_is_counted_as_gone(
 
     monkeypatch.setattr(Statements, "upsert", raced)
     done = table.apply([change(4, "U", "p"), change(5, "U", "q"), change(6, "I", "new"), change(7, "D", "r")])
-    assert isinstance(done, Audited) and len(attempts) == 2
+    assert len(attempts) == 2
     assert {s: n for s, (n, _) in done.tally.items()} == {"U0": 1, "I1": 1}
     assert table.rows() == [(0, "new", 0, "theirs"), (0, "p", 4, "p")]
     counts = [(r["change_row_type"], r["result_row_count"]) for r in table.logged()[3:]]
@@ -284,10 +277,10 @@ def test_a_task_that_runs_again_changes_nothing_and_its_note_is_there(tmp_path: 
     table = Table(tmp_path, database, "upsert", {})
     task = table.task(3, 0)
     table.apply(START)
-    rows = rows_of(START)
+    rows = [row for c in START for row in images(c)]
     columns = wanted(EXTRA, schema_of(RELATION.columns))
-    (told,) = task([pa.RecordBatch.from_pylist(rows, columns)])
-    assert outcome_of(Row(**told.to_pylist()[0])) == LOST
+    merged = task([pa.RecordBatch.from_pylist(rows, columns)])
+    assert merged is not None and merged[1] is None
     with psycopg.connect(database, autocommit=True) as on:
         ((name, upto, note),) = table.progress.notes(on)
     assert (name, upto) == (TABLE, 3)
@@ -296,14 +289,14 @@ def test_a_task_that_runs_again_changes_nothing_and_its_note_is_there(tmp_path: 
     assert len(words["files"]) == 1
     late = replace(task, upto=9)
     with pytest.raises(ApplyError, match="another process applied to this table meanwhile"):
-        list(late([pa.RecordBatch.from_pylist(rows, columns)]))
+        late([pa.RecordBatch.from_pylist(rows, columns)])
 
 
 def test_a_batch_that_ends_at_its_first_change_leaves_all_as_it_was(tmp_path: Path, database: str) -> None:
     table = Table(tmp_path, database, "strict", {"delete_missing": "stop"})
     table.apply(START)
     done = table.apply([change(4, "D", "x"), change(5, "I", "y")])
-    assert isinstance(done, Audited) and done.ends is not None
+    assert done.ends is not None
     assert (done.upto, done.ends[1:]) == (-1, ("delete_missing", "stop"))
     assert [r[1] for r in table.rows()] == ["p", "q", "r"]
     with locked(table.place, "t", TABLE) as on:

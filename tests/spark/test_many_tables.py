@@ -101,7 +101,7 @@ def test_a_table_that_stops_does_so_alone_and_a_lost_key_log_is_made_good(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rules = [Rules.of("strict", {"delete_missing": "stop"} if k == 2 else {}) for k in range(len(TABLES))]
-    task, target = staged(spark, tmp_path, rules)
+    task, _ = staged(spark, tmp_path, rules)
     row = {"lane": 0, "id": "k", "a": 1, "b": "x"}
     task.store({t: [Change(10 + k, "I", None, row)] for k, t in enumerate(TABLES)})
     task.catch_up()
@@ -124,7 +124,6 @@ def test_a_table_that_stops_does_so_alone_and_a_lost_key_log_is_made_good(
     with pytest.raises(ApplyError, match="delete_missing") as caught:
         task.catch_up(run="2")
     assert "s.t2" in str(caught.value)
-    assert target.took == dict.fromkeys(TABLES)  # what was found is not known: each is logged on its own
     actions = [("M", 1), ("D", 0), ("I", 0)]
     for k, table in enumerate(TABLES):
         found = task.logged(table)

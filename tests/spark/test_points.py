@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,7 +97,9 @@ def test_a_key_log_has_every_change_once(spark: SparkSession, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_the_process_of_a_task_is_killed_when_its_commit_is_made(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_process_of_a_task_is_killed_when_its_commit_is_made(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What it found, and was to tell, is lost: the key log is made good by the target's version before."""
     changes = history(3, 6, 4)
     place = Place(spark, tmp_path, "strict", {})
@@ -104,6 +107,7 @@ def test_the_process_of_a_task_is_killed_when_its_commit_is_made(spark: SparkSes
     # Spark gives the processes of tasks the environment in which their function was made.
     environment = spark.sparkContext.environment
     environment[failpoints.VARIABLE] = "delta.merged"
+    monkeypatch.setattr(import_module("tailrace.execution.map_tasks"), "DRIVER_LIMIT", 0)
     try:
         with pytest.raises(TailraceError):
             place.apply(changes)

@@ -74,8 +74,7 @@ class Place:
     def apply(self, changes: Sequence[Change]) -> Audited:
         done = self.merge(self.batch(changes))
         assert isinstance(done, Audited)
-        if done.parts:
-            lake.commit(self.log, list(done.parts), progress={})
+        lake.commit(self.log, list(done.parts), progress={})
         self.flagged = self.model.flagged
         return done
 

@@ -42,8 +42,7 @@ class BagPlace(Place):
         one = replace(one, adds=not any(kinds[k] for k in "UDTB"), counts=kinds)
         done = self.merge(replace(one, audit=None) if self.plain else one)
         assert isinstance(done, Audited)
-        if done.parts:
-            lake.commit(self.log, list(done.parts), progress={})
+        lake.commit(self.log, list(done.parts), progress={})
         return done
 
     def bag(self) -> Counter[object]:

@@ -37,7 +37,7 @@ from .targets.capabilities import Shares
 from .targets.delta.local import PartTask, write_parts
 from .targets.delta.target import DeltaTarget
 from .targets.task_batch import TaskBatch
-from .transactions import by_transaction, first_half
+from .transactions import by_transaction, middle_of
 
 if TYPE_CHECKING:
     from .incoming import Incoming
@@ -98,8 +98,10 @@ class RulesApply:
         Raises:
             ApplyError: the rules stop at a change; those before it are applied.
         """
-        if done.noted and self._log is not None:
-            recover(self._target, self._log)  # a batch that has no note changed nothing that is logged
+        if done.noted:
+            if self._log is not None:
+                self._recover(self._log, batch.table, done.upto)
+            return ApplyResult(done.upto, outcome=done.outcome)
         done_range = ChangeRange(batch.table, batch.after, batch.upto, 0)
         return self._ends.ended(batch.table, *one_task.finished(done, done_range, self._rules, self._log))
 
@@ -188,11 +190,16 @@ class RulesApply:
             log.begin(name, reached)
             return reached
         if standing < reached and self._target.capabilities.notes is not None:
-            recover(self._target, log)  # a batch that has no note changed nothing that is logged
-            if (log.standing(name).reached or 0) < reached:
-                log.commit([], ChangeRange(name, reached, reached, 0))
+            self._recover(log, name, reached)
             return reached
         return min(standing, reached)
+
+    def _recover(self, log: KeyLog, name: str, reached: int) -> None:
+        """Logs by the target's notes what a crash kept from the key log. A batch that has no note changed
+        nothing that is logged."""
+        recover(self._target, log)
+        if (log.standing(name).reached or 0) < reached:
+            log.commit([], ChangeRange(name, reached, reached, 0))
 
     def _refuse_gap(self, changes: ChangeTable, after: int, reached: int) -> None:
         """Raises ApplyError unless the changes that the key log lacks are there."""
@@ -221,8 +228,8 @@ class RulesApply:
         relation, shares = found.relation, self._target.capabilities.shares
         assert shares is not None  # noqa: S101 - of every target
         with scratch(self._root) as folder:
-            staged = stage(changes, relation, folder)
-            looks = self._rules.mode != "archive" and (relation.key or any(staged.counts[k] for k in "UDT"))
+            staged = stage(changes, relation, folder, ordered=self._target.capabilities.ordered)
+            looks = self._rules.mode != "archive" and staged.looks(relation.key)
             yield TaskBatch(
                 relation.table, folder, shares.path(relation.table), relation, after, found.upto,
                 staged=staged, counts=staged.counts, adds=not looks, logs=logs,
@@ -234,7 +241,7 @@ class RulesApply:
         while not found or (found[-1].suspended is None and 0 <= found[-1].upto < batch.upto):
             rest = replace(batch, after=max([batch.after, *(done.upto for done in found)]))
             while (done := _one(self._target.capabilities.shares, self._ready(rest))) is None:
-                rest = first_half(rest)
+                rest = rest.between(rest.after, middle_of(rest.located()))
             found.append(self.finished(rest, done))
         return summed(found)
 
@@ -262,7 +269,7 @@ class RulesApply:
             to, path = self._previewed(batch.changes, fresh, layout)
             order = one_task.prepared(batch, self._target, self._rules, self._exceptions, None)
             done = _one(to, replace(order, target=path))
-            assert done is not None  # noqa: S101 - of every batch that Delta gets
+        assert done is not None  # noqa: S101 - a Delta table merges every batch
         whole = ChangeRange(changes.name, reached, found.upto, 0)
         result, ends, _ = one_task.finished(done, whole, self._rules, None)
         said = f"would {ends[2]}: {ends[1]} at change_seq {ends[0]}" if ends else None

@@ -75,7 +75,7 @@ def paired(images: pa.Table) -> tuple[pa.Table, pa.Table]:
     at = np.full((2, int(change[-1]) + 1), -1, np.int64)
     for side, mine in enumerate((before, ~before)):
         at[side, change[mine]] = np.flatnonzero(mine)
-    whole = (at[0] >= 0) & (at[1] >= 0)
+    whole = np.asarray((at >= 0).all(axis=0))
     old, new = words[at[0, whole]], words[at[1, whole]]
     moved = old != new
     alone = pa.array(before & ~whole[change])

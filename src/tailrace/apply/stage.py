@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -60,6 +60,10 @@ class StagedChanges:
         """The memory that they take."""
         return sum(one.bytes for one in self.files)
 
+    def looks(self, key: Sequence[str]) -> bool:
+        """Whether the changes look for rows of a table that has this key; those of an archive do not."""
+        return bool(key) or any(self.counts[kind] for kind in "UDT")
+
     def logged_as(self, field: KeyLogField) -> KeyLogField:
         """A column as a key log tells it: in the type of the changes."""
         raw = RAW_OF.format(field.name)
@@ -94,12 +98,15 @@ def _kinds(rows: pa.RecordBatch) -> Counter[str]:
     return counts
 
 
-def stage(changes: ChangeTable, relation: Relation, folder: str) -> StagedChanges:
-    """Writes changes to files of a folder, in one job, in the columns and types of a relation. With them go
-    the headers that a key log tells, and what is wrong with the values of each (`WHY`), if they were judged:
-    values that are none of the relation's types are NULL then, and are kept beside."""
+def stage(changes: ChangeTable, relation: Relation, folder: str, *, ordered: bool = False) -> StagedChanges:
+    """Writes changes to files of a folder, in one job, in the columns and types of a relation; `ordered`: in
+    their order. With them go the headers that a key log tells, and what is wrong with the values of each
+    (`WHY`), if they were judged: values that are none of the relation's types are NULL then, and are kept
+    beside."""
     made = _headers(changes) | _data(changes, relation)
     rows = changes.df.select(*[value.alias(name) for name, value in made.items()])
+    if ordered:
+        rows = rows.orderBy(_SEQ, _OPER)
     schema = pa.schema([(f.name, arrow_type(f.dataType.simpleString())) for f in rows.schema])
     found = map_partitions(rows, _StageTask(folder, schema))
     files = tuple(file for file, _ in found if file is not None)

@@ -26,7 +26,7 @@ from .targets.base import Target
 from .targets.capabilities import Shares
 from .targets.task_batch import TaskBatch
 from .task_rules import TaskRules
-from .transactions import by_transaction, first_half
+from .transactions import by_transaction, middle_of
 from .window import in_window
 
 if TYPE_CHECKING:
@@ -141,12 +141,12 @@ class TaskBatches:
 
     def _recorded(self, one: TaskBatch, made: Audited) -> ApplyResult:
         if (applier := self._applier(one)) is None:
-            return ApplyResult(one.upto, outcome=made.outcome)
+            return ApplyResult(made.upto, outcome=made.outcome)
         return applier.finished(one, made)
 
     def _in_parts(self, one: TaskBatch) -> ApplyResult:
-        """Merges the first half of a batch that is too large for a database's memory."""
-        done = self._rest(one, one.after, first_half(one).upto)
+        """Merges a batch that is too large for a database's memory in two parts, cut between transactions."""
+        done = self._rest(one, one.after, middle_of(one.located()))
         if isinstance(done, TailraceError):
             raise done
         return done
@@ -179,7 +179,7 @@ class TaskBatches:
                 with described(
                     self.spark, Job("apply", f"apply {table}: {many:,} changes (map)", many, counts=False)
                 ):
-                    staged = stage(changes, route.relation, folder)
+                    staged = stage(changes, route.relation, folder, ordered=self.target.capabilities.ordered)
                 yield replace(one, position="", projection=None, staged=staged, counts=staged.counts)
 
     def _batch(self, table: str, segment: Segment, route: Route, counts: Mapping[str, int]) -> TaskBatch:

@@ -18,20 +18,15 @@ from ..execution import Job, Work, map_tasks, over_rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_NUMBERS = ("inserted", "updated", "deleted", "missing", "version", "took_us")
-_TEXTS = ("file", "message", "table")
-RESULT = ", ".join([*[f"{n} bigint" for n in _NUMBERS], *[f"{n} string" for n in _TEXTS], "logged binary"])
-"""The columns of results; `logged`: a few rows of a key log, as an Arrow stream."""
-TOO_LARGE = "too large"
-"""`file` of a result: the changes take more memory than the task may use; nothing was written."""
+RESULT = "inserted bigint, file string"
+"""The columns of results: rows that were written, and the file that has them (`AddedFile`, as JSON)."""
 
 
-def result(**values: Any) -> pa.RecordBatch:
+def result(*, file: str | None, inserted: int = 0) -> pa.RecordBatch:
     """One row of `RESULT`."""
-    numbers = [pa.array([values.get(n, 0)], pa.int64()) for n in _NUMBERS]
-    texts = [pa.array([values.get(n)], pa.string()) for n in _TEXTS]
-    logged = pa.array([values.get("logged")], pa.binary())
-    return pa.record_batch([*numbers, *texts, logged], [*_NUMBERS, *_TEXTS, "logged"])
+    return pa.record_batch(
+        [pa.array([inserted], pa.int64()), pa.array([file], pa.string())], ["inserted", "file"]
+    )
 
 
 BASELINE = Job("baseline", "baseline")

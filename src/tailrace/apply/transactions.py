@@ -33,7 +33,7 @@ def by_transaction(batch: TaskBatch, memory_bytes: int | None) -> Iterator[TaskB
     batch = batch.located()
     rows = gathered(batch.read_whole(), batch.schema, memory_bytes)
     if rows is None:
-        if (middle := middle_of(batch)) is None:
+        if (middle := _middle(batch)) is None:
             yield batch
             return
         yield from by_transaction(batch.between(batch.after, middle), memory_bytes)
@@ -52,9 +52,23 @@ def by_transaction(batch: TaskBatch, memory_bytes: int | None) -> Iterator[TaskB
         begin, after = end, upto
 
 
-def middle_of(batch: TaskBatch) -> int | None:
+def middle_of(batch: TaskBatch) -> int:
     """The change number near the middle of a located batch with which all transactions that have begun have
-    ended; None: it is one transaction."""
+    ended.
+
+    Raises:
+        ApplyError: the batch is one transaction.
+    """
+    if (found := _middle(batch)) is None:
+        raise ApplyError(
+            "one transaction needs more memory than a merge has",
+            where=f"apply {batch.table}",
+            hint="give merges more memory (`apply.merge_memory`)",
+        )
+    return found
+
+
+def _middle(batch: TaskBatch) -> int | None:
     numbers, words = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
     names = [n for n in (_SEQ, _TRANSACTION) if n in batch.schema.names]
     for some in batch.read_whole(names):
@@ -67,21 +81,6 @@ def middle_of(batch: TaskBatch) -> int | None:
     if not len(inner):
         return None
     return int(inner[np.argmin(np.abs(np.searchsorted(number[order], inner) - len(number) // 2))])
-
-
-def first_half(batch: TaskBatch) -> TaskBatch:
-    """The first half of a batch that memory does not hold, cut between transactions.
-
-    Raises:
-        ApplyError: it is one transaction.
-    """
-    if (middle := middle_of(batch.located())) is None:
-        raise ApplyError(
-            "one transaction needs more memory than a merge has",
-            where=f"apply {batch.table}",
-            hint="give merges more memory (`apply.merge_memory`)",
-        )
-    return batch.between(batch.after, middle)
 
 
 def _numbers(seq: pa.Array | pa.ChunkedArray) -> Ints:

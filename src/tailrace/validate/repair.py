@@ -197,7 +197,7 @@ class Repair:
         try:
             with described(self.sessions.tasks, self._job(said)):
                 return replace(said, run_id=self._applied(table, relation, after, upto))
-        except TargetLostError:  # it is unknown whether the target was written
+        except TargetLostError:  # whether it was written, nobody knows
             raise
         except ApplyError as error:  # nothing was written; other tables may be repaired
             return RepairResult(table, refused=f"the target refuses the missing rows: {error.what}")

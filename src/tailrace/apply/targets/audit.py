@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from ...engine.log_rows import KeyLogHeader
 from ...engine.rules import Rules
-from ...execution import Work
 from ...lake import delta as lake
 from ...model.change import Relation
-from ...wire.arrow_streams import packed, unpacked
 from ...wire.keylog_values import KeyLogField
 from ..keylog.exceptions import Exceptions
-from ..tasks import TOO_LARGE, result, run
 from .outcome import ApplyOutcome
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
 
 LOST = "lost"
 
@@ -88,8 +80,7 @@ class Audited:
         why: what is wrong with the values of that change; None: nothing is.
         parts: of the key log, not committed; none: no rows, or few of them: see `logged`.
         logged: rows of the key log that are in no file yet; None: there are none.
-        noted: an earlier attempt did it, and its answer was lost: what the key log gets is in the target's
-            notes.
+        noted: an earlier attempt merged the changes, and a note of the target has what it found.
     """
 
     outcome: ApplyOutcome
@@ -102,22 +93,6 @@ class Audited:
     logged: pa.Table | None = None
     noted: bool = False
 
-    def to_json(self) -> str:
-        """For the driver, without the outcome and rows of the key log."""
-        ends, parts = list(self.ends or ()), [one.to_json() for one in self.parts]
-        counts, odd = dict(self.counts), dict(self.tally)
-        found = {"upto": self.upto, "counts": counts, "tally": odd, "ends": ends, "parts": parts}
-        return json.dumps(found | {"why": self.why})
-
-    @staticmethod
-    def from_json(text: str, outcome: ApplyOutcome) -> Audited:
-        """Parsed from `to_json`'s text."""
-        found = json.loads(text)
-        odd = {s: (int(n), str(seq)) for s, (n, seq) in found["tally"].items()}
-        ends = tuple(found["ends"]) or None
-        parts = tuple(map(lake.AddedFile.from_json, found["parts"]))
-        return Audited(outcome, found["upto"], found["counts"], odd, ends, parts, found["why"])
-
 
 def plain_audit(table: str, relation: Relation, places: tuple[int, ...], after: int) -> Audit:
     """The audit of a batch without rules and key log: all changes behind `after` are made to fit; `places`:
@@ -125,37 +100,3 @@ def plain_audit(table: str, relation: Relation, places: tuple[int, ...], after: 
     fields = tuple(KeyLogField(c.name, c.type) for c in relation.columns)
     header = KeyLogHeader("", "", table, after, 0, 0, fields, places, tuple(relation.key), "")
     return Audit(table, Rules(), Exceptions("", ""), header, after=after, plain=True)
-
-
-def row_of(done: ApplyOutcome, audited: Audited | None) -> pa.RecordBatch:
-    """One row of results; `outcome_of` reads it."""
-    done = audited.outcome if audited else done
-    return result(
-        inserted=done.inserted, updated=done.updated, deleted=done.deleted, missing=done.missing,
-        version=done.version, table=done.plan, message=audited.to_json() if audited else None,
-        logged=None if audited is None or audited.logged is None else packed(audited.logged),
-    )  # fmt: skip
-
-
-def merge_audited(df: DataFrame, task: Work, upto: int, nothing: Callable[[], ApplyOutcome]) -> Audited | str:
-    """Runs an audited merge as one Spark job of one task; `nothing` is done when there is no row.
-
-    Gives `TOO_LARGE` when its memory does not hold the changes, and `LOST` when an attempt before this one
-    committed it and was lost: what it found is not known then.
-    """
-    found = run(df.coalesce(1), task)
-    if not found:  # Spark runs no task for rows it knows to be none
-        return Audited(nothing(), upto)
-    return outcome_of(found[0])
-
-
-def outcome_of(row: Row | Mapping[str, Any]) -> Audited | str:
-    """What one row of results says; see `merge_audited`."""
-    if row["file"] == TOO_LARGE:
-        return TOO_LARGE
-    numbers = {n: row[n] for n in ("inserted", "updated", "deleted", "missing", "version")}
-    outcome = ApplyOutcome(plan=row["table"], **numbers)
-    if not row["message"]:
-        return LOST
-    found = Audited.from_json(row["message"], outcome)
-    return replace(found, logged=unpacked(row["logged"])) if row["logged"] else found

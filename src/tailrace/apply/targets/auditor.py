@@ -138,12 +138,11 @@ class BatchAuditor:
         """Ends what was begun, and writes exceptions; called before the commit."""
         self.end_log()
         audit = self._audit
-        if audit.plain or audit.logs:  # nothing is kept without rules
+        if audit.plain or audit.logs or not audit.rules.keeps:
             return
-        rows = self.aside()
         if self._shard is None:
-            keep([rows], audit, self.batch.odd, self.upto)
-        elif rows.num_rows:
+            keep([self.aside()], audit, self.batch.odd, self.upto)
+        elif (rows := self.aside()).num_rows:
             self._kept = audit.exceptions.part(rows, audit.table)
 
     def aside(self) -> pa.Table:

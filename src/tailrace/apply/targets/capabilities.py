@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class KeepsNotes(Protocol):
-    """Keeps a note of the key log's files with each batch that it audits, in the same commit."""
+    """Keeps a note of a batch's key log, in the batch's own commit."""
 
     def notes(self) -> list[tuple[str, int, str]]:
         """All notes: table, change number, note; those of a table in order."""
@@ -33,7 +33,7 @@ class Shares(Protocol):
 
     def merge_many(self, batches: Sequence[TaskBatch]) -> Sequence[Audited | TailraceError | None]:
         """Gives for each batch, in their order, what was done, or the error of a table whose changes were not
-        applied. None: memory does not hold the batch, and its changes are in no order; nothing was done.
+        applied. None: a database's memory does not hold the batch; nothing was done.
 
         A batch whose first changes the target has already is merged up to there: the key log alone needs
         these. The caller merges the rest.
@@ -48,10 +48,12 @@ class Capabilities:
         versions: it has its rows as of older change numbers: what a crash kept from the key log is decided
             again as of them. A target without versions keeps notes, or has no key log.
         memory_bytes: about what a task that works for it may hold in memory; None: no limit.
+        ordered: a batch that its memory does not hold needs its changes in their order.
         notes, shares: see the classes.
     """
 
     versions: bool = False
     memory_bytes: int | None = None
+    ordered: bool = False
     notes: KeepsNotes | None = None
     shares: Shares | None = None

@@ -41,8 +41,8 @@ class PartTask:
 def write_parts(rows: DataFrame | Parts, task: PartTask) -> tuple[list[lake.AddedFile], ApplyOutcome]:
     """Writes rows as parts (one a task, not committed); gives them, and an outcome without version."""
     found = run(rows, task)
-    inserted = sum(r["inserted"] for r in found)
-    return [lake.AddedFile.from_json(r["file"]) for r in found if r["file"]], ApplyOutcome(inserted)
+    outcome = ApplyOutcome(sum(r["inserted"] for r in found))
+    return [lake.AddedFile.from_json(r["file"]) for r in found if r["file"]], outcome
 
 
 def append(

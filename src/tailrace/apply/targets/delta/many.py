@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from ....errors import ConcurrentCommitError, TailraceError, from_spark
+from ....errors import ConcurrentCommitError, TailraceError, from_spark, raised_in_task
 from ....execution import Job, executor_of, map_tasks, slots
 from ....lake import delta as lake
 from ...plan import Limits, is_local
@@ -51,12 +51,8 @@ class ManyTask:
             done = self._merged(one)
         except ConcurrentCommitError:
             return None  # it is read again
-        except TailraceError as error:
-            return error
         except Exception as error:  # noqa: BLE001 - the driver raises it; the other tables continue
-            kind = type(error)
-            text = f"{kind.__module__}.{kind.__name__}: {error}"
-            return from_spark(RuntimeError(text), where=f"apply {one.table}")
+            return raised_in_task(error, f"apply {one.table}")
         if done == LOST and one.audit is None:
             done = Audited(ApplyOutcome(version=lake.version(one.target)), one.upto)
         if not isinstance(done, Audited):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -146,11 +147,10 @@ class ShardTask:
         rows = added_rows(source, auditor.batch)
         done = ApplyOutcome(inserted=rows.num_rows)
         if self.appends:
-            parts = tuple(lake.write_part(self.one.target, rows))
-            return replace(self._result(auditor, done), parts=parts)
+            return self._result(auditor, done, parts=tuple(lake.write_part(self.one.target, rows)))
         writer = self._writer(source)
         _write(writer, replace(source, rows=rows), np.arange(rows.num_rows), None)
-        return replace(self._result(auditor, done), file=writer.close())
+        return self._result(auditor, done, file=writer.close())
 
     def _writer(self, source: Source) -> ScratchWriter:
         extra = [(OP, pa.string()), (KEPT, pa.string()), (ROW, pa.int64())]
@@ -168,23 +168,23 @@ class ShardTask:
                 _write(writer, source, changes, rows)
                 spans.append((names.index(file["path"]), begin, writer.rows))
         _write(writer, source, _sorted(source, work.added(found)), None)
-        done = self._result(auditor, work.outcome(found))
-        return replace(
-            done, file=writer.close(), spans=tuple(spans), partial=source.partial, emptied=auditor.empties
-        )
+        return self._result(
+            auditor, work.outcome(found), file=writer.close(), spans=tuple(spans),
+            partial=source.partial, emptied=auditor.empties,
+        )  # fmt: skip
 
     def _log(self, auditor: BatchAuditor) -> None:
         auditor.log(InlineExecutor())
         auditor.finish()
 
-    def _result(self, auditor: BatchAuditor, outcome: ApplyOutcome) -> ShardResult:
+    def _result(self, auditor: BatchAuditor, outcome: ApplyOutcome, **more: Any) -> ShardResult:
         batch, found = auditor.batch, auditor.audited(outcome)
         assert found is not None  # noqa: S101 - it is decided
         seqs = batch.rows[SEQ]
         last = max((number_of(s) for s in seqs[len(seqs) - 1 :].to_pylist()), default=-1)
         return ShardResult(
             found, last, kept=auditor.kept, flagged=self._flagged(batch),
-            conflicts=_conflicts(batch, self.audit.counted),
+            conflicts=_conflicts(batch, self.audit.counted), **more,
         )  # fmt: skip
 
     def _flagged(self, batch: Batch) -> ScratchFile | None:
@@ -217,8 +217,7 @@ def _sorted(source: Source, changes: Places) -> Places:
     if not source.key or not len(changes):
         return changes
     column = one(source.rows[source.key[0]]).take(pa.array(changes))
-    order: Places = pc.array_sort_indices(column).to_numpy().astype(np.int64)
-    return changes[order]
+    return np.asarray(changes[pc.array_sort_indices(column).to_numpy()])
 
 
 def _write(writer: ScratchWriter, source: Source, changes: Places, rows: Places | None) -> None:

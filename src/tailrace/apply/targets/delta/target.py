@@ -184,7 +184,7 @@ class DeltaTarget:
             staged = stage(newer(batch.changes, after), batch.relation, folder)
             one = TaskBatch(
                 batch.table, "", path, batch.relation, after, batch.upto, tolerant=batch.tolerant,
-                staged=staged, counts=staged.counts,
+                staged=staged, counts=staged.counts, adds=not staged.looks(batch.relation.key),
             )  # fmt: skip
             (done,) = self.merge_many([one])
         if isinstance(done, TailraceError):

@@ -8,7 +8,7 @@ transaction is repeated. If the database refuses rows, the changes are applied o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -24,8 +24,7 @@ from ...expect import Expected
 from ...keylog.change_range import ChangeRange
 from ...keylog.outbox import note_of
 from ...mapping.shared_rows import TargetPlace
-from ...tasks import TOO_LARGE, result
-from ..audit import Audit, Audited, row_of
+from ..audit import Audit, Audited
 from ..auditor import BatchAuditor, keep
 from ..outcome import ApplyOutcome
 from .chunk_merge import ChunkMerge, Counts
@@ -65,10 +64,9 @@ class BatchMerge:
     extra: pa.Schema
     memory_bytes: int | None
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Merged | None:
         with session(self.place, self.where) as on:
-            done = self.run(batches, on)
-        yield result(file=TOO_LARGE) if done is None else row_of(*done)
+            return self.run(batches, on)
 
     def run(self, batches: Iterable[pa.RecordBatch], on: Session) -> Merged | None:
         """Merges the changes; None if memory does not hold them and they are in no order."""

@@ -228,11 +228,3 @@ def locked(place: Place, task: str, table: str) -> Iterator[Session]:
         guards.check()  # whoever takes over waits for this lock, so it is asked while we have it
         made.execute("SET lock_timeout = 0")
         yield made
-
-
-@contextmanager
-def locked_or_none(place: Place, task: str, table: str) -> Iterator[Session | None]:
-    """The same without waiting: None while somebody applies to the table."""
-    with session(place, f"{place.label}, {table}") as made:
-        free = holds(made, "SELECT pg_try_advisory_lock(%s)", (number_of("table", task, table),))
-        yield made if free else None

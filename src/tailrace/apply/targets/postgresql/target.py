@@ -64,8 +64,8 @@ class PostgresTarget:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Merges that find the outcome of each change; notes."""
-        return Capabilities(memory_bytes=self._memory, notes=self, shares=self._merges)
+        """Jobs of many tables; notes."""
+        return Capabilities(memory_bytes=self._memory, ordered=True, notes=self, shares=self._merges)
 
     def path(self, table: str) -> str:
         """The target's name in the database, as quoted SQL."""

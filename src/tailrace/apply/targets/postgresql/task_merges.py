@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ....engine.columns import OPER, SEQ
-from ....errors import ApplyError, TailraceError, from_spark
-from ....execution import Job, map_tasks
+from ....engine.columns import MASK, OPER, SEQ
+from ....errors import ApplyError, TailraceError, raised_in_task
+from ....execution import Job, map_partitions, map_tasks
 from ....model.change import Relation
-from ....model.types import arrow_type, schema_of
+from ....model.types import schema_of
 from ....sources.postgresql.connect import Session
 from ...gone import gone
 from ...images import explaining, images, masked, ordinals
 from ...mapping.shared_rows import TargetPlace
 from ...plan import TableBatch
-from ..audit import Audit, Audited, merge_audited, plain_audit
+from ..audit import Audited, plain_audit
 from ..auditor import wanted
 from ..outcome import ApplyOutcome
 from ..task_batch import TaskBatch, audit_of
@@ -75,53 +75,39 @@ class Merges:
         return map_tasks(task, todo, session=session, job=job, weights=weights, at_once=self._at_once)
 
     def apply(self, batch: TableBatch) -> ApplyOutcome:
-        """Merges a batch without rules: every change is made to fit."""
+        """Merges a batch without rules by a Spark job of one task: every change is made to fit."""
         with writing(self._place, self._task, batch.table) as mine:
             reached = self._ready(mine, batch)
             if reached.upto >= batch.upto:
                 return ApplyOutcome(version=reached.version)
             if not batch.rows:
                 return self._nothing(mine, batch)
-            names = [c.name for c in batch.relation.columns]
-            places = ordinals(batch.changes.df.columns, names)
-            audit = plain_audit(batch.table, batch.relation, places, reached.upto)
-            done = self._merged(mine, reached, batch, audit)
-            if isinstance(done, Audited):
-                return done.outcome
-            return ApplyOutcome(version=self._ready(mine, batch).version)  # an earlier attempt committed it
+            return self._merged(mine, reached, batch)
 
     def _ready(self, mine: Session, batch: TableBatch) -> Reached:
-        """The progress of a batch's table, which is created if it does not exist.
-
-        Raises:
-            BaselineNeededError: it has no target, and had a baseline.
-            ApplyError: the target has another layout.
-        """
-        reached = self._progress.read(mine, batch.table)
-        if reached is None:
-            if batch.based:
-                raise gone(batch.table)
+        """The progress of a batch's table, which is created if it does not exist and had no baseline."""
+        if self._progress.read(mine, batch.table) is None and not batch.based:
             layout.create(mine, self._place, self._progress, batch.relation)
-            reached = self._progress.read(mine, batch.table)
-            assert reached is not None  # noqa: S101 - it was created
-        if reached.upto < batch.upto:
-            refuse_other(self._place, reached, batch.relation)
-        return reached
+        return ready(mine, self._place, self._progress, batch.relation, batch.upto)
 
-    def _merged(self, mine: Session, reached: Reached, batch: TableBatch, audit: Audit) -> Audited | str:
+    def _merged(self, mine: Session, reached: Reached, batch: TableBatch) -> ApplyOutcome:
         """Runs the merge; `mine` has the table for itself."""
-        began, extras = time.monotonic(), masked(batch.changes)
-        made = images(batch.changes, batch.relation, after=reached.upto, extras=extras)
-        kinds = {n: arrow_type(made.schema[n].dataType.simpleString()) for n in extras}
+        names = [c.name for c in batch.relation.columns]
+        audit = plain_audit(
+            batch.table, batch.relation, ordinals(batch.changes.df.columns, names), reached.upto
+        )
+        made = images(batch.changes, batch.relation, after=reached.upto, extras=masked(batch.changes))
+        extra = pa.schema([pa.field(MASK, pa.binary())] if MASK in made.columns else [])
         merge = BatchMerge(
             self._place, self._task, self._progress.repairs, self._progress.at(batch.table), reached,
-            batch.upto, batch.relation, audit, pa.schema(list(kinds.items())), self._memory,
+            batch.upto, batch.relation, audit, extra, self._memory,
         )  # fmt: skip
-        rows = made.coalesce(1).sortWithinPartitions(SEQ, OPER)
-        done = merge_audited(rows, merge, batch.upto, lambda: self._nothing(mine, batch))
-        if isinstance(done, str):
-            return done
-        return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
+        found = map_partitions(made.coalesce(1).sortWithinPartitions(SEQ, OPER), merge)
+        if not found:
+            return self._nothing(mine, batch)
+        (done,) = found
+        assert done is not None  # noqa: S101 - the changes are in their order
+        return replace(done[0], seconds=time.monotonic() - began)
 
     def _nothing(self, mine: Session, batch: TableBatch) -> ApplyOutcome:
         return ApplyOutcome(version=self._progress.advance(mine, batch.table, batch.upto))
@@ -130,7 +116,8 @@ class Merges:
 @dataclass(frozen=True)
 class MergeTask:
     """Merges the batch of a table, whose rows are where its `TargetPlace` says. Returns what was done, or the
-    error of a table whose changes were not applied; None as in `Shares`."""
+    error of a table whose changes were not applied. None: memory does not hold the changes, and they are in
+    no order."""
 
     place: Place
     task: str
@@ -139,57 +126,48 @@ class MergeTask:
 
     def __call__(self, todo: tuple[TaskBatch, TargetPlace]) -> Audited | TailraceError | None:
         one, at = todo
-        began = time.monotonic()
         try:
-            done = self._merged(one.located(), at)
-        except TailraceError as error:
-            return error
+            return self._merged(one.located(), at)
         except Exception as error:  # noqa: BLE001 - the driver raises it; the other tables continue
-            kind = type(error)
-            text = f"{kind.__module__}.{kind.__name__}: {error}"
-            return from_spark(RuntimeError(text), where=f"apply {one.table}")
-        if done is None:
-            return None
-        return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
+            return raised_in_task(error, f"apply {one.table}")
 
     def _merged(self, one: TaskBatch, at: TargetPlace) -> Audited | None:
+        began, relation, audit = time.monotonic(), one.layout or one.relation, audit_of(one)
         progress = Progress(self.place, self.task, lambda _: at, repairs=self.repairs)
         with writing(self.place, self.task, one.table) as mine:
-            reached = progress.read(mine, one.table)
-            if reached is None:
-                raise gone(one.table)
-            if reached.upto > one.after and (reached.upto >= one.upto or one.audit is not None):
-                return had(reached, one)
-            return self._behind(mine, reached, replace(one, after=max(one.after, reached.upto)), at)
-
-    def _behind(self, mine: Session, reached: Reached, one: TaskBatch, at: TargetPlace) -> Audited | None:
-        """Merges changes that the table does not have."""
-        relation = one.layout or one.relation
-        refuse_other(self.place, reached, relation)
-        audit, columns = audit_of(one), wanted(one.extra, schema_of(relation.columns))
-        merge = BatchMerge(
-            self.place, self.task, self.repairs, at, reached, one.upto, relation, audit, one.extra,
-            self.memory_bytes,
-        )  # fmt: skip
-        if (merged := merge.run(one.read(columns), mine)) is None:
+            reached = ready(mine, self.place, progress, relation, one.upto)
+            if reached.upto > one.after:
+                return Audited(ApplyOutcome(version=reached.version), reached.upto, noted=True)
+            merge = BatchMerge(
+                self.place, self.task, self.repairs, at, reached, one.upto, relation, audit, one.extra,
+                self.memory_bytes,
+            )  # fmt: skip
+            merged = merge.run(one.read(wanted(one.extra, schema_of(relation.columns))), mine)
+        if merged is None:
             return None
         outcome, found = merged
-        return found or had(replace(reached, upto=one.upto, version=outcome.version), one)
+        if found is None:  # another attempt committed the batch
+            return Audited(outcome, one.upto, noted=True)
+        return replace(found, outcome=replace(found.outcome, seconds=time.monotonic() - began))
 
 
-def had(reached: Reached, one: TaskBatch) -> Audited:
-    """What an earlier attempt did with the first changes of a batch, whose answer was lost."""
-    return Audited(ApplyOutcome(version=reached.version), min(reached.upto, one.upto), noted=True)
+def ready(mine: Session, place: Place, progress: Progress, relation: Relation, upto: int) -> Reached:
+    """The progress of a batch's table.
 
-
-def refuse_other(place: Place, reached: Reached, relation: Relation) -> None:
-    """Raises ApplyError if a target has another layout than a batch."""
-    if not layout.same(reached.layout, relation):
+    Raises:
+        BaselineNeededError: the table does not exist.
+        ApplyError: it has another layout.
+    """
+    reached = progress.read(mine, relation.table)
+    if reached is None:
+        raise gone(relation.table)
+    if reached.upto < upto and not layout.same(reached.layout, relation):
         raise ApplyError(
             "the batch has another layout than the target",
             where=f"{place.label}, {relation.table}",
             hint="call `alter` first; take a new baseline if tailrace_progress was changed by hand",
         )
+    return reached
 
 
 @contextmanager
