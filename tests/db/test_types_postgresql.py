@@ -216,6 +216,24 @@ def test_the_mark_of_deleted_rows_may_be_made_by_hand(
     ).fetchone() == (2,)
 
 
+def test_a_table_made_by_hand_may_have_wider_types_and_columns_with_defaults(
+    tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
+) -> None:
+    db.execute("create schema s; create table s.up (id int primary key, n smallint, v varchar(9), c char(3))")
+    db.execute("insert into s.up values (1, 2, 'x', 'y'); create schema lake")
+    db.execute(
+        "create table lake.up (id bigint primary key, n numeric(5), v varchar(20), c text, x int, y int not null default 7)"
+    )
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        f"name: shop\nhome: home\nsource: {{url: '{database}', tables: [s.*]}}\ntarget: '{database}&schema=lake'\n"
+    )
+    drain(load(file), spark)
+    db.execute("insert into s.up values (2, 3, 'z', null); update s.up set n = 9 where id = 1")
+    drain(load(file), spark)
+    assert db.execute("table lake.up").fetchall() == [(2, 3, "z", None, None, 7), (1, 9, "x", "y  ", None, 7)]
+
+
 def test_a_table_made_by_hand_may_include_columns_in_its_key(
     tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:
@@ -233,15 +251,21 @@ def test_a_table_made_by_hand_may_include_columns_in_its_key(
 @pytest.mark.parametrize(
     ("table", "why"),
     [
-        ("(id int primary key)", "lacks the columns v"),
+        ("(id int primary key)", "it has no column v (text)"),
         ("(id int primary key, v text); insert into lake.up values (1, 'mine')", "has rows"),
-        ("(id int, v text primary key)", "has another primary key, and no unique index on id"),
+        ("(id int, v text primary key)", "it has another primary key than (id), and no unique index on that"),
         (
             "(id int primary key, v text, gone int)",
-            "has a column 'gone' already, and it is integer, not text",
+            "column gone is integer, not text",
         ),
-        ("(id int primary key, v text, gone text not null)", "'gone' already, and it is NOT NULL"),
-        ("(id int primary key, v text, gone text default '')", "'gone' already, and it has a default"),
+        ("(id int primary key, v text, gone text not null)", "column gone is NOT NULL"),
+        ("(id int primary key, v varchar(9))", "column v is character varying(9), not text"),
+        ("(id smallint primary key, v text)", "column id is smallint, not integer"),
+        (
+            "(id int primary key, v text, x int not null)",
+            "column x is NOT NULL, and the source does not have it",
+        ),
+        ("(id int primary key, v text, gone text default '')", "column gone has a default"),
     ],
 )
 def test_a_table_that_cannot_be_filled_is_refused(

@@ -80,13 +80,19 @@ def aside(task: Task) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "more",
-    [
-        "keylog: {mode: all}\n",
-        "apply: {transactional: true}\n",
-        "apply: {mode: strict, transactional: true}\n",
-        "apply: {mode: soft_delete}\nkeylog: {mode: all}\n",
-    ],
+    "more", ["keylog: {mode: all}\n", "apply: {mode: soft_delete}\nkeylog: {mode: all}\n"]
+)
+def test_changes_that_fit_together_are_applied(
+    taken: Callable[[str], Task], db: psycopg.Connection, spark: Any, more: str
+) -> None:
+    task = taken(more)
+    Pipeline(task, spark).drain()
+    assert same(db)
+    assert aside(task) == []
+
+
+@pytest.mark.parametrize(
+    "more", ["apply: {transactional: true}\n", "apply: {mode: strict, transactional: true}\n"]
 )
 def test_a_stop_names_the_ways_out_and_one_of_them_ends_right(
     taken: Callable[[str], Task], tmp_path: Path, database: str, db: psycopg.Connection, spark: Any, more: str
@@ -114,7 +120,7 @@ def test_a_stop_names_the_ways_out_and_one_of_them_ends_right(
 
 
 def test_a_suspension_names_the_window_too(taken: Callable[[str], Task], spark: Any) -> None:
-    task = taken("keylog: {mode: all}\napply: {on: {data_error: suspend}}\n")
+    task = taken("keylog: {mode: all}\napply: {transactional: true, on: {data_error: suspend}}\n")
     Pipeline(task, spark).drain()
     (one,) = status(task).tables
     assert one.state == "suspended" and one.why is not None
@@ -124,7 +130,7 @@ def test_a_suspension_names_the_window_too(taken: Callable[[str], Task], spark: 
 def test_an_exact_window_is_a_way_out(
     taken: Callable[[str], Task], tmp_path: Path, database: str, db: psycopg.Connection, spark: Any
 ) -> None:
-    more = "keylog: {mode: all}\n"
+    more = "keylog: {mode: all}\napply: {transactional: true}\n"
     task = taken(more)
     Pipeline(task, spark).drain()
     task = again(tmp_path, database, f"baseline: {{workers: 1, window: exact}}\n{more}")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _READ_BYTES = 8 << 20
-_FIRST = "-4712-01-01"
+_FIRST = "-4713-11-24"
 """PostgreSQL has no earlier day; and no text has U+0000 there."""
 
 _MICROS = "(extract(epoch FROM {{0}}::{}) * 1000000)::numeric(30, 0)"
