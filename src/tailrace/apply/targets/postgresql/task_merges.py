@@ -92,6 +92,7 @@ class Merges:
 
     def _merged(self, mine: Session, reached: Reached, batch: TableBatch) -> ApplyOutcome:
         """Runs the merge; `mine` has the table for itself."""
+        began = time.monotonic()
         names = [c.name for c in batch.relation.columns]
         audit = plain_audit(
             batch.table, batch.relation, ordinals(batch.changes.df.columns, names), reached.upto
