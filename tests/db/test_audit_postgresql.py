@@ -25,6 +25,7 @@ from tailrace.apply.targets.postgresql.merge import BatchMerge, Merged
 from tailrace.apply.targets.postgresql.place import Place, locked
 from tailrace.apply.targets.postgresql.progress import Progress
 from tailrace.apply.targets.postgresql.statements import Statements
+from tailrace.engine.columns import AT, MASK, OPER, SEQ
 from tailrace.engine.log_rows import KeyLogHeader
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, TargetLostError
@@ -34,10 +35,12 @@ from tailrace.model.types import schema_of
 from tailrace.wire.keylog_values import KeyLogField
 
 from ..spark.rules_model import RELATION, Change, Model, history, logged, nulled
-from ..unit.test_audit import CASES, EXTRA, HEADERS, KEY, images, until_done
+from ..unit.test_audit import CASES, HEADERS, KEY, STORED, images, until_done
 
 pytestmark = pytest.mark.db
 TABLE = RELATION.table
+EXTRA = pa.schema([(MASK, pa.binary()), (AT, pa.timestamp("us", "UTC"))])
+NAMES = dict(zip(STORED.names, (SEQ, OPER, MASK, AT), strict=False))
 
 
 class Table:
@@ -80,7 +83,7 @@ class Table:
         return done
 
     def merge(self, changes: Sequence[Change]) -> Merged | None:
-        rows = [row for c in changes for row in images(c)]
+        rows = rows_of(changes)
         if self.memory is None:
             random.Random(1).shuffle(rows)
         task = self.task(changes[-1].number, changes[0].number - 1)
@@ -114,6 +117,11 @@ class Table:
     def same(self, seed: object) -> None:
         assert self.rows() == sorted(self.model.state(), key=repr), seed
         assert logged(self.logged()) == self.model.log, seed
+
+
+def rows_of(changes: Sequence[Change]) -> list[dict[str, Any]]:
+    """The rows of changes as a merge gets them."""
+    return [{NAMES.get(name, name): v for name, v in row.items()} for c in changes for row in images(c)]
 
 
 @pytest.mark.slow
@@ -277,7 +285,7 @@ def test_a_task_that_runs_again_changes_nothing_and_its_note_is_there(tmp_path: 
     table = Table(tmp_path, database, "upsert", {})
     task = table.task(3, 0)
     table.apply(START)
-    rows = [row for c in START for row in images(c)]
+    rows = rows_of(START)
     columns = wanted(EXTRA, schema_of(RELATION.columns))
     merged = task([pa.RecordBatch.from_pylist(rows, columns)])
     assert merged is not None and merged[1] is None
