@@ -11,8 +11,7 @@ from tailrace.apply import incoming
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.formats import convert
 from tailrace.formats.base import WHY
-from tailrace.formats.sqdr.reader import unexpected
-from tailrace.formats.sqdr.text import detail
+from tailrace.formats.sqdr import reader, text
 from tailrace.runtime.session import session
 
 
@@ -21,8 +20,8 @@ def main(out: str) -> None:
     source = convert.side("sqdr", str(Path(__file__).parent / "tables"), {})
     log = convert.load(spark, source)["ir_keylog"]
     print("flagged at the destination, and who changed rows:")
-    log.filter(unexpected()).select("action_taken", "before_key", "result_row_count").show()
-    log.select(detail(log.change_row_log_detail).alias("d")).select("d.*").show(2)
+    log.filter(reader.unexpected()).select("action_taken", "before_key", "result_row_count").show()
+    log.select(text.detail(log.change_row_log_detail).alias("d")).select("d.*").show(2)
     items = convert.read(spark, source).changes["SHOP.ITEM"]
     items.df.filter(f"{WHY} IS NOT NULL").select(WHY).show(truncate=False)
     good = items.with_df(items.df.filter(f"{WHY} IS NULL"))

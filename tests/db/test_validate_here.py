@@ -208,10 +208,10 @@ def test_spark_starts_for_changes_that_only_it_can_apply_and_that_is_said(
     tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:
     db.execute(CREATE)
-    more = "target: {path: target, local_limit: 0}\n"
+    more = "target: {path: target, local_limit: 0, rewrite_limit: 1}\n"
     task, said = task_of(tmp_path, database, more), list[str]()
-    db.execute("truncate s.t")
-    with pytest.raises(ApplyError, match=r"apply s\.t"):
+    db.execute("update s.t set v = 'new' where id = 1")
+    with pytest.raises(ApplyError, match=r"s\.t"):
         validated(task, Steps(lambda words, *_: said.append(words)))
     assert said[-1] == "starting Spark: changes wait that only Spark can apply"
 

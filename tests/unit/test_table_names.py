@@ -40,7 +40,7 @@ def test_tables_without_a_name_are_strange_when_others_were_applied(tmp_path: Pa
 def test_they_are_refused(tmp_path: Path) -> None:
     refuse_unnamed({}, "ids", "part")
     with pytest.raises(
-        ApplyError, match=r"31: its rows have no name(.|\n)*where: part(.|\n)*-o 'ids=31=TABLE'"
+        ApplyError, match=r"31: its rows have no name(.|\n)*where: part(.|\n)*--option 'ids=31=TABLE'"
     ):
         refuse_unnamed({"31": "its rows have no name"}, "ids", "part")
 

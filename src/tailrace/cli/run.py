@@ -60,7 +60,7 @@ def capture(
     """
     from ..capture.process import Capture
     from ..config.task import load
-    from ..query.points import short
+    from ..query.positions import format_lsn
     from ..runtime.metrics import served
 
     stop = threading.Event()
@@ -75,7 +75,7 @@ def capture(
     if as_json:
         print_json(state)
     elif parent is None:
-        position = f" up to {short(state['position'])}" if state.get("position") else ""
+        position = f" up to {format_lsn(state['position'])}" if state.get("position") else ""
         out.print(f"captured {state.get('records', 0):,} log records{position}")
 
 
