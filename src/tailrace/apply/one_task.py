@@ -72,6 +72,6 @@ def audit(
         part = LogPart(log.path, SCHEMA, header, log.mode, log.visible(relation.table), handed, log.life)
     places: tuple[int, ...] = ()
     if rules.mode == "archive":
-        there = list(target.columns(relation.table))
+        there = list(dict.fromkeys([*target.columns(relation.table), *(f.name for f in fields)]))
         places = tuple(there.index(f.name) for f in fields)
     return Audit(relation.table, rules, exceptions, header, part, counted, after, places=places)

@@ -244,7 +244,7 @@ def log_without_conflicts(one: TaskBatch) -> list[lake.AddedFile]:
             changes = Changes.of(source)
             exists = np.ones(len(source.last), np.bool_)
             exists[source.keys.place[changes.events.oper == INSERT]] = False
-            batch = changes.met(exists, Rules())
+            batch = changes.met(exists, audit.rules)
             yield logged(batch, log.header, log.schema, batch.changes, _now(), images=log.images)
 
     return lake.write_pieces(log.path, log.schema, rows())
