@@ -16,6 +16,7 @@ from tailrace.capture.process import Capture
 from tailrace.capture.target_rename import TargetRenames
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load
+from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.operate.checks import gone_findings
@@ -223,15 +224,13 @@ def test_what_cannot_be_applied_pauses_its_group_or_gets_a_new_baseline_and_the_
     )
     Capture(shop.task, once=True).run()
     broken = Pipeline(shop.task, spark)
-    real = broken._target.apply
+    real = broken._target.merge_many
 
-    def apply(batch: Any) -> Any:
-        if batch.table == "s.a":
-            raise OSError("the disk is full")
-        return real(batch)
+    def merge_many(todo: Any) -> list[Any]:
+        done = iter(real([one for one in todo if one.table != "s.a"]))
+        return [ApplyError("the disk is full") if one.table == "s.a" else next(done) for one in todo]
 
-    monkeypatch.setattr(broken._target, "apply", apply)
-    monkeypatch.setattr(broken._target, "merge_many", lambda todo: [None] * len(todo))
+    monkeypatch.setattr(broken._target, "merge_many", merge_many)
     broken.drain()
     why = "group careful: 2 errors in a row of s.a: the disk is full"
     assert [shop.state(t) for t in ("s.a", "s.b")] == [("suspended", why)] * 2

@@ -3,8 +3,6 @@ that come again: they are read once."""
 
 from __future__ import annotations
 
-import shutil
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -239,27 +237,6 @@ def test_a_target_made_anew_has_nothing_of_files_that_were_gone(spark: SparkSess
     with pytest.raises(ApplyError, match="1 change came late"):
         apply(spark, tmp_path)
     assert rows(tmp_path) == ["3"]
-
-
-@pytest.mark.slow
-def test_what_an_older_version_noted_is_compared_by_count(spark: SparkSession, tmp_path: Path) -> None:
-    put(tmp_path, "1", FIRST, LAST)
-    apply(spark, tmp_path)
-    noted = f"{tmp_path}/lake/_passed"
-    old = {"task_name": ["apply"], "table_name": ["dbo.g"], "upto": [3], "changes": [2],
-           "noted": [datetime(2026, 11, 2, tzinfo=timezone.utc)]}  # fmt: skip
-    kinds = [pa.string(), pa.string(), pa.int64(), pa.int64(), pa.timestamp("us", "UTC")]
-    shutil.rmtree(noted)
-    lake.append(noted, pa.table(old, schema=pa.schema(list(zip(old, kinds, strict=True)))))
-    put(tmp_path, "2", LATE)
-    with pytest.raises(ApplyError, match="1 change came late"):
-        apply(spark, tmp_path)
-    move(tmp_path, "2")  # nothing is late
-    apply(spark, tmp_path)
-    move(tmp_path, "1")
-    put(tmp_path, "2", LATE)
-    with pytest.raises(ApplyError, match="1 change came late"):  # by now files are noted
-        apply(spark, tmp_path)
 
 
 @pytest.mark.slow

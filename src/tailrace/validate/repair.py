@@ -197,7 +197,7 @@ class Repair:
         try:
             with described(self.sessions.tasks, self._job(said)):
                 return replace(said, run_id=self._applied(table, relation, after, upto))
-        except TargetLostError:  # whether it was written, nobody knows
+        except TargetLostError:  # it is unknown whether the target was written
             raise
         except ApplyError as error:  # nothing was written; other tables may be repaired
             return RepairResult(table, refused=f"the target refuses the missing rows: {error.what}")
@@ -240,6 +240,7 @@ class Repair:
         changed it."""
         shares = target.capabilities.shares
         assert shares is not None  # noqa: S101 - of every target
+        rules = replace(rules, on={**rules.on, "data_error": "stop"})  # a refused row is not repaired
         if not (rules.plain and logbook is None):
             # A name of its own: the numbers of a repair's changes are not the source's.
             exceptions = Exceptions(f"{self.task.home}/control", f"{self.task.name}/repair")
@@ -252,7 +253,8 @@ class Repair:
         one = ChangeRange(batch.table, batch.after, batch.upto, 0)
         _, ends, why = one_task.finished(done, one, rules, logbook)
         if ends is not None:
-            raise ApplyError(f"another process changed it meanwhile ({why or ends[1]})", where=batch.table)
+            what = why or f"another process changed it meanwhile ({ends[1]})"
+            raise ApplyError(what, where=batch.table)
 
     def _log(self, logbook: KeyLog, table: str, upto: int) -> str:
         """Logs a table's last repair in its own run, and returns the run."""
