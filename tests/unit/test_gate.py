@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -88,6 +89,14 @@ def test_interval_of_a_table_is_measured_from_the_arrival_of_its_changes(tmp_pat
         made.begin()
         found.append(made.open("s.a"))
     assert found == [False, True]
+
+
+def test_changes_that_arrived_within_the_interval_are_applied_when_it_is_over(tmp_path: Path) -> None:
+    made = gate(tmp_path, {}, intervals={"s.a": 0.35})  # 0.05 s, as an interval may be 0.3 s shorter
+    made.went("s.a")
+    time.sleep(0.1)
+    made.begin(0.09)
+    assert made.open("s.a")
 
 
 def test_errors_in_a_row_pause_the_group_and_success_ends_the_row(tmp_path: Path) -> None:

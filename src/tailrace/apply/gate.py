@@ -109,7 +109,7 @@ class Ordered:
         self._again: set[str] = set()  # failed in this process
         self._last: dict[str, float] = {}
         self._turn: set[str] = set()  # tables that may go on until the next `begin`
-        self._began = 0.0
+        self._began = self._waited = 0.0
 
     @property
     def failing(self) -> bool:
@@ -119,10 +119,10 @@ class Ordered:
     def begin(self, waited: float = 0.0) -> None:
         """Opens the tables whose interval is over, until the next call.
 
-        Intervals are measured between the times at which changes were stored (`waited` seconds ago). Capture
+        An interval begins when the changes of a batch were stored (`waited` seconds before it). Capture
         commits at the same interval, so its next commit is applied when it arrives.
         """
-        self._began, self._turn = time.monotonic() - waited, set()
+        self._began, self._waited, self._turn = time.monotonic(), waited, set()
 
     def refresh(self, baselines: Mapping[str, Baseline]) -> None:
         """Takes in orders, and tells of tables that wait from now on."""
@@ -183,7 +183,7 @@ class Ordered:
 
     def went(self, table: str) -> None:
         """Ends a row of errors, and begins the table's interval."""
-        self._last[table] = self._began
+        self._last[table] = self._began - self._waited
         self._forget(table)
 
     def _forget(self, table: str) -> None:
