@@ -156,7 +156,7 @@ def test_rows_behind_what_is_kept_are_all_there_and_no_young_one_goes(
         assert [n for n in ids(path) if n > upto] == [n for n in before if n > upto]
         assert not rewrite or not [n for n in ids(path) if n <= upto]
         assert done.rows == len(before) - len(ids(path))
-        after = kept(path) or 0
+    after = kept(path) or 0
     assert [n for n in ids(path) if n > after] == [n for n in everything if n > after]
 
 
