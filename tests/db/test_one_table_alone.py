@@ -134,7 +134,7 @@ def test_value_that_its_type_cannot_hold_suspends_its_table_in_front_of_it(
     )
     assert (
         f"(change_seq {aside[0]['change_seq']})" in why
-        and "`tailrace resume TASK s.c` goes on with NULL" in why
+        and "`tailrace resume TASK s.c` continues with NULL" in why
     )
     assert rows(shop, "s.c") == [("1", "1.50"), ("2", "2.50")]
     assert rows(shop, "s.a") == [("1", "y")]

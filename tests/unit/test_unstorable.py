@@ -55,8 +55,8 @@ def test_first_bad_value_of_a_table_suspends_it_once(tmp_path: Path) -> None:
     assert (action, who) == ("suspend", "store")
     assert why == (
         f"'NaN' does not fit s.t.n (lake type decimal(5,1)), in change number 17 (change_seq {SEQ}): "
-        "`control/quarantine` has it, and the changes wait; `tailrace resume TASK s.t` goes on with NULL in its "
-        "place; or correct it at the source, or keep the column as text (`types: {s.t.n: string}` and a new "
+        "`control/quarantine` has it, and the changes wait; `tailrace resume TASK s.t` continues with NULL "
+        "instead of it; or correct it at the source, or keep the column as text (`types: {s.t.n: string}` and a new "
         "start), then `tailrace resync TASK s.t`"
     )
 

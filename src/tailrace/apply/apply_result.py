@@ -72,7 +72,7 @@ def summed(parts: Iterable[ApplyResult]) -> ApplyResult:
 
 
 def applied(table: str, done: ApplyResult, after: int, upto: int) -> AppliedTable:
-    """What a batch of changes in (`after`, `upto`] did, for the record. The table has progressed to `upto`
+    """Returns the record of a batch of changes in (`after`, `upto`]. The table has progressed to `upto`
     where nothing was new, to `after` where it was suspended before the first change."""
     out, reached = done.outcome, done.upto
     if reached < 0:

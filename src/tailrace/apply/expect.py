@@ -13,8 +13,7 @@ Ends = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Expected:
-    """How many changes of a batch did not meet what they expect; `tally`: situation -> (how many, the first
-    `change_seq`)."""
+    """The conflicts of a batch; `tally`: situation -> (number of changes, first `change_seq`)."""
 
     tally: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 

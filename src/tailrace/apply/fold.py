@@ -30,7 +30,7 @@ def fold(
     there: Rows | None = None,
     memory: int | None = None,
 ) -> Folded:
-    """What is left of a batch whose changes are all made to fit.
+    """Returns the resulting image of each key of a batch whose changes all take effect.
 
     Args:
         batch: the changes.

@@ -1,6 +1,6 @@
 """Which tables apply may touch now, and what happens when the changes of one cannot be applied.
 
-The gate goes by the orders for single tables (`state/commands.py`) and by the task's groups. It is asked by
+The gate goes by the commands for single tables (`state/commands.py`) and by the task's groups. It is asked by
 the applier alone, under the applier's lock, so once it has taken in an order nothing older is at work.
 """
 

@@ -139,12 +139,12 @@ class RulesApply:
         Args:
             changes: the change table.
             look: what `incoming.look` finds in it, if that is known.
-            transactional: each transaction is a commit of its own.
+            transactional: each transaction is committed separately.
 
         Raises:
             ApplyError: a change that the rules stop at; those before it are applied.
             ConfigError: the target was made in another mode.
-            UnsupportedError: a table without key, but for archives.
+            UnsupportedError: a keyless table, unless the mode is `archive`.
         """
         if held := self.suspensions.reason(changes.name):
             return ApplyResult(suspended=held)
@@ -249,7 +249,7 @@ class RulesApply:
         return one_task.prepared(batch, self._target, self._rules, self._exceptions, self._log)
 
     def preview(self, changes: ChangeTable) -> ApplyResult:
-        """What `apply` would do now; nothing is written."""
+        """Returns the result that `apply` would have now; writes nothing."""
         if held := self.suspensions.reason(changes.name):
             return ApplyResult(suspended=held)
         with explaining(changes.name, f"apply {changes.name}"):
@@ -276,8 +276,10 @@ class RulesApply:
         return replace(result, suspended=said)
 
     def _previewed(self, folder: str, changes: ChangeTable, layout: Relation) -> tuple[Shares, str]:
-        """What decides changes for a preview, and the path of the target's rows: in a folder, if the target
-        is not there, or is a database."""
+        """Returns the capability that merges for a preview, and the path of the target's rows.
+
+        The rows are in a temporary folder if the target is missing or a database.
+        """
         name, able = layout.table, self._target.capabilities
         there = self._target.exists(name)
         if there and able.versions and able.shares is not None:

@@ -53,7 +53,7 @@ class RulesEnds:
             self._anew(table, suspension)  # a kill came between the two
 
     def ended(self, name: str, done: ApplyResult, ends: Ends | None, why: str | None) -> ApplyResult:
-        """What was done; when the batch has ended before a change, its table is suspended, or it raises."""
+        """Returns `done`. If the batch ended before a change, its policy suspends the table or raises."""
         if ends is None:
             return done
         seq, kind, policy = ends

@@ -65,7 +65,7 @@ class StagedChanges:
         return bool(key) or any(self.counts[kind] for kind in "UDT")
 
     def logged_as(self, field: KeyLogField) -> KeyLogField:
-        """A column as a key log tells it: in the type of the changes."""
+        """The value of a column as key logs record it: in the type of the changes."""
         raw = RAW_OF.format(field.name)
         if raw not in self.schema.names:
             return field
@@ -100,7 +100,7 @@ def _kinds(rows: pa.RecordBatch) -> Counter[str]:
 
 def stage(changes: ChangeTable, relation: Relation, folder: str, *, ordered: bool = False) -> StagedChanges:
     """Writes changes to files of a folder, in one job, in the columns and types of a relation; `ordered`: in
-    their order. With them go the headers that a key log tells, and what is wrong with the values of each
+    their order. With them go the headers that a key log records, and what is wrong with the values of each
     (`WHY`), if they were judged: values that are none of the relation's types are NULL then, and are kept
     beside."""
     made = _headers(changes) | _data(changes, relation)

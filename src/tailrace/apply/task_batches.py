@@ -105,7 +105,7 @@ class TaskBatches:
 
     @property
     def memory(self) -> int | None:
-        """What changes that wait for their merge may take; None: no limit."""
+        """Bytes that waiting changes may take in memory; None: no limit."""
         return self.target.capabilities.memory_bytes
 
     def transactional(self, table: str) -> bool:
@@ -125,7 +125,7 @@ class TaskBatches:
         return {one.table: self._finished(one, made) for one, made in zip(todo, together, strict=True)}
 
     def _finished(self, one: TaskBatch, made: Audited | TailraceError | None) -> ApplyResult | TailraceError:
-        """What a batch did, its key log committed; with the rest, if the merge ended before the batch."""
+        """Returns the result of a batch, its key log committed; merges the rest if the merge ended early."""
         if isinstance(made, TailraceError):
             return in_window(one.table, made) if one.tolerant else made
         try:

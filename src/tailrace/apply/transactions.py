@@ -1,7 +1,7 @@
 """Changes cut into the source's transactions, for targets that commit each of them.
 
-A change without a transaction is one of its own. Where the numbers of some are between those of others (a
-source that does not order by commit), they are one: what is between them cannot be left out.
+A change without a transaction counts as one transaction. If a source does not order by commit, the numbers of
+transactions overlap. Those that overlap count as one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def by_transaction(batch: TaskBatch, memory_bytes: int | None) -> Iterator[TaskBatch]:
-    """The transactions of a batch, in order, each a batch of its own. Changes are read once, a part of the
+    """Yields the transactions of a batch in order, each as a batch. Changes are read once, a part of the
     batch at a time if they take more than a third of the memory. Its merge reads a transaction that does.
     """
     batch = batch.located()

@@ -14,7 +14,7 @@ from typing import Literal
 from ..errors import ConfigError
 
 Start = Literal["new", "more", "over"]
-"""What a command may find: nothing; tables to which it adds; tables that it replaces."""
+"""The allowed contents of a folder: nothing; tables to add to; tables to replace."""
 WRITING = "_tailrace_writing"
 """A file that is in the folder until everything else is; the command that writes has it locked."""
 _ADDS = " adds\n"
@@ -112,7 +112,7 @@ def _take(claim: int, out: Path, start: Start) -> None:
 
 
 def _files(out: Path) -> set[tuple[Path, int]]:
-    """What is in a folder except the claim, and when it was written."""
+    """Returns the files of a folder except the claim, and their times."""
     return {(one, one.stat().st_mtime_ns) for one in out.rglob("*") if one != out / WRITING}
 
 

@@ -36,7 +36,7 @@ _DECIMAL = re.compile(r"decimal\(\d+,(\d+)\)")
 
 SEPARATOR, ESCAPE, UNKNOWN = ";", "~", "?"
 _ELEMENT = r"(?s);((?:[^;~]|~.|~\z)*)"
-"""How arrays are text: elements between `;`, escapes with `~`, the unknown value as `?`."""
+"""Arrays as text: elements between `;`, escapes with `~`, the unknown value as `?`."""
 
 
 def as_type(value: Column, type: str, came: str = "string", *, base64: bool = False) -> Column:

@@ -155,8 +155,8 @@ def _there(task: Task, source: LogSource) -> list[str]:
 
 def before_run(task: Task, spark: Callable[[], SparkSession]) -> None:
     """Suspends tables that errors of `check` are about; raises SourceError for the other errors. An
-    unreachable source is not one: capture decides whether to wait for it, and for whoever reads the task's
-    slot."""
+    unreachable source is not one: capture decides whether to wait for it, and for another reader of the
+    task's slot."""
     with suppress(ConnectionLostError):
         found = _found(task, spark)
         left = suspend_unfit(task, found.findings, found.tables)
@@ -166,8 +166,11 @@ def before_run(task: Task, spark: Callable[[], SparkSession]) -> None:
 def without_suspended(
     look: Callable[[Sequence[str]], list[Finding]], tables: Sequence[str], suspended: Collection[str]
 ) -> list[Finding]:
-    """What a look at tables finds; errors about the task that suspended tables alone cause are warnings:
-    capture leaves these tables out, and goes on with the others."""
+    """Returns the findings of a check of tables.
+
+    Task errors that only suspended tables cause become warnings: capture leaves these tables out, and
+    continues with the others.
+    """
 
     def errors(names: Sequence[str]) -> list[Finding]:
         return [one for one in look(names) if one.level == "error" and one.table is None]

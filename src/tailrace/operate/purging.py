@@ -210,7 +210,7 @@ class _Plan:
 
     def _log(self) -> Line | None:
         """LOG is removed file by file, that many seconds after the files were written. Its newest file stays:
-        by its transactions capture tells whether the source's log is still the same (`stream_identity`)."""
+        by its transactions capture detects whether the source's log is still the same (`stream_identity`)."""
         path, limit = self._task.log_path, (self._now - self._task.maintenance.keep_log) * 1000
         if not lake.exists(path):
             return None

@@ -151,7 +151,7 @@ def _applied(applied: str, width: dt.timedelta) -> list[_Applied]:
     many = pc.add(pc.add(counts[0], counts[1]), counts[2])
     found = pa.table({"slot": pc.divide(at, wide), "rows": many, "late": pc.divide(late, _SECOND)})
     gone = pc.max(ledger.totals(["upto"])["gone"]).as_py()
-    if gone is not None:  # of its own slot, too
+    if gone is not None:  # including the task's own slot
         found = found.filter(pc.greater(found["slot"], gone // wide))
     made = found.group_by("slot").aggregate([("rows", "sum"), ("late", "max")]).sort_by("slot")
     return [

@@ -1,5 +1,5 @@
-"""What a change table cannot hold: values outside of their column's lake type, and layouts with columns that
-exclude each other.
+"""Handles changes that a change table cannot hold: values that do not fit their column's lake type, and
+layouts with columns that exclude each other.
 
 Values are NULL in the change table, and `control/quarantine` has them; under `on_bad_value: stop` the first
 one of a batch suspends its table before apply can see the batch. Changes in such a layout are not stored:
@@ -111,6 +111,6 @@ def _why(one: BadValue) -> str:
     )
     cure = f"a row key cannot be NULL: {other}"
     if not one.keyed:
-        cure = f"`tailrace resume TASK {one.table}` goes on with NULL in its place; or {other}"
+        cure = f"`tailrace resume TASK {one.table}` continues with NULL instead of it; or {other}"
     reason = one.reason if len(one.reason) <= _LONG else f"{one.reason[:_LONG]} ..."
     return f"{reason}, in {at}: `control/quarantine` has it, and the changes wait; {cure}"

@@ -242,7 +242,7 @@ class Repair:
         assert shares is not None  # noqa: S101 - of every target
         rules = replace(rules, on={**rules.on, "data_error": "stop"})  # a refused row is not repaired
         if not (rules.plain and logbook is None):
-            # A name of its own: the numbers of a repair's changes are not the source's.
+            # A separate name: the numbers of a repair's changes are not the source's.
             exceptions = Exceptions(f"{self.task.home}/control", f"{self.task.name}/repair")
             batch = one_task.prepared(batch, target, rules, exceptions, logbook)
         (done,) = shares.merge_many([batch])

@@ -1,5 +1,5 @@
-"""What a target can do besides what every target does, declared as data: a planner reads it, never the
-target's class.
+"""Capabilities of a target beyond the contract, declared as data. Planners read them, never the target's
+class.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ class TaskBatch:
 
 
 def audit_of(one: TaskBatch) -> Audit:
-    """How a located batch is audited: its rules, or none, and the bits of its columns in masks."""
+    """Returns the audit of a located batch: its rules, or none, and the bits of its columns in masks."""
     places = one.places()
     if (audit := one.audit) is None:
         return plain_audit(one.table, one.relation, places, one.after)

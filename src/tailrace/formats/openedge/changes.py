@@ -143,7 +143,7 @@ def offsets(of: TrackedTable) -> Column:
 def bad_rows(
     of: TrackedTable, options: OpenEdgeOptions, code: Column, oper: Column
 ) -> list[tuple[Column, str | Column]]:
-    """What is wrong with a change, judged from both of its rows."""
+    """Returns the error of a change, judged from both of its rows."""
     tracked, imaged = of_tracking(THERE).isNotNull(), of_image(THERE).isNotNull()
     code_t, code_c = of_tracking("_Operation"), of_image("_Operation")
     number = F.coalesce(of_tracking("_Change-Sequence"), of_image("_Change-Sequence"))

@@ -28,7 +28,7 @@ KEPT = "openedge"
 
 @dataclass(frozen=True)
 class Kept:
-    """What a canonical table's schema keeps of the OpenEdge tables it was read from.
+    """Metadata in a canonical table's schema about the OpenEdge tables that it was read from.
 
     Attributes:
         tables: the vendor's tables there were: plain name (`_file`) -> name as it was given.

@@ -127,7 +127,7 @@ def removed_rows(
         )
     slower = {who: at for who, at in consumers.items() if at < high}
     if slower or not consumers:
-        who, at = min(slower.items(), key=lambda b: b[1]) if slower else ("nobody", low - 1)
+        who, at = min(slower.items(), key=lambda b: b[1]) if slower else ("no consumer", low - 1)
         raise PositionError(
             f"{who} has read changes up to {at}, not {high}",
             where=source,

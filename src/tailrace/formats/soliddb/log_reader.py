@@ -1,4 +1,4 @@
-"""How a log's records come to the tasks that work on them: each transaction whole in one, in order.
+"""Distributes a log's records to tasks: each transaction whole in one task, in order.
 
 Spark shuffles and sorts the records (`ShuffledLog`). A log in Parquet files whose row groups are in about the
 order of TRXID is read by ranges of it (`RangedLog`): nothing is shuffled or sorted by Spark.

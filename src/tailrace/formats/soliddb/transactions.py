@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _Numbers = npt.NDArray[np.uint64]
 _OWN = ("RELID", "STMTTRXID", MADE, MOVES)
-"""What orders the records of a transaction before LOGADDR does; not its marks."""
+"""The sort keys of a transaction's records before LOGADDR; its marks have none."""
 _ADDRESS = 28
 
 

@@ -261,7 +261,7 @@ def _refuse_one_name(names: Collection[tuple[str | None, str]]) -> None:
             raise FormatError(
                 f"subscriptions {its} cannot all be {table}: each has an order of its own",
                 where=KEYLOG,
-                hint="give each a name of its own: `--option 'subscriptions=31=SHOP.ITEM; 32=SHOP.ITEM@32'`",
+                hint="give each its own name: `--option 'subscriptions=31=SHOP.ITEM; 32=SHOP.ITEM@32'`",
             )
 
 

@@ -61,7 +61,7 @@ class ColumnPlaces:
 
     @property
     def width(self) -> int:
-        """How many bits a mask has at most."""
+        """The maximum number of bits of a mask."""
         return self.start + len(self.source.fields)
 
     def ordinals(self, places: Sequence[int]) -> list[int]:

@@ -119,7 +119,7 @@ class SqdrOptions(Options):
     subscriptions: dict[str, str] = Field(
         {},
         description="The tables of subscriptions, each its own: `31=SHOP.ITEM; 32=SHOP.LINE`; otherwise "
-        "`<Dest>` in their rows tells (`tailrace apply` keeps the names that it gave before).",
+        "`<Dest>` in their rows names it (`tailrace apply` keeps the names that it gave before).",
     )
     check_flags: bool = Field(
         False,

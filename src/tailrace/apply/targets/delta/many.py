@@ -60,7 +60,7 @@ class ManyTask:
         return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
 
     def _merged(self, one: TaskBatch) -> Audited | str | None:
-        """What was done, see `MergeTask`; None if it is not for one task."""
+        """Returns the result of `MergeTask`; None if one task cannot merge the batch."""
         if not lake.exists(one.target):
             return None
         if one.logs:

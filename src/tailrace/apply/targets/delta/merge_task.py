@@ -42,9 +42,9 @@ class MergeTask:
     most: int | None = None
 
     def run(self) -> Audited | str | None:
-        """What was done."""
+        """Merges the batch; see the class for the results."""
         audit = audit_of(self.one)
-        # A merge has threads of its own. Of an archive's, one writes what the others have rendered.
+        # Each merge has its own threads. For an archive, one thread writes the rows that the others render.
         with Rendering(audit, cores() + 1 if audit.archives else 1) as texts:
             rows = held(self.one.read(self._wanted), self._wanted, self.memory_bytes, texts)
             if rows is None:

@@ -141,7 +141,7 @@ class Rewrite:
         return thread_pool("rewrite", worth=size >= SMALL)
 
     def _bytes(self, files: list[dict[str, Any]], met: list[tuple[Places, Places]]) -> int:
-        """How many bytes of files would be written again, if all changes counted; none after a truncate."""
+        """Bytes of the files to rewrite if all changes take effect; 0 after a truncate."""
         if self._auditor.truncated:
             return 0
         return sum(int(f["size_bytes"]) for f, (rows, _) in zip(files, met, strict=True) if len(rows))
@@ -179,8 +179,8 @@ class Rewrite:
         return [(rows[c], last[keys[c]]) for (rows, keys), c in zip(met, counts, strict=True)]
 
     def _emptied(self, pool: Executor) -> Found:
-        """What a truncate takes away is met by no change that remains: all files, or of a target that others
-        feed, too, the rows of this source."""
+        """Returns the rows that a truncate removes: all files or, if other sources share the target, the
+        rows of this source."""
         every = list(self._target.files)
         if not self._own:
             return Found([], [], every)

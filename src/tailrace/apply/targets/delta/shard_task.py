@@ -61,7 +61,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class ShardResult:
-    """What was done with a shard.
+    """Result of the merge of a shard.
 
     Attributes:
         found: as of a batch; rows of the key log are in its parts.

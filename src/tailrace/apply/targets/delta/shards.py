@@ -75,7 +75,7 @@ class Shards:
     merge_session: Callable[[str], SparkSession]
 
     def merged(self, one: TaskBatch) -> Audited:
-        """What was done with a batch; the table has its layout.
+        """Merges a batch and returns its result; the table has the batch's layout.
 
         Raises:
             ConcurrentCommitError: other processes commit faster than the batch is merged.
@@ -214,7 +214,7 @@ class ShardedMerge:
 
     @property
     def _memory(self) -> int | None:
-        """What one task may hold: tasks of one machine share the memory of one."""
+        """Bytes that one task may hold: tasks of one machine share its memory."""
         memory, many = self.to.memory, self._slots
         return memory if memory is None or many > cores() else memory // many
 
@@ -357,7 +357,7 @@ def _ends(results: Sequence[ShardResult], audit: Audit) -> tuple[tuple[str, str,
 def _together(
     one: TaskBatch, results: Sequence[ShardResult], ends: tuple[tuple[str, str, str], str | None] | None
 ) -> Audited:
-    """What was found in all shards; rows of the target, but for those that a truncate takes away."""
+    """Returns the sum of the shards' results, without the rows that a truncate removes."""
     counts, tally = Counter[str](), dict[str, tuple[int, str]]()
     for found in (result.found for result in results):
         counts += Counter(found.counts)

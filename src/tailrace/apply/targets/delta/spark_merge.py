@@ -145,7 +145,7 @@ class SparkMerge:
         return "merge"
 
     def _rows(self) -> DataFrame:
-        """What remains of the changes: one row a key."""
+        """Returns the resulting images: one row per key."""
         relation = self._relation
         if not self.files:
             rows = distributed.rows_of(self.spark, self.one.target, self.table).limit(0)

@@ -113,7 +113,7 @@ def key_of(on: Session, target: str, relation: Relation) -> str | None:
 def _differences(
     on: Session, target: str, relation: Relation, rule_columns: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """What does not fit, and the step of an ALTER TABLE that makes it fit."""
+    """Yields each difference, and the step of an ALTER TABLE that removes it."""
     have = _columns(on, target)
     added = [rule_column(name, kind) for name, kind in rule_columns.items() if name in have]
     for c in relation.columns:

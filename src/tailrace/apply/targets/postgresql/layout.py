@@ -257,7 +257,7 @@ def rename(session: Session, place: Place, task: str, table: str, now: str, to: 
         )
     (old, name), (schema, wanted) = place.split(now), place.split(to)
     make_schema(session, schema)
-    # By way of a name that nobody has in either schema.
+    # By way of a name that is free in both schemas.
     between = f"tailrace_rename_{number_of('rename', task, table) & (1 << 64) - 1:016x}"
     steps = [f"{quoted(old)}.{quoted(name)} RENAME TO {quoted(between)}"]
     if old != schema:

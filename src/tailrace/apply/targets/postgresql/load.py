@@ -214,7 +214,7 @@ class PostgresLanding:
         return sql_type(column.type) if self.at is not None and self.at.partition else column_type(column)
 
     def _typed(self, relation: Relation) -> list[str]:
-        """What gives columns, whose values landed as text, the types that they have at the source."""
+        """Returns the steps of an ALTER TABLE that give columns loaded as text their types at the source."""
         found = [(quoted(c.name), self._type(c)) for c in relation.columns if self._type(c) != self.landed(c)]
         return [f"ALTER COLUMN {name} TYPE {kind} USING {name}::{base(kind)}" for name, kind in found]
 

@@ -202,7 +202,7 @@ class _Transaction:
         return replace(audit, counted={**audit.counted, **counted}, keylog=log)
 
     def _joined(self) -> Audited:
-        """What was found in all chunks."""
+        """Returns the sum of the chunks' results."""
         first, *rest = self.found
         for found in rest:
             mine, more = first.outcome, found.outcome

@@ -180,7 +180,7 @@ def is_refusal(error: psycopg.Error) -> bool:
 
 
 def hint_of(error: psycopg.Error) -> str:
-    """What to do about an error of the target's server."""
+    """Returns the hint for an error of the target's server."""
     return _HINTS.get(error.sqlstate or "", "see the target server's log")
 
 

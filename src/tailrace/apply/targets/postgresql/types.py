@@ -130,7 +130,7 @@ def there(on: Session, target: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class TargetTypes:
-    """How values come into a target's columns.
+    """Conversions of values on their way to a target's columns.
 
     Attributes:
         casts: the target's types of columns whose values are text on their way, and something else there.
