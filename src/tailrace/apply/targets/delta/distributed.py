@@ -1,8 +1,8 @@
-"""Distributed plans for targets above the size of one task: replace by key, and MERGE.
+"""Writes by Spark for targets that tasks of tailrace cannot write: MERGE, and overwrites.
 
-Both have deletion vectors, write one commit and carry the progress (`txnAppId`, `txnVersion`). MERGE knows no
-options, only settings of its session; so it runs in a session of its own, next to the caller's. Both go by
-`unmoved`: they commit on the version that the batch was made from, or not at all.
+Each write is one commit, keeps deletion vectors and carries the progress (`txnAppId`, `txnVersion`). MERGE
+has no options, only settings of its session, so it runs in a separate session. `unmoved` makes a write commit
+on the version that the batch was made from, or not at all.
 """
 
 from __future__ import annotations
