@@ -217,7 +217,7 @@ def test_a_table_that_was_made_again_with_another_key_says_so() -> None:
     there = [table(10, "T"), table(11, "T")]
     assert tables.made_again(tables.layouts(there, rows, {"S.T": ["ID"]})) is None
     said = tables.made_again(tables.layouts(there, rows, {"S.T": ["CODE", "ID"]}))
-    assert said == "the table was made again (RELIDs 10, 11): RELID 10 has no CODE, which is in the key"
+    assert said == "the table was created again (RELIDs 10, 11): RELID 10 has no CODE, which is in the key"
     error = null_key("S.T", ["CODE", "ID"], "7")
     told = told_of_lives(error, Read({}, made_again={"S.T": said}))
     assert isinstance(told, ApplyError)
