@@ -22,7 +22,7 @@ from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, BaselineNeededError, ConfigError
 from tailrace.model.change import ChangeTable, Column, Relation
 from tailrace.testing.images import ID, RELATION, V, batch_of, image, move
-from tailrace.testing.mapped_targets import MappedTargetConformance, places
+from tailrace.testing.mapped_targets import MappedTargetConformance, locations
 from tailrace.testing.targets import TargetConformance
 from tests.spark.literal_tables import table
 
@@ -77,7 +77,7 @@ class TestMapped(MappedTargetConformance):
     @pytest.fixture
     def target(self, spark: SparkSession, database: str) -> Target:
         self.database = database
-        return PostgresTarget(spark, database, task="test", places=places)
+        return PostgresTarget(spark, database, task="test", places=locations)
 
     def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
         assert isinstance(target, PostgresTarget)

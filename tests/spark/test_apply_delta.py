@@ -20,7 +20,7 @@ from tailrace.apply.targets.delta.spark_merge import SparkMerge
 from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.lake import delta as lake
 from tailrace.testing.images import ID, RELATION, Image, V, W, batch_of, image
-from tailrace.testing.mapped_targets import MappedTargetConformance, places
+from tailrace.testing.mapped_targets import MappedTargetConformance, locations
 from tailrace.testing.target_case import TargetCase
 from tailrace.testing.target_plans import KeylessConformance, PlanConformance
 from tailrace.testing.targets import TargetConformance
@@ -56,7 +56,7 @@ def shared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """The same for a target that two sources share."""
     folder = tmp_path_factory.mktemp("shared")
     kit = TestMapped()
-    kit.fill(spark, DeltaTarget(spark, str(folder), app_id="test", places=places))
+    kit.fill(spark, DeltaTarget(spark, str(folder), app_id="test", places=locations))
     return folder
 
 
@@ -152,7 +152,7 @@ class TestTaskLocal(_Delta, TargetConformance):
 class TestMapped(MappedTargetConformance):
     @pytest.fixture
     def target(self, spark: SparkSession, tmp_path: Path) -> Target:
-        return DeltaTarget(spark, str(tmp_path / "targets"), app_id="test", places=places)
+        return DeltaTarget(spark, str(tmp_path / "targets"), app_id="test", places=locations)
 
     @pytest.fixture
     def filled(self, target: Target, shared: Path, tmp_path: Path) -> Target:
