@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from tailrace.apply import mapped_snapshots as loading
-from tailrace.apply.gate import Ordered
 from tailrace.apply.mapped_snapshots import MappedSnapshotLoader, loaded
 from tailrace.apply.mapping.table_map import TableMap
+from tailrace.apply.scheduler import Ordered
 from tailrace.apply.staging import Staging
 from tailrace.capture.snapshot_sink import DeltaLanding, StagedLanding
 from tailrace.config.groups import GroupSettings

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 from ..state.baselines import Baseline
 from ..state.ledger import Stored
-from .gone import gone
+from ..targets.base import Target, gone
 from .known import TableHistory
-from .targets.base import Target
 from .task_rules import TaskRules
 
 
