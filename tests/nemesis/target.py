@@ -17,8 +17,8 @@ from tailrace.store.tables import kept_as
 from tailrace.targets.audit import Audited
 from tailrace.targets.change_batch import TaskBatch
 from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.merge_result import ApplyOutcome
 from tailrace.targets.multi_source import TargetPlace
-from tailrace.targets.outcome import ApplyOutcome
 from tailrace.targets.plans import SPECIAL, TableBatch
 
 from .ram import RamLake

@@ -21,7 +21,7 @@ from tailrace.targets.delta import files as target_files
 from tailrace.targets.delta.merge_task import MergeTask
 from tailrace.targets.delta.rewrite import Rewrite
 from tailrace.targets.delta.size import is_plain
-from tailrace.targets.outcome import ApplyOutcome
+from tailrace.targets.merge_result import ApplyOutcome
 
 pytestmark = pytest.mark.unit
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from tailrace.engine.columns import KEPT, OP
-from tailrace.targets import spark_shards as shards
+from tailrace.targets import spark_fold as shards
 from tailrace.targets.images import last_truncate, refused
 from tailrace.targets.plans import UNKNOWN, Folded
 from tailrace.targets.spark_fold import fold

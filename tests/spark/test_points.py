@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from tailrace.apply.baseline_staging import Staging
 from tailrace.apply.mapped_snapshots import MappedSnapshotLoader, loaded
 from tailrace.apply.mapping.table_map import place_of, task_map
 from tailrace.apply.route import Routes
 from tailrace.apply.scheduler import Ordered
-from tailrace.apply.staging import Staging
 from tailrace.capture.snapshot_sink import landings
 from tailrace.config.task import Task, read
 from tailrace.errors import TailraceError

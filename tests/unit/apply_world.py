@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.apply import known
+from tailrace.apply import table_progress as known
 from tailrace.apply.applier import Applier
 from tailrace.apply.apply_result import ApplyResult
 from tailrace.apply.reading import ApplyPaths
@@ -31,7 +31,7 @@ from tailrace.state.ledger import AppliedTable, Stored
 from tailrace.targets.audit import Audited
 from tailrace.targets.capabilities import Capabilities
 from tailrace.targets.change_batch import TaskBatch
-from tailrace.targets.outcome import ApplyOutcome
+from tailrace.targets.merge_result import ApplyOutcome
 from tailrace.targets.plans import SPECIAL, TableBatch
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)

@@ -17,8 +17,8 @@ from tailrace.apply.mapped_snapshots import StagedRows
 from tailrace.apply.mapping.prepare import Prepared, prepare
 from tailrace.apply.mapping.table_map import TableMap
 from tailrace.apply.merger import TaskBatches
-from tailrace.apply.one_route import Route
 from tailrace.apply.reading import ApplyPaths
+from tailrace.apply.route import Route
 from tailrace.apply.segment import Segment
 from tailrace.model import mask
 from tailrace.model.change import Column, Relation

@@ -21,7 +21,7 @@ from tailrace.execution import InlineExecutor
 from tailrace.targets import auditor, rendering
 from tailrace.targets.auditor import source_of
 from tailrace.targets.change_batch import audit_of
-from tailrace.targets.outcome import ApplyOutcome
+from tailrace.targets.merge_result import ApplyOutcome
 from tailrace.targets.rendering import Rendering
 
 from ..spark.rules_model import Change, history

@@ -24,7 +24,7 @@ from tailrace.errors import ApplyError
 from tailrace.model import mask, sequence
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import schema_of
-from tailrace.targets.spark_shards import ShardTask
+from tailrace.targets.spark_fold import ShardTask
 
 from ..spark.bag_model import Bag
 from ..spark.bag_model import history as bag_history

@@ -10,10 +10,9 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from tailrace.apply.known import TableHistory
-from tailrace.apply.reach import Reach
 from tailrace.apply.required_changes import Needs
 from tailrace.apply.rules_apply import RulesApply
+from tailrace.apply.table_progress import Reach, TableHistory
 from tailrace.engine.rules import Rules
 from tailrace.errors import BaselineNeededError
 from tailrace.lake import delta as lake

@@ -15,7 +15,7 @@ from tailrace.errors import ApplyError, TailraceError
 from tailrace.targets.audit import Audited
 from tailrace.targets.change_batch import TaskBatch
 from tailrace.targets.delta.target import DeltaTarget
-from tailrace.targets.outcome import ApplyOutcome
+from tailrace.targets.merge_result import ApplyOutcome
 
 from .apply_world import World, relation
 

@@ -26,15 +26,14 @@ from ..targets.base import Target
 from .apply_record import Record
 from .backlog import Backlog
 from .cadence import Cadence
-from .known import TableHistory
 from .mapped_snapshots import MappedSnapshotLoader
 from .merger import Read, TaskBatches
-from .reach import Reach
 from .reading import ApplyPaths, read_changes
 from .round import SliceApply
 from .route import Routes
 from .scheduler import Gate
 from .segment import slices
+from .table_progress import Reach, TableHistory
 from .table_round import TableApply
 from .task_rules import TaskRules
 

@@ -17,9 +17,9 @@ from ..targets.audit import Audit, Audited, LogPart
 from ..targets.base import Target
 from ..targets.change_batch import TaskBatch
 from ..targets.images import ordinals
+from ..targets.merge_result import Ends, Expected
 from . import target_mode
 from .apply_result import ApplyResult, result_of
-from .expect import Ends, Expected
 
 
 def finished(

@@ -5,13 +5,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from ..engine.rules import CONFLICTS, Rules
-from ..errors import ApplyError, LimitReachedError, StopPolicyError
+from ..errors import ApplyError, ConstraintError, LimitReachedError, StopPolicyError, TailraceError
 from ..keylog.exceptions import AT_CHANGE, Exceptions, Holds
+from ..targets.merge_result import Ends
 from .apply_result import ApplyResult
-from .expect import Ends
-from .window import WAYS_OUT, lies
+
+_T = TypeVar("_T")
+WAYS_OUT = (
+    "let such changes be set aside (`on: {data_error: log}`; later changes of the window bring the rows up "
+    "to date), or set `baseline: {window: exact}` and give `tailrace resync`, then `tailrace run --once`, "
+    "which reads the table before it applies anything"
+)
+
+
+def lies(table: str) -> str:
+    """Where the change lies, to be put behind what is wrong with it."""
+    return (
+        f"; the change is in the open window of the baseline of {table}, where changes that are older than "
+        "the rows they meet may break constraints of the target"
+    )
+
+
+def in_window(table: str, error: _T) -> _T | TailraceError:
+    """An error that a change in an open window led to: a refused row is explained, others are as they are."""
+    if not isinstance(error, ConstraintError):
+        return error
+    return ConstraintError(f"{error.what}{lies(table)}", where=error.where, hint=WAYS_OUT)
+
 
 Later = Callable[[Callable[[], None]], None]
 """Has work done once the key log is visible."""

@@ -33,11 +33,11 @@ from ..state.state_table import StateTable
 from ..targets.parts import BASELINE, Parts
 from ..targets.projection import Projection
 from ..targets.rule_columns import added_by, rules_of
+from .baseline_staging import Staging
 from .mapping.mapped import rows
 from .mapping.table_map import STAGED_FOR
 from .route import Routes
 from .scheduler import Gate
-from .staging import Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,14 +20,14 @@ from ..targets.projection import Projection
 from ..targets.scratch import scratch
 from ..targets.staged_changes import stage
 from .apply_result import ApplyResult, summed
+from .conflict_policy import in_window
 from .mapping.mapped import counts_of
-from .one_route import Route
 from .reading import ApplyPaths
+from .route import Route
 from .rules_apply import RulesApply
 from .segment import Segment
 from .task_rules import TaskRules
 from .transactions import by_transaction, middle_of
-from .window import in_window
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,7 +21,7 @@ from ..state.lifecycle import TableLifecycle
 from ..targets.multi_source import TargetPlace
 from .mapped_snapshots import loaded, waits_in_staging
 from .mapping.table_map import place_of, task_map
-from .reach import lacks_baseline
+from .table_progress import lacks_baseline
 
 NOTHING = -1
 

@@ -12,16 +12,14 @@ from ..lake.failpoints import reach
 from ..state.baselines import Baseline
 from ..state.ledger import AppliedTable, Stored
 from ..targets.base import Target, gone
-from ..targets.outcome import ApplyOutcome
+from ..targets.merge_result import ApplyOutcome
 from ..targets.plans import TableBatch
 from .apply_result import ApplyResult, applied
-from .known import TableHistory
 from .merger import TaskBatches
-from .one_route import Route
-from .reach import Reach
-from .route import Halt, Routes
+from .route import Halt, Route, Routes
 from .scheduler import Gate
 from .segment import Segment, segments
+from .table_progress import Reach, TableHistory
 from .task_rules import TaskRules
 
 if TYPE_CHECKING:

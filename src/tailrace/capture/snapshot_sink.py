@@ -11,8 +11,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyarrow.fs import FileSelector
 
+from ..apply.baseline_staging import Staging
 from ..apply.mapping.table_map import STAGED_FOR, place_of, task_map
-from ..apply.staging import Staging
 from ..apply.target_owner import OWNER, claim, owner_of, source_of
 from ..errors import TableMovedError
 from ..lake import delta as lake

@@ -13,7 +13,7 @@ from ..keylog.exceptions import Exceptions
 from ..lake import delta as lake
 from ..model.change import Relation
 from ..wire.keylog_values import KeyLogField
-from .outcome import ApplyOutcome
+from .merge_result import ApplyOutcome
 
 LOST = "lost"
 

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..apply.expect import Expected
 from ..engine.batch import Batch, Changes
 from ..engine.columns import LETTER, MASK, OPER, SEQ, WHY, carried, one, raw_values, typed
 from ..engine.keys import Keys, Places
@@ -32,7 +31,7 @@ from ..model.types import schema_of
 from .audit import Audit, Audited
 from .change_batch import TaskBatch, audit_of
 from .keyless import refuse
-from .outcome import ApplyOutcome
+from .merge_result import ApplyOutcome, Expected
 from .rendering import Rendering
 
 NONE_THERE: Places = np.zeros(1, np.int64)

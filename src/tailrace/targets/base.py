@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from ..errors import BaselineNeededError
 from ..lake.thinning import Past
 from ..model.change import Relation
-from .outcome import ApplyOutcome
+from .merge_result import ApplyOutcome
 from .parts import Parts
 from .plans import TableBatch
 

@@ -16,7 +16,7 @@ import pytest
 
 from ..model.change import Relation
 from ..targets.base import Target
-from ..targets.outcome import ApplyOutcome
+from ..targets.merge_result import ApplyOutcome
 from .concurrent_step import Wait
 from .images import RELATION, batch_of, image
 

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from ..apply.mapped_snapshots import CHANGED, loaded, made_with
 from ..apply.mapping.table_map import place_of, task_map
-from ..apply.one_route import Route
 from ..apply.reading import read_changes
+from ..apply.route import Route
 from ..apply.segment import Segment
 from ..capture.part_readers import PartReaders
 from ..config.task import Task

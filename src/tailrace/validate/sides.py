@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from ..apply.one_route import Route
 from ..apply.reading import read_changes
-from ..apply.route import Routes
+from ..apply.route import Route, Routes
 from ..apply.segment import Segment, segments
 from ..config.task import Task
 from ..execution import BackgroundSession, Job

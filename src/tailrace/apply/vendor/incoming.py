@@ -17,7 +17,7 @@ from ...model.change import BEFORE, UPDATE, ChangeTable, Column, Relation
 from ...model.sequence import NUMBER_DIGITS, TIME_DIGITS, WIDTH
 from ...targets import keyless as whole_rows
 from ...targets.base import Target
-from ...targets.outcome import ApplyOutcome
+from ...targets.merge_result import ApplyOutcome
 from ...targets.plans import SPECIAL, TableBatch
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from ...lake import guards
 from ...model.change import Relation
 from ...model.quoting import quoted
 from ..images import col
-from ..outcome import ApplyOutcome
+from ..merge_result import ApplyOutcome
 from ..plans import Folded
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ...engine.columns import typed
 from ...errors import AGAIN, ConcurrentCommitError, OvertakenError
 from ...lake import delta as lake
-from ..outcome import ApplyOutcome
+from ..merge_result import ApplyOutcome
 from ..parts import Parts, result, run
 
 if TYPE_CHECKING:

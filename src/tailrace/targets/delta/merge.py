@@ -14,7 +14,7 @@ from ...execution import Job, executor_of, map_tasks, slots
 from ...lake import delta as lake
 from ..audit import LOST, Audited
 from ..change_batch import TaskBatch
-from ..outcome import ApplyOutcome
+from ..merge_result import ApplyOutcome
 from ..plans import Limits, is_local
 from . import distributed
 from .merge_task import MergeTask

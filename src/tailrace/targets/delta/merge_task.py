@@ -17,7 +17,7 @@ from ...model.types import schema_of
 from ..audit import LOST, Audit, Audited
 from ..auditor import NONE_THERE, BatchAuditor, added_rows, held, only_adds, source_of, wanted
 from ..change_batch import TaskBatch, audit_of
-from ..outcome import ApplyOutcome
+from ..merge_result import ApplyOutcome
 from ..rendering import Rendering
 from .local import append, info
 from .rewrite import merge

@@ -29,7 +29,7 @@ from ...execution import InlineExecutor, thread_pool
 from ...lake import delta as lake
 from ...lake import guards, written
 from ...lake.failpoints import reach
-from ..outcome import ApplyOutcome
+from ..merge_result import ApplyOutcome
 from .files import BATCH, NONE, SMALL, TargetFiles, TargetPiece, beside, edges
 from .size import actions
 

@@ -28,7 +28,7 @@ from ...model.types import schema_of
 from ..audit import Audit, Audited
 from ..auditor import NONE_THERE, BatchAuditor, added_rows, only_adds, source_of
 from ..change_batch import TaskBatch
-from ..outcome import ApplyOutcome
+from ..merge_result import ApplyOutcome
 from ..scratch import ScratchFile, ScratchWriter
 from .rewrite import Found, Rewrite, TargetVersion
 

@@ -23,7 +23,6 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from ...apply.expect import Expected
 from ...config.machine import cores
 from ...engine.columns import one as whole
 from ...errors import ApplyError, ConcurrentCommitError
@@ -36,7 +35,7 @@ from ..auditor import wanted
 from ..base import gone
 from ..change_batch import FilePart, TaskBatch, audit_of
 from ..key_split import LinkTask, Split, SplitTask, links
-from ..outcome import ApplyOutcome
+from ..merge_result import ApplyOutcome, Expected
 from ..plans import Limits, is_local
 from ..scratch import ScratchFile, scratch
 from . import distributed, spark_merge

@@ -21,12 +21,11 @@ from ...model.change import DELETE, Relation
 from ...model.types import schema_of
 from ..change_batch import TaskBatch
 from ..images import col, shaped
+from ..merge_result import ApplyOutcome
 from ..multi_source import own_rows
-from ..outcome import ApplyOutcome
 from ..plans import Folded, awkward
 from ..scratch import ScratchFile, WriteRows
-from ..spark_fold import copies, repeated
-from ..spark_shards import BROADCAST
+from ..spark_fold import BROADCAST, copies, repeated
 from . import distributed
 from .layout import refuse_copies
 from .rewrite import TargetVersion

@@ -21,8 +21,8 @@ from ..base import Demands, gone
 from ..capabilities import Capabilities
 from ..change_batch import TaskBatch
 from ..images import explaining, newer, shaped
+from ..merge_result import ApplyOutcome
 from ..multi_source import TargetPlace, as_there, own_rows
-from ..outcome import ApplyOutcome
 from ..parts import Parts
 from ..plans import Limits, TableBatch
 from ..scratch import scratch

@@ -15,7 +15,6 @@ from functools import partial
 import psycopg
 import pyarrow as pa
 
-from ...apply.expect import Expected
 from ...errors import ApplyError
 from ...keylog.change_range import ChangeRange
 from ...keylog.outbox import note_of
@@ -25,8 +24,8 @@ from ...model.change import Relation
 from ...sources.postgresql.connect import Session
 from ..audit import Audit, Audited
 from ..auditor import BatchAuditor, keep
+from ..merge_result import ApplyOutcome, Expected
 from ..multi_source import TargetPlace
-from ..outcome import ApplyOutcome
 from .chunk_merge import ChunkMerge, Counts
 from .chunks import Chunk, Chunks, OrderError
 from .place import WORK_MEM, Place, is_refusal, session

@@ -16,7 +16,7 @@ from ...sources.postgresql.connect import Session
 from .. import multi_source as shared
 from ..base import Demands
 from ..capabilities import Capabilities
-from ..outcome import ApplyOutcome
+from ..merge_result import ApplyOutcome
 from ..parts import Parts
 from ..plans import TableBatch
 from ..rule_columns import RULE

@@ -22,8 +22,8 @@ from ..auditor import wanted
 from ..base import gone
 from ..change_batch import TaskBatch, audit_of
 from ..images import explaining, images, masked, ordinals
+from ..merge_result import ApplyOutcome
 from ..multi_source import TargetPlace
-from ..outcome import ApplyOutcome
 from ..plans import TableBatch
 from . import layout
 from .merge import BatchMerge
