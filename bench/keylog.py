@@ -18,21 +18,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from tailrace.apply.rules_apply import RulesApply
 
 import load
 import measure
 from apply import RELATION, TABLE, Case, batch, by_hand, fill
 from measure import HERE, Row, say
-from tailrace.apply.rules_apply import RulesApply
 from tailrace.config.settings import TargetSettings
 from tailrace.engine.rules import Rules
 from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake
 from tailrace.model.change import ChangeTable
 from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
-from tailrace.targets.audit import Audited
+from tailrace.targets.audit import MergeResult
 from tailrace.targets.base import Target
-from tailrace.targets.change_batch import TaskBatch
+from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.delta.target import DeltaTarget
 from tailrace.targets.plans import TableBatch
 from tailrace.targets.postgresql.target import PostgresTarget
@@ -111,10 +111,10 @@ def in_place(root: str, mode: str, log: str) -> Side:
 
     def apply(changes: ChangeTable, upto: int, counts: dict[str, int]) -> object:
         nonlocal after
-        one = TaskBatch(TABLE, changes.name, target.path(TABLE), RELATION, after, upto, counts=counts)
+        one = ChangeBatch(TABLE, changes.name, target.path(TABLE), RELATION, after, upto, counts=counts)
         ruled = None if (mode, log) == ("upsert", "off") else rules.prepared(one, 0)
-        (done,) = target.merge_many([ruled or one])
-        if not isinstance(done, Audited):
+        (done,) = target.merge([ruled or one])
+        if not isinstance(done, MergeResult):
             raise RuntimeError(f"the batch is not what tasks read themselves: {done}")
         after = upto
         return done if ruled is None else rules.went(ruled, done)

@@ -25,8 +25,9 @@ from tailrace.lake import delta as lake
 from tailrace.model.change import Relation
 from tailrace.model.types import schema_of
 from tailrace.targets import multi_source as shared
-from tailrace.targets.audit import Audit, Audited, LogPart
+from tailrace.targets.audit import Audit, LogPart
 from tailrace.targets.auditor import wanted
+from tailrace.targets.merge_result import MergeResult
 from tailrace.targets.postgresql import layout as postgresql_layout
 from tailrace.targets.postgresql.merge import BatchMerge, Merged
 from tailrace.targets.postgresql.place import Place, locked
@@ -73,7 +74,7 @@ class Table:
             postgresql_layout.create(on_, self.place, self.progress, self.relation)
         lake.create(self.log, SCHEMA)
 
-    def apply(self, changes: Sequence[Change]) -> Audited:
+    def apply(self, changes: Sequence[Change]) -> MergeResult:
         merged = self.merge(changes)
         assert merged is not None and merged[1] is not None
         done = merged[1]

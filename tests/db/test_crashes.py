@@ -54,7 +54,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, bool], 
 
     monkeypatch.setattr(lake, "commit", guarded(lake.commit))
     monkeypatch.setattr(DeltaTarget, "apply", guarded(DeltaTarget.apply))
-    monkeypatch.setattr(DeltaTarget, "merge_many", guarded(DeltaTarget.merge_many))
+    monkeypatch.setattr(DeltaTarget, "merge", guarded(DeltaTarget.merge))
 
     def arm(at: int, after: bool) -> None:
         armed.update(at=at, after=after, count=0)

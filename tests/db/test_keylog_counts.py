@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType, Schema
-
 from tailrace.apply.rules_apply import RulesApply
+
 from tailrace.engine.rules import Rules
 from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake

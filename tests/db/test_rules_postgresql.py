@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-
 from tailrace.apply.rules_apply import RulesApply
+
 from tailrace.apply.task_rules import TableRules
 from tailrace.config import tables_file
 from tailrace.engine.rules import Rules

@@ -15,7 +15,7 @@ import pytest
 
 from tailrace.model.types import schema_of
 from tailrace.targets import multi_source as shared
-from tailrace.targets.audit import Audited
+from tailrace.targets.merge_result import MergeResult
 from tailrace.targets.parts import Parts
 from tailrace.targets.postgresql import layout as postgresql_layout
 from tailrace.targets.postgresql.chunk_merge import ChunkMerge
@@ -87,7 +87,7 @@ def test_a_column_that_another_task_widens_meanwhile_hides_no_rows(
         patch.setattr(ChunkMerge, "look", raced)
         done = mine.apply([change(3, "D", "p"), change(4, "U", "q")])
         widening[0].result(30)
-    assert isinstance(done, Audited) and dict(done.tally) == {}
+    assert isinstance(done, MergeResult) and dict(done.tally) == {}
     assert mine.rows() == [(0, "q", 4, "q")]
 
 

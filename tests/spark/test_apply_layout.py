@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
+from tailrace.apply.segment import Segment
 
 from tailrace.apply.reading import read_changes
-from tailrace.apply.segment import Segment
 from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake

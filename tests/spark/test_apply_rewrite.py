@@ -15,13 +15,12 @@ from tailrace.lake import parts
 from tailrace.model import mask, sequence
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import spark_type
-from tailrace.targets.audit import Audited
-from tailrace.targets.change_batch import TaskBatch
+from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.delta import files as target_files
 from tailrace.targets.delta.merge_task import MergeTask
 from tailrace.targets.delta.rewrite import Rewrite
 from tailrace.targets.delta.size import is_plain
-from tailrace.targets.merge_result import ApplyOutcome
+from tailrace.targets.merge_result import ApplyOutcome, MergeResult
 
 pytestmark = pytest.mark.unit
 
@@ -52,13 +51,13 @@ def merge(path: str, *rows: tuple[Any, ...], upto: int = 9, app: str = "x", **mo
         tuple(Column(f.name, n, "t", "t", spark_type(f.type), key=f.name in key) for n, f in enumerate(schema)),
     )  # fmt: skip
     made = [(sequence.make(0, n), row[0], masked(row, schema), *row[1:]) for n, row in enumerate(rows, 1)]
-    one = TaskBatch(
+    one = ChangeBatch(
         "s.t", "", path, relation, 0, upto, app=app, columns=stored, rows=columns(made, stored)
     )  # fmt: skip
     table = DeltaTable(path)
     done = MergeTask(one, table, lake.reached(table, app), more.pop("memory", None)).run()
     assert done is not None
-    return done.outcome if isinstance(done, Audited) else ApplyOutcome()
+    return done.outcome if isinstance(done, MergeResult) else ApplyOutcome()
 
 
 ABSENT = object()

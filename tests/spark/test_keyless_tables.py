@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
+from tailrace.apply.rules_apply import RulesApply
 
 from tailrace.apply import rejects
 from tailrace.apply.rejects import Demands
-from tailrace.apply.rules_apply import RulesApply
 from tailrace.apply.task_rules import TableRules
 from tailrace.apply.vendor import incoming as plain
 from tailrace.capture.snapshot_sink import DeltaLanding

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
-
 from tailrace.apply.rules_apply import RulesApply
+
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, UnsupportedError
 from tailrace.keylog.key_log import KeyLog

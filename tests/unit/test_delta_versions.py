@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from tailrace.errors import ConcurrentCommitError
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
-from tailrace.targets.change_batch import TaskBatch
+from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.delta import distributed
 from tailrace.targets.delta.spark_merge import SparkMerge
 from tailrace.targets.delta.target import DeltaTarget
@@ -63,7 +63,7 @@ def test_a_commit_of_somebody_else_is_not_taken_for_a_step_of_ours(
 
     monkeypatch.setattr(distributed, "enable_vectors", done)
     none: Any = None
-    one = TaskBatch("s.t", "", path, RELATION, 0, 9)
+    one = ChangeBatch("s.t", "", path, RELATION, 0, 9)
     work = SparkMerge(none, none, DeltaTable(path), one, [], 9, partial=False, emptied=False)
     if passes:
         assert work._marked() == DeltaTable(path).version()

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tailrace.apply.segment import Segment
 
 from tailrace.apply.scheduler import Ordered
-from tailrace.apply.segment import Segment
 from tailrace.config.groups import GroupSettings
 from tailrace.config.task import Task, read
 from tailrace.errors import (

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tailrace.keylog.change_range import ChangeRange
 
 from tailrace.errors import OvertakenError
-from tailrace.keylog.change_range import ChangeRange
 from tailrace.keylog.key_log import KeyLog, Standing
 from tailrace.lake import delta as lake
 

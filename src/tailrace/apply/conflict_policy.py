@@ -1,5 +1,5 @@
-"""What comes when the rules stop at a change: its table is suspended, or an error is raised; and from where
-on its conflicts are counted then."""
+"""What follows when the rules stop at a change: its table is suspended, or an error is raised. Its conflicts are
+counted from there on."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ WAYS_OUT = (
 )
 
 
-def lies(table: str) -> str:
-    """Where the change lies, to be put behind what is wrong with it."""
+def in_window_of(table: str) -> str:
+    """The end of a message about a change in the open window of a table's baseline."""
     return (
         f"; the change is in the open window of the baseline of {table}, where changes that are older than "
-        "the rows they meet may break constraints of the target"
+        "the rows they find may break constraints of the target"
     )
 
 
 def in_window(table: str, error: _T) -> _T | TailraceError:
-    """An error that a change in an open window led to: a refused row is explained, others are as they are."""
+    """Returns the error of a change in an open window: a refused row with an explanation, others as they are."""
     if not isinstance(error, ConstraintError):
         return error
-    return ConstraintError(f"{error.what}{lies(table)}", where=error.where, hint=WAYS_OUT)
+    return ConstraintError(f"{error.what}{in_window_of(table)}", where=error.where, hint=WAYS_OUT)
 
 
 Later = Callable[[Callable[[], None]], None]
-"""Has work done once the key log is visible."""
+"""Runs work once the key log is visible."""
 
 
 def _failed(kind: str, *, limited: bool) -> type[ApplyError]:
-    """The error for a conflict under `stop`; data errors are under it by default, and end no task."""
+    """The error for a conflict under `stop`, the default of data errors, which do not end the task."""
     if limited:
         return LimitReachedError
     return ApplyError if kind == "data_error" else StopPolicyError
 
 
-class RulesEnds:
-    """Ends batches at a change.
+class ConflictPolicy:
+    """Carries out what the rules say when a batch ends at a change.
 
     Args:
         rules: of the batches.
         exceptions: where conflicts are counted.
         suspensions: where tables are suspended.
-        later: None: at once.
-        window: the changes lie in the open window of a baseline.
+        later: runs a suspension once the key log is visible; None: at once.
+        window: whether the changes are in the open window of a baseline.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class RulesEnds:
         self._window = window
 
     def begin(self, table: str, reached: int, baseline: int) -> None:
-        """Counts a table's conflicts from its newest baseline or suspension on; see `RulesApply.follow`."""
+        """Counts a table's conflicts from its newest baseline or suspension on."""
         limits = self._rules.limits
         # All kinds when one has a limit: an open window's rules have fewer limits than the table's.
         self._exceptions.begin(table, CONFLICTS if limits else (), baseline=baseline)
         counted = self._exceptions.counted(table, reached, limits) if limits else {}
         at_limit = any(counted.get(kind, 0) >= most for kind, (most, _) in limits.items())
         if at_limit and (suspension := self._suspensions.newest(table)):
-            self._anew(table, suspension)  # a kill came between the two
+            self._count_again(table, suspension)  # a crash came between the two
 
     def ended(self, name: str, done: ApplyResult, ends: Ends | None, why: str | None) -> ApplyResult:
         """Returns `done`. If the batch ended before a change, its policy suspends the table or raises."""
@@ -86,7 +86,7 @@ class RulesEnds:
             f"policy (`--on {kind}=log`, in a task file `on: {{{kind}: log}}`)"
         )
         if self._window:
-            why, hint = f"{why}{lies(name)}", f"the changes before it are applied; {WAYS_OUT}"
+            why, hint = f"{why}{in_window_of(name)}", f"the changes before it are applied; {WAYS_OUT}"
         said = f"{kind}{AT_CHANGE}{seq}: {why}"
         if policy == "suspend":
             self._later(lambda: self._suspend(name, said))
@@ -96,8 +96,8 @@ class RulesEnds:
 
     def _suspend(self, name: str, why: str) -> None:
         self._suspensions.suspend(name, why)
-        self._anew(name, self._suspensions.newest(name))
+        self._count_again(name, self._suspensions.newest(name))
 
-    def _anew(self, name: str, suspension: int | None) -> None:
-        """Has a table that is suspended, or was, count anew: once for each suspension that has a number."""
+    def _count_again(self, name: str, suspension: int | None) -> None:
+        """Counts the conflicts of a table from zero again: once for each suspension that has a number."""
         self._exceptions.begin(name, CONFLICTS if self._rules.limits else (), suspension=suspension)

@@ -12,6 +12,7 @@ time writes a key log; its tables may be written side by side, and become visibl
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,8 +24,8 @@ from ..errors import ConfigError, OvertakenError
 from ..formats.sqdr.tables import KEYLOG_TABLE
 from ..lake import delta as lake
 from ..lake.failpoints import reach
+from ..model.positions import ChangeRange
 from ..model.types import arrow_type
-from .change_range import ChangeRange
 
 LOG_MODES = {
     "all": "every change, with keys and images",
@@ -89,7 +90,7 @@ class KeyLog:
         self._files: list[Any] = []
         self._rows: list[pa.Table] = []
         self._begun, self._sort = -1, 0
-        self._last: tuple[str, int, int, int] | None = None
+        self._last: tuple[str, ChangeRange, int] | None = None
         self._life = ""
         self._table: DeltaTable | None = None  # as it was before anything of ours
 
@@ -137,29 +138,37 @@ class KeyLog:
         run_id = self.run_of(header.subscription)
         return replace(header, run_id=run_id, group_id=self.group_id, flagged=at.flagged, sort=at.sort)
 
-    def reserve(self, one: ChangeRange) -> Standing:
-        """Takes the numbers of a range's rows: `sort` is the last one before them. Two tables never have
-        the same; numbers of rows that never come to be are left out, but when the same range is tried in
-        another way next."""
+    def reserve(self, subscription: str, numbers: ChangeRange) -> Standing:
+        """Reserves the `keylog_sort` of the rows of a range; in the result, `sort` is the last one before
+        them. No two subscriptions get the same. The next attempt at the same range gets the same ones again;
+        those that no row uses are skipped."""
         with self._lock:
-            at, many = self._standing(one.subscription), one.upto - one.after
-            mine = (one.subscription, one.after, one.upto, at.sort)
-            if self._last == mine:
+            at, many = self._standing(subscription), numbers.end - numbers.lower
+            if self._last == (subscription, numbers, at.sort):
                 return replace(at, sort=at.sort - many)
             self._sort = at.sort + many
-            self._last = *mine[:3], self._sort
+            self._last = (subscription, numbers, self._sort)
             return at
 
-    def commit(self, files: list[Any], one: ChangeRange, rows: pa.Table | None = None) -> None:
-        """Makes written parts visible, once, and `rows` that are in none; with `at_once` false at the next
-        `flush`."""
+    def commit(
+        self,
+        subscription: str,
+        end: int,
+        *,
+        flagged: int = 0,
+        files: Sequence[Any] = (),
+        rows: pa.Table | None = None,
+    ) -> None:
+        """Logs a subscription's changes up to the number `end`, `flagged` of which are flagged: makes written
+        files visible, and `rows` that are in none. With `at_once` false they are visible at the next
+        `flush`. Does nothing if the changes are logged already."""
         reach("keylog.parts")
         with self._lock:
-            at = self._standing(one.subscription)
-            if at.reached is None or at.reached < one.upto:
-                name, flagged = self._name(one.subscription), at.flagged + one.flagged
-                self._known[one.subscription] = replace(at, reached=one.upto, flagged=flagged)
-                self._moved |= {name: one.upto, self._flagged(one.subscription): flagged}
+            at = self._standing(subscription)
+            if at.reached is None or at.reached < end:
+                name, flagged = self._name(subscription), at.flagged + flagged
+                self._known[subscription] = replace(at, reached=end, flagged=flagged)
+                self._moved |= {name: end, self._flagged(subscription): flagged}
                 self._files += files
                 self._rows += [] if rows is None else [rows]
                 if sum(held.num_rows for held in self._rows) > _HELD:
@@ -167,12 +176,12 @@ class KeyLog:
         if self._at_once:
             self.flush()
 
-    def adopt(self, files: list[Any], one: ChangeRange, sort: int) -> None:
-        """Commits parts that another process wrote, whose `keylog_sort` goes up to `sort`."""
+    def adopt(self, subscription: str, end: int, *, flagged: int, files: Sequence[Any], sort: int) -> None:
+        """Commits files that another process wrote, whose greatest `keylog_sort` is `sort`; see `commit`."""
         with self._lock:
-            self._standing(one.subscription)
+            self._standing(subscription)
             self._sort = max(self._sort, sort)
-            self.commit(files, one)
+            self.commit(subscription, end, flagged=flagged, files=files)
 
     @property
     def sort(self) -> int:

@@ -9,8 +9,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from ..lake import delta as lake
+from ..model.positions import ChangeRange
 from ..model.sequence import TIME_DIGITS
-from .change_range import ChangeRange
 from .key_log import SCHEMA, KeyLog
 
 CLOSE, STALE = "C", "#"
@@ -45,8 +45,8 @@ def log_tokens(keylog: KeyLog, tokens: Sequence[Token]) -> int:
     new = sorted((t for t in tokens if reached is None or t.number > reached), key=lambda t: t.number)
     if not new or keylog.mode in _WITHOUT:
         return 0
-    one = ChangeRange(_ALL, new[0].number - 1, new[-1].number, 0)
-    sort, now = keylog.reserve(one).sort - one.after, datetime.now(timezone.utc)
+    numbers = ChangeRange(new[0].number - 1, new[-1].number)
+    sort, now = keylog.reserve(_ALL, numbers).sort - numbers.lower, datetime.now(timezone.utc)
     rows = [
         {
             "run_id": keylog.run_of(t.table), "group_id": keylog.group_id, "subscription_id": t.table,
@@ -59,7 +59,7 @@ def log_tokens(keylog: KeyLog, tokens: Sequence[Token]) -> int:
         for t in new
     ]  # fmt: skip
     lake.create(keylog.path, SCHEMA)
-    keylog.commit([], one, pa.Table.from_pylist(rows, schema=SCHEMA))
+    keylog.commit(_ALL, numbers.end, rows=pa.Table.from_pylist(rows, schema=SCHEMA))
     return len(rows)
 
 

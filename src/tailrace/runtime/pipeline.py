@@ -26,7 +26,7 @@ from ..apply.mapping.table_map import place_of, task_map
 from ..apply.reading import ApplyPaths
 from ..apply.required_changes import Needs
 from ..apply.route import Routes
-from ..apply.scheduler import Ordered
+from ..apply.scheduler import Scheduler
 from ..apply.task_rules import TableRules, TaskRules
 from ..apply.vendor.openedge_tables import OpenEdgeTables
 from ..capture import incremental_snapshot
@@ -90,7 +90,7 @@ class Pipeline:
         lake.create(task.relations_path, log.RELATIONS_SCHEMA)
         self._store = Store(store_paths(task), suspend=TableSuspensions(task))
         self.freshness = FreshnessControl(task, self._delta_path, lambda: _baseline_steps(counted()))
-        self._gate = Ordered(
+        self._scheduler = Scheduler(
             task.commands_path,
             task.control_path("errors"),
             task.groups,
@@ -98,7 +98,7 @@ class Pipeline:
             automatic=task.automatic_baseline,
             known=lambda: tables_of(task),
         )
-        self._target = target_of(task, spark, self._gate.names)
+        self._target = target_of(task, spark, self._scheduler.names)
         self._runs = TaskRuns(task)
         routes = Routes.of(task, spark)
         self._applier = Applier(
@@ -109,7 +109,7 @@ class Pipeline:
             max_bytes=task.apply.max_bytes,
             parallel=task.apply.parallel_tables,
             need_baseline=task.baseline.enabled,
-            gate=self._gate,
+            scheduler=self._scheduler,
             rules=task_rules(task, self._target, self._runs),
             routes=routes,
             loads=MappedSnapshotLoader.of(task, spark, self._target, routes),
@@ -126,12 +126,12 @@ class Pipeline:
 
     def drain(self, then: Callable[[], None] = lambda: None) -> None:
         """Stores and applies everything that is in LOG now, does what is to be done `then`, and returns."""
-        self._gate.patient = False
+        self._scheduler.patient = False
         with live.lock(self._task.run_path, "pipeline"), self._runs.until_end(), self._failing():
             self._tell(STARTING)  # what an earlier process has said is over
             self.store_all()
             self._catch_up()
-            while self._gate.failing and not self.stop.wait(0.2):
+            while self._scheduler.failing and not self.stop.wait(0.2):
                 self._catch_up()
             if self._background is not None:
                 self._background.check()  # otherwise nobody learns that the driver has done everything
@@ -199,7 +199,7 @@ class Pipeline:
     def _held(self) -> Iterator[None]:
         """Within the block nothing is stored, applied or compacted; all that was stored is applied."""
         with self._upkeep_turn, self._storing_turn:
-            self._gate.hurry()
+            self._scheduler.hurry()
             self._catch_up()
             with self._applier.held():
                 yield
@@ -304,7 +304,12 @@ class Pipeline:
         json_files.write(
             self._task.run_path,
             "pipeline",
-            {"state": state, "applied": self._applier.recorded, "commands": self._gate.orders, "ended": ended}
+            {
+                "state": state,
+                "applied": self._applier.recorded,
+                "commands": self._scheduler.command,
+                "ended": ended,
+            }
             | self._seen.as_dict()
             | {"spark": self._spark_state(), "freshness": self.freshness.describe()}
             | (self._target_there.said if state == RUNNING else {}),

@@ -1,4 +1,4 @@
-"""What an audited merge is given and what it gives back: the words between the driver and its one task."""
+"""How the changes of a batch are checked against the target and logged."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ import pyarrow as pa
 from ..engine.log_rows import KeyLogHeader
 from ..engine.rules import Rules
 from ..keylog.exceptions import Exceptions
-from ..lake import delta as lake
 from ..model.change import Relation
 from ..wire.keylog_values import KeyLogField
-from .merge_result import ApplyOutcome
 
 LOST = "lost"
 
@@ -46,8 +44,8 @@ class Audit:
     `header`: how changes are written in exceptions. `counted`: how many conflicts of each kind were logged
     before, for the limits of the rules; `after`: the change number that the target had reached. `plain`:
     without rules; a NULL in a key refuses the batch whole. `places`: of an archive, the bits that the data
-    columns have in its column masks, in the order of `header.ordinals`. `logs`: the target has the changes;
-    only the key log is written.
+    columns have in its column masks, in the order of `header.ordinals`. `log_only`: the target has the
+    changes; only the key log is written.
     """
 
     table: str
@@ -59,39 +57,12 @@ class Audit:
     after: int = -1
     plain: bool = False
     places: tuple[int, ...] = ()
-    logs: bool = False
+    log_only: bool = False
 
     @property
     def archives(self) -> bool:
         """Whether the changes become rows themselves."""
         return self.rules.mode == "archive"
-
-
-@dataclass(frozen=True)
-class Audited:
-    """What an audited merge found.
-
-    Attributes:
-        outcome: what it did to the target.
-        upto: the change number reached; -1: the batch ended before its first change.
-        counts: its changes by operation.
-        tally: situation -> (how many, the first `change_seq`), of changes that did not meet what they expect.
-        ends: `change_seq`, conflict and policy of the change before which the batch ended; None: it did not.
-        why: what is wrong with the values of that change; None: nothing is.
-        parts: of the key log, not committed; none: no rows, or few of them: see `logged`.
-        logged: rows of the key log that are in no file yet; None: there are none.
-        noted: an earlier attempt merged the changes, and a note of the target has what it found.
-    """
-
-    outcome: ApplyOutcome
-    upto: int
-    counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys("IUDT", 0))
-    tally: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    ends: tuple[str, str, str] | None = None
-    parts: tuple[lake.AddedFile, ...] = ()
-    why: str | None = None
-    logged: pa.Table | None = None
-    noted: bool = False
 
 
 def plain_audit(table: str, relation: Relation, places: tuple[int, ...], after: int) -> Audit:

@@ -27,11 +27,12 @@ from ..execution import InlineExecutor
 from ..lake import delta as lake
 from ..model import mask
 from ..model.change import DELETE, INSERT, PREFIX, UPDATE
+from ..model.positions import order_key
 from ..model.types import schema_of
-from .audit import Audit, Audited
-from .change_batch import TaskBatch, audit_of
+from .audit import Audit
+from .change_batch import ChangeBatch, audit_of
 from .keyless import refuse
-from .merge_result import ApplyOutcome, Expected
+from .merge_result import ApplyOutcome, Conflicts, MergeResult
 from .rendering import Rendering
 
 NONE_THERE: Places = np.zeros(1, np.int64)
@@ -80,9 +81,10 @@ class BatchAuditor:
         return self._batch
 
     @property
-    def upto(self) -> int:
-        """The change number the table reaches; -1: there is nothing to commit. Known once decided."""
-        return self.batch.upto(self._most)
+    def end(self) -> int | None:
+        """The progress of the table after the batch; None: there is nothing to commit. Known once decided."""
+        end = self.batch.upto(self._most)
+        return None if end < 0 else end
 
     @property
     def blind(self) -> bool:
@@ -137,10 +139,10 @@ class BatchAuditor:
         """Ends what was begun, and writes exceptions; called before the commit."""
         self.end_log()
         audit = self._audit
-        if audit.plain or audit.logs or not audit.rules.keeps:
+        if audit.plain or audit.log_only or not audit.rules.keeps:
             return
         if self._shard is None:
-            keep([self.aside()], audit, self.batch.odd, self.upto)
+            keep([self.aside()], audit, self.batch.odd, order_key(self.end))
         elif (rows := self.aside()).num_rows:
             self._kept = audit.exceptions.part(rows, audit.table)
 
@@ -205,28 +207,28 @@ class BatchAuditor:
 
         return pool.submit(write)
 
-    def audited(self, outcome: ApplyOutcome) -> Audited | None:
+    def audited(self, outcome: ApplyOutcome) -> MergeResult | None:
         """What was found; None when the target had the batch already."""
         if (batch := self._batch) is None:
             return None
         if not self._keyed and self._audit.plain:
             outcome = replace(outcome, missing=batch.missing)
         ends, why = batch.ends, batch.why_it_ends
-        return Audited(outcome, self.upto, batch.counts, batch.odd, ends, self._parts, why, self._logged)
+        return MergeResult(outcome, self.end, batch.counts, batch.odd, ends, self._parts, why, self._logged)
 
 
 def keep(rows: Sequence[pa.Table], audit: Audit, tally: Mapping[str, tuple[int, str]], upto: int) -> None:
     """Writes exceptions of changes up to a change number, and removes those of an attempt that was not
-    committed; `tally`: as in `Audited`."""
+    committed; `tally`: as in `MergeResult`."""
     if audit.rules.keeps:
         audit.exceptions.take_back(audit.table, audit.after, audit.counted)
     found = pa.concat_tables(rows)
     if found.num_rows:
-        counts = Expected(tally=tally).counted(audit.rules, audit.counted)
+        counts = Conflicts(tally=tally).counted(audit.rules, audit.counted)
         audit.exceptions.keep_rows(found, audit.table, upto, after=audit.after, counts=counts)
 
 
-def log_without_conflicts(one: TaskBatch) -> list[lake.AddedFile]:
+def log_without_conflicts(one: ChangeBatch) -> list[lake.AddedFile]:
     """Writes the key log of a batch whose changes all met what they expect, each key in one change, to parts
     that nothing refers to; the target has the changes."""
     one = one.located()

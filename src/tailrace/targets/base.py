@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from ..errors import BaselineNeededError
+from ..errors import BaselineNeededError, TailraceError
 from ..lake.thinning import Past
 from ..model.change import Relation
-from .merge_result import ApplyOutcome
+from ..model.positions import ChangeNumber
+from .change_batch import ChangeBatch
+from .merge_result import MergeResult
 from .parts import Parts
-from .plans import TableBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,8 +56,7 @@ class Target(Protocol):
     - Rows of a batch come in any order; (`change_seq`, `change_oper`) orders them.
     - Inserts of keys that exist and updates of keys that do not are written all the same (upsert); deletes of
       keys that do not exist do nothing. For tables without key they are counted in `Outcome.missing`.
-    - A batch of a table that had a baseline (`TableBatch.based`) is refused with BaselineNeededError where
-      the table is gone: it is not made anew with the later changes alone.
+    - A batch of a table that does not exist is refused with BaselineNeededError; `alter` creates it.
     - A NULL in the row key is refused with ApplyError, and nothing is written.
     - A target that several sources feed holds rows of each; the constants of its `Place` tell them. What
       concerns one source, a truncate or a load too, leaves the others' rows alone, and each has a progress of
@@ -71,17 +71,30 @@ class Target(Protocol):
     def exists(self, table: str) -> bool:
         """Whether the target has that table."""
 
-    def progress(self, table: str) -> int:
-        """The change number reached; -1 when the table was never applied to or does not exist."""
+    def progress(self, table: str) -> ChangeNumber | None:
+        """The last change number that was applied; None if nothing was, or if the table does not exist."""
 
-    def apply(self, batch: TableBatch) -> ApplyOutcome:
-        """Applies one batch; makes the table when it does not exist, unless it had a baseline. It is made of
-        the rows that its commit follows, whatever other processes commit before.
+    def version_at(self, table: str, number: int) -> int | None:
+        """The version that has the changes up to a number and no later ones (Delta: the newest such one);
+        None: the target has no versions."""
 
-        Raises:
-            BaselineNeededError: the table is not there, and the batch is `based`.
-            ApplyError: the changes cannot be applied; nothing of them was written.
+    def path(self, table: str) -> str:
+        """Where the rows of the table are: a path, or the quoted name in a database. Rows of other sources
+        may be there, too."""
+
+    def merge(self, batches: Sequence[ChangeBatch]) -> Sequence[MergeResult | TailraceError | None]:
+        """Merges batches of different tables by tasks, side by side. Each batch is one commit with its
+        progress, made from the rows that were read.
+
+        Returns, in the order of the batches, the result, or the error of a table whose changes were not
+        applied. None: the memory of a database's merge does not hold the batch, and nothing was done.
+
+        If the target has the first changes of a batch already, the batch is merged up to there, because the
+        key log alone needs them. The caller merges the rest.
         """
+
+    def loads_parts(self, table: str) -> bool:
+        """Whether `load` takes `Parts` for the table: it is loaded without the JVM."""
 
     def load(
         self, relation: Relation, rows: DataFrame | Parts, after: int, rule_columns: Mapping[str, str] = {}
@@ -90,8 +103,7 @@ class Target(Protocol):
         reached: a baseline. Makes the table when it does not exist; one that no others feed has the
         relation's layout then. The same call again gives the same. Gives the target's version.
 
-        `rows`: `Parts` (the relation's columns, in its types) may come where the target has an own path
-        (`Shares`).
+        `rows`: `Parts` have the relation's columns, in its types (see `loads_parts`).
         `rule_columns`: columns (name -> Spark SQL type) that rules add to the target. Where others feed it,
         or somebody made it, it may have them: they stay, and are NULL.
 

@@ -4,14 +4,8 @@ class.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from ..errors import TailraceError
-    from .audit import Audited
-    from .change_batch import TaskBatch
+from typing import Protocol
 
 
 class KeepsNotes(Protocol):
@@ -21,39 +15,24 @@ class KeepsNotes(Protocol):
         """All notes: table, change number, note; those of a table in order."""
 
 
-class Shares(Protocol):
-    """Merges batches of different tables by tasks, side by side. Each batch is one commit with its progress,
-    on the rows that were read."""
-
-    def path(self, table: str) -> str:
-        """Where the table's rows are; others' may be there, too."""
-
-    def loads(self, table: str) -> bool:
-        """Whether `Target.load` takes parts of the table: it is loaded without Spark."""
-
-    def merge_many(self, batches: Sequence[TaskBatch]) -> Sequence[Audited | TailraceError | None]:
-        """Gives for each batch, in their order, what was done, or the error of a table whose changes were not
-        applied. None: a database's memory does not hold the batch; nothing was done.
-
-        A batch whose first changes the target has already is merged up to there: the key log alone needs
-        these. The caller merges the rest.
-        """
-
-
 @dataclass(frozen=True)
 class Capabilities:
-    """What a target can do; a field that holds an object says that it can, and is what does it.
+    """Capabilities of a target.
 
     Attributes:
-        versions: it has its rows as of older change numbers: what a crash kept from the key log is decided
-            again as of them. A target without versions keeps notes, or has no key log.
-        memory_bytes: about what a task that works for it may hold in memory; None: no limit.
-        ordered: a batch that its memory does not hold needs its changes in their order.
-        notes, shares: see the classes.
+        versions: the target has its rows as of older change numbers. If a crash has kept changes from the key
+            log, their outcome is decided again from these rows. A target without versions has notes, or no
+            key log.
+        memory_bytes: about how much memory a task that works for the target may use; None: no limit.
+        ordered: a batch that this memory does not hold is read in the order of its changes.
+        notes: keeps notes; None: the target keeps none.
     """
 
     versions: bool = False
     memory_bytes: int | None = None
     ordered: bool = False
     notes: KeepsNotes | None = None
-    shares: Shares | None = None
+
+    def key_log_notes(self) -> list[str]:
+        """All notes of the target about its key log; none if it keeps none."""
+        return [] if self.notes is None else [note for _, _, note in self.notes.notes()]

@@ -1,4 +1,4 @@
-"""A batch that a task reads by itself, from the files of a change table: no row passes the JVM."""
+"""The changes of one table that are applied together. Tasks read them from files; no row passes the JVM."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from ..engine.columns import AT, LETTER, MASK, OPER, SEQ
 from ..lake import delta as lake
 from ..model.change import PREFIX, Column, Relation
+from ..model.positions import ChangeRange
 from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS
 from ..store.kept import files_between
 from ..store.tables import kept_as
@@ -43,44 +44,77 @@ class FilePart:
 
 
 @dataclass(frozen=True)
-class TaskBatch:
-    """A table's batch for one task: changes with numbers in (after, upto] at positions from `position` (hex)
-    on, of one layout. `changes` and `target` are paths of Delta tables.
+class ChangeBatch:
+    """The changes of one table that are applied together, all of one layout.
 
-    `audit`: how it is audited, but for the places of columns; None: without rules and key log. `layout`: of
-    the target, when that has more columns. `adds`: its changes are only added, whatever the target has.
-    `tolerant`: as in `TableBatch`; `audit` says how such changes are applied. `logged`: as in `Segment`.
-    `rows`: the changes, when they have been read (`read_whole`); None: they are read from their files.
-    `counts`: as in `TableBatch`.
-    `projection`: the mapping between the changes and `relation`, if there is one. `app`: under which name the
-    progress stands in the target's commits; `own`: if other sources feed it, too, the constants that identify
-    the rows of this one. The target sets both.
-    `logs`: the target has the changes, and the key log alone needs them.
-    `staged`: the changes, if they are in files of the batch alone. `files`, `columns`: paths of the files of
-    the change table that may have some of them, in order, and its columns, once the batch is `located`.
+    Attributes:
+        table: `schema.name` of the source table.
+        relation: the columns of the changes, in the types of the target.
+        range: their change numbers.
+        changes: path of the change table.
+        position: hex; changes at earlier positions in the log are not part of the batch, because the baseline
+            has them.
+        before: the layout that the target has before the batch; None: `relation`.
+        counts: how many rows of each kind there are at most (keys: `SPECIAL`; a missing key counts as 0). A
+            step for a kind that does not occur is skipped.
+        open_window: the changes are from the time in which the baseline was read. Some of them may be in the
+            target's rows already, so they are upserted whatever rules the table has.
+        logged: the key log has the changes already: a new baseline or an operator has put the target back.
+        log_only: the target has the changes already; only the key log needs them.
+        appends: the changes are added to the target's rows without reading these.
+        projection: the mapping from the change table's columns to `relation`; None: there is none.
+        staged: the changes, if Spark's SQL has computed them: in files of this batch alone.
+        rows: the changes, if they have been read already.
+        files, columns: paths of the files that may have changes of the batch, and their columns. A batch has
+            them once it is `located`.
+        target, layout: the target's path, and its columns if it has more than `relation`.
+        app_id: the name under which commits of a Delta target keep the progress.
+        partition: the constants that identify the rows of this source in a target of several sources.
+        audit: the rules and the key log; None: neither.
     """
 
     table: str
-    changes: str
-    target: str
     relation: Relation
-    after: int
-    upto: int
+    range: ChangeRange
+    changes: str = ""
     position: str = ""
-    audit: Audit | None = None
-    layout: Relation | None = None
-    adds: bool = False
-    tolerant: bool = False
-    logged: bool = False
-    rows: pa.Table | None = field(default=None, repr=False, compare=False)
+    before: Relation | None = None
     counts: Mapping[str, int] = field(default_factory=lambda: UNKNOWN, compare=False)
+    open_window: bool = False
+    logged: bool = False
+    log_only: bool = False
+    appends: bool = False
     projection: Projection | None = None
-    app: str = ""
-    own: Mapping[str, str] = field(default_factory=dict)
-    logs: bool = False
     staged: StagedChanges | None = None
+    rows: pa.Table | None = field(default=None, repr=False, compare=False)
     files: tuple[str, ...] = ()
     columns: pa.Schema | None = None
+    target: str = ""
+    layout: Relation | None = None
+    app_id: str = ""
+    partition: Mapping[str, str] = field(default_factory=dict)
+    audit: Audit | None = None
+
+    def may(self, *kinds: str) -> bool:
+        """Whether changes of any of these kinds may occur."""
+        return any(self.counts.get(kind, 0) for kind in kinds)
+
+    @property
+    def size(self) -> int:
+        """The number of changes, as far as they were counted; 1 at least."""
+        return max(1, sum(self.counts.get(kind, 0) for kind in "IUD"))
+
+    def ambiguous(self) -> str | None:
+        """Why changes of an open window cannot be told from the rows that were read in it; None: they can."""
+        if not self.open_window:
+            return None
+        if not self.relation.key:
+            return "the table lost its key while its baseline was read in an open window"
+        # A moved row takes its absent columns from the row under the old key, unless the target has it under
+        # the new key already. Which of the two holds is not known.
+        if self.may("absent") and self.may("key_changes"):
+            return "keys and large values changed together while its baseline was read in an open window"
+        return None
 
     @property
     def extra(self) -> pa.Schema:
@@ -94,7 +128,7 @@ class TaskBatch:
         """The columns of the target."""
         return tuple((self.layout or self.relation).columns)
 
-    def located(self) -> TaskBatch:
+    def located(self) -> ChangeBatch:
         """The batch with its files, which it names from then on: every task reads the same.
 
         Raises:
@@ -107,12 +141,12 @@ class TaskBatch:
                 self, files=tuple(one.path for one in self.staged.files), columns=self.staged.schema
             )
         with lake.opened(self.changes) as table:
-            files = files_between(self.changes, table, _SEQ, self.after, self.upto)
+            files = files_between(self.changes, table, _SEQ, self.range.lower, self.range.end)
             return replace(self, files=tuple(files), columns=lake.arrow_schema(table))
 
-    def between(self, after: int, upto: int) -> TaskBatch:
-        """The changes with numbers in (after, upto]."""
-        return replace(self, after=after, upto=upto, files=(), columns=None, rows=None)
+    def between(self, start: int | None, end: int) -> ChangeBatch:
+        """The changes of a part of the range."""
+        return replace(self, range=ChangeRange(start, end), files=(), columns=None, rows=None)
 
     def read(self, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The changes of a located batch, in the columns and types that a merge wants."""
@@ -164,7 +198,7 @@ class TaskBatch:
 
     def _kept(self, name: str) -> str:
         """The name of a column in the change table: one that had another type later has another name."""
-        return name if self.staged is not None else kept_as(self.schema.names, name, self.upto)
+        return name if self.staged is not None else kept_as(self.schema.names, name, self.range.end)
 
     @property
     def schema(self) -> pa.Schema:
@@ -172,14 +206,14 @@ class TaskBatch:
         assert self.columns is not None  # noqa: S101 - it is located
         return self.columns
 
-    def places(self) -> tuple[int, ...]:
+    def mask_bits(self) -> tuple[int, ...]:
         """The bits of the columns in the masks of the change table."""
         names, mine = self.schema.names, [c.name for c in self.relation.columns]
         if self.staged is not None:
             return ordinals(self.staged.names, mine)
         if self.projection is not None:
             sources = {one: self._kept(source) for one, source in self.projection.sources.items()}
-            return replace(self.projection, sources=sources).places(names, mine)
+            return replace(self.projection, sources=sources).mask_bits(names, mine)
         return ordinals(names, [self._kept(name) for name in mine])
 
     def _typed(self, batch: pa.RecordBatch, wanted: pa.Schema) -> pa.Table:
@@ -205,19 +239,19 @@ class TaskBatch:
 
     def _mine(self, rows: pa.RecordBatch) -> pa.Array:
         number = pc.utf8_slice_codeunits(rows[_SEQ], TIME_DIGITS, TIME_DIGITS + NUMBER_DIGITS)
-        mine = pc.less_equal(number, f"{self.upto:0{NUMBER_DIGITS}d}")
-        if self.after >= 0:
-            mine = pc.and_(mine, pc.greater(number, f"{self.after:0{NUMBER_DIGITS}d}"))
+        mine = pc.less_equal(number, f"{self.range.end:0{NUMBER_DIGITS}d}")
+        if self.range.start is not None:
+            mine = pc.and_(mine, pc.greater(number, f"{self.range.start:0{NUMBER_DIGITS}d}"))
         if self.position:
             mine = pc.and_(mine, pc.greater_equal(rows[_POSITION], self.position))
         return mine
 
 
-def audit_of(one: TaskBatch) -> Audit:
+def audit_of(one: ChangeBatch) -> Audit:
     """Returns the audit of a located batch: its rules, or none, and the bits of its columns in masks."""
-    places = one.places()
+    places = one.mask_bits()
     if (audit := one.audit) is None:
-        return plain_audit(one.table, one.relation, places, one.after)
+        return plain_audit(one.table, one.relation, places, one.range.lower)
     header = replace(audit.header, ordinals=places)
     if one.staged is not None:
         header = replace(header, fields=tuple(map(one.staged.logged_as, header.fields)))

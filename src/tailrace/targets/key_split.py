@@ -19,7 +19,7 @@ from ..engine.columns import OPER, SEQ, one
 from ..engine.linked import linked
 from ..model.change import BEFORE, TRUNCATE, UPDATE
 from ..wire.row_hashes import hashes
-from .change_batch import FilePart, TaskBatch
+from .change_batch import ChangeBatch, FilePart
 from .scratch import ScratchFile, ScratchWriter
 
 Ints = npt.NDArray[np.int64]
@@ -38,7 +38,7 @@ class LinkTask:
     `alone`: such before images. With them, their updates are returned instead.
     """
 
-    batch: TaskBatch
+    batch: ChangeBatch
     columns: pa.Schema
     by: tuple[str, ...]
     folder: str
@@ -116,7 +116,7 @@ class SplitTask:
         links: what `links` gives.
     """
 
-    batch: TaskBatch
+    batch: ChangeBatch
     columns: pa.Schema
     by: tuple[str, ...]
     shards: int

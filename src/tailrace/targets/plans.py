@@ -7,11 +7,11 @@ Every plan gives the same rows in one commit; they differ in cost alone, which t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..engine.columns import KEPT
-from ..model.change import ChangeTable, Relation
+from ..model.change import Relation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,7 +35,7 @@ PLANS: dict[str, str] = {
 """Plan name -> what it does and when."""
 
 SPECIAL = ("I", "U", "D", "T", "key_changes", "absent")
-"""Keys of `TableBatch.counts`: changes by operation, key changes, images that lack columns."""
+"""Keys of `ChangeBatch.counts`: changes by operation, key changes, images that lack columns."""
 
 UNKNOWN: Mapping[str, int] = dict.fromkeys(SPECIAL, 1)
 """Counts for changes nobody has counted: anything may occur."""
@@ -73,53 +73,6 @@ class Folded:
     def partial(self) -> bool:
         """Whether something of the target's rows may stay."""
         return KEPT in self.extra
-
-
-@dataclass(frozen=True)
-class TableBatch:
-    """Changes of one table up to a change number, all of one layout.
-
-    Attributes:
-        table: `schema.name`; names the target.
-        relation: the layout; the target has exactly its columns.
-        changes: the change rows. Those whose number the target has already reached are skipped.
-        upto: the change number that the target has reached once this is applied.
-        counts: how many rows of each kind there may be (keys: `SPECIAL`; a missing key counts as 0).
-            Upper bounds of all that `changes` holds, wherever slices begin: 0 means that none occurs, and
-            the step for it is skipped. So whoever counts counts every store batch that has changes later
-            than what the table has reached.
-        tolerant: the window of the table's baseline was open: some of the changes may be in the target's rows
-            already, in part. They are upserted, whatever rules the table has.
-        based: the target has a baseline of the table: where it is gone, it is not made anew without that.
-    """
-
-    table: str
-    relation: Relation
-    changes: ChangeTable
-    upto: int
-    counts: Mapping[str, int] = field(default_factory=lambda: UNKNOWN)
-    tolerant: bool = False
-    based: bool = False
-
-    def may(self, *kinds: str) -> bool:
-        """Whether any of these kinds may occur.
-
-        >>> TableBatch("s.t", None, None, 1, {"I": 3, "D": 0}).may("D", "U")
-        False
-        """
-        return any(self.counts.get(k, 0) for k in kinds)
-
-    @property
-    def rows(self) -> int:
-        """About how many changes there are, as far as counted."""
-        return sum(self.counts.get(k, 0) for k in ("I", "U", "D", "T"))
-
-    @staticmethod
-    def there(table: str, relation: Relation, upto: int, *, based: bool = False) -> TableBatch:
-        """The batch of changes that a target has: it changes nothing, is not looked at, and its outcome says
-        with which version they came."""
-        none = ChangeTable(cast("DataFrame", None), relation.key, [])
-        return TableBatch(table, relation, none, upto, {}, based=based)
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from ..model import mask
 from .images import ordinals
-
-if TYPE_CHECKING:
-    from ..apply.mapping.prepare import Prepared
 
 
 @dataclass(frozen=True)
@@ -27,32 +23,17 @@ class Projection:
     sources: Mapping[str, str]
     constants: Mapping[str, str]
 
-    @staticmethod
-    def of(steps: Sequence[Prepared]) -> Projection | None:
-        """What the steps come to, one after the other; None: they look at values, or leave columns of the
-        target as they are, or to be given another type."""
-        made: Projection | None = None
-        for step in steps:
-            types = {c.name: c.type for c in step.source.columns}
-            if step.where is not None or any(p.absent or p.expression is not None for p in step.parts):
-                return None
-            if any(p.source is not None and types[p.source] != p.column.type for p in step.parts):
-                return None
-            sources = {p.column.name: p.source for p in step.parts if p.source is not None}
-            constants = {p.column.name: p.constant for p in step.parts if p.constant is not None}
-            made = Projection(sources, constants) if made is None else made._then(sources, constants)
-        return made
-
-    def _then(self, sources: Mapping[str, str], constants: Mapping[str, str]) -> Projection:
+    def then(self, sources: Mapping[str, str], constants: Mapping[str, str]) -> Projection:
+        """The projection that applies another one (its `sources` and `constants`) after this one."""
         mine = {name: self.constants[of] for name, of in sources.items() if of in self.constants}
         rest = {name: self.sources[of] for name, of in sources.items() if of in self.sources}
         return Projection(rest, {**mine, **constants})
 
-    def places(self, names: Sequence[str], columns: Sequence[str]) -> tuple[int, ...]:
+    def mask_bits(self, names: Sequence[str], columns: Sequence[str]) -> tuple[int, ...]:
         """The bits of a target's columns in the masks of its source's change table, which has these `names`;
         every image carries constants.
 
-        >>> Projection({"id": "key"}, {"site": "eu"}).places(["seq", "key"], ["site", "id"])
+        >>> Projection({"id": "key"}, {"site": "eu"}).mask_bits(["seq", "key"], ["site", "id"])
         (-1, 1)
         """
         found = ordinals(names, [self.sources.get(name, name) for name in columns])

@@ -19,10 +19,11 @@ from ..engine.linked import linked
 from ..engine.null_keys import null_key
 from ..engine.shard import Shard
 from ..execution import over_rows
-from ..model.change import BEFORE, TRUNCATE, UPDATE, Relation
+from ..model.change import BEFORE, TRUNCATE, UPDATE, ChangeTable, Relation
 from ..model.types import arrow_type, schema_of
 from .images import col, images, masked, ordinals, shaped, since
-from .plans import UNKNOWN, Folded, TableBatch
+from .change_batch import ChangeBatch
+from .plans import UNKNOWN, Folded
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -53,7 +54,7 @@ def sharded(
     Args:
         rows: `SEQ`, `OPER` and the key columns; rows of the target have an empty `SEQ`.
         key: by which columns rows belong together.
-        counts: as in `TableBatch.counts`.
+        counts: as in `ChangeBatch.counts`.
         links: whether an update may link its old key and its new one.
         memory: about how many bytes of memory a shard may take; None: `MEMORY`. Changes of linked keys stay
             together, however many they are.
@@ -183,7 +184,8 @@ Rows = Callable[["DataFrame"], "DataFrame"]
 
 
 def fold(
-    batch: TableBatch,
+    changes: ChangeTable,
+    batch: ChangeBatch,
     *,
     after: int = -1,
     truncate: str | None = None,
@@ -193,14 +195,15 @@ def fold(
     """Returns the resulting image of each key of a batch whose changes all take effect.
 
     Args:
-        batch: the changes.
+        changes: the changes.
+        batch: their layout and counts.
         after: those up to this number are skipped.
         truncate: the `change_seq` of the last truncate after that; None: there is none.
         there: the target's rows before the batch, asked for when images of rows that move lack columns.
             None: it has none.
         memory: see `sharded`.
     """
-    relation, changes = batch.relation, batch.changes
+    relation = batch.relation
     if batch.may("T"):
         changes = changes.with_df(changes.df.where(col(changes.header("change_oper")) != TRUNCATE))
         changes = changes if truncate is None else since(changes, truncate)
@@ -223,7 +226,7 @@ def fold(
     return Folded(df.select(*extra, *map(col, names)), extra, replaces, keys)
 
 
-def _moved(rows: DataFrame, batch: TableBatch, there: Rows) -> DataFrame:
+def _moved(rows: DataFrame, batch: ChangeBatch, there: Rows) -> DataFrame:
     """The target's rows under old keys: they give what images of key changes lack."""
     relation = batch.relation
     keys = rows.where(col(OPER) == BEFORE).select(*map(col, relation.key))

@@ -42,7 +42,7 @@ class StagedChanges:
     Attributes:
         files: the files; their columns are those of `schema`.
         names: all columns of the change table that they come from: the bits of masks count by these.
-        counts: rows by kind, as in `TableBatch.counts`.
+        counts: rows by kind, as in `ChangeBatch.counts`.
     """
 
     files: tuple[ScratchFile, ...]
@@ -60,8 +60,8 @@ class StagedChanges:
         """The memory that they take."""
         return sum(one.bytes for one in self.files)
 
-    def looks(self, key: Sequence[str]) -> bool:
-        """Whether the changes look for rows of a table that has this key; those of an archive do not."""
+    def reads_target(self, key: Sequence[str]) -> bool:
+        """Whether the changes have to be compared with rows of a target that has this key."""
         return bool(key) or any(self.counts[kind] for kind in "UDT")
 
     def logged_as(self, field: KeyLogField) -> KeyLogField:

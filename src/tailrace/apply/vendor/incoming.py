@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import FormatError
 from ...model.change import BEFORE, UPDATE, ChangeTable, Column, Relation
+from ...model.positions import ChangeRange, order_key
 from ...model.sequence import NUMBER_DIGITS, TIME_DIGITS, WIDTH
 from ...targets import keyless as whole_rows
 from ...targets.base import Target
+from ...targets.change_batch import ChangeBatch
 from ...targets.merge_result import ApplyOutcome
-from ...targets.plans import SPECIAL, TableBatch
+from ...targets.merge_rows import merge_rows
+from ...targets.plans import SPECIAL
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -91,8 +94,8 @@ def kinds(changes: ChangeTable) -> dict[str, SparkColumn]:
     return {kind: oper == kind for kind in SPECIAL if kind not in special} | special
 
 
-def apply(target: Target, changes: Mapping[str, ChangeTable]) -> dict[str, ApplyOutcome]:
-    """Applies change tables, one batch each, and gives what was done by table.
+def apply(target: Target, changes: Mapping[str, ChangeTable], folder: str) -> dict[str, ApplyOutcome]:
+    """Applies change tables, one batch each. Returns by table what was done; `folder`: as of `merge_rows`.
 
     Raises:
         FormatError: see `look`.
@@ -100,11 +103,11 @@ def apply(target: Target, changes: Mapping[str, ChangeTable]) -> dict[str, Apply
     """
     done = {}
     for name, table in sorted(changes.items()):
-        done[name] = apply_one(target, table, look(table))
+        done[name] = apply_one(target, table, look(table), folder)
     return done
 
 
-def apply_one(target: Target, changes: ChangeTable, found: Incoming) -> ApplyOutcome:
+def apply_one(target: Target, changes: ChangeTable, found: Incoming, folder: str) -> ApplyOutcome:
     """Applies one change table that `look` has counted.
 
     One that the target has passed changes nothing, the layout included: it may be an older one.
@@ -116,7 +119,10 @@ def apply_one(target: Target, changes: ChangeTable, found: Incoming) -> ApplyOut
         return ApplyOutcome()
     refuse_unclear(target, changes, found)
     lay_out(target, found.relation)
-    return target.apply(TableBatch(found.relation.table, found.relation, changes, found.upto, found.counts))
+    batch = ChangeBatch(
+        found.relation.table, found.relation, ChangeRange(None, found.upto), counts=found.counts
+    )
+    return merge_rows(target, changes, batch, folder)
 
 
 def is_new(target: Target, found: Incoming) -> bool:
@@ -125,8 +131,8 @@ def is_new(target: Target, found: Incoming) -> bool:
 
 
 def reached(target: Target, table: str) -> int:
-    """The change number that a target has reached; -1: there is none."""
-    return target.progress(table) if target.exists(table) else -1
+    """The last change number of a target; -1 if nothing was applied."""
+    return order_key(target.progress(table)) if target.exists(table) else -1
 
 
 def refuse_unclear(target: Target, changes: ChangeTable, found: Incoming) -> None:

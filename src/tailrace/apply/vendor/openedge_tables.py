@@ -19,14 +19,15 @@ from ...formats.openedge.writer import Plan, image_rows, metadata_tables, number
 from ...lake import delta as lake
 from ...lake import guards, log
 from ...model.change import PREFIX, ChangeTable, Relation
+from ...model.positions import ChangeRange
 from ...model.quoting import quoted
 from ...state.ledger import STORE_APP
 from ...state.open_warnings import PIPELINE, OpenWarnings
 from ...state.totals import stored_since
 from ...store import kept
+from ...targets.change_batch import ChangeBatch
 from ...targets.delta.local import PartTask, write_parts
 from ..reading import read_changes
-from ..segment import Segment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,7 +93,9 @@ class OpenEdgeTables:
     def _changes(self, name: str, relation: Relation, after: int, upto: int) -> ChangeTable:
         """Change rows with numbers in (after, upto]; all columns that the change table ever had."""
         path = self._task.changes_path(name)
-        found = read_changes(self._spark, path, Segment(after, upto, "", relation, relation))
+        found = read_changes(
+            self._spark, ChangeBatch(name, relation, ChangeRange(None if after < 0 else after, upto), path)
+        )
         df = self._spark.read.format("delta").load(path).limit(0) if found is None else found.df
         columns = [c for c in df.columns if not c.startswith(PREFIX)]
         return ChangeTable(df, relation.key, columns, name=name)

@@ -25,6 +25,7 @@ from ...execution import has_started, over_rows
 from ...lake import delta as lake
 from ...lake import guards
 from ...model.change import Relation
+from ...model.positions import order_key
 from ...model.quoting import quoted
 from ..images import col
 from ..merge_result import ApplyOutcome
@@ -223,10 +224,10 @@ def as_of(path: str, app_id: str, reached: int) -> DeltaTable:
     return found
 
 
-def version_of(path: str, app_id: str, reached: int) -> int:
-    """The number of that version; -1: it is not left."""
+def version_of(path: str, app_id: str, reached: int) -> int | None:
+    """The newest version whose progress is at most `reached`; None if it is not kept."""
     found = _no_further(path, app_id, reached)
-    return -1 if found is None else found.version()
+    return None if found is None else int(found.version())
 
 
 def _no_further(path: str, app_id: str, reached: int) -> DeltaTable | None:
@@ -235,7 +236,7 @@ def _no_further(path: str, app_id: str, reached: int) -> DeltaTable | None:
             found = DeltaTable(path, version=version)
         except DeltaError:  # its log is cleaned up
             return None
-        if lake.reached(found, app_id) <= reached:
+        if order_key(lake.reached(found, app_id)) <= reached:
             return found
     return None
 

@@ -12,9 +12,9 @@ from deltalake import DeltaTable
 from ...errors import ConcurrentCommitError, TailraceError, from_spark, raised_in_task
 from ...execution import Job, executor_of, map_tasks, slots
 from ...lake import delta as lake
-from ..audit import LOST, Audited
-from ..change_batch import TaskBatch
-from ..merge_result import ApplyOutcome
+from ..audit import LOST
+from ..change_batch import ChangeBatch
+from ..merge_result import ApplyOutcome, MergeResult
 from ..plans import Limits, is_local
 from . import distributed
 from .merge_task import MergeTask
@@ -45,7 +45,7 @@ class ManyTask:
     memory_bytes: int | None
     sharded: frozenset[str] = frozenset()
 
-    def __call__(self, one: TaskBatch) -> Audited | TailraceError | None:
+    def __call__(self, one: ChangeBatch) -> MergeResult | TailraceError | None:
         began = time.monotonic()
         try:
             done = self._merged(one)
@@ -54,34 +54,34 @@ class ManyTask:
         except Exception as error:  # noqa: BLE001 - the driver raises it; the other tables continue
             return raised_in_task(error, f"apply {one.table}")
         if done == LOST and one.audit is None:
-            done = Audited(ApplyOutcome(version=lake.version(one.target)), one.upto)
-        if not isinstance(done, Audited):
+            done = MergeResult(ApplyOutcome(version=lake.version(one.target)), one.range.end)
+        if not isinstance(done, MergeResult):
             return None
         return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
 
-    def _merged(self, one: TaskBatch) -> Audited | str | None:
+    def _merged(self, one: ChangeBatch) -> MergeResult | str | None:
         """Returns the result of `MergeTask`; None if one task cannot merge the batch."""
         if not lake.exists(one.target):
             return None
-        if one.logs:
-            return self._by(one.located(), distributed.as_of(one.target, one.app, one.after))
+        if one.log_only:
+            return self._by(one.located(), distributed.as_of(one.target, one.app_id, one.range.lower))
         with lake.opened(one.target) as table:
             return self._by(one.located(), table)
 
-    def _by(self, one: TaskBatch, table: DeltaTable) -> Audited | str | None:
+    def _by(self, one: ChangeBatch, table: DeltaTable) -> MergeResult | str | None:
         # What is only added has nothing to do with the table's size.
-        if not (one.adds or self._may(one, table)) or not is_plain(table):
+        if not (one.appends or self._may(one, table)) or not is_plain(table):
             return None
-        reached = lake.reached(table, one.app)
-        if reached >= one.upto and not one.logs:
+        reached = lake.reached(table, one.app_id)
+        if reached >= one.range.end and not one.log_only:
             return LOST
-        if one.audit is not None and one.after < reached < one.upto:
+        if one.audit is not None and one.range.lower < reached < one.range.end:
             return None  # the key log has to be completed first
         if {c.name for c in one.target_columns} - {f.name for f in table.schema().fields}:
             return None
         return MergeTask(one, table, reached, self.memory_bytes, self.limits.local_bytes).run()
 
-    def _may(self, one: TaskBatch, table: DeltaTable) -> bool:
+    def _may(self, one: ChangeBatch, table: DeltaTable) -> bool:
         """Whether one task may look for the rows."""
         size = size_of(table)
         if one.table in self.sharded and size.bytes > SHARD_BYTES and one.rows is None:
@@ -92,18 +92,18 @@ class ManyTask:
         return not size.vectors and smallest <= self.limits.local_bytes
 
 
-def merge_many(
+def merge(
     spark: SparkSession | None,
-    todo: Sequence[TaskBatch],
+    todo: Sequence[ChangeBatch],
     make: ManyTask,
-    by_shards: Callable[[TaskBatch], Audited],
-) -> list[Audited | TailraceError]:
+    by_shards: Callable[[ChangeBatch], MergeResult],
+) -> list[MergeResult | TailraceError]:
     """Merges all batches in one job, as many side by side as there are slots; then those that are too large
     for one task, one by one, by shards. Gives for each, in their order, what was done, or the error of a
     table whose changes were not applied."""
-    weights = [max(1, sum(one.counts.get(kind, 0) for kind in "IUD")) for one in todo]
+    weights = [one.size for one in todo]
     small = [n for n, one in enumerate(todo) if weights[n] <= ROWS or one.rows is not None]
-    found: dict[int, Audited | TailraceError | None] = {}
+    found: dict[int, MergeResult | TailraceError | None] = {}
     if small:
         some = [todo[n] for n in small]
         found |= zip(small, _in_one_job(spark, some, [weights[n] for n in small], make), strict=True)
@@ -111,8 +111,8 @@ def merge_many(
 
 
 def _in_one_job(
-    spark: SparkSession | None, todo: Sequence[TaskBatch], weights: Sequence[int], make: ManyTask
-) -> list[Audited | TailraceError | None]:
+    spark: SparkSession | None, todo: Sequence[ChangeBatch], weights: Sequence[int], make: ManyTask
+) -> list[MergeResult | TailraceError | None]:
     if any(one.rows is not None for one in todo):
         spark = None  # the rows are in the driver
     # A table that one task would keep busy for longer than shards of it, on all slots, would take.
@@ -125,7 +125,9 @@ def _in_one_job(
     return map_tasks(make, todo, session=spark, job=job, weights=weights)
 
 
-def _sharded(one: TaskBatch, by_shards: Callable[[TaskBatch], Audited]) -> Audited | TailraceError:
+def _sharded(
+    one: ChangeBatch, by_shards: Callable[[ChangeBatch], MergeResult]
+) -> MergeResult | TailraceError:
     try:
         return by_shards(one)
     except Exception as error:  # noqa: BLE001 - the other tables continue

@@ -14,10 +14,10 @@ from ...engine.source import Source
 from ...lake import delta as lake
 from ...lake.failpoints import reach
 from ...model.types import schema_of
-from ..audit import LOST, Audit, Audited
+from ..audit import LOST, Audit
 from ..auditor import NONE_THERE, BatchAuditor, added_rows, held, only_adds, source_of, wanted
-from ..change_batch import TaskBatch, audit_of
-from ..merge_result import ApplyOutcome
+from ..change_batch import ChangeBatch, audit_of
+from ..merge_result import ApplyOutcome, MergeResult
 from ..rendering import Rendering
 from .local import append, info
 from .rewrite import merge
@@ -35,13 +35,13 @@ class MergeTask:
     are refused with ConcurrentCommitError: some would be applied twice.
     """
 
-    one: TaskBatch
+    one: ChangeBatch
     table: DeltaTable
     follows: int
     memory_bytes: int | None
     most: int | None = None
 
-    def run(self) -> Audited | str | None:
+    def run(self) -> MergeResult | str | None:
         """Merges the batch; see the class for the results."""
         audit = audit_of(self.one)
         # Each merge has its own threads. For an archive, one thread writes the rows that the others render.
@@ -53,33 +53,33 @@ class MergeTask:
                 return self._added(source, audit, texts)
             return self._merged(rows, audit, texts)
 
-    def _merged(self, rows: pa.Table, audit: Audit, texts: Rendering) -> Audited | str | None:
+    def _merged(self, rows: pa.Table, audit: Audit, texts: Rendering) -> MergeResult | str | None:
         one, source = self.one, source_of(rows, self._key, self._schema, audit.rules)
-        auditor = BatchAuditor(audit, one.upto, source, texts.parts)
+        auditor = BatchAuditor(audit, one.range.end, source, texts.parts)
         done = merge(
-            self.table, one.target, source, one.app, one.upto, self.memory_bytes, info(plan="task_local"),
-            auditor, follows=self.follows, own=one.own, most=self.most, logs=audit.logs,
+            self.table, one.target, source, one.app_id, one.range.end, self.memory_bytes, info(plan="task_local"),
+            auditor, follows=self.follows, own=one.partition, most=self.most, logs=audit.log_only,
         )  # fmt: skip
         return None if done is None else auditor.audited(done) or LOST
 
-    def _added(self, source: Source, audit: Audit, texts: Rendering) -> Audited | str:
+    def _added(self, source: Source, audit: Audit, texts: Rendering) -> MergeResult | str:
         """Appends rows that changes add; nothing is looked up."""
         one = self.one
-        if self.follows >= one.upto:
+        if self.follows >= one.range.end:
             return LOST
-        auditor = BatchAuditor(audit, one.upto, source, texts.parts)
+        auditor = BatchAuditor(audit, one.range.end, source, texts.parts)
         batch = auditor.judge(NONE_THERE)
         auditor.log(texts.pool)
         done = ApplyOutcome(version=self.table.version(), plan="append")
-        if audit.logs:
+        if audit.log_only:
             auditor.finish()
             return auditor.audited(done) or LOST
         files = lake.write_part(one.target, rows := added_rows(source, batch))
         auditor.finish()
-        if auditor.upto >= 0:
+        if auditor.end is not None:
             reach("delta.local")
             words = info(plan="append")
-            version = append(one.target, files, one.app, auditor.upto, self.follows, words)
+            version = append(one.target, files, one.app_id, auditor.end, self.follows, words)
             done = ApplyOutcome(inserted=rows.num_rows, version=version, plan="append")
         return auditor.audited(done) or LOST
 

@@ -19,7 +19,7 @@ from ...lake.failpoints import reach
 from ...model.change import Relation
 from ...model.quoting import quoted
 from ...model.types import schema_of, spark_type
-from ..change_batch import TaskBatch
+from ..change_batch import ChangeBatch
 from ..images import col
 from ..multi_source import refuse_columns
 from ..parts import Parts
@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def rounds(batches: Sequence[TaskBatch]) -> Iterator[list[int]]:
+def rounds(batches: Sequence[ChangeBatch]) -> Iterator[list[int]]:
     """The places of batches that may be merged side by side: no two of them have one target.
 
     >>> from tailrace.model.change import Relation
+    >>> from tailrace.model.positions import ChangeRange
     >>> def batch(target):
-    ...     return TaskBatch(target, "", target, Relation(1, "s", "t", "d", ()), -1, 1)
+    ...     return ChangeBatch("s.t", Relation(1, "s", "t", "d", ()), ChangeRange(None, 1), target=target)
     >>> list(rounds([batch("a"), batch("b"), batch("a"), batch("a")]))
     [[0, 1], [2], [3]]
     """

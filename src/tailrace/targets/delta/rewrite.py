@@ -274,7 +274,7 @@ def merge(
     Args:
         table: the table, open.
         follows: the progress that the changes were chosen by (-1: none).
-        own: see `TaskBatch`.
+        own: see `ChangeBatch`.
         most: when changes touch files of more bytes, nothing is written: None.
         logs: only the key log is written; the open version is that of before the changes.
 
@@ -295,10 +295,10 @@ def merge(
             auditor.finish()
             return ApplyOutcome(version=table.version(), plan="task_local")
         parts = work.write(found)
-        if auditor.upto < 0:
+        if (end := auditor.end) is None:
             return ApplyOutcome(version=table.version(), plan="task_local")
         try:
-            exchange(table, found.gone, parts, app_id, auditor.upto, info)
+            exchange(table, found.gone, parts, app_id, end, info)
         except CommitFailedError:
             if attempt == _ATTEMPTS - 1:
                 raise

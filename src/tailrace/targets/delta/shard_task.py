@@ -25,10 +25,10 @@ from ...lake import delta as lake
 from ...model.change import DELETE
 from ...model.sequence import matrix, number_of, numbers_of
 from ...model.types import schema_of
-from ..audit import Audit, Audited
+from ..audit import Audit
 from ..auditor import NONE_THERE, BatchAuditor, added_rows, only_adds, source_of
-from ..change_batch import TaskBatch
-from ..merge_result import ApplyOutcome
+from ..change_batch import ChangeBatch
+from ..merge_result import ApplyOutcome, MergeResult
 from ..scratch import ScratchFile, ScratchWriter
 from .rewrite import Found, Rewrite, TargetVersion
 
@@ -65,7 +65,7 @@ class ShardResult:
 
     Attributes:
         found: as of a batch; rows of the key log are in its parts.
-        last: its greatest change number; -1: it has no changes.
+        last: its greatest change number; None if it has no changes.
         file: what remains of the changes: first those that replace rows, file by file in order of the rows,
             then those that are new, in order of the key. None: nothing does.
         spans: of each of the target's files that has such rows its number, and which rows of `file` they are.
@@ -78,8 +78,8 @@ class ShardResult:
         parts: rows that were added to the target's folder; nothing remains of these changes.
     """
 
-    found: Audited
-    last: int = -1
+    found: MergeResult
+    last: int | None = None
     file: ScratchFile | None = None
     spans: tuple[tuple[int, int, int], ...] = ()
     partial: bool = False
@@ -112,7 +112,7 @@ class ShardTask:
         appends: whether rows that are only added may be written to the target's folder.
     """
 
-    one: TaskBatch
+    one: ChangeBatch
     audit: Audit
     columns: pa.Schema
     target: TargetVersion
@@ -125,24 +125,24 @@ class ShardTask:
     def __call__(self, shard: Shard) -> ShardResult:
         one, rows = self.one, shard.read(self.columns, self.before)
         if not rows.num_rows:
-            return ShardResult(Audited(ApplyOutcome(), -1))
+            return ShardResult(MergeResult(ApplyOutcome(), None))
         key, schema = tuple(one.relation.key), schema_of(one.target_columns)
         truncates = [t for t in self.truncates if self.before is None or t < self.before]
-        source = only_adds(rows, key, schema, self.audit) if one.adds else None
+        source = only_adds(rows, key, schema, self.audit) if one.appends else None
         adds = source is not None
         source = source or source_of(rows, key, schema, self.audit.rules)
-        auditor = BatchAuditor(self.audit, one.upto, source, shard=truncates)
+        auditor = BatchAuditor(self.audit, one.range.end, source, shard=truncates)
         if adds:
             auditor.judge(NONE_THERE)
             return self._added(source, auditor)
-        work = Rewrite(self.target, source, self.memory, auditor, one.own if shard.first else None)
+        work = Rewrite(self.target, source, self.memory, auditor, one.partition if shard.first else None)
         found = work.find()
         assert found is not None  # noqa: S101 - whatever it touches
         return self._remaining(work, found, auditor)
 
     def _added(self, source: Source, auditor: BatchAuditor) -> ShardResult:
         self._log(auditor)
-        if self.audit.logs:
+        if self.audit.log_only:
             return self._result(auditor, ApplyOutcome())
         rows = added_rows(source, auditor.batch)
         done = ApplyOutcome(inserted=rows.num_rows)
@@ -158,7 +158,7 @@ class ShardTask:
 
     def _remaining(self, work: Rewrite, found: Found, auditor: BatchAuditor) -> ShardResult:
         self._log(auditor)
-        if self.audit.logs:
+        if self.audit.log_only:
             return self._result(auditor, ApplyOutcome())
         source, names = work.source, [f["path"] for f in self.target.files]
         writer, spans = self._writer(source), []
@@ -181,7 +181,7 @@ class ShardTask:
         batch, found = auditor.batch, auditor.audited(outcome)
         assert found is not None  # noqa: S101 - it is decided
         seqs = batch.rows[SEQ]
-        last = max((number_of(s) for s in seqs[len(seqs) - 1 :].to_pylist()), default=-1)
+        last = max((number_of(s) for s in seqs[len(seqs) - 1 :].to_pylist()), default=None)
         return ShardResult(
             found, last, kept=auditor.kept, flagged=self._flagged(batch),
             conflicts=_conflicts(batch, self.audit.counted), **more,

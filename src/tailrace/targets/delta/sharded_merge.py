@@ -29,13 +29,14 @@ from ...errors import ApplyError, ConcurrentCommitError
 from ...execution import Job, executor_of, map_tasks, slots
 from ...lake import delta as lake
 from ...lake.failpoints import reach
+from ...model.positions import order_key
 from ...model.types import schema_of
-from ..audit import Audit, Audited
+from ..audit import Audit
 from ..auditor import wanted
 from ..base import gone
-from ..change_batch import FilePart, TaskBatch, audit_of
+from ..change_batch import ChangeBatch, FilePart, audit_of
 from ..key_split import LinkTask, Split, SplitTask, links
-from ..merge_result import ApplyOutcome, Expected
+from ..merge_result import ApplyOutcome, Conflicts, MergeResult
 from ..plans import Limits, is_local
 from ..scratch import ScratchFile, scratch
 from . import distributed, spark_merge
@@ -73,7 +74,7 @@ class Shards:
     memory: int | None
     merge_session: Callable[[str], SparkSession]
 
-    def merged(self, one: TaskBatch) -> Audited:
+    def merged(self, one: ChangeBatch) -> MergeResult:
         """Merges a batch and returns its result; the table has the batch's layout.
 
         Raises:
@@ -89,28 +90,34 @@ class Shards:
                     raise
         raise AssertionError
 
-    def _merged(self, one: TaskBatch) -> Audited:
+    def _merged(self, one: ChangeBatch) -> MergeResult:
         if not lake.exists(one.target):
             raise gone(one.table)
-        table = distributed.as_of(one.target, one.app, one.after) if one.logs else DeltaTable(one.target)
-        reached = lake.reached(table, one.app)
-        if not one.logs and one.audit is None and reached >= one.upto:
-            return Audited(ApplyOutcome(version=table.version()), one.upto)
+        table = (
+            distributed.as_of(one.target, one.app_id, one.range.lower)
+            if one.log_only
+            else DeltaTable(one.target)
+        )
+        reached = lake.reached(table, one.app_id)
+        if not one.log_only and one.audit is None and reached >= one.range.end:
+            return MergeResult(ApplyOutcome(version=table.version()), one.range.end)
         missing = {c.name for c in one.target_columns} - {f.name for f in table.schema().fields}
-        if missing and not one.logs:
+        if missing and not one.log_only:
             raise ApplyError(
                 f"the target has no column {', '.join(sorted(missing))}",
                 where=one.table,
                 hint="another process took it away: `tailrace resync` the table",
             )
-        if one.audit is not None and reached > one.after and not one.logs:
+        if one.audit is not None and reached > one.range.lower and not one.log_only:
             # The key log lacks changes that the table has.
-            upto, audit = min(reached, one.upto), replace(one.audit, logs=True)
-            done = self._merged(replace(one.between(one.after, upto), logs=True, audit=audit))
-            version = distributed.version_of(one.target, one.app, upto)
+            upto, audit = min(reached, one.range.end), replace(one.audit, log_only=True)
+            done = self._merged(replace(one.between(one.range.start, upto), log_only=True, audit=audit))
+            version = distributed.version_of(one.target, one.app_id, upto)
             return replace(done, outcome=replace(done.outcome, version=version))
         with scratch(one.target) as folder:
-            rest = replace(one.located(), after=one.after if one.logs else max(one.after, reached))
+            rest = one.located()
+            if not one.log_only:
+                rest = replace(rest, range=one.range.later_than(reached))
             return ShardedMerge(self, rest, table, folder).run()
 
 
@@ -119,11 +126,11 @@ class ShardedMerge:
     """One attempt to merge a batch into the version of a table that is open."""
 
     to: Shards
-    one: TaskBatch
+    one: ChangeBatch
     table: DeltaTable
     folder: str
 
-    def run(self) -> Audited:
+    def run(self) -> MergeResult:
         """Merges and commits."""
         one, audit = self.one, self._audit()
         columns = wanted(one.extra, schema_of(one.target_columns))
@@ -139,11 +146,11 @@ class ShardedMerge:
             task = replace(task, before=ends[0][0])
             results = self._map("decide", task, shards, [shard.rows for shard in shards])
         done = replace(_together(one, results, ends), parts=self._counted(results, audit))
-        if done.upto < 0 or audit.logs:
+        if done.end is None or audit.log_only:
             return replace(done, outcome=ApplyOutcome(version=self.table.version()))
         try:
             self._keep(done, results, audit)
-            return replace(done, outcome=self._written(target, results, done, plain=plain))
+            return replace(done, outcome=self._written(target, results, done, done.end, plain=plain))
         except ConcurrentCommitError:
             if audit.keylog is not None:
                 _delete(audit.keylog.path, done.parts)
@@ -153,12 +160,12 @@ class ShardedMerge:
     def _audit(self) -> Audit:
         audit = audit_of(self.one)
         log = audit.keylog and replace(audit.keylog, handed=0)
-        return replace(audit, keylog=log, after=self.one.after)
+        return replace(audit, keylog=log, after=self.one.range.lower)
 
     def _target(self, shards: Sequence[Shard]) -> tuple[TargetVersion, bool]:
         """The rows that changes may meet, and whether the files that have them may be replaced."""
         plain = is_plain(self.table)
-        if self.one.adds or plain:
+        if self.one.appends or plain:
             return TargetVersion.of(self.table, self.one.target, self._by[0]), plain
         files = [file for shard in shards for file in shard.files]
         return spark_merge.target_rows(self.to.spark, self.table, self.one, files, self.folder), False
@@ -173,8 +180,8 @@ class ShardedMerge:
     def _split(self, columns: pa.Schema) -> tuple[list[Shard], tuple[str, ...]]:
         """The shards of the batch, and the `change_seq` of its truncates."""
         one = self.one
-        by = (columns.names[0],) if one.adds else self._by
-        linked = not one.adds and one.counts.get("key_changes" if one.relation.key else "U")
+        by = (columns.names[0],) if one.appends else self._by
+        linked = not one.appends and one.counts.get("key_changes" if one.relation.key else "U")
         files = one.parts()
         found = self._links(columns, by, files) if linked else None
         task = SplitTask(one, columns, by, self._many(), self.folder, found)
@@ -242,14 +249,14 @@ class ShardedMerge:
         _delete(log.path, parts)
         return tuple(made)
 
-    def _keep(self, done: Audited, results: Sequence[ShardResult], audit: Audit) -> None:
+    def _keep(self, done: MergeResult, results: Sequence[ShardResult], audit: Audit) -> None:
         """Commits the exceptions."""
         if audit.plain or not audit.rules.keeps:
             return
         audit.exceptions.take_back(audit.table, audit.after, audit.counted)
         if files := [one.kept for one in results if one.kept is not None]:
-            counts = Expected(tally=done.tally).counted(audit.rules, audit.counted)
-            audit.exceptions.keep(files, audit.table, done.upto, after=audit.after, counts=counts)
+            counts = Conflicts(tally=done.tally).counted(audit.rules, audit.counted)
+            audit.exceptions.keep(files, audit.table, order_key(done.end), after=audit.after, counts=counts)
 
     def _discard(self, results: Sequence[ShardResult], audit: Audit) -> None:
         """Deletes the parts of a decision that is made again."""
@@ -261,26 +268,32 @@ class ShardedMerge:
     # Writing.
 
     def _written(
-        self, target: TargetVersion, results: Sequence[ShardResult], done: Audited, *, plain: bool
+        self,
+        target: TargetVersion,
+        results: Sequence[ShardResult],
+        done: MergeResult,
+        end: int,
+        *,
+        plain: bool,
     ) -> ApplyOutcome:
         """Writes and commits the target."""
         one, outcome = self.one, done.outcome
-        if one.adds and takes_parts(self.table):
+        if one.appends and takes_parts(self.table):
             added = [part for result in results for part in result.parts]
-            follows = lake.reached(self.table, one.app)
-            version = append(one.target, added, one.app, done.upto, follows, info(plan="append"))
+            follows = lake.reached(self.table, one.app_id)
+            version = append(one.target, added, one.app_id, end, follows, info(plan="append"))
             return replace(outcome, version=version, plan="append")
         emptied, size = any(result.emptied for result in results), size_of(self.table)
         numbers = {number for result in results for number, _, _ in result.spans}
         gone = [target.files[number] for number in sorted(numbers)]
-        if emptied and not one.own:
+        if emptied and not one.partition:
             gone = list(target.files)
             outcome = replace(outcome, deleted=outcome.deleted + size.rows)
         limits, touched = self.to.limits, sum(f["size_bytes"] for f in gone)
         most = max(limits.most(self._changes, size), limits.local_bytes)
         if not plain or (not emptied and touched > most):
             marks = plain or not is_local(size, limits)
-            return self._by_spark(results, outcome, done.upto, emptied=emptied, marks=marks)
+            return self._by_spark(results, outcome, end, emptied=emptied, marks=marks)
         schema = schema_of(one.target_columns)
         task = WriteTask(
             target, tuple(one.relation.key), schema, any(r.partial for r in results), self._memory
@@ -290,11 +303,11 @@ class ShardedMerge:
             part for part in self._map("write", task, work, [w.weight for w in work]) if part is not None
         ]
         try:
-            exchange(self.table, gone, parts, one.app, done.upto, info(plan="rewrite"))
+            exchange(self.table, gone, parts, one.app_id, end, info(plan="rewrite"))
         except CommitFailedError as error:
             raise ConcurrentCommitError.at(one.target, self.table.version()) from error
         reach("delta.merged")
-        plan = "replace_all" if emptied and not one.own else "rewrite"
+        plan = "replace_all" if emptied and not one.partition else "rewrite"
         return replace(outcome, version=self.table.version() + 1, plan=plan)
 
     def _by_spark(
@@ -354,8 +367,8 @@ def _ends(results: Sequence[ShardResult], audit: Audit) -> tuple[tuple[str, str,
 
 
 def _together(
-    one: TaskBatch, results: Sequence[ShardResult], ends: tuple[tuple[str, str, str], str | None] | None
-) -> Audited:
+    one: ChangeBatch, results: Sequence[ShardResult], ends: tuple[tuple[str, str, str], str | None] | None
+) -> MergeResult:
     """Returns the sum of the shards' results, without the rows that a truncate removes."""
     counts, tally = Counter[str](), dict[str, tuple[int, str]]()
     for found in (result.found for result in results):
@@ -363,12 +376,14 @@ def _together(
         for situation, (many, seq) in found.tally.items():
             before, first = tally.get(situation, (0, seq))
             tally[situation] = before + many, min(first, seq)
-    upto = one.upto if ends is None else max((result.last for result in results), default=-1)
+    end: int | None = one.range.end
+    if ends is not None:
+        end = max((result.last for result in results if result.last is not None), default=None)
     outcomes = [result.found.outcome for result in results]
     names = ("inserted", "updated", "deleted", "missing")
     outcome = ApplyOutcome(**{name: sum(getattr(each, name) for each in outcomes) for name in names})
-    return Audited(
-        outcome, upto, {k: counts[k] for k in "IUDT"}, tally, ends and ends[0], (), ends and ends[1]
+    return MergeResult(
+        outcome, end, {k: counts[k] for k in "IUDT"}, tally, ends and ends[0], (), ends and ends[1]
     )
 
 

@@ -19,7 +19,7 @@ from ...lake import delta as lake
 from ...lake.failpoints import reach
 from ...model.change import DELETE, Relation
 from ...model.types import schema_of
-from ..change_batch import TaskBatch
+from ..change_batch import ChangeBatch
 from ..images import col, shaped
 from ..merge_result import ApplyOutcome
 from ..multi_source import own_rows
@@ -40,7 +40,7 @@ _SAME_ROWS = {"SET TBLPROPERTIES", "UPGRADE PROTOCOL"}
 
 
 def target_rows(
-    spark: SparkSession, table: DeltaTable, one: TaskBatch, changes: Sequence[ScratchFile], folder: str
+    spark: SparkSession, table: DeltaTable, one: ChangeBatch, changes: Sequence[ScratchFile], folder: str
 ) -> TargetVersion:
     """The rows of a table that changes may meet, written to files by Spark: their keys, and all columns where
     images may need them."""
@@ -49,7 +49,7 @@ def target_rows(
     marks = {one.audit.rules.soft_column} if one.audit and one.audit.rules.mode == "soft_delete" else set()
     names = [c for c in relation.columns if whole or c.key or c.name in marks]
     there = shaped(
-        own_rows(distributed.rows_of(spark, one.target, table), one.own), relation.with_columns(names)
+        own_rows(distributed.rows_of(spark, one.target, table), one.partition), relation.with_columns(names)
     )
     found: list[ScratchFile | None] = []
     if changes:
@@ -98,7 +98,7 @@ class SparkMerge:
     spark: SparkSession
     merge_session: Callable[[str], SparkSession]
     table: DeltaTable
-    one: TaskBatch
+    one: ChangeBatch
     files: Sequence[ScratchFile]
     upto: int
     partial: bool
@@ -116,7 +116,7 @@ class SparkMerge:
         if self.files or self.emptied:
             plan = self._merge() if self._relation.key else self._copies()
         reach("delta.distributed.done")
-        path, app = self.one.target, self.one.app
+        path, app = self.one.target, self.one.app_id
         version = lake.version(path)
         if lake.progress(path, app) < self.upto:  # a MERGE that changes no row may leave no commit
             version = lake.commit(path, [], progress={app: self.upto}) or version
@@ -129,7 +129,7 @@ class SparkMerge:
     def _merge(self) -> str:
         relation, one = self._relation, self.one
         rows = self._rows()
-        if self.emptied and not one.own:
+        if self.emptied and not one.partition:
             self._write(rows.where(col(OP) != DELETE).drop(OP, KEPT), "overwrite")
             return "replace_all"
         rows = self._without_own(rows) if self.emptied else rows
@@ -138,7 +138,7 @@ class SparkMerge:
         )
         version, pruned = self._marked(), len(self.table.file_uris()) >= PRUNED_FILES
         distributed.merge(
-            self.merge_session(one.table), folded, one.target, version, relation, one.app, self.upto,
+            self.merge_session(one.table), folded, one.target, version, relation, one.app_id, self.upto,
             pruned=pruned,
         )  # fmt: skip
         return "merge"
@@ -156,7 +156,7 @@ class SparkMerge:
         from pyspark.sql import functions as F
 
         key = list(self._relation.key)
-        own = own_rows(distributed.rows_of(self.spark, self.one.target, self.table), self.one.own)
+        own = own_rows(distributed.rows_of(self.spark, self.one.target, self.table), self.one.partition)
         rows = rows.where(col(OP) != DELETE)
         gone = shaped(own, self._relation).join(rows.select(*map(col, key)), key, "left_anti")
         gone = gone.withColumns({OP: F.lit(DELETE), KEPT: F.lit(None).cast("string")})
@@ -180,9 +180,9 @@ class SparkMerge:
         names = [c.name for c in self._relation.columns]
         rows = self._rows()
         there = None if self.emptied else distributed.rows_of(self.spark, self.one.target, self.table)
-        if self.emptied and self.one.own:
+        if self.emptied and self.one.partition:
             every = distributed.rows_of(self.spark, self.one.target, self.table)
-            there = every.exceptAll(own_rows(every, self.one.own))
+            there = every.exceptAll(own_rows(every, self.one.partition))
         one, none = (F.lit(n).cast("bigint") for n in (1, 0))
         goes = F.when(col(OP) == DELETE, one).otherwise(none)
         rows = rows.select(goes.alias(TAKE), (one - goes).alias(ADD), *map(col, names))
@@ -194,5 +194,5 @@ class SparkMerge:
         return "bag"
 
     def _write(self, rows: DataFrame, mode: str) -> None:
-        progress = {"txnAppId": self.one.app, "txnVersion": str(self.upto)}
+        progress = {"txnAppId": self.one.app_id, "txnVersion": str(self.upto)}
         distributed.write(rows, self.one.target, self.table.version(), mode, **progress)

@@ -15,23 +15,21 @@ from ...errors import TailraceError
 from ...lake import delta as lake
 from ...lake.thinning import Past, thin
 from ...model.change import Relation
+from ...model.positions import ChangeNumber, order_key
 from ...model.types import spark_type
-from ..audit import Audited
-from ..base import Demands, gone
+from ..base import Demands
 from ..capabilities import Capabilities
-from ..change_batch import TaskBatch
-from ..images import explaining, newer, shaped
-from ..merge_result import ApplyOutcome
+from ..change_batch import ChangeBatch
+from ..images import shaped
+from ..merge_result import MergeResult
 from ..multi_source import TargetPlace, as_there, own_rows
 from ..parts import Parts
-from ..plans import Limits, TableBatch
-from ..scratch import scratch
-from ..staged_changes import stage
+from ..plans import Limits
 from . import distributed
 from . import layout as delta_layout
 from .load import load
 from .local import LEAST_MEMORY
-from .merge import ManyTask, merge_many
+from .merge import ManyTask, merge
 from .multi_source import load_part, rounds
 from .sharded_merge import Shards
 from .size import is_plain, refuse
@@ -44,7 +42,7 @@ class DeltaTarget:
     """Applies to Delta tables under one root folder; see `Target` for what it keeps.
 
     Args:
-        spark: the session of the batches' DataFrames; `merge_many` does without one.
+        spark: the session of the batches' DataFrames; `merge` does without one.
         root: folder or URI of the targets.
         app_id: under which name the progress stands in the tables' commits.
         local_limit_bytes: batches that write files of up to so many bytes anew are merged inside one task
@@ -78,7 +76,7 @@ class DeltaTarget:
     @property
     def capabilities(self) -> Capabilities:
         """Versions, jobs of many tables."""
-        return Capabilities(versions=True, memory_bytes=self._memory, shares=self)
+        return Capabilities(versions=True, memory_bytes=self._memory)
 
     def place(self, table: str) -> TargetPlace:
         """Where a table's rows are."""
@@ -100,8 +98,8 @@ class DeltaTarget:
         """Whether the target has that table."""
         return lake.exists(self.path(table))
 
-    def progress(self, table: str) -> int:
-        """The change number reached; -1 when there is none."""
+    def progress(self, table: str) -> ChangeNumber | None:
+        """The last change number that was applied; None: nothing was."""
         return lake.progress(self.path(table), self.app(table))
 
     def columns(self, table: str) -> dict[str, str]:
@@ -163,62 +161,43 @@ class DeltaTarget:
                 lake.compact(path, small_files)
                 thin(path, past)
 
-    def apply(self, batch: TableBatch) -> ApplyOutcome:
-        """Applies one batch in one commit."""
-        path, app = self.path(batch.table), self.app(batch.table)
-        if not lake.exists(path):
-            if batch.based:
-                raise gone(batch.table)
-            delta_layout.create(path, batch.relation)
-        table = DeltaTable(path)
-        refuse(table, path)
-        if (after := lake.reached(table, app)) == batch.upto:
-            return ApplyOutcome(version=table.version())
-        if after > batch.upto:
-            return ApplyOutcome(version=distributed.version_of(path, app, batch.upto))
-        if not batch.rows:
-            version = lake.commit(path, [], progress={app: batch.upto})
-            return ApplyOutcome(version=table.version() if version is None else version)
-        with explaining(batch.table, f"apply {batch.table}"), scratch(path) as folder:
-            staged = stage(newer(batch.changes, after), batch.relation, folder)
-            one = TaskBatch(
-                batch.table, "", path, batch.relation, after, batch.upto, tolerant=batch.tolerant,
-                staged=staged, counts=staged.counts, adds=not staged.looks(batch.relation.key),
-            )  # fmt: skip
-            (done,) = self.merge_many([one])
-        if isinstance(done, TailraceError):
-            raise done
-        return done.outcome
+    def version_at(self, table: str, number: int) -> int | None:
+        """The newest version without later changes; None if it is not kept."""
+        path, app = self.path(table), self.app(table)
+        delta = DeltaTable(path)
+        if order_key(lake.reached(delta, app)) == number:
+            return int(delta.version())
+        return distributed.version_of(path, app, number)
 
-    def loads(self, table: str) -> bool:
-        """See `Shares`; a source's part of a target only if its files may be exchanged."""
+    def loads_parts(self, table: str) -> bool:
+        """Whether it is loaded without the JVM: the part of a source only if its files may be exchanged."""
         own, path = self.place(table).partition, self.path(table)
         return not own or not lake.exists(path) or is_plain(DeltaTable(path))
 
-    def merge_many(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError]:
-        """See `many.merge_many`; batches of one target, one after the other."""
+    def merge(self, batches: Sequence[ChangeBatch]) -> list[MergeResult | TailraceError]:
+        """Merges batches, tables side by side; batches of one target one after the other."""
         mine = [self._of_target(batch) for batch in batches]
-        found: dict[int, Audited | TailraceError] = {}
+        found: dict[int, MergeResult | TailraceError] = {}
         for places in rounds(mine):
             found |= zip(places, self._merged([mine[place] for place in places]), strict=True)
         return [found[place] for place in range(len(mine))]
 
-    def _of_target(self, batch: TaskBatch) -> TaskBatch:
+    def _of_target(self, batch: ChangeBatch) -> ChangeBatch:
         """The batch with what the target knows of it: its progress, and of a target that others feed, too,
         the rows that are its own, and the types that others gave its columns."""
-        made = replace(batch, app=self.app(batch.table), own=self.place(batch.table).partition)
-        if not made.own or not self.exists(batch.table):
+        made = replace(batch, app_id=self.app(batch.table), partition=self.place(batch.table).partition)
+        if not made.partition or not self.exists(batch.table):
             return made
         have = self.columns(batch.table)
         return replace(made, layout=as_there(batch.layout or batch.relation, have))
 
-    def _merged(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError]:
+    def _merged(self, batches: Sequence[ChangeBatch]) -> list[MergeResult | TailraceError]:
         make = ManyTask(self._limits, self._memory)
         with ExitStack() as held:
             for path in sorted(b.target for b in batches):
                 held.enter_context(self._locks[path])
             shards = Shards(self._spark, self._limits, self._memory, self._session)
-            return merge_many(self._spark, batches, make, shards.merged)
+            return merge(self._spark, batches, make, shards.merged)
 
     def _session(self, table: str) -> SparkSession:
         """The session of a table's MERGEs."""

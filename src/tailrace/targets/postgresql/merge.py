@@ -16,15 +16,15 @@ import psycopg
 import pyarrow as pa
 
 from ...errors import ApplyError
-from ...keylog.change_range import ChangeRange
-from ...keylog.outbox import note_of
+from ...keylog.target_notes import note_of
 from ...lake.failpoints import reach
 from ...lake.retrying import retried
 from ...model.change import Relation
+from ...model.positions import order_key
 from ...sources.postgresql.connect import Session
-from ..audit import Audit, Audited
+from ..audit import Audit
 from ..auditor import BatchAuditor, keep
-from ..merge_result import ApplyOutcome, Expected
+from ..merge_result import ApplyOutcome, Conflicts, MergeResult
 from ..multi_source import TargetPlace
 from .chunk_merge import ChunkMerge, Counts
 from .chunks import Chunk, Chunks, OrderError
@@ -33,7 +33,7 @@ from .progress import Progress, Reached
 from .single_changes import SingleChanges
 
 _ATTEMPTS = 5
-Merged = tuple[ApplyOutcome, Audited | None]
+Merged = tuple[ApplyOutcome, MergeResult | None]
 """The outcome, and what was found; None if the table had the batch already."""
 
 
@@ -114,7 +114,7 @@ class _Transaction:
 
     merge: BatchMerge
     on: Session
-    found: list[Audited] = field(default_factory=list)
+    found: list[MergeResult] = field(default_factory=list)
     aside: list[pa.Table] = field(default_factory=list)
     flagged: int = 0
 
@@ -130,11 +130,11 @@ class _Transaction:
                 self._chunk(chunk)
         found = self._joined()
         if not merge.audit.plain:
-            keep(self.aside, merge.audit, found.tally, found.upto)
-        if found.upto < 0:
+            keep(self.aside, merge.audit, found.tally, order_key(found.end))
+        if found.end is None:
             return found.outcome, found
-        self._note(found)
-        version = merge.progress.advance(self.on, merge.relation.table, found.upto)
+        self._note(found, found.end)
+        version = merge.progress.advance(self.on, merge.relation.table, found.end)
         reach("postgresql.commit")
         outcome = replace(found.outcome, version=version)
         return outcome, replace(found, outcome=outcome)
@@ -194,13 +194,13 @@ class _Transaction:
         audit = self.merge.audit
         if not self.found:
             return audit
-        logged = Expected(tally=self._joined().tally).logged(audit.rules)
+        logged = Conflicts(tally=self._joined().tally).logged(audit.rules)
         counted = {kind: audit.counted.get(kind, 0) + many for kind, many in logged.items()}
         if (log := audit.keylog) is not None:
             log = replace(log, header=replace(log.header, flagged=log.header.flagged + self.flagged))
         return replace(audit, counted={**audit.counted, **counted}, keylog=log)
 
-    def _joined(self) -> Audited:
+    def _joined(self) -> MergeResult:
         """Returns the sum of the chunks' results."""
         first, *rest = self.found
         for found in rest:
@@ -218,16 +218,23 @@ class _Transaction:
             for situation, (many, seq) in found.tally.items():
                 before, least = tally.get(situation, (0, seq))
                 tally[situation] = before + many, least
-            upto = first.upto if found.upto < 0 else found.upto
-            first = Audited(outcome, upto, counts, tally, found.ends, first.parts + found.parts, found.why)
+            end = first.end if found.end is None else found.end
+            first = MergeResult(outcome, end, counts, tally, found.ends, first.parts + found.parts, found.why)
         return first
 
-    def _note(self, found: Audited) -> None:
+    def _note(self, found: MergeResult, end: int) -> None:
         """Leaves a note of the key log's files."""
         if (log := self.merge.audit.keylog) is None:
             return
         header, table = log.header, self.merge.relation.table
         sort = header.sort + self.merge.upto - header.after
-        done = ChangeRange(header.subscription, header.after, found.upto, self.flagged)
-        note = note_of(list(found.parts), done, log.path, log.life, sort)
-        self.merge.progress.leave(self.on, table, found.upto, note, log.visible)
+        note = note_of(
+            header.subscription,
+            end,
+            flagged=self.flagged,
+            files=found.parts,
+            path=log.path,
+            life=log.life,
+            sort=sort,
+        )
+        self.merge.progress.leave(self.on, table, end, note, log.visible)

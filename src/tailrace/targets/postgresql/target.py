@@ -6,19 +6,20 @@ Data goes from the tasks that read it to the server in bulk and columnar; this p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...errors import ApplyError
+from ...errors import ApplyError, TailraceError
 from ...lake.thinning import Past
 from ...model.change import Relation
+from ...model.positions import ChangeNumber
 from ...sources.postgresql.connect import Session
 from .. import multi_source as shared
 from ..base import Demands
 from ..capabilities import Capabilities
-from ..merge_result import ApplyOutcome
+from ..change_batch import ChangeBatch
+from ..merge_result import MergeResult
 from ..parts import Parts
-from ..plans import TableBatch
 from ..rule_columns import RULE
 from . import layout
 from .load import PostgresLanding, load
@@ -65,7 +66,7 @@ class PostgresTarget:
     @property
     def capabilities(self) -> Capabilities:
         """Jobs of many tables; notes."""
-        return Capabilities(memory_bytes=self._memory, ordered=True, notes=self, shares=self._merges)
+        return Capabilities(memory_bytes=self._memory, ordered=True, notes=self)
 
     def path(self, table: str) -> str:
         """The target's name in the database, as quoted SQL."""
@@ -76,11 +77,11 @@ class PostgresTarget:
         with session(self._place, self._where(table)) as mine:
             return self._progress.read(mine, table) is not None or self._joins(mine, table)
 
-    def progress(self, table: str) -> int:
-        """The change number reached; -1 if there is none."""
+    def progress(self, table: str) -> ChangeNumber | None:
+        """The last change number that was applied; None: nothing was."""
         with session(self._place, self._where(table)) as mine:
             found = self._progress.read(mine, table)
-        return found.upto if found else -1
+        return ChangeNumber(found.upto) if found and found.upto >= 0 else None
 
     def columns(self, table: str) -> dict[str, str]:
         """Names and Spark SQL types of the columns of the target."""
@@ -140,9 +141,19 @@ class PostgresTarget:
         """None: the transaction of a batch finds what the database refuses."""
         return Demands()
 
-    def apply(self, batch: TableBatch) -> ApplyOutcome:
-        """Applies one batch in one transaction."""
-        return self._merges.apply(batch)
+    def merge(self, batches: Sequence[ChangeBatch]) -> list[MergeResult | TailraceError | None]:
+        """Merges batches, each in one transaction, tables side by side."""
+        return self._merges.merge(batches)
+
+    def loads_parts(self, table: str) -> bool:
+        """True: COPY takes them."""
+        return True
+
+    def version_at(self, table: str, number: int) -> int | None:
+        """The transaction that has set the progress of the table, if it is that number."""
+        with session(self._place, self._where(table)) as mine:
+            found = self._progress.read(mine, table)
+        return found.version if found is not None and found.upto == number else None
 
     def notes(self) -> list[tuple[str, int, str]]:
         """All notes: table, change number, note; those of a table in order."""
