@@ -21,6 +21,7 @@ from tailrace.lake import delta as lake
 from tailrace.lake import parts
 from tailrace.model import mask, sequence
 from tailrace.model.change import Column, Relation
+from tailrace.model.positions import order_key
 from tailrace.model.types import spark_type
 
 pytestmark = pytest.mark.unit
@@ -56,7 +57,7 @@ def merge(path: str, *rows: tuple[Any, ...], upto: int = 9, app: str = "x", **mo
         "s.t", "", path, relation, 0, upto, app=app, columns=stored, rows=columns(made, stored)
     )  # fmt: skip
     table = DeltaTable(path)
-    done = MergeTask(one, table, lake.reached(table, app), more.pop("memory", None)).run()
+    done = MergeTask(one, table, order_key(lake.reached(table, app)), more.pop("memory", None)).run()
     assert done is not None
     return done.outcome if isinstance(done, Audited) else ApplyOutcome()
 

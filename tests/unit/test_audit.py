@@ -31,6 +31,7 @@ from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 from tailrace.model import mask, sequence
 from tailrace.model.change import Relation
+from tailrace.model.positions import order_key
 from tailrace.model.types import schema_of
 from tailrace.wire.keylog_values import KeyLogField
 
@@ -82,7 +83,7 @@ class Place:
         """By one task; by shards if `memory` says so."""
         if self.memory is not None:
             return Shards(None, Limits(), self.memory, lambda _: None).merged(one)  # type: ignore[arg-type, return-value]
-        return MergeTask(one, DeltaTable(self.path), lake.progress(self.path, "t"), None).run()
+        return MergeTask(one, DeltaTable(self.path), order_key(lake.progress(self.path, "t")), None).run()
 
     def batch(self, changes: Sequence[Change], upto: int | None = None) -> TaskBatch:
         """A batch of changes that are stored in any order, in two files."""

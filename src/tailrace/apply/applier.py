@@ -70,7 +70,7 @@ class Applier:
         self._lock = threading.Lock()
         self._known = TableHistory(paths)
         self._reach = Reach(target, rules, self._known)
-        self._backlog = Backlog(paths.stored, lake.progress(paths.applied, APPLIED_APP))
+        self._backlog = Backlog(paths.stored, lake.progress(paths.applied, APPLIED_APP) or 0)
         batches = TaskBatches(spark, target, paths, rules, read or read_changes)
         self._tables = TableApply(
             spark, target, rules, routes, self._gate, self._known, self._reach, batches

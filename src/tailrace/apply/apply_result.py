@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..engine.rules import Rules
+from ..model.positions import ChangeNumber
 from ..state.ledger import AppliedTable
 from ..wire.keylog_values import IGNORED
 from .expect import Expected
@@ -79,14 +80,14 @@ def applied(table: str, done: ApplyResult, after: int, upto: int) -> AppliedTabl
         reached = after if done.suspended is not None else upto
     return AppliedTable(
         table,
-        out.version,
+        None if out.version < 0 else out.version,
         out.inserted,
         out.updated,
         out.deleted,
         out.missing,
         out.plan,
         out.seconds,
-        upto=reached,
+        upto=ChangeNumber(reached),
         flagged=done.flagged,
         suspended=done.suspended or "",
         conflicts=done.conflicts,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 
+from ..model.positions import ChangeNumber
 from ..state import ledger
 from ..state.ledger import Stored
 
@@ -34,7 +35,7 @@ class Backlog:
     def __init__(self, path: str, recorded: int) -> None:
         self._path, self._most = path, ROWS
         self.recorded = recorded
-        self.behind: dict[str, int] = ledger.newest_stored(path, recorded)
+        self.behind: dict[str, int] = dict(ledger.newest_stored(path, ChangeNumber(recorded)))
         self._lock = threading.Lock()
         self._inbox: list[Stored] = []
         self._room = self._most
@@ -68,7 +69,7 @@ class Backlog:
             if unread:
                 # What comes from here on is in the inbox: nothing is missed in between.
                 try:
-                    come, unread = ledger.read_waiting(self._path, last, most=self._most)
+                    come, unread = ledger.read_waiting(self._path, ChangeNumber(last), most=self._most)
                 finally:
                     if unread:
                         with self._lock:
@@ -88,9 +89,10 @@ class Backlog:
     def window(self, after: int, tables: Collection[str]) -> list[Stored]:
         """The oldest recorded batches later than `after` of tables that are behind, in order, with the counts
         of these tables alone; none: there are no more."""
-        return ledger.read_waiting(self._path, after, self.recorded, tables, most=self._most)[0]
+        after, upto = ChangeNumber(after), ChangeNumber(self.recorded)
+        return ledger.read_waiting(self._path, after, upto, tables, most=self._most)[0]
 
     def holding(self, number: int) -> Stored | None:
         """The batch that holds a change number; None when the ledger does not have it."""
-        found, _ = ledger.read_waiting(self._path, number - 1, most=1)
+        found, _ = ledger.read_waiting(self._path, ChangeNumber(number - 1), most=1)
         return found[0] if found else None

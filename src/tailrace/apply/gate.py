@@ -101,7 +101,7 @@ class Ordered:
         """The number of the newest order that is followed."""
         self.names: dict[str, str] = {}
         """The names of targets that are called otherwise than their tables: changed in place by `refresh`."""
-        self._version: tuple[int, int] = (-1, -1)
+        self._version: tuple[int | None, int] = (-1, -1)
         self._states = TableStates()
         self._baselines: Mapping[str, Baseline] = {}
         self._stuck: dict[str, int] = {}  # waits for a baseline on its way: table -> the one it cannot follow

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ..lake.failpoints import reach
+from ..model.positions import order_key
 from ..state import ledger
 from ..state.ledger import APPLIED_APP, AppliedTable, Stored
 from .backlog import Backlog
@@ -39,7 +40,7 @@ class Record:
         if ends or self._untold:
             ledger.write_applied(self._path, last, self._untold, APPLIED_APP if ends else None)
         for one in self._untold:
-            self._numbers[one.table] = max(one.upto, self._numbers.get(one.table, -1))
+            self._numbers[one.table] = max(order_key(one.upto), self._numbers.get(one.table, -1))
         self._untold = []
         if ends:
             self._backlog.passed(last.upto)
@@ -60,5 +61,5 @@ class Record:
     def _numbers(self) -> dict[str, int]:
         """Table -> the number that it is recorded to have reached."""
         if self._newest is None:
-            self._newest = ledger.newest_applied(self._path)
+            self._newest = dict[str, int](ledger.newest_applied(self._path))
         return self._newest

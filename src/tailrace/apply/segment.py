@@ -77,7 +77,7 @@ def segments(
         end = edges[k + 1][0] if k + 1 < len(edges) else upto
         found.append(Segment(max(start, after), end, position, relation, before))
         before = relation
-    closes = baseline.closes if baseline else 0
+    closes = (baseline and baseline.closes) or 0
     found = [part for one in found for part in _cut(one, closes, lambda early: replace(early, tolerant=True))]
     return [part for one in found for part in _cut(one, log_upto, lambda early: replace(early, logged=True))]
 

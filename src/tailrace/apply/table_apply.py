@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import TailraceError, from_spark
 from ..lake.failpoints import reach
+from ..model.positions import order_key
 from ..state.baselines import Baseline
 from ..state.ledger import AppliedTable, Stored
 from .apply_result import ApplyResult, applied
@@ -118,7 +119,7 @@ class TableApply:
             self.routes.carry_out(halt)
             return
         # The rest may have no changes: the baseline had all of them, or they ended with its window.
-        if not done or done[-1].upto < last.upto:
+        if not done or order_key(done[-1].upto) < last.upto:
             done.append(self._nothing(table, last.upto))
         self.reach.came(table, last)
 

@@ -193,7 +193,12 @@ class KeyLog:
                 self._write()
                 reach("keylog.flush")
                 progress = {**self._moved, _SORT: self._sort}
-                lake.commit(self.path, self._files, progress=progress, after={_SORT: self._begun})
+                lake.commit(
+                    self.path,
+                    self._files,
+                    progress=progress,
+                    after={_SORT: None if self._begun < 0 else self._begun},
+                )
                 reach("keylog.flushed")
             except OvertakenError as error:
                 self._forget()

@@ -25,6 +25,7 @@ from ....execution import has_started, over_rows
 from ....lake import delta as lake
 from ....lake import guards
 from ....model.change import Relation
+from ....model.positions import order_key
 from ....model.quoting import quoted
 from ...images import col
 from ...plan import Folded
@@ -235,7 +236,7 @@ def _no_further(path: str, app_id: str, reached: int) -> DeltaTable | None:
             found = DeltaTable(path, version=version)
         except DeltaError:  # its log is cleaned up
             return None
-        if lake.reached(found, app_id) <= reached:
+        if order_key(lake.reached(found, app_id)) <= reached:
             return found
     return None
 

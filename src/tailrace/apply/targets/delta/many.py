@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from ....errors import ConcurrentCommitError, TailraceError, from_spark, raised_in_task
 from ....execution import Job, executor_of, map_tasks, slots
 from ....lake import delta as lake
+from ....model.positions import order_key
 from ...plan import Limits, is_local
 from ..audit import LOST, Audited
 from ..outcome import ApplyOutcome
@@ -54,7 +55,7 @@ class ManyTask:
         except Exception as error:  # noqa: BLE001 - the driver raises it; the other tables continue
             return raised_in_task(error, f"apply {one.table}")
         if done == LOST and one.audit is None:
-            done = Audited(ApplyOutcome(version=lake.version(one.target)), one.upto)
+            done = Audited(ApplyOutcome(version=order_key(lake.version(one.target))), one.upto)
         if not isinstance(done, Audited):
             return None
         return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
@@ -72,7 +73,7 @@ class ManyTask:
         # What is only added has nothing to do with the table's size.
         if not (one.adds or self._may(one, table)) or not is_plain(table):
             return None
-        reached = lake.reached(table, one.app)
+        reached = order_key(lake.reached(table, one.app))
         if reached >= one.upto and not one.logs:
             return LOST
         if one.audit is not None and one.after < reached < one.upto:

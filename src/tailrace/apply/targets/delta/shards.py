@@ -29,6 +29,7 @@ from ....errors import ApplyError, ConcurrentCommitError
 from ....execution import Job, executor_of, map_tasks, slots
 from ....lake import delta as lake
 from ....lake.failpoints import reach
+from ....model.positions import order_key
 from ....model.types import schema_of
 from ...expect import Expected
 from ...gone import gone
@@ -94,7 +95,7 @@ class Shards:
         if not lake.exists(one.target):
             raise gone(one.table)
         table = distributed.as_of(one.target, one.app, one.after) if one.logs else DeltaTable(one.target)
-        reached = lake.reached(table, one.app)
+        reached = order_key(lake.reached(table, one.app))
         if not one.logs and one.audit is None and reached >= one.upto:
             return Audited(ApplyOutcome(version=table.version()), one.upto)
         missing = {c.name for c in one.target_columns} - {f.name for f in table.schema().fields}
@@ -268,7 +269,7 @@ class ShardedMerge:
         one, outcome = self.one, done.outcome
         if one.adds and takes_parts(self.table):
             added = [part for result in results for part in result.parts]
-            follows = lake.reached(self.table, one.app)
+            follows = order_key(lake.reached(self.table, one.app))
             version = append(one.target, added, one.app, done.upto, follows, info(plan="append"))
             return replace(outcome, version=version, plan="append")
         emptied, size = any(result.emptied for result in results), size_of(self.table)

@@ -18,6 +18,7 @@ from ....execution import map_partitions
 from ....lake import delta as lake
 from ....lake.failpoints import reach
 from ....model.change import DELETE, Relation
+from ....model.positions import order_key
 from ....model.types import schema_of
 from ...fold import copies, repeated
 from ...images import col, shaped
@@ -118,8 +119,8 @@ class SparkMerge:
             plan = self._merge() if self._relation.key else self._copies()
         reach("delta.distributed.done")
         path, app = self.one.target, self.one.app
-        version = lake.version(path)
-        if lake.progress(path, app) < self.upto:  # a MERGE that changes no row may leave no commit
+        version = order_key(lake.version(path))
+        if order_key(lake.progress(path, app)) < self.upto:  # a MERGE that changes no row may leave no commit
             version = lake.commit(path, [], progress={app: self.upto}) or version
         return replace(outcome, plan=plan, version=version)
 

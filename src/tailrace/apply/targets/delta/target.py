@@ -15,6 +15,7 @@ from ....errors import TailraceError
 from ....lake import delta as lake
 from ....lake.thinning import Past, thin
 from ....model.change import Relation
+from ....model.positions import order_key
 from ....model.types import spark_type
 from ...data_errors import Demands
 from ...gone import gone
@@ -103,7 +104,7 @@ class DeltaTarget:
 
     def progress(self, table: str) -> int:
         """The change number reached; -1 when there is none."""
-        return lake.progress(self.path(table), self.app(table))
+        return order_key(lake.progress(self.path(table), self.app(table)))
 
     def columns(self, table: str) -> dict[str, str]:
         """Names and Spark SQL types of the columns there are."""
@@ -173,7 +174,7 @@ class DeltaTarget:
             delta_layout.create(path, batch.relation)
         table = DeltaTable(path)
         refuse(table, path)
-        if (after := lake.reached(table, app)) == batch.upto:
+        if (after := order_key(lake.reached(table, app))) == batch.upto:
             return ApplyOutcome(version=table.version())
         if after > batch.upto:
             return ApplyOutcome(version=distributed.version_of(path, app, batch.upto))
