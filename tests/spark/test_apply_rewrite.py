@@ -14,6 +14,7 @@ from tailrace.lake import delta as lake
 from tailrace.lake import parts
 from tailrace.model import mask, sequence
 from tailrace.model.change import Column, Relation
+from tailrace.model.positions import order_key
 from tailrace.model.types import spark_type
 from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.delta import files as target_files
@@ -55,7 +56,7 @@ def merge(path: str, *rows: tuple[Any, ...], upto: int = 9, app: str = "x", **mo
         "s.t", "", path, relation, 0, upto, app=app, columns=stored, rows=columns(made, stored)
     )  # fmt: skip
     table = DeltaTable(path)
-    done = MergeTask(one, table, lake.reached(table, app), more.pop("memory", None)).run()
+    done = MergeTask(one, table, order_key(lake.reached(table, app)), more.pop("memory", None)).run()
     assert done is not None
     return done.outcome if isinstance(done, MergeResult) else ApplyOutcome()
 

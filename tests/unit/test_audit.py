@@ -24,6 +24,7 @@ from tailrace.keylog.key_log import SCHEMA
 from tailrace.lake import delta as lake
 from tailrace.model import mask, sequence
 from tailrace.model.change import Relation
+from tailrace.model.positions import order_key
 from tailrace.model.types import schema_of
 from tailrace.targets import rendering
 from tailrace.targets.audit import Audit, LogPart
@@ -83,7 +84,7 @@ class Place:
         """By one task; by shards if `memory` says so."""
         if self.memory is not None:
             return Shards(None, Limits(), self.memory, lambda _: None).merged(one)  # type: ignore[arg-type, return-value]
-        return MergeTask(one, DeltaTable(self.path), lake.progress(self.path, "t"), None).run()
+        return MergeTask(one, DeltaTable(self.path), order_key(lake.progress(self.path, "t")), None).run()
 
     def batch(self, changes: Sequence[Change], upto: int | None = None) -> ChangeBatch:
         """A batch of changes that are stored in any order, in two files."""

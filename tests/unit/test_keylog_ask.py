@@ -195,7 +195,7 @@ def test_the_commands(tmp_path: Path) -> None:
     assert sorts(tailrace(log, "tail", "--limit", "1")) == [2]
     assert tailrace(log, "errors")[0]["error"] == "update_missing"
     assert tailrace(log, "latency")[0]["changes"] == 2
-    assert tailrace(log, "consumer", "add", "audit")[0]["acknowledged"] == -1
+    assert tailrace(log, "consumer", "add", "audit")[0]["acknowledged"] is None
     assert tailrace(log, "consumer", "ack", "audit", "1")[0]["acknowledged"] == 1
     assert tailrace(log, "prune", "--keep-runs", "1", "--dry-run")["runs"] == []
     assert tailrace(log, "consumer", "remove", "audit") == []
@@ -280,9 +280,9 @@ def test_a_tasks_key_log_before_the_first_change_is_applied(tmp_path: Path) -> N
     shown = CliRunner().invoke(app, command(task, "errors"))
     assert (shown.exit_code, shown.stdout) == (0, "no errors\n")
     assert tailrace(task, "prune", "--keep-runs", "1")["rows"] == 0
-    assert tailrace(task, "consumer", "add", "audit")[0]["acknowledged"] == -1
+    assert tailrace(task, "consumer", "add", "audit")[0]["acknowledged"] is None
     early = CliRunner().invoke(app, command(task, "consumer", "ack", "audit", "3"))
-    assert "the newest `keylog_sort` is -1" in str(early.exception)
+    assert "the newest `keylog_sort` is 0" in str(early.exception)
     Runs(str(tmp_path / "home/keylog/ir_keylog"), Group("shop", "shop")).run_ids([Subscription("s.t")])
     assert [(r["table"], r["runs"]) for r in tailrace(task, "tables")] == [("s.t", 1)]
     assert [r["subscription_id"] for r in tailrace(task, "runs")] == ["s.t"]

@@ -47,7 +47,7 @@ def history(*layouts: Relation) -> list[log.Layout]:
 
 def taken(relation: Relation, position: int, *, number: int = 1) -> Baseline:
     text = position.to_bytes(20, "big").hex().upper()
-    return Baseline("s.t", relation, text, 3, -1, AT, 0.1, number=number, after=position)
+    return Baseline("s.t", relation, text, 3, None, AT, 0.1, number=number, after=position)
 
 
 def routes(

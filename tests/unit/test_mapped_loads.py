@@ -28,7 +28,7 @@ pytestmark = pytest.mark.unit
 
 AT = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 RELATION = Relation(7, "s", "a", "d", (Column("id", 1, "integer", "int4", "int", key=True),))
-TAKEN = {"s.a": Baseline("s.a", RELATION, "0" * 40, 3, -1, AT, 0.1, number=1)}
+TAKEN = {"s.a": Baseline("s.a", RELATION, "0" * 40, 3, None, AT, 0.1, number=1)}
 
 
 class Task:
@@ -182,7 +182,7 @@ class Landed:
         part.write(pa.record_batch({"id": pa.array([key], pa.int32())}))
         added = part.close()
         assert added is not None
-        assert to.commit(RELATION, [added], 0) < 0
+        assert to.commit(RELATION, [added], 0) is None
 
     def record(self, number: int) -> None:
         order = commands.newest(self.orders)

@@ -280,7 +280,7 @@ def merged(at: Path) -> tuple[Life, State]:
     place.apply([change(1, "I", "p")])
 
     def life() -> None:
-        if lake.progress(place.path, "t") < 4:
+        if (lake.progress(place.path, "t") or 0) < 4:
             place.apply([change(2, "U", "p"), change(3, "U", "gone"), change(4, "I", "q")])
 
     def state() -> object:

@@ -32,7 +32,7 @@ def test_what_a_consumer_has_not_acknowledged_stays(tmp_path: Path) -> None:
     home = Home(tmp_path)
     readers = consumers_of(home.task)
     readers.add("lake", tables=["shop.i*"])
-    assert home.held() == [("the consumer lake", -1)]
+    assert home.held() == [("the consumer lake", None)]
     assert (first(home), home.ids(NOTE)[0], kept(home.task.tracking_path)) == (1, 29, None)
     readers.acknowledge("lake", 8)
     assert (first(home), kept(home.task.tracking_path)) == (9, 8)

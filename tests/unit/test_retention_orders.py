@@ -86,7 +86,7 @@ class Story:
         if self.reader is None:
             readers.add("lake")
             self.reader = max(kept(self.home.task.changes_path(t)) or 0 for t in self.target)
-            self.reader = max(self.reader, readers.promised)
+            self.reader = max(self.reader, readers.promised or 0)
         else:
             self.reader = max(self.reader, self.stored - 2)
             readers.acknowledge("lake", self.reader)
@@ -110,7 +110,9 @@ class Story:
         promise, trim = Consumers.promise, purging.trim
         todo, done = [between] if between else [], []
 
-        def late(readers: Consumers, upto: int, version: int, *, log: int = -1) -> bool:
+        def late(
+            readers: Consumers, upto: int | None, version: int | None, *, log: int | None = None
+        ) -> bool:
             while todo:
                 todo.pop()()
             return promise(readers, upto, version, log=log)

@@ -79,7 +79,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_who_needs_what(task: Task) -> None:
     totals = Totals(task.control_path("stored"), task.control_path("applied"))
     assert passed(task, totals, {}) == {
-        "s.a": 30, "s.paused": 10, "s.new": -1, "s.low": 40, "s.out": 40, "s.again": -1,
+        "s.a": 30, "s.paused": 10, "s.new": None, "s.low": 40, "s.out": 40, "s.again": None,
     }  # fmt: skip
 
 

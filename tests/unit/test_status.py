@@ -361,4 +361,4 @@ def test_before_the_first_run_nothing_is_captured_stored_or_applied(tmp_path: Pa
     )
     assert "captured 0, stored 0, applied 0 (change numbers)" in text
     found = json.loads(as_json)
-    assert (found["captured"], found["stored"], found["applied"]) == (0, 0, 0)
+    assert (found["captured"], found["stored"], found["applied"]) == (None, None, None)

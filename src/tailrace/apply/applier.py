@@ -78,7 +78,7 @@ class Applier:
         self._lock = threading.Lock()
         self._history = TableHistory(paths)
         self._progress = TableProgress(target, rules, self._history)
-        self._backlog = Backlog(paths.stored, lake.progress(paths.applied, APPLIED_APP))
+        self._backlog = Backlog(paths.stored, lake.progress(paths.applied, APPLIED_APP) or 0)
         merger = Merger(spark, target, rules, read or read_changes)
         self._tables = TableApplier(
             target, paths, rules, routes, scheduler, self._history, self._progress, merger

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ..lake.failpoints import reach
+from ..model.positions import order_key
 from ..state import ledger
 from ..state.ledger import APPLIED_APP, AppliedTable, Stored
 from .backlog import Backlog
@@ -44,7 +45,7 @@ class ApplyRecord:
         if newest or self._pending:
             ledger.write_applied(self._path, last, self._pending, APPLIED_APP if newest else None)
         for one in self._pending:
-            self._numbers[one.table] = max(one.upto, self._numbers.get(one.table, -1))
+            self._numbers[one.table] = max(order_key(one.upto), self._numbers.get(one.table, -1))
         self._pending = []
         if newest:
             self._backlog.passed(last.upto)
@@ -65,5 +66,5 @@ class ApplyRecord:
     def _numbers(self) -> dict[str, int]:
         """The recorded change number of each table."""
         if self._newest is None:
-            self._newest = ledger.newest_applied(self._path)
+            self._newest = dict[str, int](ledger.newest_applied(self._path))
         return self._newest

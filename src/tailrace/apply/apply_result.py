@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..engine.rules import Rules
-from ..model.positions import ChangeRange, order_key
+from ..model.positions import ChangeNumber, ChangeRange, order_key
 from ..state.ledger import AppliedTable
 from ..targets.merge_result import ApplyOutcome, Conflicts
 from ..wire.keylog_values import IGNORED
@@ -79,14 +79,14 @@ def applied(table: str, done: ApplyResult, numbers: ChangeRange) -> AppliedTable
         reached = numbers.lower if done.suspended is not None else numbers.end
     return AppliedTable(
         table,
-        order_key(out.version),
+        out.version,
         out.inserted,
         out.updated,
         out.deleted,
         out.missing,
         out.plan,
         out.seconds,
-        upto=reached,
+        upto=ChangeNumber(reached),
         flagged=done.flagged,
         suspended=done.suspended or "",
         conflicts=done.conflicts,

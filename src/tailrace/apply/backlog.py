@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Sequence
 
+from ..model.positions import ChangeNumber
 from ..state import ledger
 from ..state.ledger import Stored
 
@@ -48,7 +49,7 @@ class Backlog:
     def __init__(self, path: str, recorded: int) -> None:
         self._path, self._most = path, ROWS
         self.recorded = recorded
-        self.late: dict[str, int] = ledger.newest_stored(path, recorded)
+        self.late: dict[str, int] = dict(ledger.newest_stored(path, ChangeNumber(recorded)))
         self._lock = threading.Lock()
         self._inbox: list[Stored] = []
         self._room = self._most
@@ -82,7 +83,7 @@ class Backlog:
             if unread:
                 # Later batches are in the inbox: none is missed in between.
                 try:
-                    come, unread = ledger.read_waiting(self._path, last, most=self._most)
+                    come, unread = ledger.read_waiting(self._path, ChangeNumber(last), most=self._most)
                 finally:
                     if unread:
                         with self._lock:
@@ -102,9 +103,10 @@ class Backlog:
     def waiting(self, after: int, tables: Collection[str]) -> list[Stored]:
         """The oldest recorded batches later than `after` of late tables, in order, with the counts of these
         tables alone; empty if there are no more."""
-        return ledger.read_waiting(self._path, after, self.recorded, tables, most=self._most)[0]
+        numbers = ChangeNumber(after), ChangeNumber(self.recorded)
+        return ledger.read_waiting(self._path, *numbers, tables, most=self._most)[0]
 
     def holding(self, number: int) -> Stored | None:
         """The batch that has a change number; None if `stored` does not have it."""
-        found, _ = ledger.read_waiting(self._path, number - 1, most=1)
+        found, _ = ledger.read_waiting(self._path, ChangeNumber(number - 1), most=1)
         return found[0] if found else None

@@ -48,7 +48,7 @@ def layout_batches(
     for mine, relation in zip(ranges, [current, *(one.relation for one in coming)], strict=True):
         found.append(ChangeBatch(table, relation, mine, changes, position, before))
         before = relation
-    closes = baseline.closes if baseline else 0
+    closes = (baseline and baseline.closes) or 0
     found = [
         part for one in found for part in _cut(one, closes, lambda early: replace(early, open_window=True))
     ]

@@ -80,7 +80,7 @@ def made_with(digest: str, baseline: Baseline, found: Mapping[str, tuple[int, st
 def waits_in_staging(baseline: Baseline, found: Mapping[str, tuple[int, str, int]]) -> bool:
     """Whether a baseline is not in its target yet, because it is still to be mapped; `found` as in
     `made_with`."""
-    return baseline.version < 0 and found.get(baseline.table, (0, "", 0))[0] != baseline.number
+    return baseline.version is None and found.get(baseline.table, (0, "", 0))[0] != baseline.number
 
 
 class MappedSnapshotLoader:

@@ -16,6 +16,7 @@ from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..keylog.key_log import KeyLog
 from ..lake import delta as lake
+from ..model.positions import ChangeNumber
 from ..state import ddl, lifecycle
 from ..state.lifecycle import TableLifecycle
 from ..targets.multi_source import TargetPlace
@@ -23,15 +24,13 @@ from .mapped_snapshots import loaded, waits_in_staging
 from .mapping.table_map import place_of, task_map
 from .table_progress import lacks_baseline
 
-NOTHING = -1
-
 
 @dataclass(frozen=True)
 class Need:
-    """Somebody needs all changes behind a change number (-1: every one there is)."""
+    """Somebody needs all changes behind a change number (None: every one there is)."""
 
     who: str
-    after: int
+    after: ChangeNumber | None
 
 
 class Needs:
@@ -58,14 +57,14 @@ class Needs:
         if table in self.removed | self._lost or self._task.policy(table).level < MEDIUM:
             return []
         state = self._states[table]
-        found = [Need(who, NOTHING) for who in self._on_its_way(table, state)]
+        found = [Need(who, None) for who in self._on_its_way(table, state)]
         taken = self._taken.get(table)
         if taken is not None and waits_in_staging(taken, self._loaded):
             found.append(Need("its baseline, which waits to be mapped", taken.after))
         why = state.held or ("missing changes" if state.gap else "")
         found.append(Need(f"its target ({why})" if why else "its target", self._reached(table)))
         if self._keylog is not None and (reached := self._keylog.standing(table).reached) is not None:
-            found.append(Need("the key log", reached))
+            found.append(Need("the key log", ChangeNumber(reached)))
         return found
 
     def gone(self, tables: Iterable[str]) -> list[str]:
@@ -88,7 +87,7 @@ class Needs:
             ApplyError: the target cannot be asked.
         """
         with self._standing() as standing:
-            return {t for t in tables if (reached := standing(t)) is not None and reached >= 0}
+            return {t for t in tables if standing(t) is not None}
 
     def filled(self, tables: Iterable[str]) -> set[str]:
         """Those that a baseline or changes have filled; errors as `written`."""
@@ -107,14 +106,14 @@ class Needs:
             return False
         return table not in self.removed and self._task.policy(table).level >= MEDIUM
 
-    def passed(self, known: Mapping[str, object]) -> int:
-        """The change number that LOG had reached when the oldest baseline of the `known` tables began; -1:
+    def passed(self, known: Mapping[str, object]) -> ChangeNumber | None:
+        """The change number that LOG had reached when the oldest baseline of the `known` tables began; None:
         some table has none. Targets need nothing of LOG up to there; one that is on its way began later."""
         out = self.removed | self._lost
         mine = [t for t in known if t not in out and self._task.policy(t).level >= MEDIUM]
         if not self._taken.keys() >= set(mine):
-            return NOTHING
-        return min((self._taken[t].after for t in mine), default=NOTHING)
+            return None
+        return min((self._taken[t].after for t in mine), default=None)
 
     def _never_to_be_read(self) -> set[str]:
         """Tables that are gone at the source and had no baseline, where targets begin with one: made again,
@@ -136,18 +135,17 @@ class Needs:
             found.append("its new baseline")
         return found
 
-    def _reached(self, table: str) -> int:
+    def _reached(self, table: str) -> ChangeNumber | None:
         with self._standing() as standing:
-            reached = standing(table)
-        return NOTHING if reached is None else reached
+            return standing(table)
 
     @contextmanager
-    def _standing(self) -> Iterator[Callable[[str], int | None]]:
+    def _standing(self) -> Iterator[Callable[[str], ChangeNumber | None]]:
         """What gives the change number that a table's target has reached (None: it is not there), over one
         connection."""
         task = self._task
 
-        def in_folder(table: str) -> int | None:
+        def in_folder(table: str) -> ChangeNumber | None:
             at = self._place(table)
             path = task.target_path(at.target)
             return lake.progress(path, at.app(table, task.apply_app)) if lake.exists(path) else None
@@ -161,7 +159,13 @@ class Needs:
         place = postgresql_place.Place.of(task.target.database)
         with postgresql_place.session(place, place.label) as on:
             progress = Progress(place, task.name, self._place)
-            yield lambda table: found.upto if (found := progress.read(on, table)) else None
+            yield (
+                lambda table: (
+                    ChangeNumber(found.upto)
+                    if (found := progress.read(on, table)) and found.upto >= 0
+                    else None
+                )
+            )
 
     def _place(self, table: str) -> TargetPlace:
         return place_of(task_map(self._task, table), self._names)

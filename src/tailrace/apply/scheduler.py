@@ -72,7 +72,7 @@ class Scheduler:
         """The number of the newest command that is followed."""
         self.names: dict[str, str] = {}
         """The names of targets that differ from those of their tables; `refresh` changes it in place."""
-        self._version: tuple[int, int] = (-1, -1)
+        self._version: tuple[int | None, int] = (-1, -1)
         self._states = TableStates()
         self._baselines: Mapping[str, Baseline] = {}
         self._stuck: dict[str, int] = {}  # waits for a baseline: table -> the one that it cannot follow

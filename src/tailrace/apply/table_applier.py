@@ -100,7 +100,7 @@ class TableApplier:
             self.routes.carry_out(halt)
             return
         # The rest may have no changes: the baseline had all of them, or they ended with its window.
-        if not done or done[-1].upto < last.upto:
+        if not done or order_key(done[-1].upto) < last.upto:
             done.append(self._nothing(table, last.upto))
         self.progress.advance(table, last.upto)
 

@@ -18,7 +18,7 @@ class TableHistory:
 
     def __init__(self, paths: ApplyPaths) -> None:
         self._paths = paths
-        self._versions: tuple[int, int] | None = None
+        self._versions: tuple[int | None, int | None] | None = None
         self.layouts: dict[str, list[log.Layout]] = {}
         self.baselines: dict[str, Baseline] = {}
 

@@ -122,7 +122,7 @@ def other_owner(task: Task, place: TargetPlace, owner: str, taken: Baseline | No
         return None
     if (said := recorded(path)) is not None:
         return None if is_same(said, owner) else said
-    apps = applications(path, taken.version if taken else -1)
+    apps = applications(path, taken.version if taken else None)
     others = {name for app in apps if app.startswith(_APP) and (name := _other(task, place, app))}
     return ",".join(sorted(others)) or None
 

@@ -13,7 +13,7 @@ from ..keylog.key_log import KeyLog
 from ..keylog.target_notes import recover
 from ..keylog.tokens import Token, log_tokens
 from ..model.change import Relation
-from ..model.positions import ChangeNumber
+from ..model.positions import ChangeNumber, order_key
 from ..state.open_warnings import log_only
 from ..targets.keyless import refuse_marks
 from .rules import RulesApplier
@@ -127,7 +127,7 @@ class TaskRules:
         if self._runs:
             self._log.runs |= self._runs({*progress, *(t.table for t in tokens)})
         for table, number in progress.items():
-            self._log.begin(table, -1 if number is None else number)
+            self._log.begin(table, order_key(number))
         log_tokens(self._log, tokens)
         self._log.flush()
 
@@ -147,17 +147,19 @@ class TaskRules:
         """Notes the changes that a target has already, if the key log is off: a crash has kept them from the
         key log, and it was set to off afterwards. `baseline`: the last change number of the table's baseline,
         whose changes are never logged."""
-        reached, brought = (-1 if n is None else n for n in (progress, baseline))
         if self._log.mode != "off" or self._log.standing(table).reached is None:
             return
         self._recover()
         logged = self._log.standing(table).reached
-        if logged is not None and max(logged, brought) < reached:
-            span = f"{max(logged, brought) + 1} to {reached}"
-            what = f"its target has changes {span}, the key log has not, and is off: they are never logged"
+        if logged is None or progress is None or logged >= progress:
+            return
+        if (known := max(logged, order_key(baseline))) < progress:
+            what = (
+                f"its target has the changes {known + 1} to {progress}, the key log has not, and is off: they "
+                "are never logged"
+            )
             self._warned("key log", table, what)
-        if logged is not None and logged < reached:
-            self.passed(table, reached)
+        self.passed(table, progress)
 
     def count_again(self, table: str) -> None:
         """Counts the conflicts of a table from zero again, after a limit was reached and reported."""

@@ -43,7 +43,7 @@ def write_missing(
     have = set()
     if lake.exists(path):
         have = {tuple(r.values()) for r in lake.read(path, names).to_pylist()}
-    begins = f"{max(lake.progress(path, BEGINS), 0):0{sequence.TIME_DIGITS}d}"
+    begins = f"{lake.progress(path, BEGINS) or 0:0{sequence.TIME_DIGITS}d}"
     new = [
         r
         for r in ddl_rows(task, history, events)

@@ -29,7 +29,7 @@ class KnownTables:
 
     def __init__(self, task: Task) -> None:
         self._task, self._paths = task, (task.commands_path, task.control_path("baselines"))
-        self._versions: tuple[int, ...] = ()
+        self._versions: tuple[int | None, ...] = ()
         self.baselines: dict[str, Baseline] = {}
         self.states = TableStates()
 

@@ -64,7 +64,7 @@ class TargetRenames:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._versions: tuple[int, ...] = ()
+        self._versions: tuple[int | None, ...] = ()
         self._failed: dict[str, str] = {}  # what was already logged
 
     def continue_all(self, task: Task, busy: Collection[str] = ()) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from ..model.positions import order_key
 from .output import json_of, out, print_json
 from .params import AnyTables, DryRun, Json, Key, Limit, RequiredKey, names_a_task_file
 from .plain_help import Command, Group
@@ -197,8 +198,8 @@ def _follow(
     while not stop.wait(_EVERY_S):
         # Matching rows may be rare: progress is taken from all rows of the key log.
         end = rows.reached(log.path, promised=log.promised)
-        for some in rows.later(log.path, seen, which) if end > seen else ():
-            _lines([r for r in some if r["keylog_sort"] <= end], as_json)
+        for some in rows.later(log.path, seen, which) if order_key(end) > order_key(seen) else ():
+            _lines([r for r in some if r["keylog_sort"] <= order_key(end)], as_json)
         seen = end
 
 

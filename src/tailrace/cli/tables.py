@@ -241,4 +241,4 @@ def _show_purged(one: Line, *, dry_run: bool) -> None:
         text += f", {one.goes.rewritten} files {'to be rewritten' if dry_run else 'rewritten'}"
     out.print(f"{text}; complete after change number {max(one.goes.kept, 0):,}")
     for need in one.held:
-        out.print(f"{'':12} [yellow]kept[/] after {max(need.after, 0):,} for {escape(need.who)}")
+        out.print(f"{'':12} [yellow]kept[/] after {need.after or 0:,} for {escape(need.who)}")

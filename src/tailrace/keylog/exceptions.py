@@ -18,6 +18,7 @@ from ..formats.qlik.control import TABLES
 from ..lake import delta as lake
 from ..lake.failpoints import reach
 from ..model.change import split
+from ..model.positions import order_key
 from ..model.sequence import NUMBER_DIGITS, WIDTH, make_many
 from ..model.types import arrow_type
 from ..state import commands
@@ -60,7 +61,7 @@ class Exceptions:
 
     def reached(self, table: str) -> int:
         """The change number up to which a table's exceptions are there."""
-        return lake.progress(self.path, self._name(table))
+        return order_key(lake.progress(self.path, self._name(table)))
 
     def counted(self, table: str, reached: int, kinds: Iterable[str]) -> dict[str, int]:
         """How many conflicts of each kind were kept when a target had reached a change number."""
@@ -68,7 +69,7 @@ class Exceptions:
         names = [f"{name}/{kind}{which}" for which in ("", "/before") for kind in kinds]
         after, *found = lake.progresses(self.path, [f"{name}/after", *names])
         mine = found[len(kinds) :] if after == reached + 1 else found  # the batch comes again
-        return {kind: max(n, 0) for kind, n in zip(kinds, mine, strict=False)}
+        return {kind: n or 0 for kind, n in zip(kinds, mine, strict=False)}
 
     def begin(
         self, table: str, kinds: Iterable[str], *, baseline: int | None = None, suspension: int | None = None
@@ -81,7 +82,7 @@ class Exceptions:
         lake.create(self.path, _schema(EXCEPTIONS))
         what = "baseline" if baseline is not None else "suspension" if suspension is not None else "anew"
         mark, since = f"{name}/{what}", suspension if baseline is None else baseline
-        before = lake.progress(self.path, mark)
+        before = order_key(lake.progress(self.path, mark))
         number = before + 1 if since is None else since
         if number > before:
             zeros = {f"{name}/{k}{which}": 0 for k in kinds for which in ("", "/before")}

@@ -24,7 +24,7 @@ from ..errors import ConfigError, OvertakenError
 from ..formats.sqdr.tables import KEYLOG_TABLE
 from ..lake import delta as lake
 from ..lake.failpoints import reach
-from ..model.positions import ChangeRange
+from ..model.positions import ChangeNumber, ChangeRange
 from ..model.types import arrow_type
 
 LOG_MODES = {
@@ -41,10 +41,16 @@ FEW, _HELD = 1_000, 100_000
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a subscription stands in a key log: change number reached (None: it never began), its flagged
-    count, the greatest `keylog_sort` of all, the number of the baseline that its count began with."""
+    """State of a subscription in a key log.
 
-    reached: int | None
+    Attributes:
+        reached: the last change number that is logged; None if logging has not begun.
+        flagged: the number of flagged changes.
+        sort: the greatest `keylog_sort` of all subscriptions.
+        baseline: the number of the baseline since which flagged changes are counted.
+    """
+
+    reached: ChangeNumber | None
     flagged: int
     sort: int
     baseline: int = 0
@@ -85,7 +91,7 @@ class KeyLog:
         self.runs: dict[str, str] = {}
         self._at_once, self._lock = at_once, threading.RLock()
         self._known: dict[str, Standing] = {}
-        self._visible: dict[str, int | None] = {}
+        self._visible: dict[str, ChangeNumber | None] = {}
         self._moved: dict[str, int] = {}
         self._files: list[Any] = []
         self._rows: list[pa.Table] = []
@@ -124,7 +130,7 @@ class KeyLog:
         with self._lock:
             at = self._standing(subscription)
             if at.reached is None:
-                self._known[subscription] = at = replace(at, reached=reached)
+                self._known[subscription] = at = replace(at, reached=ChangeNumber(reached))
                 self._moved[self._name(subscription)] = reached
             if baseline > at.baseline:
                 self._known[subscription] = replace(at, flagged=0, baseline=baseline)
@@ -167,7 +173,7 @@ class KeyLog:
             at = self._standing(subscription)
             if at.reached is None or at.reached < end:
                 name, flagged = self._name(subscription), at.flagged + flagged
-                self._known[subscription] = replace(at, reached=end, flagged=flagged)
+                self._known[subscription] = replace(at, reached=ChangeNumber(end), flagged=flagged)
                 self._moved |= {name: end, self._flagged(subscription): flagged}
                 self._files += files
                 self._rows += [] if rows is None else [rows]
@@ -202,7 +208,12 @@ class KeyLog:
                 self._write()
                 reach("keylog.flush")
                 progress = {**self._moved, _SORT: self._sort}
-                lake.commit(self.path, self._files, progress=progress, after={_SORT: self._begun})
+                lake.commit(
+                    self.path,
+                    self._files,
+                    progress=progress,
+                    after={_SORT: None if self._begun < 0 else self._begun},
+                )
                 reach("keylog.flushed")
             except OvertakenError as error:
                 self._forget()
@@ -228,7 +239,8 @@ class KeyLog:
         if subscription not in self._known:
             name = self._name(subscription)
             flagged, baseline = self._number(self._flagged(subscription)), self._number(f"{name}/baseline")
-            self._visible[subscription] = reached = self._number(name)
+            number = self._number(name)
+            self._visible[subscription] = reached = None if number is None else ChangeNumber(number)
             self._known[subscription] = Standing(reached, flagged or 0, 0, baseline or 0)
         return replace(self._known[subscription], sort=self._sort)
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from ..lake import delta as lake
-from ..model.positions import ChangeRange
+from ..model.positions import BEFORE_ALL, ChangeNumber, ChangeRange
 from ..model.sequence import TIME_DIGITS
 from .key_log import SCHEMA, KeyLog
 
@@ -63,12 +63,12 @@ def log_tokens(keylog: KeyLog, tokens: Sequence[Token]) -> int:
     return len(rows)
 
 
-def tokens_logged(path: str, app_id: str, mode: str) -> int | None:
+def tokens_logged(path: str, app_id: str, mode: str) -> ChangeNumber | None:
     """The change number up to which a task's key log has its tokens; None: it tells of none."""
     if mode in _WITHOUT:
         return None
     reached = KeyLog(path, app_id=app_id, run_id="").standing(_ALL).reached
-    return -1 if reached is None else reached
+    return BEFORE_ALL if reached is None else ChangeNumber(reached)
 
 
 def _second(change_seq: str) -> datetime | None:

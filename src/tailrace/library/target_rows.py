@@ -48,7 +48,7 @@ def layouts_from(
 
 def baseline_layout(taken: Baseline) -> Layout:
     """Returns the layout of a baseline's rows, from the position at which they are valid."""
-    return Layout(taken.relation, bytes.fromhex(taken.position), sequence.make(0, max(taken.after, 0)))
+    return Layout(taken.relation, bytes.fromhex(taken.position), sequence.make(0, taken.after))
 
 
 def order_columns(fields: Iterable[pa.Field], relation: Relation) -> list[pa.Field]:

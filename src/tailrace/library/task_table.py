@@ -21,6 +21,7 @@ from ..lake.past import at_version
 from ..lake.reading import dataset, fitted
 from ..model import sequence
 from ..model.change import PREFIX
+from ..model.positions import ChangeNumber
 from ..model.types import header_schema, plain_schema, schema_of
 from ..query.as_of import OverlaidRows
 from ..query.base_rows import LayoutRange, rename_base, tag_columns
@@ -172,7 +173,7 @@ class TaskTable(TableChanges):
             )
         # The target and the record are read before the changes, which then include all of theirs.
         newest = TargetVersions.of(task, baselines[0])
-        if newest.newest < 0:
+        if newest.newest is None:
             raise missing_target(self.name, newest.path)
         older = (TargetVersions.of(task, *pair) for pair in zip(baselines[1:], baselines, strict=False))
         stored = last_stored(task.control_path("stored"))
@@ -216,14 +217,14 @@ class TaskTable(TableChanges):
         self.files.refuse_gaps(PositionRange.of(taken.position), point)
         later = None if upto is None else self.files.first(~upto)
         version = versions.before(later[1] if later else _END)
-        if version.number < taken.closes:
+        if version.number < (taken.closes or 0):
             raise UnsupportedError(
                 f"the baseline of {self.name} was read while the table was written to; its rows are exact "
                 f"after change number {taken.closes}",
                 where=self.task.name if self.task else self.name,
                 hint="use a later position",
             )
-        since = (pc.field(POSITION) >= taken.position) & after(version.number)
+        since = (pc.field(POSITION) >= taken.position) & after(ChangeNumber(version.number))
         lacks = PositionRange.of(version.number + 1)
         needs = (
             f"rows as of {point.text if point else 'now'} need the changes from number {lacks.text} on, "

@@ -12,6 +12,8 @@ from typing import NewType
 
 ChangeNumber = NewType("ChangeNumber", int)
 """The counter in a change sequence: 1, 2, 3, ... over all log records of a task."""
+BEFORE_ALL = ChangeNumber(0)
+"""The state of the counter before the first change."""
 ChangeSeq = NewType("ChangeSeq", str)
 """A change sequence: 35 digits, commit time and change number (`model.sequence`)."""
 Position = NewType("Position", str)

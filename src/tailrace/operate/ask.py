@@ -172,7 +172,7 @@ def errors(keylog: str, which: Filter = None) -> list[Row]:
             at = (row["subscription_id"], row["kind"])
             have = found.setdefault(
                 at,
-                {"table": at[0], "error": at[1], "changes": 0, "first": None, "last": None, "last_sort": -1},
+                {"table": at[0], "error": at[1], "changes": 0, "first": None, "last": None, "last_sort": 0},
             )
             have["changes"] += row["kind_count"]
             have["first"] = min(filter(None, (have["first"], row["keylog_ts_min"])), default=None)

@@ -13,7 +13,7 @@ What is old says the task's `retention`, or whoever orders a purge. Of that stay
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from ..lake import delta as lake
 from ..lake import log
 from ..model import sequence
 from ..model.patterns import fits
+from ..model.positions import BEFORE_ALL, ChangeNumber, order_key
 from ..query.positions import PositionRange
 from ..state import ledger
 from ..state.ledger import STORE_APP
@@ -58,7 +59,7 @@ class PurgeOrder:
     change number; only from tables that match one of the patterns, if there are any."""
 
     older_than: float | None = None
-    upto: int | None = None
+    upto: ChangeNumber | None = None
     tables: tuple[str, ...] = ()
 
     def of(self, table: str) -> bool:
@@ -88,7 +89,8 @@ class Line:
         """For `--json`."""
         goes = {"files": self.goes.files, "rewritten": self.goes.rewritten, "rows": self.goes.rows}
         held = [{"who": n.who, "after": n.after} for n in self.held]
-        return {"table": self.table} | goes | {"kept_after": self.goes.kept, "held": held}
+        kept_after = None if self.goes.kept < 0 else self.goes.kept
+        return {"table": self.table} | goes | {"kept_after": kept_after, "held": held}
 
     @property
     def any(self) -> bool:
@@ -103,9 +105,9 @@ class Line:
         return replace(self, goes=goes)
 
 
-def number_at(task: Task, text: str) -> int:
+def number_at(task: Task, text: str) -> ChangeNumber:
     """The change number for a change sequence (35 digits), a stream position (40 hex digits, or `0/291F3590`)
-    or a change number; for a position, that of the last whole store batch up to it.
+    or a change number; for a position, that of the last whole store batch up to it (0 if there is none).
 
     Raises:
         ConfigError: it is none of them, or beyond what is stored.
@@ -115,7 +117,7 @@ def number_at(task: Task, text: str) -> int:
         batches = ledger.read_stored(task.control_path("stored"))
         if place.low > max((b.position for b in batches), default=""):
             raise _beyond(task, text, stored)
-        return max((b.upto for b in batches if b.position <= place.high), default=-1)
+        return max((b.upto for b in batches if b.position <= place.high), default=BEFORE_ALL)
     if (number := place.number) is None:
         hint = "write a change_seq (35 digits), a stream position (0/291F3590) or a change number"
         raise ConfigError(f"{text!r} is a time, not a position", hint=hint)
@@ -146,11 +148,11 @@ def purge_task(
     """
     readers = consumers_of(task)
     for _ in range(_TRIES):
-        version, found = readers.look()
+        version, found = readers.read()
         lines = _Plan(task, order or PurgeOrder(), found, time.time() if now is None else now).lines()
         todo = [one for one in lines if one.any]
-        most = max((one.goes.most for one in todo if one.table != LOG), default=-1)
-        gone = max((one.goes.most for one in todo if one.table == LOG), default=-1)
+        most = max((one.goes.most for one in todo if one.table != LOG), default=None)
+        gone = max((one.goes.most for one in todo if one.table == LOG), default=None)
         if dry_run or not todo or readers.promise(most, version, log=gone):
             break
     else:
@@ -198,14 +200,14 @@ class _Plan:
             return None
         due = max(min(s.high, asked) if s.high_seq <= cut else s.low for s in old)
         found = needs()
-        floor = min((n.after for n in found), default=_ALL)
+        floor = min((order_key(n.after) for n in found), default=_ALL)
 
         def partly(s: Span) -> bool:
             wholly = s.high_seq <= cut and s.high <= asked  # except what is still needed
             worth = not wholly or min(floor, s.high) - s.low + 1 >= WORTH * (s.high - s.low + 1)
             return worth and s.low_seq <= slack
 
-        bound, held = Bound(min(floor, asked), cut), [n for n in found if n.after < due]
+        bound, held = Bound(min(floor, asked), cut), [n for n in found if order_key(n.after) < due]
         return Line(name, path, column, bound, planned(delta, column, bound, partly), held, partly)
 
     def _log(self) -> Line | None:
@@ -216,20 +218,22 @@ class _Plan:
             return None
         applied = lake.progress(self._task.control_path("applied"), APPLIED_APP)
         found = [self._stored(), Need("apply", applied)]
-        found += [Need(f"the consumer {c.name}", c.acknowledged) for c in self._consumers if c.log]
-        bound = Bound(min(n.after for n in found))
+        found += _needs_of(c for c in self._consumers if c.log)
+        bound = Bound(min(order_key(n.after) for n in found))
 
         delta = DeltaTable(path)
         files = spans(delta, "CHANGE_SEQ")
-        newest = max((s.high for s in files), default=-1)
+        newest = max((s.high for s in files), default=0)
 
         def old(s: Span) -> bool:
             return s.modified <= limit and s.high < newest
 
-        due = max((s.high for s in files if old(s)), default=-1)
-        held = [n for n in found if n.after < due]
+        due = max((s.high for s in files if old(s)), default=None)
+        if due is None:
+            return None
+        held = [n for n in found if order_key(n.after) < due]
         goes = planned(delta, "CHANGE_SEQ", bound, old=old)
-        return Line(LOG, path, "CHANGE_SEQ", bound, goes, held, old=old) if due >= 0 else None
+        return Line(LOG, path, "CHANGE_SEQ", bound, goes, held, old=old)
 
     def _of(self, table: str) -> list[Need]:
         mine = [c for c in self._consumers if c.reads(table)]
@@ -243,10 +247,15 @@ class _Plan:
         if self._task.store.openedge:
             reached = lake.progress(f"{self._task.openedge_path}/{TRACKING_TABLE}", OPENEDGE_APP)
             found.append(Need("its tables in OpenEdge's layout", reached))
-        return [*found, *(Need(f"the consumer {c.name}", c.acknowledged) for c in consumers)]
+        return [*found, *_needs_of(consumers)]
 
     def _stored(self) -> Need:
         return Need("the store", lake.progress(self._task.tracking_path, STORE_APP))
+
+
+def _needs_of(consumers: Iterable[Consumer]) -> list[Need]:
+    acknowledged = ((c.name, c.acknowledged) for c in consumers)
+    return [Need(f"the consumer {name}", None if n is None else ChangeNumber(n)) for name, n in acknowledged]
 
 
 def _before(at: float) -> str:
@@ -262,8 +271,7 @@ def _openedge(task: Task, done: Mapping[str, int]) -> list[Line]:
     names[TRACKING] = (TRACKING_TABLE, task.tracking_path)
     for table, (name, own) in sorted(names.items()):
         if lake.exists(path := f"{root}/{name}") and lake.exists(own):
-            removed = kept(own)
-            bound = Bound(done.get(table, -1 if removed is None else removed))
+            bound = Bound(done.get(table, order_key(kept(own))))
             goes = planned(DeltaTable(path), _NUMBER, bound)
             lines += [Line(name, path, _NUMBER, bound, goes)] if goes.files else []
     return lines

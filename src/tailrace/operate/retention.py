@@ -9,7 +9,7 @@ row that a registered consumer has not acknowledged. A consumer says how far it 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,9 @@ from ..errors import ConfigError
 from ..formats.sqdr.control import STATISTIC
 from ..lake import delta as lake
 from ..lake import log_retention
+from ..model.positions import order_key
 from . import control_tables, rows
-from .consumers import NOTHING_YET, Consumers
+from .consumers import Consumers
 
 CONSUMERS = "consumers"
 RUNNING = "running"
@@ -51,13 +52,13 @@ def prune(keylog: str, keep: int, *, dry_run: bool = False) -> Pruned:
     """
     readers = of_keylog(keylog)
     for _ in range(_TRIES):
-        version, known = readers.look()
+        version, known = readers.read()
         runs = control_tables.rows(keylog, STATISTIC)
         found = chosen(runs, keep, {c.name: c.acknowledged for c in known})
         if dry_run or not found.runs:
             return found
         gone = set(found.runs)
-        if readers.promise(max(r["last_sort"] or NOTHING_YET for r in runs if r["run_id"] in gone), version):
+        if readers.promise(max(r["last_sort"] or 0 for r in runs if r["run_id"] in gone), version):
             break
     else:
         raise ConfigError("the consumers are constantly being written by other processes", where=readers.path)
@@ -69,7 +70,7 @@ def prune(keylog: str, keep: int, *, dry_run: bool = False) -> Pruned:
     return found
 
 
-def chosen(runs: Sequence[dict[str, Any]], keep: int, needed: dict[str, int]) -> Pruned:
+def chosen(runs: Sequence[dict[str, Any]], keep: int, needed: Mapping[str, int | None]) -> Pruned:
     """Selects the runs to remove (rows of `statistic`); `needed`: what each consumer has acknowledged.
 
     >>> at = [dict(run_id=r, subscription_id="s.t", state="ended", start_ts=r, last_sort=int(r) * 10,
@@ -82,12 +83,12 @@ def chosen(runs: Sequence[dict[str, Any]], keep: int, needed: dict[str, int]) ->
     tables = defaultdict(list)
     for run in sorted(runs, key=lambda r: (r["start_ts"], r["run_id"]), reverse=True):
         tables[run["subscription_id"]].append(run)
-    behind = min(needed, key=lambda name: needed[name], default=None)
+    behind = min(needed, key=lambda name: order_key(needed[name]), default=None)
     gone, held = [], {}
     for mine in tables.values():
         past = [r for r in mine if r["state"] != RUNNING]
         for run in past[max(keep, 1 if len(past) == len(mine) else 0) :]:
-            if behind is not None and (run["last_sort"] or NOTHING_YET) > needed[behind]:
+            if behind is not None and (run["last_sort"] or 0) > order_key(needed[behind]):
                 held[run["run_id"]] = behind
             else:
                 gone.append(run)
@@ -118,9 +119,10 @@ def acknowledge(keylog: str, name: str, sort: int, *, promised: bool = False) ->
         ConfigError: it is not registered, has acknowledged more already, or the key log is not that far.
     """
     readers = of_keylog(keylog)
-    if sort > (reached := max(rows.reached(keylog, promised=promised), readers.promised)):
+    reached = max(rows.reached(keylog, promised=promised), readers.promised, key=order_key)
+    if sort > order_key(reached):
         raise ConfigError(
-            f"{name!r} cannot have read {sort}: the newest `keylog_sort` is {reached}",
+            f"{name!r} cannot have read {sort}: the newest `keylog_sort` is {reached or 0}",
             where=keylog,
             hint="acknowledge the greatest `keylog_sort` that was read",
         )

@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from ..errors import ConfigError
 from ..formats.sqdr.tables import NAMES
 from ..lake import delta as lake
+from ..model.positions import order_key
 from ..wire.keylog_values import IGNORED
 
 BATCH = 16 * 1024
@@ -149,13 +150,13 @@ def _files(table: DeltaTable) -> list[_File]:
     ]
 
 
-def reached(keylog: str, *, promised: bool = False) -> int:
-    """The greatest `keylog_sort`; -1: there are no rows. It is in the files' statistics. `promised`: as in
+def reached(keylog: str, *, promised: bool = False) -> int | None:
+    """The greatest `keylog_sort`, from the files' statistics; None if there are no rows. `promised`: as in
     `there`."""
     if not there(keylog, promised=promised):
-        return -1
+        return None
     known = [f.high for f in _files(opened(keylog)) if f.high != _MOST]
-    return max(known, default=-1)
+    return max(known, default=None)
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:
@@ -164,9 +165,12 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"action_taken": "0x00"} if row.get("action_taken") == IGNORED else row
 
 
-def later(keylog: str, after: int, where: ds.Expression | None = None) -> Iterator[list[dict[str, Any]]]:
-    """All rows that match a filter and whose `keylog_sort` is greater than `after`, in order, file by file:
-    the files of different commits have disjoint ranges of numbers."""
+def later(
+    keylog: str, after: int | None, where: ds.Expression | None = None
+) -> Iterator[list[dict[str, Any]]]:
+    """Rows that match a filter and whose `keylog_sort` is greater than `after` (None: all), in order, file
+    by file: files of different commits have disjoint ranges."""
+    after = order_key(after)
     wanted = pc.field("keylog_sort") > after
     wanted = wanted if where is None else wanted & where
     for one in sorted(_files(opened(keylog)), key=lambda f: f.low):

@@ -18,6 +18,7 @@ from ..config.task import Task
 from ..formats.sqdr.control import IR_SUBSCRIPTION
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention
+from ..model.positions import BEFORE_ALL, ChangeNumber, order_key
 from ..state import lifecycle, live
 from ..state.baselines import Baseline
 from ..state.capture_state import AWAY, GONE, RECONNECTING, RUNNING
@@ -71,7 +72,7 @@ class TableStatus:
     behind: int = 0
     seconds_behind: float = 0.0
     position: str | None = None
-    target_version: int = -1
+    target_version: int | None = None
     last_change: str | None = None
     why: str | None = None
     who: str | None = None
@@ -101,15 +102,15 @@ class Status:
     new stream or a baseline waits. `consumers`: by name what is to be said of consumers that keep old changes
     for long. `warnings`: what is not settled yet and concerns no single table. `seconds_unstored`: how long
     the oldest change of LOG has waited that the store does not have.
-    `captured`, `stored` and `applied` are change numbers; 0: none yet. `left_out`: what the wildcards of the
-    task file leave out, and why, as capture has last said."""
+    `captured`, `stored` and `applied` are change numbers; None: nothing yet. `left_out`: what the wildcards
+    of the task file leave out, and why, as capture has last said."""
 
     task: str
     capture: dict[str, Any] | None
     pipeline: dict[str, Any] | None
-    captured: int
-    stored: int
-    applied: int
+    captured: ChangeNumber | None
+    stored: ChangeNumber | None
+    applied: ChangeNumber | None
     position: str | None
     tables: list[TableStatus] = field(default_factory=list)
     consumers: dict[str, str] = field(default_factory=dict)
@@ -134,6 +135,7 @@ def status(task: Task) -> Status:
     _noted(task, tables, states.baselines)
     others = _warned(task, tables, states.baselines)
     now, why = _while(capture, pipeline), _ended_by(capture, pipeline)
+    captured = where.number if where.position is not None else None
     for mine in tables.values():
         if mine.state == RUNNING:
             mine.state, mine.why = now, mine.why or why
@@ -141,13 +143,13 @@ def status(task: Task) -> Status:
         task.name,
         capture,
         pipeline,
-        where.number,
-        totals.stored_upto or 0,
-        totals.applied_upto or 0,
+        captured,
+        totals.stored_upto,
+        totals.applied_upto,
         where.position.hex().upper() if where.position else None,
         list(tables.values()),
         consumers_said(task),
-        _unstored(task, where.number, totals.stored_upto or 0),
+        _unstored(task, captured, totals.stored_upto),
         others,
         (capture or {}).get("left_out") or {},
     )
@@ -175,7 +177,7 @@ def _table(task: Task, one: TableLifecycle, reading: Mapping[str, Any] | None, t
     """A table without what is counted of it."""
     mine = TableStatus(one.table, _label(one, reading, totals), one.state.value, target=one.target or None)
     if one.baseline is not None:
-        mine.baseline_rows, mine.target_version = one.baseline.rows, max(one.baseline.version, 0)
+        mine.baseline_rows, mine.target_version = one.baseline.rows, one.baseline.version
     mine.why, mine.who = one.why or None, one.who or None
     mine.since = one.since.isoformat(timespec="seconds") if one.since else None
     mine.group = task.group(one.table)
@@ -249,19 +251,19 @@ def _warned(task: Task, tables: Mapping[str, TableStatus], baselines: Baselines)
 
 
 @lru_cache(4)
-def _quarantined(path: str, version: int) -> dict[str, int]:
+def _quarantined(path: str, version: int | None) -> dict[str, int]:
     """Table -> how many values are set aside, in a version of the quarantine table; the live screen asks once
     a second."""
-    if version < 0:
+    if version is None:
         return {}
     counts = lake.dataset(DeltaTable(path, version=version)).to_table(["table"])["table"].value_counts()
     return {one["values"]: one["counts"] for one in counts.to_pylist()}
 
 
-def _unstored(task: Task, captured: int, stored: int) -> float:
-    if captured <= stored:
+def _unstored(task: Task, captured: ChangeNumber | None, stored: ChangeNumber | None) -> float:
+    if (captured or 0) <= (stored or 0):
         return 0.0
-    at = log_retention.committed_at(task.log_path, log.version_after(task.log_path, stored))
+    at = log_retention.committed_at(task.log_path, log.version_after(task.log_path, stored or BEFORE_ALL))
     return max(0.0, (dt.datetime.now(dt.timezone.utc) - at).total_seconds())
 
 
@@ -282,7 +284,7 @@ def _count(task: Task, tables: dict[str, TableStatus], totals: Totals, states: T
         tables[name].seconds_behind = max(0.0, (now - since).total_seconds())
 
 
-def _reached(task: Task, totals: Totals, states: TableStates) -> dict[str, int]:
+def _reached(task: Task, totals: Totals, states: TableStates) -> dict[str, ChangeNumber]:
     """The change number that each target has reached: as recorded, or further if the process ended between
     the target's commit and the record. A database is not asked."""
     found = totals.reached(states.baselines, loaded(task.control_path("mapped")))
@@ -293,9 +295,11 @@ def _reached(task: Task, totals: Totals, states: TableStates) -> dict[str, int]:
         place, one = place_of(task_map(task, name), names), totals.applied.get(name)
         path = task.target_path(place.target)
         # Most are at the version of their record: checking that there is no later one is fast.
-        if one is not None and not _has_version(path, one.version + 1):
+        if one is not None and not _has_version(path, order_key(one.version) + 1):
             continue
-        found[name] = max(found.get(name, -1), lake.progress(path, place.app(name, task.apply_app)))
+        progress = lake.progress(path, place.app(name, task.apply_app))
+        if progress is not None:
+            found[name] = max(found.get(name, progress), progress)
     return found
 
 

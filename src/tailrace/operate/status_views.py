@@ -78,7 +78,7 @@ def status_row(task: Task) -> Row:
     capture = seen.capture or {}
     loading = any(t.state.startswith(("baseline", "waits for", "window")) for t in seen.tables)
     behind = capture.get("lag_seconds")
-    applied = last_stored(task.control_path("stored"), seen.applied)
+    applied = seen.applied and last_stored(task.control_path("stored"), seen.applied)
     return {
         "server_name": platform.node(),
         "task_name": task.name,

@@ -212,7 +212,7 @@ class ChangeFiles:
         span = self._spans.get(fragment.path.removeprefix("/"))
         if span is None or not span.known or any(p and p.column != "number" for p in (start, end)):
             return 0.5
-        low = -1 if start is None else int(start.low)
+        low = 0 if start is None else int(start.low)
         high = span.high if end is None else int(end.high)
         if span.high < low or span.low > high:
             return 0
@@ -221,7 +221,7 @@ class ChangeFiles:
     @property
     def monotonic(self) -> bool:
         """Whether change numbers only rise; true for tables that a task stores."""
-        return self.delta is None or lake.reached(self.delta, STORE_APP) >= 0
+        return self.delta is None or lake.reached(self.delta, STORE_APP) is not None
 
     def count_until(self, upto: PositionRange) -> int:
         """Returns the number of rows up to a position."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ..engine.columns import KEPT, OP
 from ..model.change import DELETE, ChangeTable, Relation
-from ..targets.images import col, last_truncate
 from ..model.positions import ChangeRange
 from ..targets.change_batch import ChangeBatch
+from ..targets.images import col, last_truncate
 from ..targets.plans import UNKNOWN, Folded
 from ..targets.spark_fold import copies, fold, repeated
 

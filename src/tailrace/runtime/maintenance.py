@@ -30,6 +30,7 @@ from ..keylog.tokens import tokens_logged
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention, thinning
 from ..lake.thinning import HOUR_S, Past
+from ..model.positions import order_key
 from ..model.sequence import TIME_DIGITS, time_part
 from ..operate import disk
 from ..operate.consumers import consumers_of
@@ -130,7 +131,9 @@ class Maintenance:
             [] if table is None else [c for c in consumers_of(task).all() if not table or c.reads(table)]
         )
         if readers:
-            version = log_retention.version_after(path, STORE_APP, min(c.acknowledged for c in readers))
+            version = log_retention.version_after(
+                path, STORE_APP, min((c.acknowledged for c in readers), key=order_key)
+            )
             keep_s = max(keep_s, time.time() - log_retention.committed_at(path, version).timestamp() + HOUR_S)
         lake.vacuum(path, keep_s)
         log_retention.forget(path, before=version, older_than_s=settings.keep_commits)
@@ -160,7 +163,9 @@ class Maintenance:
             try:
                 if table in places and table in baselines and isinstance(self._target, DeltaTarget):
                     refuse_other(task, places[table], baselines[table])
-                past = _past(settings, (b.version for b in taken if b.table == table))
+                past = _past(
+                    settings, (b.version for b in taken if b.table == table and b.version is not None)
+                )
                 self._target.maintain(table, settings.small_files, past)
                 if sweeps and isinstance(self._target, DeltaTarget):
                     thinning.sweep(self._target.path(table))
@@ -187,7 +192,7 @@ def forget_old_records(task: Task, now: dt.datetime | None = None) -> None:
     _delete_rows(task.control_path(EXCEPTIONS), f"TASK_NAME = '{task.name}' AND ERROR_TIME < {at}")
     _delete_rows(task.control_path("quarantine"), f"noticed_at < {at}")
     history = task.control_path("ddl_history")
-    if lake.exists(history) and lake.progress(history, BEGINS) < seq:
+    if lake.exists(history) and order_key(lake.progress(history, BEGINS)) < seq:
         lake.commit(history, [], progress={BEGINS: seq})  # otherwise capture would write them again
         _delete_rows(history, f"CHANGE_SEQ < '{seq:0{TIME_DIGITS}d}' AND CHANGE_SEQ >= '{1:0{TIME_DIGITS}d}'")
 

@@ -118,8 +118,7 @@ def _of_orders(
         closes, onwards = _closing(asked, taken) if asked else None, dict[str, str]()
         if closes is not None:
             onwards = {POSITION: closes.position, SEQ: sequence.make(_time(closes.finished_at), 0)}
-            if closes.after >= 0:
-                onwards[NUMBER] = _number(closes.after + 1)
+            onwards[NUMBER] = _number(closes.after + 1)
         why = (ADDED_AGAIN if asked else REMOVED) if removed else MADE_AGAIN
         closed = closes is not None
         ends = asked is not None or not removed

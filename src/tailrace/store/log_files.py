@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from deltalake import DeltaTable
 
 from ..lake import delta as lake
+from ..model.positions import order_key
 from .kept import number, spans
 
 LOOK_EVERY_S = 5.0
@@ -75,7 +76,7 @@ class LogFiles:
             self._looked = time.monotonic()
         if time.monotonic() - self._looked > LOOK_EVERY_S:
             self._looked = time.monotonic()
-            if lake.version(self._log) > self._version:
+            if order_key(lake.version(self._log)) > self._version:
                 self._begin(after)
 
     def _commit(self, version: int) -> str | None:

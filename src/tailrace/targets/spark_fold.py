@@ -21,8 +21,8 @@ from ..engine.shard import Shard
 from ..execution import over_rows
 from ..model.change import BEFORE, TRUNCATE, UPDATE, ChangeTable, Relation
 from ..model.types import arrow_type, schema_of
-from .images import col, images, masked, ordinals, shaped, since
 from .change_batch import ChangeBatch
+from .images import col, images, masked, ordinals, shaped, since
 from .plans import UNKNOWN, Folded
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from ..keylog.key_log import KeyLog
 from ..lake import delta as lake
 from ..model import sequence
 from ..model.change import Relation
-from ..model.positions import ChangeRange
+from ..model.positions import ChangeRange, order_key
 from ..model.steps import Steps
 from ..model.types import header_schema, schema_of
 from ..operate.runs import REPAIR, Runs
@@ -140,7 +140,12 @@ class Repair:
         for table in tables or known:
             upto = lake.progress(self._kept(table), APP)
             logbook = self._keylog()
-            if self.dry_run or logbook is None or upto < 0 or order_key(self._target(None).progress(table)) < upto:
+            if (
+                self.dry_run
+                or logbook is None
+                or upto is None
+                or order_key(self._target(None).progress(table)) < upto
+            ):
                 continue
             if (logbook.standing(table).reached or -1) < upto:
                 with (self.held or self._stopped)():
@@ -172,7 +177,9 @@ class Repair:
 
     def _mark(self, one: TableDifference) -> ChangeStamp:
         table, now = one.result.table, datetime.now(timezone.utc)
-        after = max(lake.progress(self._kept(table), APP), order_key(self._target(None).progress(table)), 0)
+        after = max(
+            lake.progress(self._kept(table), APP) or 0, order_key(self._target(None).progress(table)), 0
+        )
         time = int(sequence.time_parts(np.array([int(now.timestamp() * 1e6)]))[0])
         return ChangeStamp(time, after, one.position, f"{REPAIR} by {self.who}", now)
 
@@ -258,7 +265,7 @@ class Repair:
 
     def _log(self, logbook: KeyLog, table: str, upto: int) -> str:
         """Logs a table's last repair in its own run, and returns the run."""
-        task, after = self.task, lake.progress(self._kept(table), _AFTER)
+        task, after = self.task, order_key(lake.progress(self._kept(table), _AFTER))
         relation = Relation.from_json(DeltaTable(self._kept(table)).history(1)[0][_LAYOUT])
         runs, rules = self._begun(logbook, table, after), rules_of(task, table)
         exceptions = Exceptions(f"{task.home}/control", task.name)

@@ -24,7 +24,7 @@ from ..lake import delta as lake
 from ..lake import log
 from ..lake.past import at_version
 from ..model.change import PREFIX, Relation
-from ..model.positions import ChangeRange
+from ..model.positions import ChangeNumber, ChangeRange
 from ..model.quoting import quoted
 from ..model.types import schema_of
 from ..query.state import state_at
@@ -117,7 +117,7 @@ class TargetSide:
         base = held or version_before(task, taken, limit)
         number = base.number
         last = last_stored(task.control_path("stored"))
-        stored = batches_after(task.control_path("stored"), table, number)
+        stored = batches_after(task.control_path("stored"), table, ChangeNumber(number))
         upto = max(number, last.upto if last else number)
         counts = {k: sum(b.tables.get(table, {}).get(k, 0) for b in stored) for k in SPECIAL}
         history = [

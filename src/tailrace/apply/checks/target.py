@@ -78,7 +78,7 @@ def waits(task: Task) -> bool:
     if Progress.read(task.control_path("applied"), APPLIED_APP).number is not None:
         return True
     taken = read_baselines(task.control_path("baselines"))
-    return any(one.version >= 0 for one in taken.values())  # those of mapped tables wait elsewhere
+    return any(one.version is not None for one in taken.values())  # those of mapped tables wait elsewhere
 
 
 def feeding_findings(task: Task, tables: Sequence[str]) -> list[Finding]:

@@ -19,7 +19,7 @@ from ...formats.openedge.writer import Plan, image_rows, metadata_tables, number
 from ...lake import delta as lake
 from ...lake import guards, log
 from ...model.change import PREFIX, ChangeTable, Relation
-from ...model.positions import ChangeRange
+from ...model.positions import ChangeNumber, ChangeRange, order_key
 from ...model.quoting import quoted
 from ...state.ledger import STORE_APP
 from ...state.open_warnings import PIPELINE, OpenWarnings
@@ -54,10 +54,11 @@ class OpenEdgeTables:
 
     def catch_up(self) -> int:
         """Writes what was stored since; returns the change number reached."""
-        after = self._passed(lake.progress(self.path(TRACKING_TABLE), APP))
-        upto, changed = stored_since(self._task.control_path("stored"), after)
+        after = self._passed(order_key(lake.progress(self.path(TRACKING_TABLE), APP)))
+        since = None if after < 0 else ChangeNumber(after)
+        newest, changed = stored_since(self._task.control_path("stored"), since)
         # A batch is recorded before TRACKING has its rows.
-        upto = min(upto, lake.progress(self._task.tracking_path, STORE_APP))
+        upto = min(order_key(newest), order_key(lake.progress(self._task.tracking_path, STORE_APP)))
         if upto <= after:
             return after
         relations = {n: h[-1].relation for n, h in log.history(self._task.relations_path).items()}
@@ -78,11 +79,11 @@ class OpenEdgeTables:
             return after
         for table in sorted(log.history(self._task.relations_path)):
             path = self.path(change_table(table))
-            if 0 <= lake.progress(path, APP) < there:
+            if 0 <= order_key(lake.progress(path, APP)) < there:
                 what = f"changes {after + 1} to {there} are neither in its own change table nor in {path}"
                 self._open.happened("openedge", table, what, _AGAIN.format(table))
                 lake.commit(path, [], progress={kept.KEPT_APP: there, APP: there})
-        if 0 <= lake.progress(path := self.path(TRACKING_TABLE), APP) < there:
+        if 0 <= order_key(lake.progress(path := self.path(TRACKING_TABLE), APP)) < there:
             lake.commit(path, [], progress={kept.KEPT_APP: there, APP: there})
         return there
 
@@ -112,7 +113,7 @@ class OpenEdgeTables:
 
     def _images(self, name: str, relation: Relation, plan: Plan, after: int, upto: int) -> None:
         path, removed = self.path(str(plan.kept.change_table)), kept.kept(self._task.changes_path(name))
-        since, done = -1 if removed is None else removed, lake.progress(path, APP)
+        since, done = order_key(removed), order_key(lake.progress(path, APP))
         if done >= upto:
             return
         done = since if done < 0 else max(done, after, since)  # none came for it before `after`

@@ -65,10 +65,9 @@ class FollowProgress:
             return None
         events = DeltaTable(f"{path.rstrip('/')}/{EVENTS}")
         number, time, many = (lake.reached(events, app) for app in (_NUMBER, _TIME, _MANY))
-        if number < 0:
+        if number is None:
             return None
-        seq = None if time < 0 else sequence.make(time, number)
-        return FollowProgress(ChangeNumber(number), seq, None if many < 0 else many)
+        return FollowProgress(number, None if time is None else sequence.make(time, number), many)
 
     @staticmethod
     def upto(

@@ -160,7 +160,7 @@ def of_capture(said: Mapping[str, Any], *, lsn: bool) -> Iterator[Sample]:
 def of_tables(found: Status, *, lsn: bool) -> Iterator[Sample]:
     """Progress of the task and each of its tables. `lsn`: whether positions have an LSN."""
     for stage in ("captured", "stored", "applied"):
-        yield Sample("tailrace_change_number", (stage,), max(getattr(found, stage), 0))
+        yield Sample("tailrace_change_number", (stage,), getattr(found, stage) or 0)
     for t in found.tables:
         state = "baseline" if t.state.startswith("baseline ") else t.state
         yield Sample("tailrace_table_state", (t.table, state), 1)

@@ -54,7 +54,9 @@ def append(
         ConcurrentCommitError: the table's progress is not `follows` any more; nothing was written.
     """
     try:
-        done = lake.commit(path, files, progress={app_id: upto}, info=words, after={app_id: follows})
+        done = lake.commit(
+            path, files, progress={app_id: upto}, info=words, after={app_id: None if follows < 0 else follows}
+        )
     except OvertakenError as error:
         raise ConcurrentCommitError(error.what, where=path, hint=AGAIN) from error
     assert done is not None  # noqa: S101 - progress that has not moved is behind `upto`

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from ...errors import ConcurrentCommitError, TailraceError, from_spark, raised_in_task
 from ...execution import Job, executor_of, map_tasks, slots
 from ...lake import delta as lake
+from ...model.positions import order_key
 from ..audit import LOST
 from ..change_batch import ChangeBatch
 from ..merge_result import ApplyOutcome, MergeResult
@@ -72,7 +73,7 @@ class ManyTask:
         # What is only added has nothing to do with the table's size.
         if not (one.appends or self._may(one, table)) or not is_plain(table):
             return None
-        reached = lake.reached(table, one.app_id)
+        reached = order_key(lake.reached(table, one.app_id))
         if reached >= one.range.end and not one.log_only:
             return LOST
         if one.audit is not None and one.range.lower < reached < one.range.end:

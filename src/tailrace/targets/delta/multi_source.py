@@ -17,6 +17,7 @@ from ...execution import thread_pool
 from ...lake import delta as lake
 from ...lake.failpoints import reach
 from ...model.change import Relation
+from ...model.positions import order_key
 from ...model.quoting import quoted
 from ...model.types import schema_of, spark_type
 from ..change_batch import ChangeBatch
@@ -96,7 +97,7 @@ def load_part(
         return True
 
     lake.on_newest(path, once)
-    return lake.version(path)
+    return order_key(lake.version(path))
 
 
 def without(
@@ -159,7 +160,7 @@ def _load_by_spark(
     lake.on_newest(path, once)
     reach("delta.load")
     done = lake.commit(path, [], progress={app: max(after, 0)}, begin=True)
-    return lake.version(path) if done is None else done
+    return order_key(lake.version(path)) if done is None else done
 
 
 def _text(value: str) -> str:

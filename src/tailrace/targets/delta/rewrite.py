@@ -29,6 +29,7 @@ from ...execution import InlineExecutor, thread_pool
 from ...lake import delta as lake
 from ...lake import guards, written
 from ...lake.failpoints import reach
+from ...model.positions import order_key
 from ..merge_result import ApplyOutcome
 from .files import BATCH, NONE, SMALL, TargetFiles, TargetPiece, beside, edges
 from .size import actions
@@ -282,7 +283,7 @@ def merge(
         ConcurrentCommitError: another process has moved the progress.
     """
     for attempt in range(_ATTEMPTS):
-        reached = lake.reached(table, app_id) if attempt else follows
+        reached = order_key(lake.reached(table, app_id)) if attempt else follows
         if reached >= upto:
             break
         if follows != reached:

@@ -98,7 +98,7 @@ class Shards:
             if one.log_only
             else DeltaTable(one.target)
         )
-        reached = lake.reached(table, one.app_id)
+        reached = order_key(lake.reached(table, one.app_id))
         if not one.log_only and one.audit is None and reached >= one.range.end:
             return MergeResult(ApplyOutcome(version=table.version()), one.range.end)
         missing = {c.name for c in one.target_columns} - {f.name for f in table.schema().fields}
@@ -280,7 +280,7 @@ class ShardedMerge:
         one, outcome = self.one, done.outcome
         if one.appends and takes_parts(self.table):
             added = [part for result in results for part in result.parts]
-            follows = lake.reached(self.table, one.app_id)
+            follows = order_key(lake.reached(self.table, one.app_id))
             version = append(one.target, added, one.app_id, end, follows, info(plan="append"))
             return replace(outcome, version=version, plan="append")
         emptied, size = any(result.emptied for result in results), size_of(self.table)

@@ -18,6 +18,7 @@ from ...execution import map_partitions
 from ...lake import delta as lake
 from ...lake.failpoints import reach
 from ...model.change import DELETE, Relation
+from ...model.positions import order_key
 from ...model.types import schema_of
 from ..change_batch import ChangeBatch
 from ..images import col, shaped
@@ -118,7 +119,7 @@ class SparkMerge:
         reach("delta.distributed.done")
         path, app = self.one.target, self.one.app_id
         version = lake.version(path)
-        if lake.progress(path, app) < self.upto:  # a MERGE that changes no row may leave no commit
+        if order_key(lake.progress(path, app)) < self.upto:  # a MERGE that changes no row may leave no commit
             version = lake.commit(path, [], progress={app: self.upto}) or version
         return replace(outcome, plan=plan, version=version)
 
