@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from tailrace.apply.rules_apply import RulesApply
+from tailrace.apply.rules import RulesApplier
 
 import load
 import measure
@@ -88,7 +88,7 @@ def under_rules(
 def following(spark: SparkSession, target: Target, root: str, rules: Rules, log: str) -> Side:
     """What follows a task's changes into a target; the key log is `root`-log."""
     keylog = KeyLog(f"{root}-log", app_id="bench", run_id="1", mode=log)
-    applier = RulesApply(target, rules, root=root, task="t", keylog=keylog)
+    applier = RulesApplier(target, rules, root=root, task="t", keylog=keylog)
     reached = -1
 
     def apply(changes: ChangeTable, upto: int, counts: dict[str, int]) -> object:
@@ -106,7 +106,7 @@ def in_place(root: str, mode: str, log: str) -> Side:
     none: Any = None  # no session
     target = DeltaTarget(none, root, app_id="bench", local_limit_bytes=TargetSettings().one_task)
     keylog = KeyLog(f"{root}-log", app_id="bench", run_id="1", mode=log)
-    rules = RulesApply(target, Rules.of(mode), root=root, task="t", keylog=keylog)
+    rules = RulesApplier(target, Rules.of(mode), root=root, task="t", keylog=keylog)
     after = -1
 
     def apply(changes: ChangeTable, upto: int, counts: dict[str, int]) -> object:

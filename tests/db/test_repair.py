@@ -10,7 +10,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from tailrace.keylog.change_range import ChangeRange
+from tailrace.model.positions import ChangeRange
 
 from tailrace.apply import audits
 from tailrace.config.task import Task, load

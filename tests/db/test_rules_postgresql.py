@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from tailrace.apply.rules_apply import RulesApply
+from tailrace.apply.rules import RulesApplier
 
 from tailrace.apply.task_rules import TableRules
 from tailrace.config import tables_file
@@ -199,7 +199,7 @@ def test_the_command_takes_a_database(spark: SparkSession, tmp_path: Path, datab
 def test_sources_of_one_target_under_soft_delete(spark: SparkSession, tmp_path: Path, database: str) -> None:
     """They come one after the other to the column that rules add; a truncate is about its own source."""
     target = PostgresTarget(spark, database, task="t", places=places)
-    rules = RulesApply(target, Rules.of("soft_delete"), root=str(tmp_path), task="t")
+    rules = RulesApplier(target, Rules.of("soft_delete"), root=str(tmp_path), task="t")
 
     def apply(of: Relation, *images: Image) -> None:
         placed = [(n, oper, {"site": of.schema, **values} if values else {}) for n, oper, values in images]

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tailrace.apply.segment import Segment
+from tailrace.model.positions import ChangeRange
+from tailrace.targets.change_batch import ChangeBatch
 
 from tailrace.apply.rejects import Demands
 from tailrace.errors import ApplyError, TailraceError

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from tailrace.apply.round import Round
+from tailrace.apply.rounds import Rounds
 
 from tailrace.config.groups import GroupSettings
 from tailrace.config.policies import EVERYTHING
@@ -278,7 +278,7 @@ class World:
         """The code's access to tables goes to memory while the context lasts."""
         with (
             self.ram.in_place(),
-            mock.patch.object(Round, "_together", self._together(Round._together)),
+            mock.patch.object(Rounds, "_together", self._together(Rounds._together)),
             mock.patch.object(failpoints, "_met", self._met),
         ):
             yield self

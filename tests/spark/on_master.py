@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from tailrace.apply.rules_apply import RulesApply
+from tailrace.apply.rules import RulesApplier
 
 from tailrace.engine.rules import Rules
 from tailrace.keylog.key_log import KeyLog
@@ -71,7 +71,7 @@ def under_rules(spark: SparkSession, root: Path) -> dict[str, Any]:
     images.append(Image(1_002, "U", {"id": 5, "v": "gone"}))
     log = KeyLog(f"{root}/keylog", app_id="x", run_id="1")
     rules = Rules.of("strict", {"update_missing": "log"})
-    applier = RulesApply(target, rules, root=f"{root}/rules", task="t", keylog=log)
+    applier = RulesApplier(target, rules, root=f"{root}/rules", task="t", keylog=log)
     done = applier.apply(change_table(spark, images, columns={"id": "int", "v": "string"}, name="s.t"))
     logged = lake.read(f"{root}/keylog").drop_columns(list(VARYING)).sort_by("change_row_counter")
     return {

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tailrace.apply.applier import Applier
 from tailrace.apply.reading import ApplyPaths
-from tailrace.apply.scheduler import RETRIES, Ordered
+from tailrace.apply.scheduler import RETRIES, Scheduler
 from tailrace.apply.task_rules import TableRules, TaskRules
 from tailrace.engine.rules import MODES, Rules
 from tailrace.keylog.exceptions import Orders
@@ -114,7 +114,7 @@ class Staged:
             suspensions=Orders(self.orders),
         )
         limits = {"max_changes": 10**6, "parallel": 2, "need_baseline": False} | more
-        gate = Ordered(self.orders, f"{self.orders}_errors", {}, patient=False)
+        gate = Scheduler(self.orders, f"{self.orders}_errors", {}, patient=False)
         return Applier(self.spark, paths, self.target, rules=rules, gate=gate, **limits)
 
     def catch_up(self, **more: Any) -> list[AppliedTable]:

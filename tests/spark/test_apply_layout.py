@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
-from tailrace.apply.segment import Segment
+from tailrace.model.positions import ChangeRange
+from tailrace.targets.change_batch import ChangeBatch
 
 from tailrace.apply.reading import read_changes
 from tailrace.capture.snapshot_sink import DeltaLanding

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
-from tailrace.apply.rules_apply import RulesApply
+from tailrace.apply.rules import RulesApplier
 
 from tailrace.apply import rejects
 from tailrace.apply.rejects import Demands
@@ -119,14 +119,14 @@ UNCLEAR: list[tuple[str, int, list[Image]]] = [
 def test_changes_that_do_not_say_which_row_they_mean(spark: SparkSession, tmp_path: Path) -> None:
     """With rules and without: nothing of the batch is applied; what an insert leaves out is NULL."""
     target = DeltaTarget(spark, f"{tmp_path}/lake", app_id="t")
-    rules = RulesApply(target, Rules.of("upsert"), root=str(tmp_path), task="t")
+    rules = RulesApplier(target, Rules.of("upsert"), root=str(tmp_path), task="t")
     plain.apply(target, {KEYLESS.table: notes(spark, (1, "I", {"id": 1}))})
     ways = [rules.apply, rules.preview, lambda ct: plain.apply(target, {KEYLESS.table: ct}), rules.apply]
     for apply, (what, number, images) in zip(ways, UNCLEAR, strict=True):
         with pytest.raises(ApplyError, match=what) as said:
             apply(notes(spark, (1, "I", {"id": 1}), *images))
         assert str(said.value.where).endswith(f"{number:019d}"), what
-    soft = RulesApply(target, Rules.of("soft_delete"), root=str(tmp_path), task="t")
+    soft = RulesApplier(target, Rules.of("soft_delete"), root=str(tmp_path), task="t")
     with pytest.raises(ConfigError, match="soft delete marks rows by their key"):
         soft.preview(notes(spark, (2, "I", ONE)))
     assert lake.read(target.path(KEYLESS.table)).to_pylist() == [{"id": 1, "v": None}]
@@ -161,7 +161,7 @@ def test_an_archives_key_log_has_old_keys(
     target = DeltaTarget(spark, f"{tmp_path}/lake", app_id="t")
     log = KeyLog(f"{tmp_path}/keylog", app_id="t", run_id="1")
     rules = Rules.of("archive", policies)
-    made = RulesApply(target, rules, root=str(tmp_path), task="t", keylog=log)
+    made = RulesApplier(target, rules, root=str(tmp_path), task="t", keylog=log)
     relation = KEYLESS.with_columns([replace(c, key=c.name in key) for c in KEYLESS.columns])
     moved = {"id": 7, "v": "b"}
     images: list[Image] = [
@@ -192,7 +192,7 @@ def test_any_policies_over_a_change_table(spark: SparkSession, tmp_path: Path) -
     log = KeyLog(f"{tmp_path}/keylog", app_id="t", run_id="1")
 
     def apply(rules: Rules, some: list[Change]) -> str | None:
-        made = RulesApply(target, rules, root=str(tmp_path), task="t", keylog=log)
+        made = RulesApplier(target, rules, root=str(tmp_path), task="t", keylog=log)
         keyless = replace(RELATION, columns=tuple(replace(c, key=False) for c in RELATION.columns))
         table = change_table(spark, keyless, [i for c in some for i in c.images])
         return made.apply(replace(table, name=RELATION.table)).suspended

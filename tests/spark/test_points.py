@@ -17,7 +17,7 @@ from tailrace.apply.baseline_staging import Staging
 from tailrace.apply.mapped_snapshots import MappedSnapshotLoader, loaded
 from tailrace.apply.mapping.table_map import place_of, task_map
 from tailrace.apply.route import Routes
-from tailrace.apply.scheduler import Ordered
+from tailrace.apply.scheduler import Scheduler
 from tailrace.capture.snapshot_sink import landings
 from tailrace.config.task import Task, read
 from tailrace.errors import TailraceError
@@ -148,7 +148,7 @@ def test_a_mapped_baseline_is_loaded_once(spark: SparkSession, tmp_path: Path) -
     def life() -> None:
         root = str(Path(task.target_path("s.short")).parent)
         target = DeltaTarget(spark, root, app_id="t", places=lambda t: place_of(task_map(task, t)))
-        gate = Ordered(task.commands_path, task.control_path("errors"), task.groups)
+        gate = Scheduler(task.commands_path, task.control_path("errors"), task.groups)
         MappedSnapshotLoader.of(task, spark, target, Routes.of(task, spark)).refresh(baselines, gate)
 
     for point in LOADS:

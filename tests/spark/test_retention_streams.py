@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from tailrace.apply.segment import Segment
+from tailrace.model.positions import ChangeRange
+from tailrace.targets.change_batch import ChangeBatch
 
 from tailrace.apply.reading import read_changes
 from tailrace.errors import PositionError

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from tailrace.apply.rules_apply import RulesApply
+from tailrace.apply.rules import RulesApplier
 
 from tailrace.engine.rules import DEFAULTS, Rules
 from tailrace.errors import ApplyError, ConfigError
@@ -56,8 +56,8 @@ class Place:
         self.model = Model(mode, self.rules.on)
 
     @property
-    def applier(self) -> RulesApply:
-        return RulesApply(self.target, self.rules, root=self.root, task="task", keylog=self.log)
+    def applier(self) -> RulesApplier:
+        return RulesApplier(self.target, self.rules, root=self.root, task="task", keylog=self.log)
 
     def table(self, changes: Sequence[Change]) -> ChangeTable:
         images = [i for c in changes for i in c.images]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tailrace.keylog.change_range import ChangeRange
+from tailrace.model.positions import ChangeRange
 
 from tailrace.errors import OvertakenError
 from tailrace.keylog.key_log import KeyLog, Standing

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tailrace.apply.rules_apply import RulesApply
+from tailrace.apply.rules import RulesApplier
 
 from tailrace.engine.rules import Rules
 from tailrace.keylog.exceptions import Exceptions, Orders, Suspensions
@@ -27,7 +27,7 @@ class Limited:
         self.orders, self.kept = f"{at}/orders", Exceptions(str(at), "t")
         rules = Rules.of("strict", {KIND: "log then suspend after 2"})
         target: Any = SimpleNamespace(capabilities=SimpleNamespace(notes=None, versions=True))
-        self.rules = RulesApply(target, rules, root=str(at), task="t", suspensions=Orders(self.orders))
+        self.rules = RulesApplier(target, rules, root=str(at), task="t", suspensions=Orders(self.orders))
 
     def met(self, after: int, upto: int, conflicts: int) -> None:
         """A batch that met so many conflicts."""

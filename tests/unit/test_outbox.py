@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tailrace.keylog.change_range import ChangeRange
+from tailrace.model.positions import ChangeRange
 
 from tailrace.keylog.key_log import SCHEMA, KeyLog
 from tailrace.keylog.target_notes import note_of, recover

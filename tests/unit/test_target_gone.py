@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from tailrace.apply.rules_apply import RulesApply
+from tailrace.apply.rules import RulesApplier
 
 from tailrace.apply.required_changes import Needs
 from tailrace.apply.table_progress import TableHistory, TableProgress
@@ -126,7 +126,7 @@ def test_one_that_vanishes_during_a_batch_is_not_made_anew_without_its_baseline(
 
 def test_columns_of_rules_are_not_given_to_one_that_is_gone(tmp_path: Path) -> None:
     target = DeltaTarget(None, str(tmp_path / "lake"), app_id="x")  # type: ignore[arg-type]
-    ruled = RulesApply(target, Rules.of("soft_delete", {}), root=str(tmp_path), task="t")
+    ruled = RulesApplier(target, Rules.of("soft_delete", {}), root=str(tmp_path), task="t")
     batch = ChangeBatch(ITEM, str(tmp_path / "ct"), target.path(ITEM), LAYOUT, 0, 5)
     with pytest.raises(BaselineNeededError, match="lacks the baseline"):
         ruled.prepared(batch, 2)
