@@ -23,13 +23,13 @@ import pyarrow.parquet as pq
 
 import measure
 from measure import HERE, Row, say
-from tailrace.apply.plan import TableBatch
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.config.settings import TargetSettings
 from tailrace.lake import delta as lake
 from tailrace.model.change import ChangeTable, Column, Relation
+from tailrace.targets.audit import Audited
+from tailrace.targets.change_batch import TaskBatch
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.plans import TableBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn

@@ -23,19 +23,19 @@ import load
 import measure
 from apply import RELATION, TABLE, Case, batch, by_hand, fill
 from measure import HERE, Row, say
-from tailrace.apply.keylog.key_log import KeyLog
-from tailrace.apply.plan import TableBatch
 from tailrace.apply.rules_apply import RulesApply
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.base import Target
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.targets.postgresql.target import PostgresTarget
-from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.config.settings import TargetSettings
 from tailrace.engine.rules import Rules
+from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake
 from tailrace.model.change import ChangeTable
 from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
+from tailrace.targets.audit import Audited
+from tailrace.targets.base import Target
+from tailrace.targets.change_batch import TaskBatch
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.plans import TableBatch
+from tailrace.targets.postgresql.target import PostgresTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -93,7 +93,7 @@ def export(task: Any, given: Any) -> dict[str, float]:
 def start(task: Any, given: Any) -> dict[str, float]:
     """What both halves read before they begin, without a session or a connection."""
     from tailrace.apply.applier import Applier
-    from tailrace.apply.gate import Ordered
+    from tailrace.apply.scheduler import Ordered
     from tailrace.lake import log
     from tailrace.runtime.pipeline import apply_paths, store_paths
     from tailrace.state.ledger import newest_applied

@@ -18,11 +18,11 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.config.task import Task, load
 from tailrace.errors import TailraceError
 from tailrace.lake import delta as lake
 from tailrace.state.baselines import read_baselines
+from tailrace.targets.delta.target import DeltaTarget
 
 from .model import SCHEMA, TABLES, Writer, bag, histories, replay
 from .test_model import drain, target_rows, write_task

@@ -13,11 +13,11 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType, Schema
 
-from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.apply.rules_apply import RulesApply
-from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.engine.rules import Rules
+from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake
+from tailrace.targets.delta.target import DeltaTarget
 from tailrace.testing.images import change_table
 from tests.spark.literal_tables import rows_at
 

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tailrace.apply.keylog.exceptions import EXCEPTIONS
 from tailrace.apply.rules_apply import RulesApply
-from tailrace.apply.targets.postgresql.merge import BatchMerge
-from tailrace.apply.targets.postgresql.single_changes import SingleChanges
-from tailrace.apply.targets.postgresql.target import PostgresTarget
-from tailrace.apply.targets.postgresql.task_merges import MergeTask
 from tailrace.apply.task_rules import TableRules
 from tailrace.config import tables_file
 from tailrace.engine.rules import Rules
 from tailrace.errors import TargetLostError
+from tailrace.keylog.exceptions import EXCEPTIONS
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.change import Relation
 from tailrace.operate import vendor_apply as incoming
+from tailrace.targets.postgresql.merge import BatchMerge
+from tailrace.targets.postgresql.single_changes import SingleChanges
+from tailrace.targets.postgresql.target import PostgresTarget
+from tailrace.targets.postgresql.task_merges import MergeTask
 from tailrace.testing.images import Image, change_rows, change_table
 from tailrace.testing.mapped_targets import EU, US, places
 

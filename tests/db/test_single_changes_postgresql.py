@@ -12,9 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.postgresql.chunk_merge import ChunkMerge
 from tailrace.errors import ConstraintError
+from tailrace.targets.audit import Audited
+from tailrace.targets.postgresql.chunk_merge import ChunkMerge
 
 from ..spark.rules_model import CHECK, RELATION, Change, Model, RefusedError, held, history, nulled, spoiled
 from ..unit.test_audit import CASES, until_done

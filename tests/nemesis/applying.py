@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.apply.applier import Applier
-from tailrace.apply.gate import Ordered
 from tailrace.apply.mapping.table_map import TableMap
 from tailrace.apply.reading import ApplyPaths
 from tailrace.apply.route import Routes
+from tailrace.apply.scheduler import Ordered
 from tailrace.config.groups import group_of
 from tailrace.lake import log
 from tailrace.model.sequence import number_of

@@ -7,19 +7,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tailrace.apply.data_errors import Demands
-from tailrace.apply.mapping.shared_rows import TargetPlace
-from tailrace.apply.plan import SPECIAL, TableBatch
+from tailrace.apply.rejects import Demands
 from tailrace.apply.segment import Segment
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.targets.outcome import ApplyOutcome
-from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.errors import ApplyError, TailraceError
 from tailrace.model import mask
 from tailrace.model.change import PREFIX, Relation
 from tailrace.model.sequence import number_of
 from tailrace.store.tables import kept_as
+from tailrace.targets.audit import Audited
+from tailrace.targets.change_batch import TaskBatch
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.merge_result import ApplyOutcome
+from tailrace.targets.multi_source import TargetPlace
+from tailrace.targets.plans import SPECIAL, TableBatch
 
 from .ram import RamLake
 

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from tailrace.apply.slice_apply import SliceApply
+from tailrace.apply.round import SliceApply
 from tailrace.config.groups import GroupSettings
 from tailrace.config.policies import EVERYTHING
 from tailrace.errors import TailraceError

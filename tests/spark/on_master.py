@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.apply.rules_apply import RulesApply
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.engine.rules import Rules
+from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.runtime.session import session
+from tailrace.targets.audit import Audited
+from tailrace.targets.change_batch import TaskBatch
+from tailrace.targets.delta.target import DeltaTarget
 from tailrace.testing.changes import Image, change_table
 
 from ..unit.test_merge_shards import CHANGES as STORED

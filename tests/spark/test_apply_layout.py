@@ -15,13 +15,13 @@ from deltalake.schema import PrimitiveType
 
 from tailrace.apply.reading import read_changes
 from tailrace.apply.segment import Segment
-from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import schema_of
+from tailrace.targets.delta.target import DeltaTarget
 from tailrace.testing.images import Image, batch_of
 
 from .literal_tables import rows_at

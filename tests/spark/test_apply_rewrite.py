@@ -10,18 +10,18 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.delta import files as target_files
-from tailrace.apply.targets.delta.merge_task import MergeTask
-from tailrace.apply.targets.delta.rewrite import Rewrite
-from tailrace.apply.targets.delta.size import is_plain
-from tailrace.apply.targets.outcome import ApplyOutcome
-from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.lake import delta as lake
 from tailrace.lake import parts
 from tailrace.model import mask, sequence
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import spark_type
+from tailrace.targets.audit import Audited
+from tailrace.targets.change_batch import TaskBatch
+from tailrace.targets.delta import files as target_files
+from tailrace.targets.delta.merge_task import MergeTask
+from tailrace.targets.delta.rewrite import Rewrite
+from tailrace.targets.delta.size import is_plain
+from tailrace.targets.merge_result import ApplyOutcome
 
 pytestmark = pytest.mark.unit
 

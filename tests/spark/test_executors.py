@@ -13,9 +13,6 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from tailrace.apply.targets.delta.reshape import parts
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.errors import ApplyError, PositionError
 from tailrace.execution import BackgroundSession, JobCount, counted, since
 from tailrace.lake import delta as lake
@@ -23,6 +20,9 @@ from tailrace.model import sequence
 from tailrace.model.change import Column
 from tailrace.store.log_files import LogFiles
 from tailrace.store.running import runner
+from tailrace.targets.change_batch import TaskBatch
+from tailrace.targets.delta.reshape import parts
+from tailrace.targets.delta.target import DeltaTarget
 
 from ..unit.test_log_gaps import home, ids, store
 from ..unit.test_log_gaps import parts as log_files

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from tailrace.apply import data_errors
-from tailrace.apply import incoming as plain
-from tailrace.apply.data_errors import Demands
-from tailrace.apply.keylog.key_log import KeyLog
+from tailrace.apply import rejects
+from tailrace.apply.rejects import Demands
 from tailrace.apply.rules_apply import RulesApply
-from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.task_rules import TableRules
+from tailrace.apply.vendor import incoming as plain
 from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.engine.columns import WHY
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, ConfigError
 from tailrace.formats.qlik.dfm import DfmColumn
+from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake
 from tailrace.model import mask
 from tailrace.operate import vendor_apply as incoming
 from tailrace.state import commands
 from tailrace.state.baselines import Baseline, write_baseline
+from tailrace.targets.delta.target import DeltaTarget
 from tailrace.testing.images import KEYLESS, Image, change_table
 
 from .bag_model import NAMES, ROWS, Bag, Change, history
@@ -143,7 +143,7 @@ def test_values_that_the_target_cannot_hold_are_no_row_of_it(spark: SparkSession
     )  # fmt: skip
     whole = mask.encode(table.ordinal(c) for c in table.columns)
     df = table.df.withColumn(table.header("column_mask"), F.lit(bytearray(whole)))
-    found = data_errors.judged(table.with_df(df), narrow, Rules.of("strict"), demands)
+    found = rejects.judged(table.with_df(df), narrow, Rules.of("strict"), demands)
     seq, oper = (found.header(n) for n in ("change_seq", "change_oper"))
     bad = found.df.where(F.col(WHY).isNotNull()).select(seq, oper, WHY).collect()
     assert sorted((int(r[0][-2:]), r[1], r[2]) for r in bad) == [

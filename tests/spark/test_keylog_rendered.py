@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.apply.rules_apply import RulesApply
-from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.engine.rules import Rules
+from tailrace.keylog.key_log import KeyLog
 from tailrace.model.change import Column, Relation
+from tailrace.targets.delta.target import DeltaTarget
 from tailrace.testing.images import Image, change_table
 
 from .literal_tables import rows_at

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.keylog.key_log import KeyLog
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.task_rules import TableRules
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, LimitReachedError
+from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake
+from tailrace.targets.audit import Audited
+from tailrace.targets.delta.target import DeltaTarget
 
 from .rules_model import Change, history
 from .rules_task import Staged, interleaved

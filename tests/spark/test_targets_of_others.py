@@ -12,14 +12,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from tailrace.apply.keylog.key_log import KeyLog
-from tailrace.apply.mapping.shared_rows import TargetPlace
 from tailrace.apply.rules_apply import RulesApply
-from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, UnsupportedError
+from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.multi_source import TargetPlace
 from tailrace.testing.images import Image, batch_of, change_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -14,17 +14,17 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.schema import Field, PrimitiveType, Schema
 
-from tailrace.apply.keylog.exceptions import EXCEPTIONS, Exceptions
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.task_batches import TaskBatches
+from tailrace.apply.merger import TaskBatches
 from tailrace.apply.task_rules import TableRules, TaskRules
-from tailrace.apply.tasks import Parts
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
+from tailrace.keylog.exceptions import EXCEPTIONS, Exceptions
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.types import schema_of
 from tailrace.state import commands, ledger, lifecycle
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.parts import Parts
 
 from .rules_model import RELATION, Change
 from .rules_task import TIME, CrashError, Staged, by_shards, every_mode

@@ -15,16 +15,11 @@ from typing import Any
 
 import pytest
 
-from tailrace.apply import known
+from tailrace.apply import table_progress as known
 from tailrace.apply.applier import Applier
 from tailrace.apply.apply_result import ApplyResult
-from tailrace.apply.data_errors import Demands
-from tailrace.apply.plan import SPECIAL, TableBatch
 from tailrace.apply.reading import ApplyPaths
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.capabilities import Capabilities
-from tailrace.apply.targets.outcome import ApplyOutcome
-from tailrace.apply.targets.task_batch import TaskBatch
+from tailrace.apply.rejects import Demands
 from tailrace.errors import PositionError, TailraceError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
@@ -33,6 +28,11 @@ from tailrace.model.sequence import make
 from tailrace.state import ledger, totals
 from tailrace.state.baselines import Baseline
 from tailrace.state.ledger import AppliedTable, Stored
+from tailrace.targets.audit import Audited
+from tailrace.targets.capabilities import Capabilities
+from tailrace.targets.change_batch import TaskBatch
+from tailrace.targets.merge_result import ApplyOutcome
+from tailrace.targets.plans import SPECIAL, TableBatch
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 COLUMNS = (Column("id", 1, "integer", "int4", "int", key=True), Column("v", 2, "text", "text", "string"))

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from tailrace.apply.rules_apply import RulesApply
-from tailrace.apply.targets.capabilities import Capabilities
 from tailrace.engine.rules import Rules
 from tailrace.model.change import ChangeTable
+from tailrace.targets.capabilities import Capabilities
 
 pytestmark = pytest.mark.unit
 

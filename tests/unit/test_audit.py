@@ -15,23 +15,23 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.effects import relation_of
-from tailrace.apply.keylog.exceptions import EXCEPTIONS, Exceptions
-from tailrace.apply.keylog.key_log import SCHEMA
-from tailrace.apply.plan import Limits
-from tailrace.apply.targets import rendering
-from tailrace.apply.targets.audit import Audit, Audited, LogPart
-from tailrace.apply.targets.delta.many import ManyTask
-from tailrace.apply.targets.delta.merge_task import MergeTask
-from tailrace.apply.targets.delta.shards import Shards
-from tailrace.apply.targets.task_batch import TaskBatch
+from tailrace.apply.target_mode import relation_of
 from tailrace.engine.log_rows import KeyLogHeader
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
+from tailrace.keylog.exceptions import EXCEPTIONS, Exceptions
+from tailrace.keylog.key_log import SCHEMA
 from tailrace.lake import delta as lake
 from tailrace.model import mask, sequence
 from tailrace.model.change import Relation
 from tailrace.model.types import schema_of
+from tailrace.targets import rendering
+from tailrace.targets.audit import Audit, Audited, LogPart
+from tailrace.targets.change_batch import TaskBatch
+from tailrace.targets.delta.merge import ManyTask
+from tailrace.targets.delta.merge_task import MergeTask
+from tailrace.targets.delta.sharded_merge import Shards
+from tailrace.targets.plans import Limits
 from tailrace.wire.keylog_values import KeyLogField
 
 from ..examples import rounds

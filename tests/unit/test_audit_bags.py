@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.targets.audit import Audited
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 from tailrace.model.change import Relation
+from tailrace.targets.audit import Audited
 
 from ..spark.bag_model import ROWS, Bag, Change, history
 from ..spark.rules_model import RELATION, logged

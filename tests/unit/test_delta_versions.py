@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.plan import TableBatch
-from tailrace.apply.targets.delta import distributed
-from tailrace.apply.targets.delta.spark_merge import SparkMerge
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.errors import ConcurrentCommitError
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
+from tailrace.targets.change_batch import TaskBatch
+from tailrace.targets.delta import distributed
+from tailrace.targets.delta.spark_merge import SparkMerge
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.plans import TableBatch
 
 pytestmark = pytest.mark.unit
 RELATION = Relation(1, "s", "t", "d", (Column("id", 1, "integer", "int4", "int", key=True),))

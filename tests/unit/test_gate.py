@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.apply.gate import Ordered
+from tailrace.apply.scheduler import Ordered
 from tailrace.apply.segment import Segment
 from tailrace.config.groups import GroupSettings
 from tailrace.config.task import Task, read

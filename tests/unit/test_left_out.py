@@ -13,8 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tailrace.apply.mapping.checks import fitted_to
-from tailrace.apply.mapping.projection import Projection
+from tailrace.apply.checks.mapping import fitted_to
 from tailrace.apply.mapping.table_map import TableMap
 from tailrace.apply.route import Routes
 from tailrace.apply.segment import Segment, segments
@@ -23,6 +22,7 @@ from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.state.baselines import Baseline, write_baseline
 from tailrace.state.layouts import layouts_seen
+from tailrace.targets.projection import Projection
 
 pytestmark = pytest.mark.unit
 

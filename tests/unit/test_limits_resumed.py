@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tailrace.apply.keylog.exceptions import Exceptions, Orders, Suspensions
 from tailrace.apply.rules_apply import RulesApply
-from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.engine.rules import Rules
+from tailrace.keylog.exceptions import Exceptions, Orders, Suspensions
 from tailrace.state import commands
+from tailrace.targets.change_batch import TaskBatch
 
 from .apply_world import relation
 

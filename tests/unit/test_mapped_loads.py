@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from tailrace.apply import mapped_snapshots as loading
-from tailrace.apply.gate import Ordered
+from tailrace.apply.baseline_staging import Staging
 from tailrace.apply.mapped_snapshots import MappedSnapshotLoader, loaded
 from tailrace.apply.mapping.table_map import TableMap
-from tailrace.apply.staging import Staging
+from tailrace.apply.scheduler import Ordered
 from tailrace.capture.snapshot_sink import DeltaLanding, StagedLanding
 from tailrace.config.groups import GroupSettings
 from tailrace.lake import delta as lake

@@ -13,17 +13,18 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.apply.scratch import FOLDER
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.delta import files as target_files
-from tailrace.apply.targets.delta import shards, write_task
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.errors import ApplyError, BaselineNeededError
 from tailrace.lake import delta as lake
 from tailrace.lake import parts
 from tailrace.model import sequence
 from tailrace.model.change import Column, Relation
+from tailrace.targets.audit import Audited
+from tailrace.targets.change_batch import TaskBatch
+from tailrace.targets.delta import files as target_files
+from tailrace.targets.delta import sharded_merge as shards
+from tailrace.targets.delta import write_task
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.scratch import FOLDER
 
 from ..examples import examples
 

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tailrace.apply.keylog.change_range import ChangeRange
-from tailrace.apply.keylog.key_log import SCHEMA, KeyLog
-from tailrace.apply.keylog.outbox import note_of, recover
+from tailrace.keylog.change_range import ChangeRange
+from tailrace.keylog.key_log import SCHEMA, KeyLog
+from tailrace.keylog.outbox import note_of, recover
 from tailrace.lake import delta as lake
 
 pytestmark = pytest.mark.unit

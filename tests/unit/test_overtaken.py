@@ -9,16 +9,16 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.keylog.exceptions import EXCEPTIONS
-from tailrace.apply.targets.audit import LOST, Audited
-from tailrace.apply.targets.delta.local import append
-from tailrace.apply.targets.delta.merge_task import MergeTask
 from tailrace.engine.rules import Rules
 from tailrace.errors import ConcurrentCommitError, OvertakenError
+from tailrace.keylog.exceptions import EXCEPTIONS
 from tailrace.lake import delta as lake
 from tailrace.model.sequence import make
 from tailrace.state import ledger
 from tailrace.store import writer
+from tailrace.targets.audit import LOST, Audited
+from tailrace.targets.delta.local import append
+from tailrace.targets.delta.merge_task import MergeTask
 
 from ..ending import ends
 from .test_audit import Place, change

@@ -15,18 +15,18 @@ from deltalake import DeltaTable, write_deltalake
 from tailrace.apply import ddl
 from tailrace.apply.mapped_snapshots import StagedRows
 from tailrace.apply.mapping.prepare import Prepared, prepare
-from tailrace.apply.mapping.projection import Projection
-from tailrace.apply.mapping.shared_rows import TargetPlace
 from tailrace.apply.mapping.table_map import TableMap
-from tailrace.apply.one_route import Route
+from tailrace.apply.merger import TaskBatches
 from tailrace.apply.reading import ApplyPaths
+from tailrace.apply.route import Route
 from tailrace.apply.segment import Segment
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.task_batches import TaskBatches
 from tailrace.model import mask
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.model.types import schema_of
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.multi_source import TargetPlace
+from tailrace.targets.projection import Projection
 from tailrace.validate.target_shape import TargetShape
 
 pytestmark = pytest.mark.unit

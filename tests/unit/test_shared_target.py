@@ -11,18 +11,18 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from tailrace.apply.mapping.projection import Projection
-from tailrace.apply.mapping.shared_rows import TargetPlace
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.delta import shared as shared_target
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.targets.task_batch import TaskBatch
-from tailrace.apply.tasks import Parts
 from tailrace.errors import ApplyError, BaselineNeededError, ConcurrentCommitError
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import schema_of
+from tailrace.targets.audit import Audited
+from tailrace.targets.change_batch import TaskBatch
+from tailrace.targets.delta import multi_source as shared_target
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.multi_source import TargetPlace
+from tailrace.targets.parts import Parts
+from tailrace.targets.projection import Projection
 
 pytestmark = pytest.mark.unit
 SITE = Column("site", 1 << 20, "@SCHEMA", "constant", "string", key=True)

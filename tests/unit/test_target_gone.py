@@ -10,19 +10,18 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from tailrace.apply.known import TableHistory
-from tailrace.apply.needs import Needs
-from tailrace.apply.plan import TableBatch
-from tailrace.apply.reach import Reach
+from tailrace.apply.required_changes import Needs
 from tailrace.apply.rules_apply import RulesApply
-from tailrace.apply.targets.base import Target
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.targets.task_batch import TaskBatch
+from tailrace.apply.table_progress import Reach, TableHistory
 from tailrace.engine.rules import Rules
 from tailrace.errors import BaselineNeededError
 from tailrace.lake import delta as lake
 from tailrace.model.change import ChangeTable, Column, Relation
 from tailrace.operate.checks import gone_findings
+from tailrace.targets.base import Target
+from tailrace.targets.change_batch import TaskBatch
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.plans import TableBatch
 from tests.unit.retention_home import ITEM, NOTE, Home
 
 pytestmark = pytest.mark.unit

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tailrace.apply.apply_result import ApplyResult
+from tailrace.apply.merger import TaskBatches
 from tailrace.apply.reading import ApplyPaths
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.targets.outcome import ApplyOutcome
-from tailrace.apply.targets.task_batch import TaskBatch
-from tailrace.apply.task_batches import TaskBatches
 from tailrace.errors import ApplyError, TailraceError
+from tailrace.targets.audit import Audited
+from tailrace.targets.change_batch import TaskBatch
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.merge_result import ApplyOutcome
 
 from .apply_world import World, relation
 

@@ -22,20 +22,19 @@ from ..execution import seconds_waited
 from ..lake import delta as lake
 from ..state import totals
 from ..state.ledger import APPLIED_APP, AppliedTable, Stored
+from ..targets.base import Target
+from .apply_record import Record
 from .backlog import Backlog
 from .cadence import Cadence
-from .gate import Gate
-from .known import TableHistory
 from .mapped_snapshots import MappedSnapshotLoader
-from .reach import Reach
+from .merger import Read, TaskBatches
 from .reading import ApplyPaths, read_changes
-from .record import Record
+from .round import SliceApply
 from .route import Routes
+from .scheduler import Gate
 from .segment import slices
-from .slice_apply import SliceApply
-from .table_apply import TableApply
-from .targets.base import Target
-from .task_batches import Read, TaskBatches
+from .table_progress import Reach, TableHistory
+from .table_round import TableApply
 from .task_rules import TaskRules
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from ..engine.rules import Rules
 from ..state.ledger import AppliedTable
+from ..targets.merge_result import ApplyOutcome, Expected
 from ..wire.keylog_values import IGNORED
-from .expect import Expected
-from .targets.outcome import ApplyOutcome
 
 _PLAIN = {"I": "I0", "U": "U1", "D": "D1", "T": "T"}
 

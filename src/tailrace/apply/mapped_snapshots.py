@@ -30,20 +30,20 @@ from ..state.baselines import Baseline
 from ..state.declarations import MAPPED_LOADS
 from ..state.lifecycle import TableStates
 from ..state.state_table import StateTable
-from .gate import Gate
+from ..targets.parts import BASELINE, Parts
+from ..targets.projection import Projection
+from ..targets.rule_columns import added_by, rules_of
+from .baseline_staging import Staging
 from .mapping.mapped import rows
-from .mapping.projection import Projection
 from .mapping.table_map import STAGED_FOR
 from .route import Routes
-from .rule_columns import added_by, rules_of
-from .staging import Staging
-from .tasks import BASELINE, Parts
+from .scheduler import Gate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..config.task import Task
-    from .targets.base import Target
+    from ..targets.base import Target
 
 logger = logging.getLogger("tailrace.apply")
 CHANGED = "its mapping is another one than its target was made with: `tailrace resync` makes it anew"

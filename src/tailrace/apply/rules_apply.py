@@ -17,30 +17,31 @@ from typing import TYPE_CHECKING
 
 from ..engine.rules import Rules
 from ..errors import ApplyError, ConfigError, LimitReachedError, TailraceError
+from ..keylog.change_range import ChangeRange
+from ..keylog.exceptions import Exceptions, Holds, Suspensions
+from ..keylog.key_log import KeyLog
+from ..keylog.outbox import recover
 from ..lake import delta as lake
 from ..model.change import ChangeTable, Relation
 from ..model.types import schema_of
-from . import data_errors, effects, incoming, one_task, whole_rows
+from ..targets import keyless as whole_rows
+from ..targets.audit import Audited
+from ..targets.base import Target, gone
+from ..targets.capabilities import Shares
+from ..targets.change_batch import TaskBatch
+from ..targets.delta.local import PartTask, write_parts
+from ..targets.delta.target import DeltaTarget
+from ..targets.images import col, explaining
+from ..targets.scratch import scratch
+from ..targets.staged_changes import stage
+from . import audits, rejects, target_mode
 from .apply_result import ApplyResult, summed
-from .gone import gone
-from .images import col, explaining
-from .keylog.change_range import ChangeRange
-from .keylog.exceptions import Exceptions, Holds, Suspensions
-from .keylog.key_log import KeyLog
-from .keylog.outbox import recover
-from .rules_ends import Later, RulesEnds
-from .scratch import scratch
-from .stage import stage
-from .targets.audit import Audited
-from .targets.base import Target
-from .targets.capabilities import Shares
-from .targets.delta.local import PartTask, write_parts
-from .targets.delta.target import DeltaTarget
-from .targets.task_batch import TaskBatch
+from .conflict_policy import Later, RulesEnds
 from .transactions import by_transaction, middle_of
+from .vendor import incoming
 
 if TYPE_CHECKING:
-    from .incoming import Incoming
+    from .vendor.incoming import Incoming
 
 
 class RulesApply:
@@ -103,17 +104,17 @@ class RulesApply:
                 self._recover(self._log, batch.table, done.upto)
             return ApplyResult(done.upto, outcome=done.outcome)
         done_range = ChangeRange(batch.table, batch.after, batch.upto, 0)
-        return self._ends.ended(batch.table, *one_task.finished(done, done_range, self._rules, self._log))
+        return self._ends.ended(batch.table, *audits.finished(done, done_range, self._rules, self._log))
 
     def judged(self, changes: ChangeTable, relation: Relation) -> ChangeTable:
-        """The changes, judged by what the target can hold (`data_errors`); `relation`: their own columns in
+        """The changes, judged by what the target can hold (`rejects`); `relation`: their own columns in
         the target's types."""
-        layout = effects.relation_of(relation, self._rules)
+        layout = target_mode.relation_of(relation, self._rules)
         there = self._target.exists(relation.table)
-        demands = self._target.demands(relation.table) if there else data_errors.Demands()
+        demands = self._target.demands(relation.table) if there else rejects.Demands()
         archives = self._rules.mode == "archive"
         keyed = layout if archives else replace(relation, columns=layout.columns)
-        return data_errors.judged(changes, keyed, self._rules, demands)
+        return rejects.judged(changes, keyed, self._rules, demands)
 
     def count_anew(self, table: str) -> None:
         """Counts the conflicts of a table again that reached a limit, once that was reported."""
@@ -122,7 +123,7 @@ class RulesApply:
     def alter(self, table: str, before: Relation, after: Relation) -> None:
         """Gives the target a task's new layout, and the columns that the mode adds; existing rows have NULL
         in them."""
-        effects.alter(self._target, table, before, after, self._rules)
+        target_mode.alter(self._target, table, before, after, self._rules)
 
     @property
     def adds_columns(self) -> bool:
@@ -166,7 +167,7 @@ class RulesApply:
             self._refuse_gap(changes, after, reached)
         found = replace(found, relation=self._layout(changes, found))
         if found.upto > reached:
-            incoming.lay_out(self._target, effects.relation_of(found.relation, self._rules))
+            incoming.lay_out(self._target, target_mode.relation_of(found.relation, self._rules))
         with self._staged(self.judged(fresh, found.relation), found, after) as batch:
             if not transactional:
                 return self._merged(batch)
@@ -218,7 +219,7 @@ class RulesApply:
             whole_rows.refuse(changes.name, found.wrong)
         if self._rules.on["data_error"] == "stop" or not self._target.exists(changes.name):
             return found.relation
-        return data_errors.held_in(found.relation, self._target.columns(changes.name))
+        return rejects.held_in(found.relation, self._target.columns(changes.name))
 
     @contextmanager
     def _staged(
@@ -246,7 +247,7 @@ class RulesApply:
         return summed(found)
 
     def _ready(self, batch: TaskBatch) -> TaskBatch:
-        return one_task.prepared(batch, self._target, self._rules, self._exceptions, self._log)
+        return audits.prepared(batch, self._target, self._rules, self._exceptions, self._log)
 
     def preview(self, changes: ChangeTable) -> ApplyResult:
         """Returns the result that `apply` would have now; writes nothing."""
@@ -262,16 +263,16 @@ class RulesApply:
         if found.upto <= reached:
             return ApplyResult()
         found = replace(found, relation=self._layout(changes, found))
-        layout = effects.relation_of(found.relation, self._rules)
+        layout = target_mode.relation_of(found.relation, self._rules)
         incoming.lay_out(self._target, layout, dry_run=True)
         judged = self.judged(fresh, found.relation)
         with self._staged(judged, found, reached, logs=True) as batch:
             to, path = self._previewed(batch.changes, fresh, layout)
-            order = one_task.prepared(batch, self._target, self._rules, self._exceptions, None)
+            order = audits.prepared(batch, self._target, self._rules, self._exceptions, None)
             done = _one(to, replace(order, target=path))
         assert done is not None  # noqa: S101 - a Delta table merges every batch
         whole = ChangeRange(changes.name, reached, found.upto, 0)
-        result, ends, _ = one_task.finished(done, whole, self._rules, None)
+        result, ends, _ = audits.finished(done, whole, self._rules, None)
         said = f"would {ends[2]}: {ends[1]} at change_seq {ends[0]}" if ends else None
         return replace(result, suspended=said)
 
@@ -303,7 +304,7 @@ class RulesApply:
     def _reached(self, name: str, own: Collection[str]) -> int:
         if not self._target.exists(name):
             return -1
-        effects.check_mode(self._target, name, own, self._rules)
+        target_mode.check_mode(self._target, name, own, self._rules)
         return self._target.progress(name)
 
 

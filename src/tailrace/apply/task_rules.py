@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..engine.rules import Rules
+from ..keylog.change_range import ChangeRange
+from ..keylog.exceptions import Exceptions, Holds
+from ..keylog.key_log import KeyLog
+from ..keylog.outbox import recover
+from ..keylog.tokens import Token, log_tokens
 from ..model.change import Relation
 from ..state.open_warnings import log_only
-from .effects import refuse_other_mode
-from .keylog.change_range import ChangeRange
-from .keylog.exceptions import Exceptions, Holds
-from .keylog.key_log import KeyLog
-from .keylog.outbox import recover
-from .keylog.tokens import Token, log_tokens
+from ..targets.keyless import refuse_marks
 from .rules_apply import RulesApply
-from .whole_rows import refuse_marks
+from .target_mode import refuse_other_mode
 
 if TYPE_CHECKING:
-    from .targets.base import Target
+    from ..targets.base import Target
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from ..engine.columns import one
 from ..errors import ApplyError
 from ..model.change import PREFIX
 from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS
+from ..targets.auditor import gathered
+from ..targets.change_batch import TaskBatch
 from ..wire.row_hashes import hashes
-from .targets.auditor import gathered
-from .targets.task_batch import TaskBatch
 
 _SEQ, _TRANSACTION = PREFIX + "change_seq", PREFIX + "transaction_id"
 Ints = npt.NDArray[np.int64]

@@ -8,17 +8,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..apply import effects, incoming
-from ..apply.images import refused
-from ..apply.incoming import Incoming
-from ..apply.keylog.exceptions import Holds, Suspensions
-from ..apply.keylog.key_log import KeyLog
-from ..apply.keylog.outbox import recover
-from ..apply.late_changes import LateChanges
-from ..apply.mapping.vendor_mapping import map_vendor_tables
+from ..apply import target_mode as effects
 from ..apply.rules_apply import RulesApply
-from ..apply.table_names import TableNames
-from ..apply.targets.base import Target
+from ..apply.vendor import incoming
+from ..apply.vendor.incoming import Incoming
+from ..apply.vendor.late_changes import LateChanges
+from ..apply.vendor.mapping import map_vendor_tables
+from ..apply.vendor.table_names import TableNames
 from ..config.table_settings import mode_of
 from ..config.tables_file import TablesFile
 from ..engine.rules import SOFT_COLUMN, Rules
@@ -26,8 +22,13 @@ from ..errors import ApplyError, BaselineNeededError, ConfigError, UnsupportedEr
 from ..formats import convert
 from ..formats.base import FINER, Read
 from ..formats.report import ConversionReport, RowCount, TableReport
+from ..keylog.exceptions import Holds, Suspensions
+from ..keylog.key_log import KeyLog
+from ..keylog.outbox import recover
 from ..model.change import ChangeTable
 from ..model.types import element_type, is_lake_type
+from ..targets.base import Target
+from ..targets.images import refused
 from . import apply_place, vendor_notes, vendor_progress, vendor_reading
 from .runs import Group, Runs, Subscription
 from .vendor_progress import VendorProgress

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..apply.fold import copies, fold, repeated
-from ..apply.images import col, last_truncate
-from ..apply.plan import UNKNOWN, Folded, TableBatch
 from ..engine.columns import KEPT, OP
 from ..model.change import DELETE, ChangeTable, Relation
+from ..targets.images import col, last_truncate
+from ..targets.plans import UNKNOWN, Folded, TableBatch
+from ..targets.spark_fold import copies, fold, repeated
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -19,28 +19,23 @@ from typing import TYPE_CHECKING, Any
 
 from ..apply.applier import Applier
 from ..apply.cadence import Cadence
-from ..apply.filled_checks import refuse_lowered
-from ..apply.gate import Ordered
-from ..apply.keylog.exceptions import Orders
-from ..apply.keylog.key_log import KeyLog
+from ..apply.checks.filled_targets import refuse_lowered
+from ..apply.checks.target import waits
 from ..apply.mapped_snapshots import MappedSnapshotLoader
-from ..apply.mapping.shared_rows import TargetPlace
 from ..apply.mapping.table_map import place_of, task_map
-from ..apply.needs import Needs
-from ..apply.openedge_tables import OpenEdgeTables
 from ..apply.reading import ApplyPaths
+from ..apply.required_changes import Needs
 from ..apply.route import Routes
-from ..apply.rule_columns import rules_of
-from ..apply.target_checks import waits
-from ..apply.targets.base import Target
-from ..apply.targets.delta.target import DeltaTarget
-from ..apply.targets.postgresql.target import PostgresTarget
+from ..apply.scheduler import Ordered
 from ..apply.task_rules import TableRules, TaskRules
+from ..apply.vendor.openedge_tables import OpenEdgeTables
 from ..capture import incremental_snapshot
 from ..config import state_version
 from ..config.task import Task
 from ..errors import CancelledError, SparkLostError, TailraceError, from_spark
 from ..execution import JobCount, background, counted
+from ..keylog.exceptions import Orders
+from ..keylog.key_log import KeyLog
 from ..lake import delta as lake
 from ..lake import guards, json_files, log
 from ..model.steps import Steps
@@ -56,6 +51,11 @@ from ..store.log_files import LogFiles
 from ..store.running import runner
 from ..store.unstorable import TableSuspensions
 from ..store.writer import Store, StorePaths
+from ..targets.base import Target
+from ..targets.delta.target import DeltaTarget
+from ..targets.multi_source import TargetPlace
+from ..targets.postgresql.target import PostgresTarget
+from ..targets.rule_columns import rules_of
 from ..validate.repair import Repair
 from ..validate.sessions import Sessions
 from ..validate.validation import validate

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..apply.plan import SPECIAL, TableBatch
 from ..model import mask, sequence
 from ..model.change import HEADERS, OPERATIONS, PREFIX, ChangeTable, Column, Relation
 from ..model.types import header_schema, schema_of
+from ..targets.plans import SPECIAL, TableBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from ..apply.mapping.shared_rows import TargetPlace
-from ..apply.targets.base import Target
-from ..apply.tasks import Parts
 from ..errors import ApplyError, BaselineNeededError
 from ..formats.shape import few_rows
 from ..model.change import Column, Relation
 from ..model.types import schema_of
+from ..targets.base import Target
+from ..targets.multi_source import TargetPlace
+from ..targets.parts import Parts
 from .concurrent_step import Wait
 from .images import ID, RELATION, Image, V, batch_of
 from .target_case import TargetHooks

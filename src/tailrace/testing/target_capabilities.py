@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ..apply.keylog.key_log import KeyLog
 from ..apply.rules_apply import RulesApply
-from ..apply.targets.base import Target
 from ..engine.rules import Rules
+from ..keylog.key_log import KeyLog
 from ..lake import delta as lake
+from ..targets.base import Target
 from .images import change_table, image, move
 from .target_case import TargetCase
 

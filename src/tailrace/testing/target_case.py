@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..apply.targets.base import Target
-from ..apply.targets.outcome import ApplyOutcome
 from ..model.change import Relation
+from ..targets.base import Target
+from ..targets.merge_result import ApplyOutcome
 from .concurrent_step import Wait
 from .images import RELATION, batch_of, image
 

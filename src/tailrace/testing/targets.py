@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ..apply.plan import TableBatch
-from ..apply.targets.base import Target
 from ..errors import ApplyError, BaselineNeededError
 from ..formats.shape import few_rows
 from ..lake.thinning import Past
 from ..model.change import Column
+from ..targets.base import Target
+from ..targets.plans import TableBatch
 from .images import ID, KEYLESS, V, W, batch_of, change_table, count, image
 from .target_capabilities import TargetCapabilities
 from .target_plans import KeylessConformance, PlanConformance

@@ -24,23 +24,15 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from ..apply import effects, one_task
-from ..apply.keylog.change_range import ChangeRange
-from ..apply.keylog.exceptions import Exceptions
-from ..apply.keylog.key_log import KeyLog
-from ..apply.mapping.shared_rows import TargetPlace
+from ..apply import audits, target_mode
 from ..apply.mapping.table_map import place_of, task_map
-from ..apply.plan import UNKNOWN
-from ..apply.rule_columns import rules_of
-from ..apply.targets.auditor import log_without_conflicts
-from ..apply.targets.delta.local import PartTask
-from ..apply.targets.delta.target import DeltaTarget
-from ..apply.targets.postgresql.target import PostgresTarget
-from ..apply.targets.task_batch import TaskBatch
 from ..config.task import Task
 from ..engine.rules import Rules
 from ..errors import ApplyError, TailraceError, TargetLostError
 from ..execution import Job, described
+from ..keylog.change_range import ChangeRange
+from ..keylog.exceptions import Exceptions
+from ..keylog.key_log import KeyLog
 from ..lake import delta as lake
 from ..model import sequence
 from ..model.change import Relation
@@ -50,6 +42,14 @@ from ..operate.runs import REPAIR, Runs
 from ..operate.task_runs import group_of, subscriptions
 from ..state import lifecycle, live
 from ..state.baselines import read_baselines
+from ..targets.auditor import log_without_conflicts
+from ..targets.change_batch import TaskBatch
+from ..targets.delta.local import PartTask
+from ..targets.delta.target import DeltaTarget
+from ..targets.multi_source import TargetPlace
+from ..targets.plans import UNKNOWN
+from ..targets.postgresql.target import PostgresTarget
+from ..targets.rule_columns import rules_of
 from . import repair_sides as sides
 from .compare import Comparison, TableResult
 from .differences import ChangeStamp, Differences, count_changes
@@ -211,8 +211,8 @@ class Repair:
         one."""
         target = self._target(self.sessions.waiting(f"changes are brought to {table}"))
         rules, logbook = rules_of(self.task, table), self._keylog()
-        if effects.relation_of(relation, rules) != relation:  # a target without changes yet has no marks
-            effects.alter(target, table, relation, relation, rules)
+        if target_mode.relation_of(relation, rules) != relation:  # a target without changes yet has no marks
+            target_mode.alter(target, table, relation, relation, rules)
         batch = self._batch(target, table, relation, after, upto)
         if self.task.target.database and logbook is not None:  # its notes are those of the source's changes
             self._merged(target, batch, rules, None)
@@ -244,14 +244,14 @@ class Repair:
         if not (rules.plain and logbook is None):
             # A separate name: the numbers of a repair's changes are not the source's.
             exceptions = Exceptions(f"{self.task.home}/control", f"{self.task.name}/repair")
-            batch = one_task.prepared(batch, target, rules, exceptions, logbook)
+            batch = audits.prepared(batch, target, rules, exceptions, logbook)
         (done,) = shares.merge_many([batch])
         if isinstance(done, TailraceError):
             raise done
         if done is None:
             raise ApplyError("the repair needs more memory than a merge has", where=batch.table)
         one = ChangeRange(batch.table, batch.after, batch.upto, 0)
-        _, ends, why = one_task.finished(done, one, rules, logbook)
+        _, ends, why = audits.finished(done, one, rules, logbook)
         if ends is not None:
             what = why or f"another process changed it meanwhile ({ends[1]})"
             raise ApplyError(what, where=batch.table)
@@ -263,7 +263,7 @@ class Repair:
         runs, rules = self._begun(logbook, table, after), rules_of(task, table)
         exceptions, one = Exceptions(f"{task.home}/control", task.name), ChangeRange(table, after, upto, 0)
         batch = self._batch(self._target(None), table, relation, after, upto)
-        ready = one_task.prepared(batch, self._target(None), rules, exceptions, logbook)
+        ready = audits.prepared(batch, self._target(None), rules, exceptions, logbook)
         logbook.commit(log_without_conflicts(ready), one)
         runs.end()
         return logbook.run_of(table)

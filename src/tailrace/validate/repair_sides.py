@@ -13,13 +13,10 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from ..apply.mapped_snapshots import CHANGED, loaded, made_with
-from ..apply.mapping.shared_rows import own_rows
 from ..apply.mapping.table_map import place_of, task_map
-from ..apply.one_route import Route
-from ..apply.plan import SPECIAL
 from ..apply.reading import read_changes
+from ..apply.route import Route
 from ..apply.segment import Segment
-from ..apply.targets.delta import distributed
 from ..capture.part_readers import PartReaders
 from ..config.task import Task
 from ..execution import Job
@@ -32,6 +29,9 @@ from ..query.state import state_at
 from ..state import ledger, lifecycle
 from ..state.baselines import Baseline, read_baselines
 from ..state.totals import batches_of
+from ..targets.delta import distributed
+from ..targets.multi_source import own_rows
+from ..targets.plans import SPECIAL
 from .comparable_targets import without_deleted
 from .file_rows import FileRows
 from .postgresql_target import hold_target

@@ -15,12 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from ..apply.one_route import Route
-from ..apply.plan import SPECIAL
 from ..apply.reading import read_changes
-from ..apply.route import Routes
+from ..apply.route import Route, Routes
 from ..apply.segment import Segment, segments
-from ..apply.targets.delta.reshape import reshaped
 from ..config.task import Task
 from ..execution import BackgroundSession, Job
 from ..lake import delta as lake
@@ -32,6 +29,8 @@ from ..model.types import schema_of
 from ..query.state import state_at
 from ..state.baselines import Baseline
 from ..state.totals import batches_after, last_stored
+from ..targets.delta.reshape import reshaped
+from ..targets.plans import SPECIAL
 from .comparable_targets import without_deleted
 from .compare import TablePair
 from .file_rows import FileRows

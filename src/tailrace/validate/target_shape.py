@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from ..apply.images import col
 from ..apply.mapping.mapped import rows
 from ..apply.mapping.prepare import Prepared
-from ..apply.mapping.projection import Projection
 from ..model.change import Relation
+from ..targets.images import col
+from ..targets.projection import Projection
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
