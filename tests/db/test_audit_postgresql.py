@@ -19,7 +19,7 @@ from tailrace.engine.columns import AT, MASK, OPER, SEQ
 from tailrace.engine.log_rows import KeyLogHeader
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, TargetLostError
-from tailrace.keylog.exceptions import EXCEPTIONS, Exceptions
+from tailrace.keylog.control_tables import EXCEPTIONS, ApplyExceptions
 from tailrace.keylog.key_log import SCHEMA
 from tailrace.lake import delta as lake
 from tailrace.model.change import Relation
@@ -97,7 +97,7 @@ class Table:
         ordinals = tuple(range(HEADERS, HEADERS + 4))
         table = self.relation.table
         header = KeyLogHeader("1", "g", table, 0, self.flagged, 0, fields, ordinals, KEY, "<Dest>x</Dest>")
-        exceptions = Exceptions(str(self.root), "task")
+        exceptions = ApplyExceptions(str(self.root), "task")
         audit = Audit(table, self.rules, exceptions, header, LogPart(self.log, SCHEMA, header, "all"))
         audit = replace(audit, plain=self.plain, keylog=None if self.plain else audit.keylog)
         with locked(self.place, self.name, table) as on:

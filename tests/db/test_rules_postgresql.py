@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from tailrace.apply.rules import RulesApplier
 
+from tailrace.apply.rules import RulesApplier
 from tailrace.apply.task_rules import TableRules
 from tailrace.config import tables_file
 from tailrace.engine.rules import Rules
 from tailrace.errors import TargetLostError
-from tailrace.keylog.exceptions import EXCEPTIONS
+from tailrace.keylog.control_tables import EXCEPTIONS
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.change import Relation

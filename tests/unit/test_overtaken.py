@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from tailrace.engine.rules import Rules
 from tailrace.errors import ConcurrentCommitError, OvertakenError
-from tailrace.keylog.exceptions import EXCEPTIONS
+from tailrace.keylog.control_tables import EXCEPTIONS
 from tailrace.lake import delta as lake
 from tailrace.model.sequence import make
 from tailrace.state import ledger

@@ -63,7 +63,7 @@ class Needs:
             found.append(Need("its baseline, which waits to be mapped", taken.after))
         why = state.held or ("missing changes" if state.gap else "")
         found.append(Need(f"its target ({why})" if why else "its target", self._reached(table)))
-        if self._keylog is not None and (reached := self._keylog.standing(table).reached) is not None:
+        if self._keylog is not None and (reached := self._keylog.state(table).progress) is not None:
             found.append(Need("the key log", ChangeNumber(reached)))
         return found
 

@@ -34,7 +34,7 @@ from ..config import state_version
 from ..config.task import Task
 from ..errors import CancelledError, SparkLostError, TailraceError, from_spark
 from ..execution import JobCount, background, counted
-from ..keylog.exceptions import Orders
+from ..keylog.control_tables import SuspendCommands
 from ..keylog.key_log import KeyLog
 from ..lake import delta as lake
 from ..lake import guards, json_files, log
@@ -362,7 +362,7 @@ def task_rules(task: Task, target: Target, runs: TaskRuns) -> TaskRules:
         root=f"{task.home}/control",
         task=task.name,
         keylog=keylog,
-        suspensions=Orders(task.commands_path),
+        suspensions=SuspendCommands(task.commands_path),
         runs=runs.begin,
         tokens=lambda: incremental_snapshot.read_tokens(task.control_path("tokens")),
         warned=OpenWarnings(task, PIPELINE).happened,

@@ -30,7 +30,7 @@ from ..config.task import Task
 from ..engine.rules import Rules
 from ..errors import ApplyError, TailraceError, TargetLostError
 from ..execution import Job, described
-from ..keylog.exceptions import Exceptions
+from ..keylog.control_tables import ApplyExceptions
 from ..keylog.key_log import KeyLog
 from ..lake import delta as lake
 from ..model import sequence
@@ -123,7 +123,7 @@ class Repair:
 
     @contextmanager
     def _stopped(self) -> Iterator[None]:
-        """Holds the locks of capture and pipeline, so that the task cannot start."""
+        """SuspensionStore the locks of capture and pipeline, so that the task cannot start."""
         path = self.task.run_path
         with live.lock(path, "capture"), live.lock(path, "pipeline"):
             yield
@@ -147,7 +147,7 @@ class Repair:
                 or order_key(self._target(None).progress(table)) < upto
             ):
                 continue
-            if (logbook.standing(table).reached or -1) < upto:
+            if (logbook.state(table).progress or -1) < upto:
                 with (self.held or self._stopped)():
                     self._log(logbook, table, upto)
 
@@ -251,7 +251,7 @@ class Repair:
         rules = replace(rules, on={**rules.on, "data_error": "stop"})  # a refused row is not repaired
         if not (rules.plain and logbook is None):
             # A separate name: the numbers of a repair's changes are not the source's.
-            exceptions = Exceptions(f"{self.task.home}/control", f"{self.task.name}/repair")
+            exceptions = ApplyExceptions(f"{self.task.home}/control", f"{self.task.name}/repair")
             batch = audits.prepared(batch, target, rules, exceptions, logbook)
         (done,) = target.merge([batch])
         if isinstance(done, TailraceError):
@@ -268,7 +268,7 @@ class Repair:
         task, after = self.task, order_key(lake.progress(self._kept(table), _AFTER))
         relation = Relation.from_json(DeltaTable(self._kept(table)).history(1)[0][_LAYOUT])
         runs, rules = self._begun(logbook, table, after), rules_of(task, table)
-        exceptions = Exceptions(f"{task.home}/control", task.name)
+        exceptions = ApplyExceptions(f"{task.home}/control", task.name)
         batch = self._batch(self._target(None), table, relation, after, upto)
         ready = audits.prepared(batch, self._target(None), rules, exceptions, logbook)
         logbook.commit(table, upto, files=log_without_conflicts(ready))

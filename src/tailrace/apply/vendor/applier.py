@@ -103,7 +103,7 @@ class VendorApplier:
         log = self._under.log
         if log is None:
             return progress
-        if (logged := log.standing(name).reached) is None:
+        if (logged := log.state(name).progress) is None:
             log.begin(name, progress)
             return progress
         if logged < progress and self._target.capabilities.notes is not None:

@@ -253,10 +253,12 @@ class ShardedMerge:
         """Commits the exceptions."""
         if audit.plain or not audit.rules.keeps:
             return
-        audit.exceptions.take_back(audit.table, audit.after, audit.counted)
+        audit.exceptions.remove_after(audit.table, audit.after, audit.counted)
         if files := [one.kept for one in results if one.kept is not None]:
             counts = Conflicts(tally=done.tally).counted(audit.rules, audit.counted)
-            audit.exceptions.keep(files, audit.table, order_key(done.end), after=audit.after, counts=counts)
+            audit.exceptions.add_files(
+                files, audit.table, order_key(done.end), start=audit.after, counts=counts
+            )
 
     def _discard(self, results: Sequence[ShardResult], audit: Audit) -> None:
         """Deletes the parts of a decision that is made again."""

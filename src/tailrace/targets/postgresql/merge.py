@@ -16,7 +16,7 @@ import psycopg
 import pyarrow as pa
 
 from ...errors import ApplyError
-from ...keylog.target_notes import note_of
+from ...keylog.notes import note_of
 from ...lake.failpoints import reach
 from ...lake.retrying import retried
 from ...model.change import Relation
