@@ -1,8 +1,8 @@
 """The key log: one row per change with its outcome, in the columns of SQDR's `ir_keylog`.
 
 The tasks that merge changes write its rows. A batch is one append. Its commit holds, per subscription, the
-last change number, the flagged count and the greatest `keylog_sort`. So a replayed batch adds nothing, and the
-next batch continues at its end.
+last change number, the flagged count and the greatest `keylog_sort`. So a replayed batch adds nothing, and
+the next batch continues at its end.
 
 `keylog_sort` is the change number plus an offset that puts it after all rows logged before. It needs no sort,
 grows with every append, and does not depend on how a subscription's changes are divided into batches. One
