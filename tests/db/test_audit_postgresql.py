@@ -29,8 +29,8 @@ from tailrace.targets.audit import Audit, LogPart
 from tailrace.targets.auditor import wanted
 from tailrace.targets.merge_result import MergeResult
 from tailrace.targets.postgresql import layout as postgresql_layout
-from tailrace.targets.postgresql.merge import BatchMerge, Merged
-from tailrace.targets.postgresql.place import Place, locked
+from tailrace.targets.postgresql.batch_merge import BatchMerge, Merged
+from tailrace.targets.postgresql.connection import Place, locked
 from tailrace.targets.postgresql.progress import Progress
 from tailrace.targets.postgresql.statements import Statements
 from tailrace.wire.keylog_values import KeyLogField

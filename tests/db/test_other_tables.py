@@ -18,7 +18,7 @@ from tailrace.state import commands
 from tailrace.targets.multi_source import TargetPlace
 from tailrace.targets.postgresql import layout
 from tailrace.targets.postgresql.load import PostgresLanding
-from tailrace.targets.postgresql.place import Place, locked
+from tailrace.targets.postgresql.connection import Place, locked
 from tailrace.targets.postgresql.progress import Progress
 from tailrace.testing.images import RELATION, image
 

@@ -20,7 +20,7 @@ from tailrace.lake import failpoints, log
 from tailrace.model.types import schema_of
 from tailrace.state.baselines import read_baselines
 from tailrace.targets.postgresql.load import PostgresLanding
-from tailrace.targets.postgresql.place import Place, locked
+from tailrace.targets.postgresql.connection import Place, locked
 from tailrace.targets.postgresql.progress import Progress
 from tailrace.testing.images import RELATION, image
 

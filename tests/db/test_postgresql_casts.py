@@ -10,8 +10,8 @@ import pytest
 from tailrace.engine.columns import ADD, KEPT, OP, TAKE
 from tailrace.model.change import Column, Relation
 from tailrace.sources.postgresql.connect import Session, quoted
-from tailrace.targets.postgresql.place import Place, session
-from tailrace.targets.postgresql.staged import Staged
+from tailrace.targets.postgresql.connection import Place, session
+from tailrace.targets.postgresql.staging import Staged
 from tailrace.targets.postgresql.statements import Statements
 from tailrace.targets.postgresql.types import TargetTypes, as_text
 

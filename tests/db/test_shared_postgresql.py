@@ -20,7 +20,7 @@ from tailrace.targets.parts import Parts
 from tailrace.targets.postgresql import layout as postgresql_layout
 from tailrace.targets.postgresql.chunk_merge import ChunkMerge
 from tailrace.targets.postgresql.load import PostgresLanding, load
-from tailrace.targets.postgresql.place import locked
+from tailrace.targets.postgresql.connection import locked
 
 from ..spark.rules_model import RELATION, Change, history
 from ..unit.test_audit import until_done

@@ -22,7 +22,7 @@ from tailrace.operate import checks, table_commands
 from tailrace.operate.dropping import drop
 from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres, free_port
 from tailrace.state import commands, ledger
-from tailrace.targets.postgresql.place import Place, session
+from tailrace.targets.postgresql.connection import Place, session
 
 from .conftest import OwnServer
 

@@ -13,9 +13,9 @@ from deltalake import DeltaTable
 
 from tailrace.lake import delta as lake
 from tailrace.targets.base import Target
-from tailrace.targets.delta import distributed
+from tailrace.targets.delta import spark_io, table_info
 from tailrace.targets.delta import layout as delta_layout
-from tailrace.targets.delta.merge_task import MergeTask
+from tailrace.targets.delta.task_local_merge import MergeTask
 from tailrace.targets.delta.spark_merge import SparkMerge
 from tailrace.targets.delta.target import DeltaTarget
 from tailrace.targets.multi_source import TargetPlace
@@ -47,7 +47,7 @@ def markable(spark: SparkSession, three: Path, tmp_path_factory: pytest.TempPath
     """The same, where rows may be marked as gone."""
     folder = shutil.copytree(three, tmp_path_factory.mktemp("markable") / "targets")
     path = str(folder / RELATION.table)
-    distributed.enable_vectors(spark, path, lake.version(path))
+    spark_io.enable_vectors(spark, path, lake.version(path))
     return folder
 
 
@@ -87,7 +87,7 @@ class _Delta(TargetCase):
     def marks(self, target: Target) -> bool:
         """Whether rows may be marked as gone."""
         assert isinstance(target, DeltaTarget)
-        return distributed.has_vectors(DeltaTable(target.path(self.relation.table)))
+        return table_info.has_vectors(DeltaTable(target.path(self.relation.table)))
 
     def sql(self, spark: SparkSession, target: Target, table: str, statement: str) -> None:
         assert isinstance(target, DeltaTarget)

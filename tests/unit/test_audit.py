@@ -26,11 +26,11 @@ from tailrace.model import mask, sequence
 from tailrace.model.change import Relation
 from tailrace.model.positions import order_key
 from tailrace.model.types import schema_of
-from tailrace.targets import rendering
+from tailrace.targets import text_renderer
 from tailrace.targets.audit import Audit, LogPart
 from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.delta.merge import ManyTask
-from tailrace.targets.delta.merge_task import MergeTask
+from tailrace.targets.delta.task_local_merge import MergeTask
 from tailrace.targets.delta.sharded_merge import Shards
 from tailrace.targets.merge_result import MergeResult
 from tailrace.targets.plans import Limits
@@ -54,8 +54,8 @@ TIME = 2026010100000000
 @pytest.fixture(autouse=True)
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts are rendered in parts and by threads, as those of large batches are."""
-    monkeypatch.setattr(rendering, "_ROWS", 3)
-    monkeypatch.setattr(rendering, "_BEGUN", 500)
+    monkeypatch.setattr(text_renderer, "_ROWS", 3)
+    monkeypatch.setattr(text_renderer, "_BEGUN", 500)
 
 
 class Place:
@@ -179,7 +179,7 @@ def test_any_history_ends_as_row_by_row(
     on: Mapping[str, str],
     memory: int | None,
 ) -> None:
-    monkeypatch.setattr(rendering, "_ROWS", 25)  # batches are of some hundred
+    monkeypatch.setattr(text_renderer, "_ROWS", 25)  # batches are of some hundred
     for round_ in range(rounds(2)):
         seed = random.randrange(10**6)
         changes = nulled(history(seed, 25, 10, truncate=bool(round_)))

@@ -17,8 +17,8 @@ from tailrace.model.sequence import make
 from tailrace.state import ledger
 from tailrace.store import writer
 from tailrace.targets.audit import LOST
-from tailrace.targets.delta.local import append
-from tailrace.targets.delta.merge_task import MergeTask
+from tailrace.targets.delta.commit import append
+from tailrace.targets.delta.task_local_merge import MergeTask
 from tailrace.targets.merge_result import MergeResult
 
 from ..ending import ends

@@ -153,7 +153,7 @@ class Needs:
         if not task.target.database:
             yield in_folder
             return
-        from ..targets.postgresql import place as postgresql_place
+        from ..targets.postgresql import connection as postgresql_place
         from ..targets.postgresql.progress import Progress
 
         place = postgresql_place.Place.of(task.target.database)

@@ -22,7 +22,7 @@ from ..state import streams
 from ..state.baselines import Baseline
 from ..targets.multi_source import TargetPlace
 from ..targets.postgresql import task_names
-from ..targets.postgresql.place import Place, session
+from ..targets.postgresql.connection import Place, session
 from .target_places import applied_places
 
 OWNER = "tailrace.owner"

@@ -21,7 +21,7 @@ from ..model.change import Relation
 from ..model.positions import ChangeNumber
 from ..model.types import schema_of
 from ..state import lifecycle
-from ..targets.delta.layout_mark import mark
+from ..targets.delta.layout import mark
 from ..targets.multi_source import TargetPlace
 from ..targets.rule_columns import added_by, rules_of
 
@@ -204,8 +204,8 @@ def landing_at(task: Task, address: Mapping[str, str]) -> Landing:
     """Returns the landing that parts of a task's baseline are written to, from its `address`."""
     if path := address.get("path"):
         return DeltaLanding(path)
+    from ..targets.postgresql import connection as postgresql_place
     from ..targets.postgresql import load as postgresql_landing
-    from ..targets.postgresql import place as postgresql_place
 
     place = postgresql_place.Place.of(str(task.target.database))
     return postgresql_landing.PostgresLanding(place, task.name, address["table"])
@@ -216,8 +216,8 @@ def _targets(task: Task) -> Callable[[TargetPlace, str], Landing]:
         return lambda at, _: DeltaLanding(
             task.target_path(at.target), task.apply_app, at.partition, owner_of(task)
         )
+    from ..targets.postgresql import connection as postgresql_place
     from ..targets.postgresql import load as postgresql_landing
-    from ..targets.postgresql import place as postgresql_place
 
     place = postgresql_place.Place.of(task.target.database)
 

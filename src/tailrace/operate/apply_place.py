@@ -46,7 +46,7 @@ def opened(
     root = kept_in(target, control)
     if "://" not in target:
         return DeltaTarget(spark, target, app_id=app_id, places=places), target, root
-    from ..targets.postgresql import place as postgresql_place
+    from ..targets.postgresql import connection as postgresql_place
     from ..targets.postgresql import target as postgresql
 
     made = postgresql.PostgresTarget(spark, target, task=app_id, places=places)

@@ -150,7 +150,7 @@ def _left(task: Task, mine: Sequence[str], removed: Sequence[str], states: Table
     """What stays next to the targets that go, in words; `removed`: tables that have left their targets."""
     stays = [f"the target of {table}, which was removed from the task" for table in removed]
     if task.target.database:
-        from ..targets.postgresql.place import Place
+        from ..targets.postgresql.connection import Place
 
         control = Place.of(task.target.database).control
         return [*stays, f"schemas in the target database: {control}, and those of the targets"]

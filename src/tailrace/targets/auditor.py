@@ -33,7 +33,7 @@ from .audit import Audit
 from .change_batch import ChangeBatch, audit_of
 from .keyless import refuse
 from .merge_result import ApplyOutcome, Conflicts, MergeResult
-from .rendering import Rendering
+from .text_renderer import Rendering
 
 NONE_THERE: Places = np.zeros(1, np.int64)
 """What a table has for changes that look for no row (see `only_adds`)."""

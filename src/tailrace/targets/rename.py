@@ -13,7 +13,7 @@ from ..lake.json_files import sync_folder
 
 if TYPE_CHECKING:
     from ..config.task import Task
-    from .postgresql.place import Place
+    from .postgresql.connection import Place
 
 
 class Mover(Protocol):
@@ -81,7 +81,7 @@ class DatabaseMover:
 
     def there(self, name: str) -> bool:
         """Whether the database has a relation of that name."""
-        from .postgresql.place import exists, session
+        from .postgresql.connection import exists, session
 
         with session(self.place, self.place.label) as on:
             return exists(on, self.place.target(name))
@@ -92,8 +92,8 @@ class DatabaseMover:
 
     def move(self, table: str, now: str, to: str) -> None:
         """Alters the table."""
+        from .postgresql.connection import locked
         from .postgresql.layout import rename
-        from .postgresql.place import locked
 
         with locked(self.place, self.task, table) as on, on.transaction():
             rename(on, self.place, self.task, table, now, to)
@@ -103,6 +103,6 @@ def mover(task: Task) -> Mover:
     """The mover for a task's targets."""
     if not task.target.database:
         return FolderMover(task.target_path)
-    from .postgresql.place import Place
+    from .postgresql.connection import Place
 
     return DatabaseMover(Place.of(task.target.database), task.name)

@@ -21,7 +21,7 @@ from ..sources.base import BaselinePart, Snapshot
 from ..sources.postgresql.baseline import PgPartReader, parts
 from ..state import lifecycle
 from ..targets.postgresql import task_names
-from ..targets.postgresql.place import Place, session
+from ..targets.postgresql.connection import Place, session
 from ..targets.postgresql.progress import TABLE, Progress
 from .target_versions import missing_target
 

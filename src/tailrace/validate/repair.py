@@ -44,7 +44,7 @@ from ..state import lifecycle, live
 from ..state.baselines import read_baselines
 from ..targets.auditor import log_without_conflicts
 from ..targets.change_batch import ChangeBatch
-from ..targets.delta.local import PartTask
+from ..targets.delta.load import PartTask
 from ..targets.delta.target import DeltaTarget
 from ..targets.multi_source import TargetPlace
 from ..targets.plans import UNKNOWN

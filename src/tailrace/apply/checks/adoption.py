@@ -11,8 +11,8 @@ from ...model.change import Relation
 from ...sources.base import Finding
 from ...sources.postgresql.connect import Session
 from ...state import lifecycle
-from ...targets.postgresql.existing import OTHERWISE, adopts, exists_already, taken_by
-from ...targets.postgresql.place import Place, session
+from ...targets.postgresql.connection import Place, session
+from ...targets.postgresql.existing_tables import OTHERWISE, adopts, exists_already, taken_by
 from ...targets.postgresql.progress import Progress
 from ...targets.rule_columns import added_by, rules_of
 from ..mapping.table_map import task_map

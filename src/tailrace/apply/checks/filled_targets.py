@@ -14,7 +14,7 @@ from ...model.types import spark_type
 from ...sources.base import Finding
 from ...state import lifecycle
 from ...targets.delta.layout import rule_columns
-from ...targets.postgresql.place import Place, session
+from ...targets.postgresql.connection import Place, session
 from ...targets.postgresql.progress import Progress
 from ...targets.rule_columns import RULE, rules_of
 from ..required_changes import Needs

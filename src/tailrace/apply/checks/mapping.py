@@ -9,7 +9,7 @@ from ...errors import ConfigError
 from ...model.change import Relation
 from ...sources.base import Finding, LogSource
 from ...state.layouts import layouts_seen
-from ...targets.postgresql.place import Place, check_names
+from ...targets.postgresql.connection import Place, check_names
 from ...targets.rule_columns import rules_of
 from ..mapping.left_out import TO_HAVE_IT, LeftOutColumns, stays_out
 from ..mapping.multi_source import marks_clash, shared

@@ -14,7 +14,7 @@ from ...sources.base import Finding
 from ...sources.postgresql.connect import Session, quoted
 from ...sources.postgresql.rights import listed, statements
 from ...targets.postgresql import progress
-from ...targets.postgresql.place import Place
+from ...targets.postgresql.connection import Place
 
 _ROLE = """
 select current_user::text, current_database()::text,

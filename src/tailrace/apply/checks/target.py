@@ -22,7 +22,7 @@ from ...state import streams
 from ...state.baselines import read_baselines
 from ...state.ledger import APPLIED_APP
 from ...state.progress import Progress
-from ...targets.postgresql.place import SCHEMES, UNICODE, Place, answered, holds, session
+from ...targets.postgresql.connection import SCHEMES, UNICODE, Place, answered, holds, session
 from ...targets.postgresql.progress import TABLE
 from ..target_places import applied_places
 from .rights import rights_findings

@@ -16,7 +16,7 @@ from ...model.types import schema_of
 from ...targets import keyless
 from ...targets.base import Target
 from ...targets.change_batch import ChangeBatch
-from ...targets.delta.local import PartTask, write_parts
+from ...targets.delta.load import PartTask, write_parts
 from ...targets.delta.target import DeltaTarget
 from ...targets.images import col, explaining
 from ...targets.merge_result import MergeResult

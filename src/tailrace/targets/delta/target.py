@@ -25,17 +25,19 @@ from ..merge_result import MergeResult
 from ..multi_source import TargetPlace, as_there, own_rows
 from ..parts import Parts
 from ..plans import Limits
-from . import distributed
 from . import layout as delta_layout
+from . import spark_io
 from .load import load
-from .local import LEAST_MEMORY
 from .merge import ManyTask, merge
 from .multi_source import load_part, rounds
 from .sharded_merge import Shards
-from .size import is_plain, refuse
+from .table_info import has_vectors, is_plain, refuse, version_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+LEAST_MEMORY = 64 << 20
+"""With less memory, a task could merge hardly any batch."""
 
 
 class DeltaTarget:
@@ -83,7 +85,7 @@ class DeltaTarget:
         now = self._places(table)
         if self._known.setdefault(table, now) != now:
             self._known[table] = now
-            distributed.forget(self._spark)  # at its path another table was, perhaps
+            spark_io.forget(self._spark)  # at its path another table was, perhaps
         return now
 
     def path(self, table: str) -> str:
@@ -117,7 +119,7 @@ class DeltaTarget:
     def rows_there(self, relation: Relation, keys: DataFrame) -> DataFrame:
         """All rows of the table, in the relation's columns and types."""
         path = self.path(relation.table)
-        rows = distributed.rows_of(self._spark, path, DeltaTable(path))
+        rows = spark_io.rows_of(self._spark, path, DeltaTable(path))
         return shaped(own_rows(rows, self.place(relation.table).partition), relation)
 
     def demands(self, table: str) -> Demands:
@@ -155,7 +157,7 @@ class DeltaTarget:
             return
         with self._locks[path]:
             delta = DeltaTable(path)
-            if distributed.has_vectors(delta):
+            if has_vectors(delta):
                 delta_layout.maintain_distributed(self._spark, path, small_files, past.until_s)
             else:
                 lake.compact(path, small_files)
@@ -167,7 +169,7 @@ class DeltaTarget:
         delta = DeltaTable(path)
         if order_key(lake.reached(delta, app)) == number:
             return int(delta.version())
-        return distributed.version_of(path, app, number)
+        return version_at(path, app, number)
 
     def loads_parts(self, table: str) -> bool:
         """Whether it is loaded without the JVM: the part of a source only if its files may be exchanged."""
@@ -204,5 +206,5 @@ class DeltaTarget:
         known = self._merge_sessions.get(table)
         # After a lost session there is another context.
         if known is None or known.sparkContext is not self._spark.sparkContext:
-            self._merge_sessions[table] = known = distributed.merge_session(self._spark)
+            self._merge_sessions[table] = known = spark_io.merge_session(self._spark)
         return known

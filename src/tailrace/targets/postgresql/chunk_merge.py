@@ -20,10 +20,10 @@ from ...sources.postgresql.connect import Session, quoted
 from ..audit import Audit
 from ..auditor import NONE_THERE, BatchAuditor
 from .chunks import Chunk
+from .connection import is_refusal
 from .multi_source import count_own, empty
-from .place import is_refusal
 from .progress import Progress
-from .staged import NUMBER, Staged, Staging
+from .staging import NUMBER, Staged, Staging
 from .statements import Statements
 from .types import TargetTypes, varied
 from .values import batch, cells, cleaned, unheld

@@ -21,7 +21,7 @@ from ...model.sequence import number_of
 from ...model.types import schema_of
 from ..audit import Audit
 from ..auditor import held, only_adds, source_of, wanted
-from ..rendering import Rendering
+from ..text_renderer import Rendering
 
 
 @dataclass(frozen=True)

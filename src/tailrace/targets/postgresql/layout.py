@@ -14,13 +14,12 @@ import pyarrow as pa
 from ...errors import ApplyError, BaselineNeededError, NameTakenError
 from ...model.change import Column, Relation
 from ...sources.postgresql.connect import Session, literal, quoted
-from ..backfill import value_of
+from ..layout_changes import refuse_new_key, refuse_retype, value_of
 from ..multi_source import TargetPlace, refuse_less
-from ..retype import refuse_new_key, refuse_retype
 from ..rule_columns import apart
-from .existing import adopts, key_of, with_rule_columns
+from .connection import Place, check_names, exists, number_of
+from .existing_tables import adopts, key_of, with_rule_columns
 from .multi_source import as_there, refuse
-from .place import Place, check_names, exists, number_of
 from .progress import TABLE, Progress, make_schema, one_at_a_time
 from .types import column_type, retyped, sql_type, there
 

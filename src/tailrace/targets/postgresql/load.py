@@ -32,12 +32,12 @@ from ..images import col
 from ..multi_source import TargetPlace
 from ..parts import Parts
 from . import task_names
-from .existing import adopts, key_of, with_rule_columns
+from .connection import WORK_MEM, Place, asking, check_names, is_refusal, locked, number_of, session
+from .existing_tables import adopts, key_of, with_rule_columns
 from .layout import follow, primary_key
 from .multi_source import delete_own, refuse
-from .place import WORK_MEM, Place, asking, check_names, is_refusal, locked, number_of, session
 from .progress import Progress, make_schema, one_at_a_time
-from .staged import copy_data
+from .staging import copy_data
 from .types import TargetTypes, base, column_type, sql_type
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from ...errors import ApplyError
 from ...model.change import Relation
 from ...sources.postgresql.connect import Session, literal, quoted
 from .. import multi_source as shared
-from .place import Place, exists, holds, number_of
+from .connection import Place, exists, holds, number_of
 
 TABLE = "tailrace_progress"
 NOTES = "tailrace_notes"

@@ -23,9 +23,9 @@ from ...model.change import BEFORE, DELETE, TRUNCATE
 from ...sources.postgresql.connect import literal, quoted
 from ..auditor import NONE_THERE, BatchAuditor
 from .chunk_merge import ChunkMerge, Counts
+from .connection import hint_of, is_refusal
 from .multi_source import emptying
-from .place import hint_of, is_refusal
-from .staged import NUMBER, Staged
+from .staging import NUMBER, Staged
 from .statements import Statements
 
 _TOGETHER = 128

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from ...engine.columns import ADD, KEPT, OP, TAKE
 from ...model.change import Relation
 from ...sources.postgresql.connect import Session, quoted
-from .staged import Staged
+from .staging import Staged
 from .types import as_text, varied
 
 _OP, _KEPT, _TAKE, _ADD = map(quoted, (OP, KEPT, TAKE, ADD))

@@ -22,11 +22,11 @@ from ..merge_result import MergeResult
 from ..parts import Parts
 from ..rule_columns import RULE
 from . import layout
+from .connection import Place, locked, session
 from .load import PostgresLanding, load
+from .merge import Merges
 from .multi_source import columns
-from .place import Place, locked, session
 from .progress import Progress, Reached
-from .task_merges import Merges
 from .values import cells, rows_of_query
 
 if TYPE_CHECKING:

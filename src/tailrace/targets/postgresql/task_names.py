@@ -9,7 +9,7 @@ import psycopg
 
 from ...errors import ApplyError
 from ...sources.postgresql.connect import Session, literal
-from .place import Place
+from .connection import Place
 
 TABLE = "tailrace_tasks"
 

@@ -22,7 +22,7 @@ from ...model.change import INSERT, UPDATE, Column, Relation
 from ...model.types import arrow_type, schema_of
 from ...sources.postgresql.connect import quoted
 from ...wire import pgcopy
-from .place import Place, session
+from .connection import Place, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,7 @@ from ...errors import ApplyError
 from ...model.change import Column, Relation
 from ...sources.postgresql.connect import Session, quoted
 from ..rule_columns import rule_column
-from .place import Place, exists, holds
+from .connection import Place, exists, holds
 from .progress import Progress
 from .types import column_type, formatted, sql_type
 
