@@ -198,7 +198,7 @@ def test_the_command_takes_a_database(spark: SparkSession, tmp_path: Path, datab
 @pytest.mark.slow
 def test_sources_of_one_target_under_soft_delete(spark: SparkSession, tmp_path: Path, database: str) -> None:
     """They come one after the other to the column that rules add; a truncate is about its own source."""
-    target = PostgresTarget(spark, database, task="t", places=places)
+    target = PostgresTarget(spark, database, task="t", locations=places)
     rules = RulesApplier(target, Rules.of("soft_delete"), root=str(tmp_path), task="t")
 
     def apply(of: Relation, *images: Image) -> None:

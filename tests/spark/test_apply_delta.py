@@ -18,7 +18,7 @@ from tailrace.targets.delta import layout as delta_layout
 from tailrace.targets.delta.task_local_merge import MergeTask
 from tailrace.targets.delta.spark_merge import SparkMerge
 from tailrace.targets.delta.target import DeltaTarget
-from tailrace.targets.multi_source import TargetPlace
+from tailrace.targets.multi_source import TargetLocation
 from tailrace.testing.images import ID, RELATION, Image, V, W, batch_of, image
 from tailrace.testing.mapped_targets import MappedTargetConformance, places
 from tailrace.testing.target_case import TargetCase
@@ -56,7 +56,7 @@ def shared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """The same for a target that two sources share."""
     folder = tmp_path_factory.mktemp("shared")
     kit = TestMapped()
-    kit.fill(spark, DeltaTarget(spark, str(folder), app_id="test", places=places))
+    kit.fill(spark, DeltaTarget(spark, str(folder), app_id="test", locations=places))
     return folder
 
 
@@ -152,7 +152,7 @@ class TestTaskLocal(_Delta, TargetConformance):
 class TestMapped(MappedTargetConformance):
     @pytest.fixture
     def target(self, spark: SparkSession, tmp_path: Path) -> Target:
-        return DeltaTarget(spark, str(tmp_path / "targets"), app_id="test", places=places)
+        return DeltaTarget(spark, str(tmp_path / "targets"), app_id="test", locations=places)
 
     @pytest.fixture
     def filled(self, target: Target, shared: Path, tmp_path: Path) -> Target:
@@ -238,7 +238,7 @@ def test_tables_that_exchange_places_are_known_anew(spark: SparkSession, tmp_pat
         local_limit_bytes=0,
         rewrite_share=0,
         rewrite_bytes=0,
-        places=lambda table: TargetPlace(names.get(table, table)),
+        locations=lambda table: TargetLocation(names.get(table, table)),
     )
 
     def apply(name: str, *rows: Image) -> str:

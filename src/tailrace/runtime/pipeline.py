@@ -53,7 +53,7 @@ from ..store.unstorable import TableSuspensions
 from ..store.writer import Store, StorePaths
 from ..targets.base import Target
 from ..targets.delta.target import DeltaTarget
-from ..targets.multi_source import TargetPlace
+from ..targets.multi_source import TargetLocation
 from ..targets.postgresql.target import PostgresTarget
 from ..targets.rule_columns import rules_of
 from ..validate.repair import Repair
@@ -326,7 +326,7 @@ def target_of(task: Task, spark: SparkSession, named: Mapping[str, str]) -> Targ
     that have other names than their tables; it may change."""
     maps = cache(lambda table: task_map(task, table))
 
-    def places(table: str) -> TargetPlace:
+    def places(table: str) -> TargetLocation:
         return place_of(maps(table), named)
 
     if task.target.database:
@@ -335,7 +335,7 @@ def target_of(task: Task, spark: SparkSession, named: Mapping[str, str]) -> Targ
             task.target.database,
             task=task.name,
             memory_bytes=task.apply.merge_memory,
-            places=places,
+            locations=places,
             at_once=task.apply.parallel_tables,
         )
     return DeltaTarget(
@@ -345,7 +345,7 @@ def target_of(task: Task, spark: SparkSession, named: Mapping[str, str]) -> Targ
         local_limit_bytes=task.target.one_task,
         rewrite_bytes=task.target.rewrite_limit,
         merge_memory_bytes=task.apply.merge_memory,
-        places=places,
+        locations=places,
     )
 
 

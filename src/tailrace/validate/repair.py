@@ -46,7 +46,7 @@ from ..targets.auditor import log_without_conflicts
 from ..targets.change_batch import ChangeBatch
 from ..targets.delta.load import PartTask
 from ..targets.delta.target import DeltaTarget
-from ..targets.multi_source import TargetPlace
+from ..targets.multi_source import TargetLocation
 from ..targets.plans import UNKNOWN
 from ..targets.postgresql.target import PostgresTarget
 from ..targets.rule_columns import rules_of
@@ -299,11 +299,13 @@ class Repair:
         task, session = self.task, cast("SparkSession", spark)
         names = lifecycle.read(task).target_names
 
-        def places(table: str) -> TargetPlace:
+        def places(table: str) -> TargetLocation:
             return place_of(task_map(task, table), names)
 
         if task.target.database:
-            return PostgresTarget(session, task.target.database, task=task.name, repairs=True, places=places)
+            return PostgresTarget(
+                session, task.target.database, task=task.name, repairs=True, locations=places
+            )
         return DeltaTarget(
             session,
             task.target.path,
@@ -311,5 +313,5 @@ class Repair:
             local_limit_bytes=task.target.one_task,
             rewrite_bytes=task.target.rewrite_limit,
             merge_memory_bytes=task.apply.merge_memory,
-            places=places,
+            locations=places,
         )

@@ -25,11 +25,11 @@ from ...sources.postgresql.connect import Session
 from ..audit import Audit
 from ..auditor import BatchAuditor, keep
 from ..merge_result import ApplyOutcome, Conflicts, MergeResult
-from ..multi_source import TargetPlace
-from .chunk_merge import ChunkMerge, Counts
-from .chunks import Chunk, Chunks, OrderError
-from .connection import WORK_MEM, Place, is_refusal, session
-from .progress import Progress, Reached
+from ..multi_source import TargetLocation
+from .chunk_merge import ChunkMerge, RowCounts
+from .chunks import ChangeChunk, ChunkReader, OrderError
+from .connection import WORK_MEM, Database, is_refusal, open_session
+from .progress import ProgressRow, ProgressTable
 from .single_changes import SingleChanges
 
 _ATTEMPTS = 5
@@ -52,11 +52,11 @@ class BatchMerge:
             are merged in chunks if they need more.
     """
 
-    place: Place
+    database: Database
     task: str
     repairs: bool
-    at: TargetPlace
-    reached: Reached
+    at: TargetLocation
+    reached: ProgressRow
     upto: int
     relation: Relation
     audit: Audit
@@ -64,18 +64,18 @@ class BatchMerge:
     memory_bytes: int | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Merged | None:
-        with session(self.place, self.where) as on:
-            return self.run(batches, on)
+        with open_session(self.database, self.where) as session:
+            return self.run(batches, session)
 
-    def run(self, batches: Iterable[pa.RecordBatch], on: Session) -> Merged | None:
+    def run(self, batches: Iterable[pa.RecordBatch], session: Session) -> Merged | None:
         """Merges the changes; None if memory does not hold them and they are in no order."""
         limit = self.memory_bytes and self.memory_bytes // 3
-        chunks = Chunks(batches, limit, self.upto, self.relation, self.audit, self.extra)
+        chunks = ChunkReader(batches, limit, self.upto, self.relation, self.audit, self.extra)
         with chunks.next() as first:
 
             def once() -> Merged:
-                with on.transaction():
-                    return _Transaction(self, on).run(first, chunks)
+                with session.transaction():
+                    return _Transaction(self, session).run(first, chunks)
 
             try:
                 # Changes of later chunks are read once.
@@ -96,15 +96,15 @@ class BatchMerge:
     @property
     def where(self) -> str:
         """The table, for messages."""
-        return f"{self.place.label}, {self.relation.table}"
+        return f"{self.database.label}, {self.relation.table}"
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> ProgressTable:
         """The table's progress."""
-        return Progress(self.place, self.task, partial(_same, self.at), repairs=self.repairs)
+        return ProgressTable(self.database, self.task, partial(_same, self.at), repairs=self.repairs)
 
 
-def _same(at: TargetPlace, _: str) -> TargetPlace:
+def _same(at: TargetLocation, _: str) -> TargetLocation:
     return at
 
 
@@ -113,15 +113,15 @@ class _Transaction:
     """One attempt; `found`: of each chunk, `aside`: rows of exceptions."""
 
     merge: BatchMerge
-    on: Session
+    session: Session
     found: list[MergeResult] = field(default_factory=list)
     aside: list[pa.Table] = field(default_factory=list)
     flagged: int = 0
 
-    def run(self, first: Chunk, chunks: Chunks) -> Merged:
+    def run(self, first: ChangeChunk, chunks: ChunkReader) -> Merged:
         """Merges all chunks, with progress, exceptions and the note for the key log."""
         merge = self.merge
-        if (now := self._begun()).upto >= merge.upto:
+        if (now := self._begun()).number >= merge.upto:
             return ApplyOutcome(version=now.version), None
         chunk = first
         self._chunk(chunk)
@@ -134,21 +134,21 @@ class _Transaction:
         if found.end is None:
             return found.outcome, found
         self._note(found, found.end)
-        version = merge.progress.advance(self.on, merge.relation.table, found.end)
+        version = merge.progress.advance(self.session, merge.relation.table, found.end)
         reach("postgresql.commit")
         outcome = replace(found.outcome, version=version)
         return outcome, replace(found, outcome=outcome)
 
-    def _begun(self) -> Reached:
+    def _begun(self) -> ProgressRow:
         """The table's progress, which no other transaction changes from now on."""
-        merge, on = self.merge, self.on
+        merge, session = self.merge, self.session
         progress, table = merge.progress, merge.relation.table
-        on.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        session.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         # First: if a task that shares the target widened a column after the snapshot, that would see no rows.
-        on.execute(f"LOCK TABLE {progress.target(table)} IN ROW EXCLUSIVE MODE".encode())
-        on.execute(f"SET LOCAL work_mem = '{WORK_MEM}'".encode())
-        now = progress.read(on, table, lock=True)
-        if now is not None and (now == merge.reached or now.upto >= merge.upto):
+        session.execute(f"LOCK TABLE {progress.target(table)} IN ROW EXCLUSIVE MODE".encode())
+        session.execute(f"SET LOCAL work_mem = '{WORK_MEM}'".encode())
+        now = progress.read(session, table, lock=True)
+        if now is not None and (now == merge.reached or now.number >= merge.upto):
             return now
         raise ApplyError(
             "another process applied to this table meanwhile; nothing of this batch was written",
@@ -156,9 +156,9 @@ class _Transaction:
             hint="run a task once only; a pooler before the target must keep session locks",
         )
 
-    def _chunk(self, chunk: Chunk) -> None:
+    def _chunk(self, chunk: ChangeChunk) -> None:
         merge = self.merge
-        one = ChunkMerge(self.on, merge.progress, merge.relation, self._audit(), chunk)
+        one = ChunkMerge(self.session, merge.progress, merge.relation, self._audit(), chunk)
         auditor, counts = self._applied(one)
         auditor.end_log()
         if not merge.audit.plain:
@@ -171,16 +171,16 @@ class _Transaction:
         assert found is not None  # noqa: S101 - it has decided
         self.found.append(found)
 
-    def _applied(self, one: ChunkMerge) -> tuple[BatchAuditor, Counts]:
+    def _applied(self, one: ChunkMerge) -> tuple[BatchAuditor, RowCounts]:
         """Merges a chunk at once. If the database refuses that, applies it one change at a time."""
         auditor = one.auditor()
         if one.look(auditor):
             auditor = one.auditor()
         try:
-            with self.on.transaction():
+            with self.session.transaction():
                 counts = one.at_once(auditor)
                 if one.chunk.last:
-                    self.on.execute("SET CONSTRAINTS ALL IMMEDIATE")
+                    self.session.execute("SET CONSTRAINTS ALL IMMEDIATE")
                 return auditor, counts
         except psycopg.Error as error:
             if not is_refusal(error):
@@ -237,4 +237,4 @@ class _Transaction:
             life=log.life,
             sort=sort,
         )
-        self.merge.progress.leave(self.on, table, end, note, log.visible)
+        self.merge.progress.leave(self.session, table, end, note, log.visible)
