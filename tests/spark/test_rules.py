@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from tailrace.apply.rules import RulesApplier
 
+from tailrace.apply.rules import RulesApplier
 from tailrace.engine.rules import DEFAULTS, Rules
 from tailrace.errors import ApplyError, ConfigError
 from tailrace.formats.sqdr.reader import DIFFERS, recount
 from tailrace.formats.sqdr.reader import read as read_keylog
 from tailrace.formats.sqdr.tables import SqdrOptions
-from tailrace.keylog.exceptions import EXCEPTIONS
+from tailrace.keylog.control_tables import EXCEPTIONS
 from tailrace.keylog.key_log import KeyLog
 from tailrace.model import sequence
 from tailrace.model.types import schema_of

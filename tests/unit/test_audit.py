@@ -19,18 +19,18 @@ from tailrace.apply.target_mode import relation_of
 from tailrace.engine.log_rows import KeyLogHeader
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
-from tailrace.keylog.exceptions import EXCEPTIONS, Exceptions
+from tailrace.keylog.control_tables import EXCEPTIONS, ApplyExceptions
 from tailrace.keylog.key_log import SCHEMA
 from tailrace.lake import delta as lake
 from tailrace.model import mask, sequence
 from tailrace.model.change import Relation
 from tailrace.model.positions import order_key
 from tailrace.model.types import schema_of
-from tailrace.targets import rendering
+from tailrace.targets import text_renderer
 from tailrace.targets.audit import Audit, LogPart
 from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.delta.merge import ManyTask
-from tailrace.targets.delta.merge_task import MergeTask
+from tailrace.targets.delta.task_local_merge import MergeTask
 from tailrace.targets.delta.sharded_merge import Shards
 from tailrace.targets.merge_result import MergeResult
 from tailrace.targets.plans import Limits
@@ -54,8 +54,8 @@ TIME = 2026010100000000
 @pytest.fixture(autouse=True)
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts are rendered in parts and by threads, as those of large batches are."""
-    monkeypatch.setattr(rendering, "_ROWS", 3)
-    monkeypatch.setattr(rendering, "_BEGUN", 500)
+    monkeypatch.setattr(text_renderer, "_ROWS", 3)
+    monkeypatch.setattr(text_renderer, "_BEGUN", 500)
 
 
 class Place:
@@ -65,7 +65,7 @@ class Place:
         self.root, self.rules, self.mode = root, Rules.of(mode, on), log
         self.path, self.log = str(root / "target"), str(root / "keylog")
         self.model = Model(mode, self.rules.on)
-        self.exceptions: Exceptions = Exceptions(str(root), "task")
+        self.exceptions: ApplyExceptions = ApplyExceptions(str(root), "task")
         self.relation, self.flagged = RELATION, 0
         self.memory: int | None = None
         marks = [pa.field("_deleted", pa.string())] if mode == "soft_delete" else []
@@ -112,7 +112,7 @@ class Place:
         exceptions = self.exceptions
         return Audit(
             "s.t", self.rules, exceptions, header, LogPart(self.log, SCHEMA, header, self.mode),
-            exceptions.counted("s.t", after, self.rules.limits), after,
+            exceptions.counts("s.t", after, self.rules.limits), after,
         )  # fmt: skip
 
     def rows(self) -> list[tuple[Any, ...]]:
@@ -179,7 +179,7 @@ def test_any_history_ends_as_row_by_row(
     on: Mapping[str, str],
     memory: int | None,
 ) -> None:
-    monkeypatch.setattr(rendering, "_ROWS", 25)  # batches are of some hundred
+    monkeypatch.setattr(text_renderer, "_ROWS", 25)  # batches are of some hundred
     for round_ in range(rounds(2)):
         seed = random.randrange(10**6)
         changes = nulled(history(seed, 25, 10, truncate=bool(round_)))
@@ -314,15 +314,15 @@ def test_a_limit_counts_over_batches_and_those_that_come_again(tmp_path: Path) -
     place = Place(tmp_path, "strict", {"delete_missing": "log then suspend after 2"})
     first = [change(1, "D", "p"), change(2, "I", "q")]
     assert place.apply(first).ends is None
-    exceptions = Exceptions(str(tmp_path), "task")
-    assert exceptions.counted("s.t", 2, ["delete_missing"]) == {"delete_missing": 1}
+    exceptions = ApplyExceptions(str(tmp_path), "task")
+    assert exceptions.counts("s.t", 2, ["delete_missing"]) == {"delete_missing": 1}
     more = [change(3, "D", "p"), change(4, "I", "r"), change(5, "D", "s"), change(6, "I", "t")]
     done = place.apply(more)
     assert (done.ends, done.upto) == ((sequence.make(TIME, 5), "delete_missing", "suspend"), 4)
     assert dict(done.tally) == {"D0": (1, sequence.make(TIME, 3))}
-    assert exceptions.counted("s.t", 4, ["delete_missing"]) == {"delete_missing": 2}
+    assert exceptions.counts("s.t", 4, ["delete_missing"]) == {"delete_missing": 2}
     # A crash kept the target from it: the same changes, and more, come again.
-    assert exceptions.counted("s.t", 2, ["delete_missing"]) == {"delete_missing": 1}
+    assert exceptions.counts("s.t", 2, ["delete_missing"]) == {"delete_missing": 1}
     shutil.rmtree(place.path)
     lake.create(place.path, COLUMNS)
     again = place.apply([*more, change(7, "U", "x")])
@@ -330,13 +330,13 @@ def test_a_limit_counts_over_batches_and_those_that_come_again(tmp_path: Path) -
     assert len(lake.read(str(tmp_path / EXCEPTIONS))) == 2
 
 
-class Meanwhile(Exceptions):
+class Meanwhile(ApplyExceptions):
     """Somebody else writes to the target once, when exceptions are there and the merge is not."""
 
     target = ""
 
-    def keep_rows(self, *args: Any, **more: Any) -> None:
-        super().keep_rows(*args, **more)
+    def add_rows(self, *args: Any, **more: Any) -> None:
+        super().add_rows(*args, **more)
         if self.target:
             DeltaTable(self.target).delete("id = 'p'")
             row = {"lane": 0, "id": "q", "a": 0, "b": "theirs"}
@@ -356,30 +356,30 @@ def test_exceptions_are_those_of_the_attempt_that_came_through(tmp_path: Path) -
     kept = sorted(r["ERROR"][-19:].lstrip("0") for r in lake.read(str(tmp_path / EXCEPTIONS)).to_pylist())
     assert kept == ["2", "4"]
     assert [r["change_row_counter"] for r in place.logged() if r["result_error"]] == [2, 4]
-    assert place.exceptions.counted("s.t", 4, ["update_missing"]) == {"update_missing": 2}
+    assert place.exceptions.counts("s.t", 4, ["update_missing"]) == {"update_missing": 2}
 
 
 def test_exceptions_of_a_batch_that_never_came_through_are_taken_back(tmp_path: Path) -> None:
     """A crash after the exceptions; before the batch comes again, the rows that it missed are there."""
     place = Place(tmp_path, "strict", {"update_missing": "log then stop after 9"})
     for table in ("s.t", "s.other.lines"):
-        exceptions = Exceptions(str(tmp_path), "task")
+        exceptions = ApplyExceptions(str(tmp_path), "task")
         told = {"resync_state": TIME, "result_error": "update_missing", "change_row_type": "U"}
         rows = pa.Table.from_pylist(
             [told | {"change_row_counter": n} for n in (1, 2)], exceptions.rows_schema
         )
-        exceptions.keep_rows(rows, table, 2, after=0, counts={"update_missing": (0, 2)})
+        exceptions.add_rows(rows, table, 2, start=0, counts={"update_missing": (0, 2)})
     lake.append(place.path, pa.Table.from_pylist([{"lane": 0, "id": k} for k in "pq"], schema=COLUMNS))
     assert not place.apply([change(1, "U", "p"), change(2, "U", "q")]).tally
     kept = lake.read(str(tmp_path / EXCEPTIONS)).to_pylist()
     assert {(r["TABLE_OWNER"], r["TABLE_NAME"]) for r in kept} == {("s", "other.lines")}
-    assert place.exceptions.counted("s.t", 2, ["update_missing"]) == {"update_missing": 0}
+    assert place.exceptions.counts("s.t", 2, ["update_missing"]) == {"update_missing": 0}
     place.apply([change(3, "U", "x")])
-    assert place.exceptions.counted("s.t", 3, ["update_missing"]) == {"update_missing": 1}
-    assert place.exceptions.counted("s.other.lines", 2, ["update_missing"]) == {"update_missing": 2}
-    place.exceptions.take_back("s.other.lines", -1, {})
+    assert place.exceptions.counts("s.t", 3, ["update_missing"]) == {"update_missing": 1}
+    assert place.exceptions.counts("s.other.lines", 2, ["update_missing"]) == {"update_missing": 2}
+    place.exceptions.remove_after("s.other.lines", -1, {})
     assert [r["TABLE_NAME"] for r in lake.read(str(tmp_path / EXCEPTIONS)).to_pylist()] == ["t"]
-    assert place.exceptions.reached("s.other.lines") == -1
+    assert place.exceptions.progress("s.other.lines") == -1
 
 
 @pytest.mark.parametrize("policy", ["log", "stop", "suspend"])

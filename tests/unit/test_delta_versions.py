@@ -13,7 +13,7 @@ from tailrace.errors import ConcurrentCommitError
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.targets.change_batch import ChangeBatch
-from tailrace.targets.delta import distributed
+from tailrace.targets.delta import spark_io
 from tailrace.targets.delta.spark_merge import SparkMerge
 from tailrace.targets.delta.target import DeltaTarget
 from tailrace.targets.plans import TableBatch
@@ -61,7 +61,7 @@ def test_a_commit_of_somebody_else_is_not_taken_for_a_step_of_ours(
         if step in ("delete", "two"):
             DeltaTable(path).delete("id = 1")
 
-    monkeypatch.setattr(distributed, "enable_vectors", done)
+    monkeypatch.setattr(spark_io, "enable_vectors", done)
     none: Any = None
     one = ChangeBatch("s.t", "", path, RELATION, 0, 9)
     work = SparkMerge(none, none, DeltaTable(path), one, [], 9, partial=False, emptied=False)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tailrace.model.positions import ChangeRange
 
 from tailrace.errors import OvertakenError
-from tailrace.keylog.key_log import KeyLog, Standing
+from tailrace.keylog.key_log import KeyLog, LogState
 from tailrace.lake import delta as lake
+from tailrace.model.positions import ChangeRange
 
 pytestmark = pytest.mark.unit
 
@@ -28,14 +28,14 @@ def test_what_waits_counts_and_is_visible_at_once(tmp_path: Path) -> None:
     first, second = ChangeRange("s.t", 3, 9, 2), ChangeRange("s.u", -1, 9, 0)
     assert [mine.reserve(one).sort for one in (first, second)] == [0, 6]
     mine.commit([], first)
-    assert (mine.standing("s.t"), mine.visible("s.t")) == (Standing(9, 2, 16), 3)
-    assert keylog(tmp_path).standing("s.t") == Standing(3, 0, 0)
+    assert (mine.state("s.t"), mine.visible("s.t")) == (LogState(9, 2, 16), 3)
+    assert keylog(tmp_path).state("s.t") == LogState(3, 0, 0)
     mine.commit([], second)
     mine.flush()
-    assert keylog(tmp_path).standing("s.t") == Standing(9, 2, 16)
+    assert keylog(tmp_path).state("s.t") == LogState(9, 2, 16)
     assert (mine.visible("s.t"), mine.visible("s.other")) == (9, -1)
     mine.commit([], first)  # comes again
-    assert mine.standing("s.t") == Standing(9, 2, 16)
+    assert mine.state("s.t") == LogState(9, 2, 16)
 
 
 def test_a_stretch_that_is_tried_in_another_way_has_the_same_numbers(tmp_path: Path) -> None:
@@ -49,9 +49,9 @@ def test_a_new_baseline_counts_flagged_changes_anew(tmp_path: Path) -> None:
     mine.begin("s.t", 0, baseline=1)
     mine.commit([], ChangeRange("s.t", 0, 5, 3))
     mine.begin("s.t", 5, baseline=1)
-    assert keylog(tmp_path).standing("s.t").flagged == 3
+    assert keylog(tmp_path).state("s.t").flagged == 3
     mine.begin("s.t", 5, baseline=2)
-    assert keylog(tmp_path).standing("s.t") == Standing(5, 0, 0, 2)
+    assert keylog(tmp_path).state("s.t") == LogState(5, 0, 0, 2)
 
 
 def test_another_writer_is_noticed_and_nothing_is_written_over(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_another_writer_is_noticed_and_nothing_is_written_over(tmp_path: Path) -
     mine.commit([], ChangeRange("s.t", 0, 4, 1))
     with pytest.raises(OvertakenError):
         mine.flush()
-    assert mine.standing("s.t") == Standing(0, 0, 7)  # what stands there counts
+    assert mine.state("s.t") == LogState(0, 0, 7)  # what stands there counts
 
 
 def test_a_writer_between_the_look_and_the_commit_is_noticed_too(
@@ -89,5 +89,5 @@ def test_a_writer_between_the_look_and_the_commit_is_noticed_too(
     monkeypatch.setattr(lake, "commit", overtaken)
     with pytest.raises(OvertakenError, match="another process has written"):
         mine.flush()
-    assert keylog(tmp_path).standing("s.u") == Standing(7, 0, 7)
-    assert keylog(tmp_path).standing("s.t") == Standing(None, 0, 7)
+    assert keylog(tmp_path).state("s.u") == LogState(7, 0, 7)
+    assert keylog(tmp_path).state("s.t") == LogState(None, 0, 7)

@@ -19,7 +19,7 @@ from tailrace.lake import parts
 from tailrace.model import sequence
 from tailrace.model.change import Column, Relation
 from tailrace.targets.change_batch import ChangeBatch
-from tailrace.targets.delta import files as target_files
+from tailrace.targets.delta import target_files
 from tailrace.targets.delta import sharded_merge as shards
 from tailrace.targets.delta import write_task
 from tailrace.targets.delta.target import DeltaTarget

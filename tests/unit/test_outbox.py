@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tailrace.model.positions import ChangeRange
 
 from tailrace.keylog.key_log import SCHEMA, KeyLog
-from tailrace.keylog.target_notes import note_of, recover
+from tailrace.keylog.notes import note_of, recover
 from tailrace.lake import delta as lake
+from tailrace.model.positions import ChangeRange
 
 pytestmark = pytest.mark.unit
 T = "s.t"
@@ -45,7 +45,7 @@ def test_what_a_crash_kept_from_the_key_log_comes_into_it(tmp_path: Path) -> Non
     log.begin(T, 7)
     log.flush()
     recover(target(written(path, 9)), log)
-    assert (key_log(path).standing(T).reached, lake.read(path).num_rows) == (9, 2)
+    assert (key_log(path).state(T).progress, lake.read(path).num_rows) == (9, 2)
 
 
 def test_notes_of_a_task_that_was_dropped_are_none(tmp_path: Path) -> None:
@@ -59,4 +59,4 @@ def test_notes_of_a_task_that_was_dropped_are_none(tmp_path: Path) -> None:
     log.flush()
     earlier = json.dumps({k: v for k, v in json.loads(old).items() if k != "life"})  # of an earlier release
     recover(target(old, earlier), key_log(path))
-    assert (key_log(path).standing(T).reached, lake.read(path).num_rows) == (7, 0)
+    assert (key_log(path).state(T).progress, lake.read(path).num_rows) == (7, 0)

@@ -26,7 +26,7 @@ from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.model.types import schema_of
 from tailrace.targets.delta.target import DeltaTarget
-from tailrace.targets.multi_source import TargetPlace
+from tailrace.targets.multi_source import TargetLocation
 from tailrace.targets.projection import Projection
 from tailrace.validate.target_shape import TargetShape
 
@@ -85,7 +85,7 @@ class Place:
             None,  # type: ignore[arg-type]
             str(folder / "lake"),
             app_id="t",
-            places=lambda _: TargetPlace(step.map.target),
+            locations=lambda _: TargetLocation(step.map.target),
         )
         self.target.alter("s.t", self.relation, self.relation)
 

@@ -20,7 +20,7 @@ from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.delta import multi_source as shared_target
 from tailrace.targets.delta.target import DeltaTarget
 from tailrace.targets.merge_result import MergeResult
-from tailrace.targets.multi_source import TargetPlace
+from tailrace.targets.multi_source import TargetLocation
 from tailrace.targets.parts import Parts
 from tailrace.targets.projection import Projection
 
@@ -34,8 +34,8 @@ CHANGES = pa.schema([*TEXTS, ("id", pa.int32()), ("v", pa.string())])
 Change = tuple[int, str, int, str | None]
 
 
-def place(table: str) -> TargetPlace:
-    return TargetPlace("all.item", {"site": table.partition(".")[0]})
+def place(table: str) -> TargetLocation:
+    return TargetLocation("all.item", {"site": table.partition(".")[0]})
 
 
 class Shared:
@@ -43,7 +43,7 @@ class Shared:
 
     def __init__(self, root: Path, kind: str = "int32", **limits: Any) -> None:
         self.root = root
-        self.target = DeltaTarget(None, f"{root}/lake", app_id="x", places=place, **limits)  # type: ignore[arg-type]
+        self.target = DeltaTarget(None, f"{root}/lake", app_id="x", locations=place, **limits)  # type: ignore[arg-type]
         rows = pa.table(
             [["eu", "us", "us"], pa.array([1, 1, 2], kind), ["a", "x", "y"]], names=["site", "id", "v"]
         )
@@ -263,7 +263,7 @@ def test_what_another_source_commits_while_rows_are_loaded_stays(tmp_path: Path)
     shared = Shared(tmp_path)
     eu, us = shared.batch("eu", (5, "U", 1, "A")), Relation(1, "us", "item", "f", LAYOUT)
     rows = parts("us", [(1, "X")])
-    other = DeltaTarget(None, f"{tmp_path}/lake", app_id="x", places=place)  # type: ignore[arg-type]
+    other = DeltaTarget(None, f"{tmp_path}/lake", app_id="x", locations=place)  # type: ignore[arg-type]
 
     def read(name: str) -> Iterable[pa.RecordBatch]:
         (done,) = other.merge([eu])

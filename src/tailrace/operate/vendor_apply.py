@@ -23,9 +23,9 @@ from ..errors import ApplyError, BaselineNeededError, ConfigError, UnsupportedEr
 from ..formats import convert
 from ..formats.base import FINER, Read
 from ..formats.report import ConversionReport, RowCount, TableReport
-from ..keylog.exceptions import Holds, Suspensions
+from ..keylog.control_tables import Suspensions, SuspensionStore
 from ..keylog.key_log import KeyLog
-from ..keylog.target_notes import recover
+from ..keylog.notes import recover
 from ..model.change import ChangeTable
 from ..model.positions import order_key
 from ..model.types import element_type, is_lake_type
@@ -196,7 +196,7 @@ def _report(
 def _each(
     applier: VendorApplier | None,
     place: Target,
-    held: Holds,
+    held: SuspensionStore,
     good: Mapping[str, ChangeTable],
     looks: Mapping[str, Incoming],
     ruling: Ruling | None,
@@ -235,7 +235,7 @@ def _refuse_types(changes: Mapping[str, ChangeTable]) -> None:
         )
 
 
-def _suspensions(root: str, app_id: str, resumed: Iterable[str], *, dry_run: bool) -> Holds:
+def _suspensions(root: str, app_id: str, resumed: Iterable[str], *, dry_run: bool) -> SuspensionStore:
     """The suspended tables, without those that are resumed."""
     held = Suspensions(root, app_id)
     if dry_run:

@@ -25,7 +25,7 @@ from ..config.settings import MaintenanceSettings
 from ..config.task import Task
 from ..errors import TargetLostError, from_spark, in_one_line, is_of_table
 from ..formats.openedge.metadata import change_table
-from ..keylog.exceptions import EXCEPTIONS
+from ..keylog.control_tables import EXCEPTIONS
 from ..keylog.tokens import tokens_logged
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention, thinning

@@ -34,7 +34,7 @@ from ..config import state_version
 from ..config.task import Task
 from ..errors import CancelledError, SparkLostError, TailraceError, from_spark
 from ..execution import JobCount, background, counted
-from ..keylog.exceptions import Orders
+from ..keylog.control_tables import SuspendCommands
 from ..keylog.key_log import KeyLog
 from ..lake import delta as lake
 from ..lake import guards, json_files, log
@@ -53,7 +53,7 @@ from ..store.unstorable import TableSuspensions
 from ..store.writer import Store, StorePaths
 from ..targets.base import Target
 from ..targets.delta.target import DeltaTarget
-from ..targets.multi_source import TargetPlace
+from ..targets.multi_source import TargetLocation
 from ..targets.postgresql.target import PostgresTarget
 from ..targets.rule_columns import rules_of
 from ..validate.repair import Repair
@@ -326,7 +326,7 @@ def target_of(task: Task, spark: SparkSession, named: Mapping[str, str]) -> Targ
     that have other names than their tables; it may change."""
     maps = cache(lambda table: task_map(task, table))
 
-    def places(table: str) -> TargetPlace:
+    def places(table: str) -> TargetLocation:
         return place_of(maps(table), named)
 
     if task.target.database:
@@ -335,7 +335,7 @@ def target_of(task: Task, spark: SparkSession, named: Mapping[str, str]) -> Targ
             task.target.database,
             task=task.name,
             memory_bytes=task.apply.merge_memory,
-            places=places,
+            locations=places,
             at_once=task.apply.parallel_tables,
         )
     return DeltaTarget(
@@ -345,7 +345,7 @@ def target_of(task: Task, spark: SparkSession, named: Mapping[str, str]) -> Targ
         local_limit_bytes=task.target.one_task,
         rewrite_bytes=task.target.rewrite_limit,
         merge_memory_bytes=task.apply.merge_memory,
-        places=places,
+        locations=places,
     )
 
 
@@ -362,7 +362,7 @@ def task_rules(task: Task, target: Target, runs: TaskRuns) -> TaskRules:
         root=f"{task.home}/control",
         task=task.name,
         keylog=keylog,
-        suspensions=Orders(task.commands_path),
+        suspensions=SuspendCommands(task.commands_path),
         runs=runs.begin,
         tokens=lambda: incremental_snapshot.read_tokens(task.control_path("tokens")),
         warned=OpenWarnings(task, PIPELINE).happened,
