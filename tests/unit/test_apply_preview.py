@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tailrace.apply.rules import RulesApplier
 
+from tailrace.apply.rules import RulesApplier
 from tailrace.engine.rules import Rules
 from tailrace.model.change import ChangeTable
 from tailrace.targets.capabilities import Capabilities

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tailrace.model.positions import ChangeRange
 
 from tailrace.errors import OvertakenError
 from tailrace.keylog.key_log import KeyLog, Standing
 from tailrace.lake import delta as lake
+from tailrace.model.positions import ChangeRange
 
 pytestmark = pytest.mark.unit
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tailrace.apply.rules import RulesApplier
 
+from tailrace.apply.rules import RulesApplier
 from tailrace.engine.rules import Rules
 from tailrace.keylog.exceptions import Exceptions, Orders, Suspensions
 from tailrace.state import commands

@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tailrace.model.positions import ChangeRange
 
 from tailrace.keylog.key_log import SCHEMA, KeyLog
 from tailrace.keylog.target_notes import note_of, recover
 from tailrace.lake import delta as lake
+from tailrace.model.positions import ChangeRange
 
 pytestmark = pytest.mark.unit
 T = "s.t"

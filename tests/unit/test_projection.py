@@ -11,8 +11,6 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from tailrace.model.positions import ChangeRange
-from tailrace.targets.change_batch import ChangeBatch
 
 from tailrace.apply import ddl
 from tailrace.apply.mapped_snapshots import StagedRows
