@@ -11,7 +11,7 @@ from ..errors import ConfigError
 from ..lake import log
 from ..lake.reading import dataset
 from ..model import sequence
-from ..query.positions import Position, PositionRange, resolve_relative
+from ..query.positions import PositionLike, PositionRange, resolve_relative
 from ..query.result import Result
 from ..query.table_changes import CHANGE_HEADERS
 from .task_table import TaskTable
@@ -114,7 +114,7 @@ class OpenTask:
         return in_duckdb(self, statement) if spark is None else in_spark(self, statement, spark)
 
     def transactions(
-        self, start: Position | None = None, end: Position | None = None, tables: Sequence[str] = ()
+        self, start: PositionLike | None = None, end: PositionLike | None = None, tables: Sequence[str] = ()
     ) -> Result:
         """Returns the transactions over all or the given tables (patterns); see
         `engine.transactions.transactions`.
@@ -152,7 +152,7 @@ class OpenTask:
 
         return last_stored(self.task.control_path("stored"))
 
-    def cut(self, at: Position | None = None, tables: Sequence[str] = ()) -> dict[str, Result]:
+    def cut(self, at: PositionLike | None = None, tables: Sequence[str] = ()) -> dict[str, Result]:
         """Returns the rows of all captured or the given tables (patterns) as of one position.
 
         The default is the last stored transaction.

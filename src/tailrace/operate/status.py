@@ -18,7 +18,7 @@ from ..config.task import Task
 from ..formats.sqdr.control import IR_SUBSCRIPTION
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention
-from ..model.positions import BEFORE_ALL, ChangeNumber, order_key
+from ..model.positions import BEFORE_ALL, ChangeNumber, Position, order_key
 from ..state import lifecycle, live
 from ..state.baselines import Baseline
 from ..state.capture_state import AWAY, GONE, RECONNECTING, RUNNING
@@ -71,7 +71,7 @@ class TableStatus:
     deleted: int = 0
     behind: int = 0
     seconds_behind: float = 0.0
-    position: str | None = None
+    position: Position | None = None
     target_version: int | None = None
     last_change: str | None = None
     why: str | None = None
@@ -111,7 +111,7 @@ class Status:
     captured: ChangeNumber | None
     stored: ChangeNumber | None
     applied: ChangeNumber | None
-    position: str | None
+    position: Position | None
     tables: list[TableStatus] = field(default_factory=list)
     consumers: dict[str, str] = field(default_factory=dict)
     seconds_unstored: float = 0.0
@@ -146,7 +146,7 @@ def status(task: Task) -> Status:
         captured,
         totals.stored_upto,
         totals.applied_upto,
-        where.position.hex().upper() if where.position else None,
+        Position(where.position.hex().upper()) if where.position else None,
         list(tables.values()),
         consumers_said(task),
         _unstored(task, captured, totals.stored_upto),
