@@ -14,24 +14,25 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from tailrace.apply.effects import relation_of
-from tailrace.apply.keylog.exceptions import EXCEPTIONS, Exceptions
-from tailrace.apply.keylog.key_log import SCHEMA
-from tailrace.apply.mapping import shared_rows as shared
-from tailrace.apply.targets.audit import Audit, Audited, LogPart
-from tailrace.apply.targets.auditor import wanted
-from tailrace.apply.targets.postgresql import layout as postgresql_layout
-from tailrace.apply.targets.postgresql.merge import BatchMerge, Merged
-from tailrace.apply.targets.postgresql.place import Place, locked
-from tailrace.apply.targets.postgresql.progress import Progress
-from tailrace.apply.targets.postgresql.statements import Statements
+from tailrace.apply.target_mode import relation_of
 from tailrace.engine.columns import AT, MASK, OPER, SEQ
 from tailrace.engine.log_rows import KeyLogHeader
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, TargetLostError
+from tailrace.keylog.exceptions import EXCEPTIONS, Exceptions
+from tailrace.keylog.key_log import SCHEMA
 from tailrace.lake import delta as lake
 from tailrace.model.change import Relation
 from tailrace.model.types import schema_of
+from tailrace.targets import multi_source as shared
+from tailrace.targets.audit import Audit, LogPart
+from tailrace.targets.auditor import wanted
+from tailrace.targets.merge_result import MergeResult
+from tailrace.targets.postgresql import layout as postgresql_layout
+from tailrace.targets.postgresql.merge import BatchMerge, Merged
+from tailrace.targets.postgresql.place import Place, locked
+from tailrace.targets.postgresql.progress import Progress
+from tailrace.targets.postgresql.statements import Statements
 from tailrace.wire.keylog_values import KeyLogField
 
 from ..spark.rules_model import RELATION, Change, Model, history, logged, nulled
@@ -73,7 +74,7 @@ class Table:
             postgresql_layout.create(on_, self.place, self.progress, self.relation)
         lake.create(self.log, SCHEMA)
 
-    def apply(self, changes: Sequence[Change]) -> Audited:
+    def apply(self, changes: Sequence[Change]) -> MergeResult:
         merged = self.merge(changes)
         assert merged is not None and merged[1] is not None
         done = merged[1]

@@ -224,13 +224,13 @@ def test_what_cannot_be_applied_pauses_its_group_or_gets_a_new_baseline_and_the_
     )
     Capture(shop.task, once=True).run()
     broken = Pipeline(shop.task, spark)
-    real = broken._target.merge_many
+    real = broken._target.merge
 
-    def merge_many(todo: Any) -> list[Any]:
+    def merge(todo: Any) -> list[Any]:
         done = iter(real([one for one in todo if one.table != "s.a"]))
         return [ApplyError("the disk is full") if one.table == "s.a" else next(done) for one in todo]
 
-    monkeypatch.setattr(broken._target, "merge_many", merge_many)
+    monkeypatch.setattr(broken._target, "merge", merge)
     broken.drain()
     why = "group careful: 2 errors in a row of s.a: the disk is full"
     assert [shop.state(t) for t in ("s.a", "s.b")] == [("suspended", why)] * 2

@@ -8,18 +8,18 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from tailrace.apply.adoption_checks import adoption_findings
-from tailrace.apply.mapping.shared_rows import TargetPlace
-from tailrace.apply.targets.postgresql import layout
-from tailrace.apply.targets.postgresql.load import PostgresLanding
-from tailrace.apply.targets.postgresql.place import Place, locked
-from tailrace.apply.targets.postgresql.progress import Progress
+from tailrace.apply.checks.adoption import adoption_findings
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.errors import ApplyError
 from tailrace.model.types import schema_of
 from tailrace.sources import open_source
 from tailrace.state import commands
+from tailrace.targets.multi_source import TargetPlace
+from tailrace.targets.postgresql import layout
+from tailrace.targets.postgresql.load import PostgresLanding
+from tailrace.targets.postgresql.place import Place, locked
+from tailrace.targets.postgresql.progress import Progress
 from tailrace.testing.images import RELATION, image
 
 pytestmark = pytest.mark.db

@@ -12,9 +12,6 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from tailrace.apply.targets.postgresql.load import PostgresLanding
-from tailrace.apply.targets.postgresql.place import Place, locked
-from tailrace.apply.targets.postgresql.progress import Progress
 from tailrace.capture import part_readers
 from tailrace.capture.process import Capture
 from tailrace.errors import SourceError
@@ -22,6 +19,9 @@ from tailrace.lake import delta as lake
 from tailrace.lake import failpoints, log
 from tailrace.model.types import schema_of
 from tailrace.state.baselines import read_baselines
+from tailrace.targets.postgresql.load import PostgresLanding
+from tailrace.targets.postgresql.place import Place, locked
+from tailrace.targets.postgresql.progress import Progress
 from tailrace.testing.images import RELATION, image
 
 from ..ending import ends

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from tailrace.apply.targets.postgresql.place import Place, session
-from tailrace.apply.targets.postgresql.staged import Staged
-from tailrace.apply.targets.postgresql.statements import Statements
-from tailrace.apply.targets.postgresql.types import TargetTypes, as_text
 from tailrace.engine.columns import ADD, KEPT, OP, TAKE
 from tailrace.model.change import Column, Relation
 from tailrace.sources.postgresql.connect import Session, quoted
+from tailrace.targets.postgresql.place import Place, session
+from tailrace.targets.postgresql.staged import Staged
+from tailrace.targets.postgresql.statements import Statements
+from tailrace.targets.postgresql.types import TargetTypes, as_text
 
 pytestmark = pytest.mark.db
 ID = Column("id", 1, "uuid", "uuid", "string", key=True)

@@ -13,14 +13,14 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from tailrace.apply.mapping import shared_rows as shared
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.postgresql import layout as postgresql_layout
-from tailrace.apply.targets.postgresql.chunk_merge import ChunkMerge
-from tailrace.apply.targets.postgresql.load import PostgresLanding, load
-from tailrace.apply.targets.postgresql.place import locked
-from tailrace.apply.tasks import Parts
 from tailrace.model.types import schema_of
+from tailrace.targets import multi_source as shared
+from tailrace.targets.merge_result import MergeResult
+from tailrace.targets.parts import Parts
+from tailrace.targets.postgresql import layout as postgresql_layout
+from tailrace.targets.postgresql.chunk_merge import ChunkMerge
+from tailrace.targets.postgresql.load import PostgresLanding, load
+from tailrace.targets.postgresql.place import locked
 
 from ..spark.rules_model import RELATION, Change, history
 from ..unit.test_audit import until_done
@@ -87,7 +87,7 @@ def test_a_column_that_another_task_widens_meanwhile_hides_no_rows(
         patch.setattr(ChunkMerge, "look", raced)
         done = mine.apply([change(3, "D", "p"), change(4, "U", "q")])
         widening[0].result(30)
-    assert isinstance(done, Audited) and dict(done.tally) == {}
+    assert isinstance(done, MergeResult) and dict(done.tally) == {}
     assert mine.rows() == [(0, "q", 4, "q")]
 
 

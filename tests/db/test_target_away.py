@@ -9,8 +9,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from tailrace.apply.targets.postgresql import place
-from tailrace.apply.targets.postgresql.load import PostgresLanding
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.errors import TargetLostError
@@ -23,6 +21,8 @@ from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources.postgresql.embedded_server import free_port
 from tailrace.state import capture_state, commands
 from tailrace.state.baselines import read_baselines
+from tailrace.targets.postgresql import place
+from tailrace.targets.postgresql.load import PostgresLanding
 
 from .conftest import OwnServer
 from .test_running import meanwhile, wait_for

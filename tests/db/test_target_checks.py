@@ -13,7 +13,6 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from tailrace.apply.targets.postgresql.place import Place, session
 from tailrace.capture import process
 from tailrace.capture.process import Capture
 from tailrace.cli.main import app
@@ -23,6 +22,7 @@ from tailrace.operate import checks, table_commands
 from tailrace.operate.dropping import drop
 from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres, free_port
 from tailrace.state import commands, ledger
+from tailrace.targets.postgresql.place import Place, session
 
 from .conftest import OwnServer
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tailrace.apply.effects import relation_of
-from tailrace.apply.mapping.shared_rows import TargetPlace
-from tailrace.apply.plan import TableBatch
-from tailrace.apply.targets.base import Target
-from tailrace.apply.targets.postgresql.target import PostgresTarget
+from tailrace.apply.target_mode import relation_of
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, BaselineNeededError, ConfigError
 from tailrace.model.change import ChangeTable, Column, Relation
+from tailrace.targets.base import Target
+from tailrace.targets.multi_source import TargetPlace
+from tailrace.targets.plans import TableBatch
+from tailrace.targets.postgresql.target import PostgresTarget
 from tailrace.testing.images import ID, RELATION, V, batch_of, image, move
 from tailrace.testing.mapped_targets import MappedTargetConformance, places
 from tailrace.testing.targets import TargetConformance

@@ -11,16 +11,16 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from tailrace.apply.plan import TableBatch
-from tailrace.apply.targets.postgresql.layout import definition
-from tailrace.apply.targets.postgresql.target import PostgresTarget
-from tailrace.apply.targets.postgresql.types import sql_type
-from tailrace.apply.targets.postgresql.values import batch, cells
 from tailrace.errors import ApplyError
 from tailrace.model import sequence
 from tailrace.model.change import HEADERS, PREFIX, ChangeTable, Column, Relation
 from tailrace.model.types import header_schema, schema_of
 from tailrace.sources.postgresql.connect import connect
+from tailrace.targets.plans import TableBatch
+from tailrace.targets.postgresql.layout import definition
+from tailrace.targets.postgresql.target import PostgresTarget
+from tailrace.targets.postgresql.types import sql_type
+from tailrace.targets.postgresql.values import batch, cells
 from tailrace.testing.images import batch_of, move
 from tailrace.wire import pgbinary
 

@@ -8,9 +8,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from tailrace.apply.adoption_checks import adoption_findings
-from tailrace.apply.targets.postgresql.load import PostgresLanding
-from tailrace.apply.targets.postgresql.place import Place
+from tailrace.apply.checks.adoption import adoption_findings
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.errors import ConfigError, StorageFullError
@@ -20,6 +18,8 @@ from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
 from tailrace.state import lifecycle
+from tailrace.targets.postgresql.load import PostgresLanding
+from tailrace.targets.postgresql.place import Place
 from tailrace.validate.postgresql_target import hold_target
 from tailrace.validate.sessions import Sessions
 from tailrace.validate.validation import ValidationReport, validate

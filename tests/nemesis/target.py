@@ -7,19 +7,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tailrace.apply.data_errors import Demands
-from tailrace.apply.mapping.shared_rows import TargetPlace
-from tailrace.apply.plan import SPECIAL, TableBatch
-from tailrace.apply.segment import Segment
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.targets.outcome import ApplyOutcome
-from tailrace.apply.targets.task_batch import TaskBatch
+from tailrace.model.positions import ChangeRange
+from tailrace.targets.change_batch import ChangeBatch
+
+from tailrace.apply.rejects import Demands
 from tailrace.errors import ApplyError, TailraceError
 from tailrace.model import mask
 from tailrace.model.change import PREFIX, Relation
 from tailrace.model.sequence import number_of
 from tailrace.store.tables import kept_as
+from tailrace.targets.change_batch import ChangeBatch
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.merge_result import ApplyOutcome, MergeResult
+from tailrace.targets.multi_source import TargetPlace
+from tailrace.targets.plans import SPECIAL, TableBatch
 
 from .ram import RamLake
 
@@ -77,7 +78,7 @@ class Held:
 
 
 def images(ram: RamLake, path: str, one: Segment) -> list[Image]:
-    """The rows of a segment, as `TaskBatch.read` chooses them."""
+    """The rows of a segment, as `ChangeBatch.read` chooses them."""
     table = ram.rows(path)
     names = table.column_names
     at = {
@@ -145,17 +146,17 @@ class RamTarget(DeltaTarget):
         assert mine.upto >= batch.upto  # it only asks for the version
         return ApplyOutcome(version=mine.versions)
 
-    def merge_many(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError]:
+    def merge(self, batches: Sequence[ChangeBatch]) -> list[MergeResult | TailraceError]:
         return [self._merged(one) for one in batches]
 
-    def _merged(self, batch: TaskBatch) -> Audited | TailraceError:
+    def _merged(self, batch: ChangeBatch) -> MergeResult | TailraceError:
         self._ram.at("apply to", self.path(batch.table))
         if self._refuses(batch.table):
             return NotFitError(f"the target refuses a batch of {batch.table}")
         if (mine := self.held.get(batch.table)) is None:
             return NotFitError(f"there is no target of {batch.table}")
         if mine.upto >= batch.upto:
-            return Audited(ApplyOutcome(version=mine.versions), batch.upto)
+            return MergeResult(ApplyOutcome(version=mine.versions), batch.upto)
         one = Segment(batch.after, batch.upto, batch.position, batch.relation, batch.relation)
         new = [i for i in images(self._ram, batch.changes, one) if i.number > mine.upto]
         if batch.adds and (odd := {i.oper for i in new} - {"I"}):
@@ -163,7 +164,7 @@ class RamTarget(DeltaTarget):
         bounded(batch, new)
         outcome = self._write(batch.table, batch.relation, new, batch.upto, tolerant=batch.tolerant)
         self._ram.at("wrote", self.path(batch.table))
-        return Audited(outcome, batch.upto)
+        return MergeResult(outcome, batch.upto)
 
     def _write(
         self, table: str, relation: Relation, new: list[Image], upto: int, *, tolerant: bool
@@ -184,7 +185,7 @@ class RamTarget(DeltaTarget):
         return ApplyOutcome(made.inserted, made.updated, made.deleted, mine.versions + 1, "task_local")
 
 
-def bounded(batch: TaskBatch, new: list[Image]) -> None:
+def bounded(batch: ChangeBatch, new: list[Image]) -> None:
     """A count of 0 rules changes of its kind out."""
     width, seen = len(batch.relation.columns), dict.fromkeys(SPECIAL, 0)
     key = [c.attnum for c in batch.relation.columns if c.key]

@@ -15,7 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from tailrace.apply.slice_apply import SliceApply
+from tailrace.apply.rounds import Rounds
+
 from tailrace.config.groups import GroupSettings
 from tailrace.config.policies import EVERYTHING
 from tailrace.errors import TailraceError
@@ -277,7 +278,7 @@ class World:
         """The code's access to tables goes to memory while the context lasts."""
         with (
             self.ram.in_place(),
-            mock.patch.object(SliceApply, "_together", self._together(SliceApply._together)),
+            mock.patch.object(Rounds, "_together", self._together(Rounds._together)),
             mock.patch.object(failpoints, "_met", self._met),
         ):
             yield self

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.mapping.shared_rows import TargetPlace
-from tailrace.apply.targets.base import Target
-from tailrace.apply.targets.delta import distributed
-from tailrace.apply.targets.delta import layout as delta_layout
-from tailrace.apply.targets.delta.merge_task import MergeTask
-from tailrace.apply.targets.delta.spark_merge import SparkMerge
-from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.lake import delta as lake
+from tailrace.targets.base import Target
+from tailrace.targets.delta import distributed
+from tailrace.targets.delta import layout as delta_layout
+from tailrace.targets.delta.merge_task import MergeTask
+from tailrace.targets.delta.spark_merge import SparkMerge
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.multi_source import TargetPlace
 from tailrace.testing.images import ID, RELATION, Image, V, W, batch_of, image
 from tailrace.testing.mapped_targets import MappedTargetConformance, places
 from tailrace.testing.target_case import TargetCase

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailrace.apply.plan import TableBatch
-from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.engine.rules import Rules
 from tailrace.model.change import Column, Relation
 from tailrace.query.state import state_at
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.plans import TableBatch
 from tailrace.testing.images import Image, batch_of, change_table, count
 
 from . import rules_model

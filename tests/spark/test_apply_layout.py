@@ -12,16 +12,17 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
+from tailrace.model.positions import ChangeRange
+from tailrace.targets.change_batch import ChangeBatch
 
 from tailrace.apply.reading import read_changes
-from tailrace.apply.segment import Segment
-from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import schema_of
+from tailrace.targets.delta.target import DeltaTarget
 from tailrace.testing.images import Image, batch_of
 
 from .literal_tables import rows_at

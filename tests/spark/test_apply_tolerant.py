@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tailrace.apply.targets.delta.target import DeltaTarget
+from tailrace.targets.delta.target import DeltaTarget
 from tailrace.testing.images import batch_of
 
 from .literal_tables import rows_at

@@ -10,10 +10,10 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType, Schema
 
-from tailrace.apply.keylog.exceptions import EXCEPTIONS
-from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
+from tailrace.keylog.exceptions import EXCEPTIONS
+from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 

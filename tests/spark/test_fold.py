@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from tailrace.apply import shards
-from tailrace.apply.fold import fold
-from tailrace.apply.images import last_truncate, refused
-from tailrace.apply.plan import UNKNOWN, Folded
 from tailrace.engine.columns import KEPT, OP
+from tailrace.targets import spark_fold as shards
+from tailrace.targets.images import last_truncate, refused
+from tailrace.targets.plans import UNKNOWN, Folded
+from tailrace.targets.spark_fold import fold
 from tailrace.testing.images import RELATION, Image, batch_of, image, move
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from decimal import Decimal
 
 import pytest
 
-from tailrace.apply import incoming
-from tailrace.apply.targets.delta.target import DeltaTarget
+from tailrace.apply.vendor import incoming
 from tailrace.errors import FormatError
+from tailrace.targets.delta.target import DeltaTarget
 from tailrace.testing.changes import COLUMNS, Image, change_table
 from tailrace.testing.formats import full
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailrace.apply.keylog import key_log as keylog
-from tailrace.apply.targets.delta import merge_task, spark_merge
-from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.errors import OvertakenError
+from tailrace.keylog import key_log as keylog
+from tailrace.targets.delta import merge_task, spark_merge
+from tailrace.targets.delta.target import DeltaTarget
 from tailrace.testing.images import KEYLESS, RELATION, batch_of, image, move
 
 from .literal_tables import rows_at

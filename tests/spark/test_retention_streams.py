@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from tailrace.model.positions import ChangeRange
+from tailrace.targets.change_batch import ChangeBatch
 
 from tailrace.apply.reading import read_changes
-from tailrace.apply.segment import Segment
 from tailrace.errors import PositionError
 from tailrace.lake import delta as lake
 from tailrace.lake import log

@@ -13,20 +13,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tailrace.apply.rules import RulesApplier
 
-from tailrace.apply.keylog.exceptions import EXCEPTIONS
-from tailrace.apply.keylog.key_log import KeyLog
-from tailrace.apply.rules_apply import RulesApply
-from tailrace.apply.targets.delta.shards import ShardedMerge
-from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.engine.rules import DEFAULTS, Rules
 from tailrace.errors import ApplyError, ConfigError
 from tailrace.formats.sqdr.reader import DIFFERS, recount
 from tailrace.formats.sqdr.reader import read as read_keylog
 from tailrace.formats.sqdr.tables import SqdrOptions
+from tailrace.keylog.exceptions import EXCEPTIONS
+from tailrace.keylog.key_log import KeyLog
 from tailrace.model import sequence
 from tailrace.model.types import schema_of
 from tailrace.operate import vendor_apply as incoming
+from tailrace.targets.delta.sharded_merge import ShardedMerge
+from tailrace.targets.delta.target import DeltaTarget
 from tailrace.testing.images import change_rows, change_table
 
 from .literal_tables import rows_at
@@ -56,8 +56,8 @@ class Place:
         self.model = Model(mode, self.rules.on)
 
     @property
-    def applier(self) -> RulesApply:
-        return RulesApply(self.target, self.rules, root=self.root, task="task", keylog=self.log)
+    def applier(self) -> RulesApplier:
+        return RulesApplier(self.target, self.rules, root=self.root, task="task", keylog=self.log)
 
     def table(self, changes: Sequence[Change]) -> ChangeTable:
         images = [i for c in changes for i in c.images]

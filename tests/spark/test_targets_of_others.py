@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
+from tailrace.apply.rules import RulesApplier
 
-from tailrace.apply.keylog.key_log import KeyLog
-from tailrace.apply.mapping.shared_rows import TargetPlace
-from tailrace.apply.rules_apply import RulesApply
-from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, UnsupportedError
+from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.multi_source import TargetPlace
 from tailrace.testing.images import Image, batch_of, change_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -71,7 +71,7 @@ def test_outcomes_are_right_where_the_key_is_a_partition(spark: SparkSession, tm
     relation = KEYED.with_columns([ID, replace(P, key=True), V])
     images: list[Image] = [(1, "U", {"id": 1, "p": "a", "v": "X"}), (2, "D", {"id": 2, "p": "b"})]
     changes = replace(change_table(spark, relation, images), name="s.t")
-    applier = RulesApply(target, Rules.of("strict", None), root=str(tmp_path), task="x")
+    applier = RulesApplier(target, Rules.of("strict", None), root=str(tmp_path), task="x")
     assert applier.apply(changes).conflicts == {}
     assert rows(target) == [(1, "a", "X")]
 
@@ -163,7 +163,7 @@ def test_old_images_may_have_values_that_the_target_cannot_hold(
     write_deltalake(target.path("s.t"), pa.table({"id": [], "p": [], "v": []}, schema))
     images: list[Image] = [(1, "I", {"id": 1, "p": "7", "v": "0"}), (2, "U", {"id": 1, "v": "1"}), *last]
     rules = Rules.of("upsert", {"data_error": "log"})
-    applier = RulesApply(target, rules, root=str(tmp_path), task="x")
+    applier = RulesApplier(target, rules, root=str(tmp_path), task="x")
     done = applier.apply(replace(change_table(spark, KEYED, images), name="s.t"))
     assert done.conflicts == {}
     assert rows(target) == ([] if last[0][1] == "D" else [(1, 7, "2")])
@@ -198,7 +198,7 @@ def test_the_key_log_has_old_keys_of_a_column_that_the_target_has_in_another_typ
     changes = replace(change_table(spark, relation, images), name="s.t", key=["id"] if keyed else [])
     log = KeyLog(str(tmp_path / "log"), app_id="x", run_id="1")
     rules = Rules.of("upsert", {"data_error": "log"})
-    applier = RulesApply(target, rules, root=str(tmp_path), task="x", keylog=log)
+    applier = RulesApplier(target, rules, root=str(tmp_path), task="x", keylog=log)
     assert applier.apply(changes).conflicts == {}
     assert lake.read(target.path("s.t")).to_pylist() == [{"id": 8, "v": 1}]
     logged = sorted((r["keylog_sort"], r["before_key"], r["after_key"]) for r in lake.read(log.path).to_pylist()

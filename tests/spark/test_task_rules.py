@@ -14,17 +14,17 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.schema import Field, PrimitiveType, Schema
 
-from tailrace.apply.keylog.exceptions import EXCEPTIONS, Exceptions
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.task_batches import TaskBatches
+from tailrace.apply.merger import Merger
 from tailrace.apply.task_rules import TableRules, TaskRules
-from tailrace.apply.tasks import Parts
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
+from tailrace.keylog.exceptions import EXCEPTIONS, Exceptions
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.types import schema_of
 from tailrace.state import commands, ledger, lifecycle
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.parts import Parts
 
 from .rules_model import RELATION, Change
 from .rules_task import TIME, CrashError, Staged, by_shards, every_mode
@@ -56,7 +56,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]
 
     monkeypatch.setattr(lake, "commit", guarded(lake.commit))
     monkeypatch.setattr(DeltaTarget, "apply", guarded(DeltaTarget.apply))
-    monkeypatch.setattr(DeltaTarget, "merge_many", guarded(DeltaTarget.merge_many))
+    monkeypatch.setattr(DeltaTarget, "merge", guarded(DeltaTarget.merge))
 
     def arm(at: int) -> None:
         armed["left"] = at if at >= 0 else -(10**9)
@@ -213,16 +213,16 @@ def test_what_a_crash_kept_from_the_key_log_is_logged_at_once(
         with pytest.raises(ZeroDivisionError):
             task.catch_up(run="2")
     task.store({"s.t": [change(n, "I", key) for n, key in enumerate("ef", 5)]})
-    merges, merge_many = [], DeltaTarget.merge_many
+    merges, merge = [], DeltaTarget.merge
     with monkeypatch.context() as patch:
 
         def dies(self: DeltaTarget, batches: Any) -> Any:
             merges.append([b.upto for b in batches])
             if len(merges) == 3:
                 raise CrashError
-            return merge_many(self, batches)
+            return merge(self, batches)
 
-        patch.setattr(DeltaTarget, "merge_many", dies)
+        patch.setattr(DeltaTarget, "merge", dies)
         with pytest.raises(CrashError):
             task.catch_up(run="3")
     assert merges == [[4], [5], [6]]
@@ -238,7 +238,7 @@ def test_transaction_by_transaction_comes_to_the_same(
     """In every mode, over histories with truncates and targets that somebody else has written to."""
     seed = random.randrange(10**6)
     if not by_task:
-        monkeypatch.setattr(TaskBatches, "memory", 1)
+        monkeypatch.setattr(Merger, "memory", 1)
         by_shards(monkeypatch)
     rules, changes = every_mode(seed, ["batch", "transaction"])
     cut = 5 * len(rules)

@@ -15,16 +15,11 @@ from typing import Any
 
 import pytest
 
-from tailrace.apply import known
+from tailrace.apply import table_progress as known
 from tailrace.apply.applier import Applier
 from tailrace.apply.apply_result import ApplyResult
-from tailrace.apply.data_errors import Demands
-from tailrace.apply.plan import SPECIAL, TableBatch
 from tailrace.apply.reading import ApplyPaths
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.capabilities import Capabilities
-from tailrace.apply.targets.outcome import ApplyOutcome
-from tailrace.apply.targets.task_batch import TaskBatch
+from tailrace.apply.rejects import Demands
 from tailrace.errors import PositionError, TailraceError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
@@ -33,6 +28,10 @@ from tailrace.model.sequence import make
 from tailrace.state import ledger, totals
 from tailrace.state.baselines import Baseline
 from tailrace.state.ledger import AppliedTable, Stored
+from tailrace.targets.capabilities import Capabilities
+from tailrace.targets.change_batch import ChangeBatch
+from tailrace.targets.merge_result import ApplyOutcome, MergeResult
+from tailrace.targets.plans import SPECIAL, TableBatch
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 COLUMNS = (Column("id", 1, "integer", "int4", "int", key=True), Column("v", 2, "text", "text", "string"))
@@ -147,7 +146,7 @@ class World:
         parts: dict[str, Any] = {"gate": Door(self), "rules": self.keeper}
         return Applier(spark, paths, Target(self), **parts, **limits)  # type: ignore[arg-type]
 
-    def read_changes(self, one: TaskBatch) -> list[Change]:
+    def read_changes(self, one: ChangeBatch) -> list[Change]:
         """The changes of a batch in the change table."""
         if max(one.after, 0) < self.kept:
             raise PositionError(
@@ -251,21 +250,21 @@ class Target:
         assert self.world.reached[batch.table] >= batch.upto
         return ApplyOutcome()
 
-    def merge_many(self, batches: Sequence[TaskBatch]) -> list[Audited | TailraceError]:
+    def merge(self, batches: Sequence[ChangeBatch]) -> list[MergeResult | TailraceError]:
         return [self._tried(one) for one in batches]
 
-    def _tried(self, one: TaskBatch) -> Audited | TailraceError:
+    def _tried(self, one: ChangeBatch) -> MergeResult | TailraceError:
         try:
             return self._merged(one)
         except TailraceError as error:
             return error
 
-    def _merged(self, one: TaskBatch) -> Audited:
+    def _merged(self, one: ChangeBatch) -> MergeResult:
         world, table = self.world, one.table
         reached = world.reached[table]
         mine = [c for c in world.read_changes(one) if c.number > reached]
         if reached > one.after and self.world.keylog:  # the key log alone lacks these
-            return Audited(ApplyOutcome(), min(reached, one.upto))
+            return MergeResult(ApplyOutcome(), min(reached, one.upto))
         for k, many in occurs(mine).items():
             if many > one.counts.get(k, 0):
                 raise BrokenError(f"{table}: {many} {k} up to {one.upto}, counted {one.counts}")
@@ -274,7 +273,7 @@ class Target:
             c.on(world.rows.setdefault(table, {}))
         world.reached[table] = max(reached, one.upto)
         world.point("after the target", table)
-        return Audited(ApplyOutcome(version=one.upto, plan="merge"), one.upto)
+        return MergeResult(ApplyOutcome(version=one.upto, plan="merge"), one.upto)
 
 
 def occurs(changes: Iterable[Change]) -> Counter[str]:
@@ -360,10 +359,10 @@ class KeyLog:
         self.past = logged
         return self
 
-    def prepared(self, one: TaskBatch, baseline: int) -> TaskBatch:
+    def prepared(self, one: ChangeBatch, baseline: int) -> ChangeBatch:
         return one
 
-    def finished(self, one: TaskBatch, done: Audited) -> ApplyResult:
+    def finished(self, one: ChangeBatch, done: MergeResult) -> ApplyResult:
         logged, upto = self.logged(one.table), done.upto
         assert logged is not None
         if one.logged:

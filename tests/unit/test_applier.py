@@ -6,8 +6,8 @@ import datetime as dt
 from dataclasses import replace
 
 import pytest
-
 from tailrace.apply.segment import segments, slices
+
 from tailrace.lake.log import Layout
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make

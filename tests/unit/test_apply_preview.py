@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tailrace.apply.rules import RulesApplier
 
-from tailrace.apply.rules_apply import RulesApply
-from tailrace.apply.targets.capabilities import Capabilities
 from tailrace.engine.rules import Rules
 from tailrace.model.change import ChangeTable
+from tailrace.targets.capabilities import Capabilities
 
 pytestmark = pytest.mark.unit
 
@@ -20,7 +20,7 @@ def test_of_a_suspended_table_nothing_is_looked_at(tmp_path: Path) -> None:
     """Neither its target nor its changes: they may be what it is suspended for."""
     target: Any = SimpleNamespace(capabilities=Capabilities())
     held: Any = SimpleNamespace(reason=lambda table: f"{table} is held")
-    applier = RulesApply(
+    applier = RulesApplier(
         target,
         Rules.of("strict"),
         root=str(tmp_path),

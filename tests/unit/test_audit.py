@@ -15,24 +15,25 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.effects import relation_of
-from tailrace.apply.keylog.exceptions import EXCEPTIONS, Exceptions
-from tailrace.apply.keylog.key_log import SCHEMA
-from tailrace.apply.plan import Limits
-from tailrace.apply.targets import rendering
-from tailrace.apply.targets.audit import Audit, Audited, LogPart
-from tailrace.apply.targets.delta.many import ManyTask
-from tailrace.apply.targets.delta.merge_task import MergeTask
-from tailrace.apply.targets.delta.shards import Shards
-from tailrace.apply.targets.task_batch import TaskBatch
+from tailrace.apply.target_mode import relation_of
 from tailrace.engine.log_rows import KeyLogHeader
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
+from tailrace.keylog.exceptions import EXCEPTIONS, Exceptions
+from tailrace.keylog.key_log import SCHEMA
 from tailrace.lake import delta as lake
 from tailrace.model import mask, sequence
 from tailrace.model.change import Relation
 from tailrace.model.positions import order_key
 from tailrace.model.types import schema_of
+from tailrace.targets import rendering
+from tailrace.targets.audit import Audit, LogPart
+from tailrace.targets.change_batch import ChangeBatch
+from tailrace.targets.delta.merge import ManyTask
+from tailrace.targets.delta.merge_task import MergeTask
+from tailrace.targets.delta.sharded_merge import Shards
+from tailrace.targets.merge_result import MergeResult
+from tailrace.targets.plans import Limits
 from tailrace.wire.keylog_values import KeyLogField
 
 from ..examples import rounds
@@ -72,20 +73,20 @@ class Place:
         lake.create(self.path, self.columns)
         lake.create(self.log, SCHEMA)
 
-    def apply(self, changes: Sequence[Change]) -> Audited:
+    def apply(self, changes: Sequence[Change]) -> MergeResult:
         done = self.merge(self.batch(changes))
-        assert isinstance(done, Audited)
+        assert isinstance(done, MergeResult)
         lake.commit(self.log, list(done.parts), progress={})
         self.flagged = self.model.flagged
         return done
 
-    def merge(self, one: TaskBatch) -> Audited | str | None:
+    def merge(self, one: ChangeBatch) -> MergeResult | str | None:
         """By one task; by shards if `memory` says so."""
         if self.memory is not None:
             return Shards(None, Limits(), self.memory, lambda _: None).merged(one)  # type: ignore[arg-type, return-value]
         return MergeTask(one, DeltaTable(self.path), order_key(lake.progress(self.path, "t")), None).run()
 
-    def batch(self, changes: Sequence[Change], upto: int | None = None) -> TaskBatch:
+    def batch(self, changes: Sequence[Change], upto: int | None = None) -> ChangeBatch:
         """A batch of changes that are stored in any order, in two files."""
         rows = [row for c in changes for row in images(c)]
         random.Random(1).shuffle(rows)
@@ -93,7 +94,7 @@ class Place:
         for some in filter(None, (rows[::2], rows[1::2])):
             files.append(f"{self.root}/{uuid4().hex}.parquet")
             pq.write_table(pa.Table.from_pylist(some, STORED), files[-1])
-        return TaskBatch(
+        return ChangeBatch(
             "s.t", "", self.path, self.relation, numbers[0] - 1, upto or numbers[-1],
             audit=self.audit(numbers[0] - 1), layout=self.layout, app="t", files=tuple(files), columns=STORED,
             adds=self.rules.mode == "archive",
@@ -153,7 +154,7 @@ class Applies(Protocol):
 
     model: Model
 
-    def apply(self, changes: Sequence[Change]) -> Audited | str: ...
+    def apply(self, changes: Sequence[Change]) -> MergeResult | str: ...
 
 
 def until_done(place: Applies, changes: Sequence[Change]) -> None:
@@ -163,7 +164,7 @@ def until_done(place: Applies, changes: Sequence[Change]) -> None:
         ends = (n for n, c in enumerate(left) if place.model.apply(c))
         at = next(ends, len(left))
         done, bad = place.apply(left), left[at : at + 1]
-        assert isinstance(done, Audited)
+        assert isinstance(done, MergeResult)
         assert done.ends == ((seq(bad[0].number), "data_error", "stop") if bad else None)
         assert done.upto == (left[at - 1].number if at else -1)
         left = left[at + 1 :]
@@ -206,9 +207,9 @@ def test_tables_of_one_job_read_their_own_changes(tmp_path: Path) -> None:
         changes = pa.table(columns if name != "bad" else columns | {"id": pa.nulls(len(rows), pa.string())})
         lake.append(f"{tmp_path}/{name}/changes", changes)
         target = place.path if name != "new" else f"{tmp_path}/nothing"
-        todo.append(TaskBatch("s.t", f"{tmp_path}/{name}/changes", target, RELATION, 1, 3, "B", app="t"))
+        todo.append(ChangeBatch("s.t", f"{tmp_path}/{name}/changes", target, RELATION, 1, 3, "B", app="t"))
     good, bad, new = map(ManyTask(Limits(), None), todo)
-    assert isinstance(good, Audited) and good.outcome.inserted == 2
+    assert isinstance(good, MergeResult) and good.outcome.inserted == 2
     assert lake.progress(str(tmp_path / "good" / "target"), "t") == 3
     found = lake.read(str(tmp_path / "good" / "target")).to_pylist()
     assert sorted(found, key=repr) == [{"lane": 0, "id": k, "a": None, "b": "x"} for k in ("3", "4")]
@@ -240,9 +241,9 @@ def test_one_task_writes_anew_up_to_a_limit(tmp_path: Path, keys: str, limit: fl
     ]  # fmt: skip
     headers = [pa.field(f"header__change_{n}", pa.string()) for n in ("seq", "oper")]
     lake.append(path, pa.Table.from_pylist(changes, pa.schema([*headers, *COLUMNS])))
-    one = TaskBatch("s.t", path, place.path, RELATION, 0, 9, app="t")
+    one = ChangeBatch("s.t", path, place.path, RELATION, 0, 9, app="t")
     found = ManyTask(Limits(local_bytes=int(limit * size)), None)(one)
-    assert isinstance(found, Audited) is done, found
+    assert isinstance(found, MergeResult) is done, found
     assert (lake.progress(place.path, "t") == 9) is done
     changed = 0 if keys.endswith("T") else len(keys)
     assert len([r for r in place.rows() if r[3] == "y"]) == (changed if done else 0)
@@ -304,7 +305,7 @@ def test_without_rules_a_truncate_takes_rows_away_unseen(tmp_path: Path) -> None
     part = replace(change(11, "U", "p1"), values={"lane": 0, "id": "p1", "a": 7})
     one = place.batch([replace(EMPTIED, number=9), change(10, "I", "z"), part])
     done = place.merge(replace(one, audit=None))
-    assert isinstance(done, Audited)
+    assert isinstance(done, MergeResult)
     assert (done.outcome.inserted, done.outcome.deleted) == (2, 8)
     assert place.rows() == [(0, "p1", 7, None), (0, "z", 10, "z")]
 

@@ -13,12 +13,12 @@ import pytest
 
 from tailrace.apply import applier as applier_module
 from tailrace.apply.cadence import Cadence
-from tailrace.apply.targets.delta import distributed
 from tailrace.config.settings import SparkSettings
 from tailrace.errors import CancelledError, ConfigError, SparkLostError
 from tailrace.execution import BackgroundSession, Job, executor_of, has_started, map_tasks, seconds_waited
 from tailrace.execution import session as session_module
 from tailrace.runtime import session as sessions
+from tailrace.targets.delta import distributed
 
 from .apply_world import World
 

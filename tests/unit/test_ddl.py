@@ -10,11 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tailrace.apply.baseline_staging import Staging
 from tailrace.apply.ddl import Ddl, between, decide, followed, projection
 from tailrace.apply.mapping.table_map import TableMap
-from tailrace.apply.one_route import Route
-from tailrace.apply.route import Layouts, Routes
-from tailrace.apply.staging import Staging
+from tailrace.apply.route import Layouts, Route, Routes
 from tailrace.capture.snapshot_sink import DeltaLanding, StagedLanding
 from tailrace.errors import ApplyError, BaselineNeededError
 from tailrace.lake import delta as lake

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.plan import TableBatch
-from tailrace.apply.targets.delta import distributed
-from tailrace.apply.targets.delta.spark_merge import SparkMerge
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.errors import ConcurrentCommitError
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
+from tailrace.targets.change_batch import ChangeBatch
+from tailrace.targets.delta import distributed
+from tailrace.targets.delta.spark_merge import SparkMerge
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.plans import TableBatch
 
 pytestmark = pytest.mark.unit
 RELATION = Relation(1, "s", "t", "d", (Column("id", 1, "integer", "int4", "int", key=True),))
@@ -63,7 +63,7 @@ def test_a_commit_of_somebody_else_is_not_taken_for_a_step_of_ours(
 
     monkeypatch.setattr(distributed, "enable_vectors", done)
     none: Any = None
-    one = TaskBatch("s.t", "", path, RELATION, 0, 9)
+    one = ChangeBatch("s.t", "", path, RELATION, 0, 9)
     work = SparkMerge(none, none, DeltaTable(path), one, [], 9, partial=False, emptied=False)
     if passes:
         assert work._marked() == DeltaTable(path).version()

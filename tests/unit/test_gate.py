@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tailrace.model.positions import ChangeRange
+from tailrace.targets.change_batch import ChangeBatch
 
-from tailrace.apply.gate import Ordered
-from tailrace.apply.segment import Segment
+from tailrace.apply.scheduler import Scheduler
 from tailrace.config.groups import GroupSettings
 from tailrace.config.task import Task, read
 from tailrace.errors import (
@@ -52,9 +53,9 @@ def gate(
     automatic: bool = False,
     intervals: Mapping[str, float] = {},
     **groups: GroupSettings,
-) -> Ordered:
+) -> Scheduler:
     orders, errors = str(folder / "orders"), str(folder / "errors")
-    made = Ordered(
+    made = Scheduler(
         orders,
         errors,
         groups,
@@ -122,7 +123,7 @@ def test_a_group_is_suspended_with_its_tables_that_have_no_baseline(tmp_path: Pa
     commands.give(path, commands.REMOVE, ["s.gone"], why="", who="me")
     group = {"g": GroupSettings(tables=["s.*"], retries=1)}
     known = ["m.c", "s.b", "s.c", "s.gone"]
-    made = Ordered(path, str(tmp_path / "errors"), group, known=lambda: known)
+    made = Scheduler(path, str(tmp_path / "errors"), group, known=lambda: known)
     made.begin()
     made.refresh(baselines)
     made.failed("s.b", ApplyError("disk full"))

@@ -10,12 +10,12 @@ from unittest.mock import MagicMock
 import pyarrow as pa
 import pytest
 
-from tailrace.apply.plan import Folded
-from tailrace.apply.targets.delta import distributed, layout
 from tailrace.errors import LeaseLostError
 from tailrace.lake import delta as lake
 from tailrace.lake import guards
 from tailrace.model.change import Column, Relation
+from tailrace.targets.delta import distributed, layout
+from tailrace.targets.plans import Folded
 
 pytestmark = pytest.mark.unit
 RELATION = Relation(1, "s", "t", "d", (Column("id", 1, "integer", "int4", "int", key=True),))

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tailrace.model.positions import ChangeRange
 
-from tailrace.apply.keylog.change_range import ChangeRange
-from tailrace.apply.keylog.key_log import KeyLog, Standing
 from tailrace.errors import OvertakenError
+from tailrace.keylog.key_log import KeyLog, Standing
 from tailrace.lake import delta as lake
 
 pytestmark = pytest.mark.unit

@@ -12,12 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tailrace.apply.segment import Segment, segments
 
-from tailrace.apply.mapping.checks import fitted_to
-from tailrace.apply.mapping.projection import Projection
+from tailrace.apply.checks.mapping import fitted_to
+from tailrace.apply.mapping.prepare import projection_of
 from tailrace.apply.mapping.table_map import TableMap
 from tailrace.apply.route import Routes
-from tailrace.apply.segment import Segment, segments
 from tailrace.lake import log
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
@@ -73,7 +73,7 @@ def names(relation: Relation) -> list[str]:
 
 
 def rows(one: Segment, route: Any) -> list[str]:
-    made = Projection.of(route.steps)
+    made = projection_of(route.steps)
     assert made is not None
     batch = pa.RecordBatch.from_pydict({c.name: [f"of {c.name}"] for c in one.relation.columns})
     values = {c.name: made.column(batch, pa.field(c.name, pa.string()))[0] for c in route.relation.columns}

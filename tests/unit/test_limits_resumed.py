@@ -7,12 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tailrace.apply.rules import RulesApplier
 
-from tailrace.apply.keylog.exceptions import Exceptions, Orders, Suspensions
-from tailrace.apply.rules_apply import RulesApply
-from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.engine.rules import Rules
+from tailrace.keylog.exceptions import Exceptions, Orders, Suspensions
 from tailrace.state import commands
+from tailrace.targets.change_batch import ChangeBatch
 
 from .apply_world import relation
 
@@ -27,7 +27,7 @@ class Limited:
         self.orders, self.kept = f"{at}/orders", Exceptions(str(at), "t")
         rules = Rules.of("strict", {KIND: "log then suspend after 2"})
         target: Any = SimpleNamespace(capabilities=SimpleNamespace(notes=None, versions=True))
-        self.rules = RulesApply(target, rules, root=str(at), task="t", suspensions=Orders(self.orders))
+        self.rules = RulesApplier(target, rules, root=str(at), task="t", suspensions=Orders(self.orders))
 
     def met(self, after: int, upto: int, conflicts: int) -> None:
         """A batch that met so many conflicts."""
@@ -36,7 +36,7 @@ class Limited:
 
     def counted(self, after: int) -> int:
         """How many there were, for the next batch."""
-        batch = self.rules.prepared(TaskBatch("s.t", "", "", relation("t"), after, after + 9), 0)
+        batch = self.rules.prepared(ChangeBatch("s.t", "", "", relation("t"), after, after + 9), 0)
         assert batch is not None and batch.audit is not None
         return batch.audit.counted.get(KIND, 0)
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from tailrace.apply import mapped_snapshots as loading
-from tailrace.apply.gate import Ordered
+from tailrace.apply.baseline_staging import Staging
 from tailrace.apply.mapped_snapshots import MappedSnapshotLoader, loaded
 from tailrace.apply.mapping.table_map import TableMap
-from tailrace.apply.staging import Staging
+from tailrace.apply.scheduler import Scheduler
 from tailrace.capture.snapshot_sink import DeltaLanding, StagedLanding
 from tailrace.config.groups import GroupSettings
 from tailrace.lake import delta as lake
@@ -36,7 +36,7 @@ class Task:
 
     def __init__(self, at: Path, monkeypatch: pytest.MonkeyPatch, group: GroupSettings | None) -> None:
         self.orders, self.errors, self.mapped = (str(at / n) for n in ("orders", "errors", "mapped"))
-        self.gate = Ordered(self.orders, self.errors, {"g": group} if group else {})
+        self.gate = Scheduler(self.orders, self.errors, {"g": group} if group else {})
         self.away, self.tries, self.digest = True, 0, "d"
         routes: Any = SimpleNamespace(
             map=lambda _: SimpleNamespace(digest=self.digest), value_error=lambda *_, **__: None
@@ -163,7 +163,7 @@ class Landed:
 
     def __init__(self, at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.staging, self.orders, self.mapped = Staging(f"{at}/staging"), f"{at}/orders", f"{at}/mapped"
-        self.gate, self.digest, self.got = Ordered(self.orders, f"{at}/errors", {}), "d", list[list[int]]()
+        self.gate, self.digest, self.got = Scheduler(self.orders, f"{at}/errors", {}), "d", list[list[int]]()
         self.meanwhile: Callable[[], object] = lambda: None
         self.taken: dict[str, Baseline] = {}
         monkeypatch.setattr(MappedSnapshotLoader, "_load", self.load)

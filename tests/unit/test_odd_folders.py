@@ -12,12 +12,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tailrace.apply.mapped_snapshots import StagedRows
-from tailrace.apply.mapping.projection import Projection
-from tailrace.apply.targets.delta.reshape import parts
 from tailrace.execution import BackgroundSession
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.operate import rows
+from tailrace.targets.delta.reshape import parts
+from tailrace.targets.projection import Projection
 
 from .keylog_rows import row, write
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tailrace.model.positions import ChangeRange
 
-from tailrace.apply.keylog.change_range import ChangeRange
-from tailrace.apply.keylog.key_log import SCHEMA, KeyLog
-from tailrace.apply.keylog.outbox import note_of, recover
+from tailrace.keylog.key_log import SCHEMA, KeyLog
+from tailrace.keylog.target_notes import note_of, recover
 from tailrace.lake import delta as lake
 
 pytestmark = pytest.mark.unit

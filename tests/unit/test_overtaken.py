@@ -9,16 +9,17 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.keylog.exceptions import EXCEPTIONS
-from tailrace.apply.targets.audit import LOST, Audited
-from tailrace.apply.targets.delta.local import append
-from tailrace.apply.targets.delta.merge_task import MergeTask
 from tailrace.engine.rules import Rules
 from tailrace.errors import ConcurrentCommitError, OvertakenError
+from tailrace.keylog.exceptions import EXCEPTIONS
 from tailrace.lake import delta as lake
 from tailrace.model.sequence import make
 from tailrace.state import ledger
 from tailrace.store import writer
+from tailrace.targets.audit import LOST
+from tailrace.targets.delta.local import append
+from tailrace.targets.delta.merge_task import MergeTask
+from tailrace.targets.merge_result import MergeResult
 
 from ..ending import ends
 from .test_audit import Place, change
@@ -46,7 +47,7 @@ def test_an_attempt_after_the_commit_does_not_know_what_it_found(tmp_path: Path)
     place = Place(tmp_path, "strict", {})
     place.rules = Rules.of("archive", {})
     one = place.batch(CHANGES)
-    assert isinstance(place.merge(one), Audited)
+    assert isinstance(place.merge(one), MergeResult)
     assert place.merge(one) == LOST
     assert lake.version(place.path) == 1
 

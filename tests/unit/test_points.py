@@ -16,13 +16,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.keylog.exceptions import EXCEPTIONS
 from tailrace.capture import baseline_reader, table_selection
 from tailrace.capture.ddl_watch import DdlWatch
 from tailrace.capture.part_readers import PartReaders
 from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.capture.stream import Streams
 from tailrace.capture.target_rename import TargetRenames
+from tailrace.keylog.exceptions import EXCEPTIONS
 from tailrace.lake import delta as lake
 from tailrace.lake import log, log_retention
 from tailrace.model.types import schema_of

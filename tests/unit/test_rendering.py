@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tailrace.apply.targets import auditor, rendering
-from tailrace.apply.targets.auditor import source_of
-from tailrace.apply.targets.outcome import ApplyOutcome
-from tailrace.apply.targets.rendering import Rendering
-from tailrace.apply.targets.task_batch import audit_of
 from tailrace.engine.columns import AT, MASK, OPER, SEQ
 from tailrace.engine.log_rows import ChangeTexts
 from tailrace.engine.source import order
 from tailrace.execution import InlineExecutor
+from tailrace.targets import auditor, rendering
+from tailrace.targets.auditor import source_of
+from tailrace.targets.change_batch import audit_of
+from tailrace.targets.merge_result import ApplyOutcome
+from tailrace.targets.rendering import Rendering
 
 from ..spark.rules_model import Change, history
 from .test_audit import COLUMNS, KEY, STORED, Place, change, images

@@ -12,11 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tailrace.apply.keylog.exceptions import Exceptions
-from tailrace.apply.targets.delta import layout as delta_layout
 from tailrace.config.task import Task, load
 from tailrace.errors import ApplyError, TargetLostError
 from tailrace.execution import BackgroundSession
+from tailrace.keylog.exceptions import Exceptions
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
@@ -25,6 +24,7 @@ from tailrace.operate import control_tables
 from tailrace.state import ledger
 from tailrace.state.baselines import Baseline, write_baseline
 from tailrace.state.ledger import Stored
+from tailrace.targets.delta import layout as delta_layout
 from tailrace.validate.compare import TableResult
 from tailrace.validate.repair import Repair, RepairResult
 from tailrace.validate.sessions import Sessions

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from tailrace.apply.mapped_snapshots import noted
-from tailrace.apply.needs import Needs
+from tailrace.apply.required_changes import Needs
 from tailrace.cli.main import app
 from tailrace.errors import ConfigError
 from tailrace.lake import delta as lake

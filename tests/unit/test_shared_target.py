@@ -11,18 +11,18 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from tailrace.apply.mapping.projection import Projection
-from tailrace.apply.mapping.shared_rows import TargetPlace
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.delta import shared as shared_target
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.targets.task_batch import TaskBatch
-from tailrace.apply.tasks import Parts
 from tailrace.errors import ApplyError, BaselineNeededError, ConcurrentCommitError
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import schema_of
+from tailrace.targets.change_batch import ChangeBatch
+from tailrace.targets.delta import multi_source as shared_target
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.merge_result import MergeResult
+from tailrace.targets.multi_source import TargetPlace
+from tailrace.targets.parts import Parts
+from tailrace.targets.projection import Projection
 
 pytestmark = pytest.mark.unit
 SITE = Column("site", 1 << 20, "@SCHEMA", "constant", "string", key=True)
@@ -51,7 +51,7 @@ class Shared:
 
     def batch(
         self, site: str, *changes: Change, after: int = -1, counts: Mapping[str, int] = COUNTS
-    ) -> TaskBatch:
+    ) -> ChangeBatch:
         table, path = f"{site}.item", f"{self.root}/{site}"
         rows = [
             (sequence.make(1_700_000_000_000_000, n), oper, f"{n:040X}", key, v)
@@ -61,14 +61,14 @@ class Shared:
         relation = Relation(1, site, "item", "f", LAYOUT)
         projection = Projection({"id": "id", "v": "v"}, {"site": site})
         upto = max(n for n, *_ in changes)
-        return TaskBatch(
+        return ChangeBatch(
             table, path, self.target.path(table), relation, after, upto, counts=counts, projection=projection
         )
 
-    def merged(self, *batches: TaskBatch) -> list[str | None]:
+    def merged(self, *batches: ChangeBatch) -> list[str | None]:
         """The plans; None: it needs a job of its own."""
-        found = self.target.merge_many(batches)
-        return [one.outcome.plan if isinstance(one, Audited) else one for one in found]  # type: ignore[misc]
+        found = self.target.merge(batches)
+        return [one.outcome.plan if isinstance(one, MergeResult) else one for one in found]  # type: ignore[misc]
 
     def rows(self) -> list[tuple[Any, ...]]:
         found = lake.read(self.target.path("eu.item")).to_pylist()
@@ -266,8 +266,8 @@ def test_what_another_source_commits_while_rows_are_loaded_stays(tmp_path: Path)
     other = DeltaTarget(None, f"{tmp_path}/lake", app_id="x", places=place)  # type: ignore[arg-type]
 
     def read(name: str) -> Iterable[pa.RecordBatch]:
-        (done,) = other.merge_many([eu])
-        assert isinstance(done, Audited)
+        (done,) = other.merge([eu])
+        assert isinstance(done, MergeResult)
         return rows.read(name)
 
     shared.target.load(us, Parts(rows.names, read), 4)

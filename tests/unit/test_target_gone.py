@@ -9,20 +9,19 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from tailrace.apply.rules import RulesApplier
 
-from tailrace.apply.known import TableHistory
-from tailrace.apply.needs import Needs
-from tailrace.apply.plan import TableBatch
-from tailrace.apply.reach import Reach
-from tailrace.apply.rules_apply import RulesApply
-from tailrace.apply.targets.base import Target
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.targets.task_batch import TaskBatch
+from tailrace.apply.required_changes import Needs
+from tailrace.apply.table_progress import TableHistory, TableProgress
 from tailrace.engine.rules import Rules
 from tailrace.errors import BaselineNeededError
 from tailrace.lake import delta as lake
 from tailrace.model.change import ChangeTable, Column, Relation
 from tailrace.operate.checks import gone_findings
+from tailrace.targets.base import Target
+from tailrace.targets.change_batch import ChangeBatch
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.plans import TableBatch
 from tests.unit.retention_home import ITEM, NOTE, Home
 
 pytestmark = pytest.mark.unit
@@ -101,7 +100,7 @@ def test_nothing_is_applied_to_one(after: int | None, standing: int, there: bool
     """`after`: of its baseline; None: it has none, and its first change makes the target."""
     target = SimpleNamespace(progress=lambda _: standing, exists=lambda _: there)
     known = SimpleNamespace(baselines={} if after is None else {ITEM: SimpleNamespace(after=after)})
-    reach: Any = Reach(cast(Target, target), None, cast(TableHistory, known))
+    reach: Any = TableProgress(cast(Target, target), None, cast(TableHistory, known))
     if not refused:
         assert reach.of(ITEM) == standing
         return
@@ -118,7 +117,7 @@ def test_one_that_vanishes_during_a_batch_is_not_made_anew_without_its_baseline(
     target = DeltaTarget(None, str(tmp_path), app_id="x")  # type: ignore[arg-type]
     with pytest.raises(BaselineNeededError, match="lacks the baseline"):
         target.apply(TableBatch(ITEM, LAYOUT, CHANGES, 5, {"I": 1}, based=True))
-    (error,) = target.merge_many([TaskBatch(ITEM, str(tmp_path / "ct"), target.path(ITEM), LAYOUT, 0, 5)])
+    (error,) = target.merge([ChangeBatch(ITEM, str(tmp_path / "ct"), target.path(ITEM), LAYOUT, 0, 5)])
     assert isinstance(error, BaselineNeededError)
     assert not target.exists(ITEM)
     target.apply(TableBatch(ITEM, LAYOUT, CHANGES, 5, {}))  # its first change makes one without a baseline
@@ -127,8 +126,8 @@ def test_one_that_vanishes_during_a_batch_is_not_made_anew_without_its_baseline(
 
 def test_columns_of_rules_are_not_given_to_one_that_is_gone(tmp_path: Path) -> None:
     target = DeltaTarget(None, str(tmp_path / "lake"), app_id="x")  # type: ignore[arg-type]
-    ruled = RulesApply(target, Rules.of("soft_delete", {}), root=str(tmp_path), task="t")
-    batch = TaskBatch(ITEM, str(tmp_path / "ct"), target.path(ITEM), LAYOUT, 0, 5)
+    ruled = RulesApplier(target, Rules.of("soft_delete", {}), root=str(tmp_path), task="t")
+    batch = ChangeBatch(ITEM, str(tmp_path / "ct"), target.path(ITEM), LAYOUT, 0, 5)
     with pytest.raises(BaselineNeededError, match="lacks the baseline"):
         ruled.prepared(batch, 2)
     assert not target.exists(ITEM)

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from tailrace.apply.apply_result import ApplyResult
+from tailrace.apply.merger import Merger
 from tailrace.apply.reading import ApplyPaths
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.targets.outcome import ApplyOutcome
-from tailrace.apply.targets.task_batch import TaskBatch
-from tailrace.apply.task_batches import TaskBatches
 from tailrace.errors import ApplyError, TailraceError
+from tailrace.targets.change_batch import ChangeBatch
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.merge_result import ApplyOutcome, MergeResult
 
 from .apply_world import World, relation
 
@@ -23,8 +22,8 @@ pytestmark = pytest.mark.unit
 TABLES = [f"s.{n}" for n in "abcd"]
 
 
-def batch(table: str) -> TaskBatch:
-    return TaskBatch(table, "changes", "target", relation(table), 0, 9)
+def batch(table: str) -> ChangeBatch:
+    return ChangeBatch(table, "changes", "target", relation(table), 0, 9)
 
 
 class Target(DeltaTarget):
@@ -34,7 +33,7 @@ class Target(DeltaTarget):
         super().__init__(None, str(root), app_id="t")  # type: ignore[arg-type]
         self.ends = ends
 
-    def merge_many(self, batches: Sequence[TaskBatch]) -> list[Any]:
+    def merge(self, batches: Sequence[ChangeBatch]) -> list[Any]:
         if isinstance(self.ends, Exception):
             raise self.ends
         return [self.ends for _ in batches]
@@ -46,7 +45,7 @@ class Stopping:
     def of(self, table: str, *_: object, **__: object) -> Stopping:
         return self
 
-    def finished(self, one: TaskBatch, _: Audited) -> ApplyResult:
+    def finished(self, one: ChangeBatch, _: MergeResult) -> ApplyResult:
         if one.table == "s.b":
             raise OSError("no space left on device")
         return ApplyResult(one.upto)
@@ -58,8 +57,8 @@ class Stopping:
 PATHS = ApplyPaths("", "", "", "", lambda t: t)
 
 
-def batches(tmp_path: Path, ends: object, rules: object = None) -> TaskBatches:
-    return TaskBatches(None, Target(tmp_path, ends), PATHS, rules, lambda *_: None)  # type: ignore[arg-type]
+def batches(tmp_path: Path, ends: object, rules: object = None) -> Merger:
+    return Merger(None, Target(tmp_path, ends), PATHS, rules, lambda *_: None)  # type: ignore[arg-type]
 
 
 def test_an_error_of_the_job_is_that_of_each_table_that_fails_alone(tmp_path: Path) -> None:
@@ -70,7 +69,7 @@ def test_an_error_of_the_job_is_that_of_each_table_that_fails_alone(tmp_path: Pa
 
 
 def test_an_error_after_the_merge_is_that_of_its_table(tmp_path: Path) -> None:
-    done = Audited(ApplyOutcome(), 9, dict.fromkeys("IUDT", 0))
+    done = MergeResult(ApplyOutcome(), 9, dict.fromkeys("IUDT", 0))
     found = batches(tmp_path, done, Stopping()).run([batch(t) for t in TABLES])
     assert [t for t, one in found.items() if isinstance(one, ApplyResult)] == ["s.a", "s.c", "s.d"]
     error = found["s.b"]
@@ -81,16 +80,16 @@ def test_an_error_after_the_merge_is_that_of_its_table(tmp_path: Path) -> None:
 class Shared:
     """Batches, of which some fail at the first time: when they are made, or in the job."""
 
-    def __init__(self, real: TaskBatches, made: str, merged: str) -> None:
+    def __init__(self, real: Merger, made: str, merged: str) -> None:
         self.real, self.fails = real, {"of": [made], "run": [merged]}
 
-    def of(self, table: str, *given: Any) -> TaskBatch | None:
+    def of(self, table: str, *given: Any) -> ChangeBatch | None:
         if table in self.fails["of"]:
             self.fails["of"].remove(table)
             raise KeyError(table)
         return self.real.of(table, *given)
 
-    def run(self, todo: Sequence[TaskBatch]) -> dict[str, ApplyResult | TailraceError]:
+    def run(self, todo: Sequence[ChangeBatch]) -> dict[str, ApplyResult | TailraceError]:
         fails, self.fails["run"] = self.fails["run"], []
         made = self.real.run([one for one in todo if one.table not in fails])
         return made | {one.table: ApplyError("no key") for one in todo if one.table in fails}
@@ -105,7 +104,7 @@ def test_a_group_tries_again_what_failed_in_or_before_the_shared_job(monkeypatch
         world.change(table, "I", id=2, v="x")
     world.store()
     applier = world.applier(max_changes=99)
-    applier._slices.task_batches = Shared(applier._slices.task_batches, "s.a", "s.b")  # type: ignore[assignment]
+    applier._slices.merger = Shared(applier._slices.merger, "s.a", "s.b")  # type: ignore[assignment]
     assert [d.table for d in applier.catch_up()] == ["s.c"]
     assert world.errors == ["s.a", "s.b"]
     assert sorted(d.table for d in applier.catch_up()) == ["s.a", "s.b"]
@@ -121,7 +120,7 @@ def test_an_error_before_the_shared_job_ends_the_task_when_the_table_has_no_grou
         world.change(table, "I", id=1, v="x")
     world.store()
     applier = world.applier()
-    applier._slices.task_batches = Shared(applier._slices.task_batches, "s.a", "")  # type: ignore[assignment]
+    applier._slices.merger = Shared(applier._slices.merger, "s.a", "")  # type: ignore[assignment]
     with pytest.raises(ApplyError, match=r"s\.a"):
         applier.catch_up()
     assert [(d.table, d.upto) for d in world.applied] == [("s.b", 2)]

@@ -20,10 +20,10 @@ from ..lake.applications import applications
 from ..sources.base import Finding
 from ..state import streams
 from ..state.baselines import Baseline
-from .applied_places import applied_places
-from .mapping.shared_rows import TargetPlace
-from .targets.postgresql import task_names
-from .targets.postgresql.place import Place, session
+from ..targets.multi_source import TargetPlace
+from ..targets.postgresql import task_names
+from ..targets.postgresql.place import Place, session
+from .target_places import applied_places
 
 OWNER = "tailrace.owner"
 """The property of Delta targets."""

@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from ..apply.column_checks import column_findings
-from ..apply.keyless_checks import NO_WINDOW, keyless_findings
-from ..apply.mapping.checks import plain_findings
-from ..apply.target_checks import feeding_findings
+from ..apply.checks.columns import column_findings
+from ..apply.checks.keyless import NO_WINDOW, keyless_findings
+from ..apply.checks.mapping import plain_findings
+from ..apply.checks.target import feeding_findings
 from ..apply.target_owner import claim_targets, owner_findings, owner_of
 from ..config import logs, state_version
 from ..config.task import Task

@@ -11,12 +11,9 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyarrow.fs import FileSelector
 
-from ..apply.mapping.shared_rows import TargetPlace
+from ..apply.baseline_staging import Staging
 from ..apply.mapping.table_map import STAGED_FOR, place_of, task_map
-from ..apply.rule_columns import added_by, rules_of
-from ..apply.staging import Staging
 from ..apply.target_owner import OWNER, claim, owner_of, source_of
-from ..apply.targets.delta.layout_mark import mark
 from ..errors import TableMovedError
 from ..lake import delta as lake
 from ..lake import guards
@@ -24,6 +21,9 @@ from ..model.change import Relation
 from ..model.positions import ChangeNumber
 from ..model.types import schema_of
 from ..state import lifecycle
+from ..targets.delta.layout_mark import mark
+from ..targets.multi_source import TargetPlace
+from ..targets.rule_columns import added_by, rules_of
 
 if TYPE_CHECKING:
     from ..config.task import Task
@@ -204,12 +204,8 @@ def landing_at(task: Task, address: Mapping[str, str]) -> Landing:
     """Returns the landing that parts of a task's baseline are written to, from its `address`."""
     if path := address.get("path"):
         return DeltaLanding(path)
-    from ..apply.targets.postgresql import (
-        load as postgresql_landing,
-    )
-    from ..apply.targets.postgresql import (
-        place as postgresql_place,
-    )
+    from ..targets.postgresql import load as postgresql_landing
+    from ..targets.postgresql import place as postgresql_place
 
     place = postgresql_place.Place.of(str(task.target.database))
     return postgresql_landing.PostgresLanding(place, task.name, address["table"])
@@ -220,12 +216,8 @@ def _targets(task: Task) -> Callable[[TargetPlace, str], Landing]:
         return lambda at, _: DeltaLanding(
             task.target_path(at.target), task.apply_app, at.partition, owner_of(task)
         )
-    from ..apply.targets.postgresql import (
-        load as postgresql_landing,
-    )
-    from ..apply.targets.postgresql import (
-        place as postgresql_place,
-    )
+    from ..targets.postgresql import load as postgresql_landing
+    from ..targets.postgresql import place as postgresql_place
 
     place = postgresql_place.Place.of(task.target.database)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ..apply.target_checks import refuse_to_drop
+from ..apply.checks.target import refuse_to_drop
 from ..config.task import Task
 from ..errors import ApplyError
 from ..lake import delta as lake

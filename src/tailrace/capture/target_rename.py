@@ -18,7 +18,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ..apply.ddl import IGNORE
-from ..apply.targets.rename import mover
 from ..config.task import Task
 from ..errors import ApplyError, NameTakenError
 from ..lake import delta as lake
@@ -26,6 +25,7 @@ from ..lake.failpoints import reach
 from ..state import commands, ddl, lifecycle
 from ..state.baselines import baseline_numbers
 from ..state.lifecycle import TableStates
+from ..targets.rename import mover
 
 logger = logging.getLogger("tailrace.ddl")
 KIND = "rename_table"

@@ -85,7 +85,7 @@ class OpenTask:
         Raises:
             ConfigError: it has no key log.
         """
-        from ..apply.keylog.key_log import SCHEMA
+        from ..keylog.key_log import SCHEMA
         from ..operate import rows
 
         if not rows.there(self.task.keylog_path, promised=self.task.keylog.mode != "off"):

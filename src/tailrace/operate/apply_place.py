@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..apply.mapping.shared_rows import TargetPlace
-from ..apply.targets.base import Target
-from ..apply.targets.delta.target import DeltaTarget
 from ..errors import ConfigError
+from ..targets.base import Target
+from ..targets.delta.target import DeltaTarget
+from ..targets.multi_source import TargetPlace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,8 +46,8 @@ def opened(
     root = kept_in(target, control)
     if "://" not in target:
         return DeltaTarget(spark, target, app_id=app_id, places=places), target, root
-    from ..apply.targets.postgresql import place as postgresql_place
-    from ..apply.targets.postgresql import target as postgresql
+    from ..targets.postgresql import place as postgresql_place
+    from ..targets.postgresql import target as postgresql
 
     made = postgresql.PostgresTarget(spark, target, task=app_id, places=places)
     return made, postgresql_place.Place.of(target).label, root

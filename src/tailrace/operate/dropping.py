@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..apply.checks.target import refuse_to_drop
 from ..apply.mapping.table_map import place_of, task_map
-from ..apply.needs import Needs
-from ..apply.target_checks import refuse_to_drop
+from ..apply.required_changes import Needs
 from ..capture.snapshot_sink import landings
 from ..config.task import Task
 from ..errors import ApplyError
@@ -150,7 +150,7 @@ def _left(task: Task, mine: Sequence[str], removed: Sequence[str], states: Table
     """What stays next to the targets that go, in words; `removed`: tables that have left their targets."""
     stays = [f"the target of {table}, which was removed from the task" for table in removed]
     if task.target.database:
-        from ..apply.targets.postgresql.place import Place
+        from ..targets.postgresql.place import Place
 
         control = Place.of(task.target.database).control
         return [*stays, f"schemas in the target database: {control}, and those of the targets"]

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from deltalake import DeltaTable
 
-from ..apply.needs import Need, Needs
-from ..apply.openedge_tables import APP as OPENEDGE_APP
-from ..apply.openedge_tables import TRACKING_TABLE
+from ..apply.required_changes import Need, Needs
+from ..apply.vendor.openedge_tables import APP as OPENEDGE_APP
+from ..apply.vendor.openedge_tables import TRACKING_TABLE
 from ..config.quantities import FOREVER
 from ..config.task import Task
 from ..errors import ConfigError

@@ -15,20 +15,18 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from deltalake import DeltaTable
 
-from ..apply.applied_places import applied_places
-from ..apply.keylog.exceptions import EXCEPTIONS
-from ..apply.keylog.tokens import tokens_logged
 from ..apply.mapped_snapshots import loaded
-from ..apply.openedge_tables import TRACKING_TABLE
 from ..apply.target_owner import refuse_other
-from ..apply.targets.base import Target
-from ..apply.targets.delta.target import DeltaTarget
+from ..apply.target_places import applied_places
+from ..apply.vendor.openedge_tables import TRACKING_TABLE
 from ..capture.ddl_history import BEGINS
 from ..config.quantities import FOREVER, ago
 from ..config.settings import MaintenanceSettings
 from ..config.task import Task
 from ..errors import TargetLostError, from_spark, in_one_line, is_of_table
 from ..formats.openedge.metadata import change_table
+from ..keylog.exceptions import EXCEPTIONS
+from ..keylog.tokens import tokens_logged
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention, thinning
 from ..lake.thinning import HOUR_S, Past
@@ -43,6 +41,8 @@ from ..state.declarations import APPENDED
 from ..state.ledger import STORE_APP
 from ..state.open_warnings import PIPELINE, OpenWarnings
 from ..state.retention import trim_batches, trim_tables
+from ..targets.base import Target
+from ..targets.delta.target import DeltaTarget
 
 _NAME = "maintenance"
 CONTROL = (*(one.name for one in APPENDED), "ddl_history", "consumers", "quarantine", EXCEPTIONS)

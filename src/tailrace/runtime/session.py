@@ -60,7 +60,7 @@ BATCHES = {
 }
 """Sizes of the Arrow batches that Python tasks see, and of plans; harmless everywhere."""
 
-LOADED = ("tailrace.apply.targets.delta.many", "tailrace.store.running")
+LOADED = ("tailrace.targets.delta.merge", "tailrace.store.running")
 """Modules that nearly all tasks need."""
 
 _OURS_KEY = "spark.tailrace.session"

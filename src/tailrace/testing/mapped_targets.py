@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from ..apply.mapping.shared_rows import TargetPlace
-from ..apply.targets.base import Target
-from ..apply.tasks import Parts
 from ..errors import ApplyError, BaselineNeededError
 from ..formats.shape import few_rows
 from ..model.change import Column, Relation
 from ..model.types import schema_of
+from ..targets.base import Target
+from ..targets.multi_source import TargetPlace
+from ..targets.parts import Parts
 from .concurrent_step import Wait
-from .images import ID, RELATION, Image, V, batch_of
+from .images import ID, RELATION, Image, V, merge_images
 from .target_case import TargetHooks
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class MappedTargetConformance(TargetHooks):
     def run(self, spark: SparkSession, target: Target, of: Relation, *rows: Image) -> str:
         """Applies one batch of images with the source's constant, and returns the plan."""
         images = [(n, oper, _placed(of, values) if values else values) for n, oper, values in rows]
-        return target.apply(batch_of(spark, of, images)).plan
+        return merge_images(spark, target, of, images).plan
 
     def same(
         self, spark: SparkSession, target: Target, *want: Sequence[Any], more: Sequence[str] = ()
@@ -79,7 +79,7 @@ class MappedTargetConformance(TargetHooks):
     def fill(self, spark: SparkSession, target: Target) -> None:
         """Writes the rows of `filled`."""
         self.run(spark, target, EU, (1, "I", {"id": 1, "v": "a"}), (2, "I", {"id": 2, "v": "b"}))
-        assert (target.exists("eu.item"), target.progress("us.item")) == (True, -1)
+        assert (target.exists("eu.item"), target.progress("us.item")) == (True, None)
         self.run(spark, target, US, (5, "I", {"id": 1, "v": "x"}), (6, "I", {"id": 3, "v": "y"}))
 
     @pytest.fixture
@@ -163,8 +163,8 @@ class MappedTargetConformance(TargetHooks):
 
     def test_a_load_of_parts_is_one_of_their_rows(self, spark: SparkSession, target: Target) -> None:
         """A table is loaded in parts without Spark."""
-        shares, relation = target.capabilities.shares, RELATION.with_columns([ID, V])
-        if shares is None or not shares.loads(relation.table):
+        relation = RELATION.with_columns([ID, V])
+        if not target.loads_parts(relation.table):
             pytest.skip("it loads no parts")
         rows: dict[str, list[tuple[int, str | None]]] = {
             "one": [(1, "a"), (2, None)],

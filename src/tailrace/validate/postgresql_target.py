@@ -13,9 +13,6 @@ from dataclasses import dataclass, field
 
 from ..apply.mapping.table_map import place_of, task_map
 from ..apply.target_owner import source_of
-from ..apply.targets.postgresql import task_names
-from ..apply.targets.postgresql.place import Place, session
-from ..apply.targets.postgresql.progress import TABLE, Progress
 from ..capture.part_readers import Loaded, PartLoad, PartReaders
 from ..config.task import Task
 from ..errors import ConfigError, TailraceError
@@ -23,6 +20,9 @@ from ..model.change import Relation
 from ..sources.base import BaselinePart, Snapshot
 from ..sources.postgresql.baseline import PgPartReader, parts
 from ..state import lifecycle
+from ..targets.postgresql import task_names
+from ..targets.postgresql.place import Place, session
+from ..targets.postgresql.progress import TABLE, Progress
 from .target_versions import missing_target
 
 _COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"

@@ -13,13 +13,9 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from ..apply.mapped_snapshots import CHANGED, loaded, made_with
-from ..apply.mapping.shared_rows import own_rows
 from ..apply.mapping.table_map import place_of, task_map
-from ..apply.one_route import Route
-from ..apply.plan import SPECIAL
 from ..apply.reading import read_changes
-from ..apply.segment import Segment
-from ..apply.targets.delta import distributed
+from ..apply.route import Route
 from ..capture.part_readers import PartReaders
 from ..config.task import Task
 from ..execution import Job
@@ -27,12 +23,16 @@ from ..lake import delta as lake
 from ..lake import log
 from ..lake.past import at_version
 from ..model.change import Relation
-from ..model.positions import BEFORE_ALL, order_key
+from ..model.positions import BEFORE_ALL, ChangeRange, order_key
 from ..model.steps import Steps
 from ..query.state import state_at
 from ..state import ledger, lifecycle
 from ..state.baselines import Baseline, read_baselines
 from ..state.totals import batches_of
+from ..targets.change_batch import ChangeBatch
+from ..targets.delta import distributed
+from ..targets.multi_source import own_rows
+from ..targets.plans import SPECIAL
 from .comparable_targets import without_deleted
 from .file_rows import FileRows
 from .postgresql_target import hold_target
@@ -125,8 +125,9 @@ class WantedRows:
         """Returns the rows in Spark."""
         task, one, table = self.task, self.one, self.one.result.table
         rows, source = one.both.left_frame(spark), one.made.source
-        later = Segment(self.after, self.upto, one.position, source, source)
-        found = None if self.plain else read_changes(spark, task.changes_path(table), later)
+        numbers = ChangeRange(None if self.after < 0 else self.after, self.upto)
+        later = ChangeBatch(table, source, numbers, task.changes_path(table), one.position)
+        found = None if self.plain else read_changes(spark, later)
         if found is None:
             return rows
         stored, _ = batches_of(task.control_path("stored"), table)

@@ -15,7 +15,6 @@ from deltalake.schema import Field
 
 from ..apply.mapping.table_map import place_of, task_map
 from ..apply.target_owner import refuse_other
-from ..apply.targets.delta.layout_mark import is_marked
 from ..config.task import Task
 from ..engine.rules import SOFT_COLUMN
 from ..errors import ConfigError
@@ -29,6 +28,7 @@ from ..state.baselines import Baseline
 from ..state.declarations import APPLIED
 from ..state.rolling import Ledger
 from ..state.totals import records_of
+from ..targets.delta.layout_mark import is_marked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +45,7 @@ class TargetVersion:
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """Returns its rows in Spark."""
-        from ..apply.mapping.shared_rows import own_rows
+        from ..targets.multi_source import own_rows
 
         df = spark.read.format("delta").option("versionAsOf", self.version).load(self.path)
         return own_rows(df, self.own)

@@ -10,7 +10,7 @@ from random import Random
 import psycopg
 from deltalake import DeltaTable
 
-from tailrace.apply.needs import Needs
+from tailrace.apply.required_changes import Needs
 from tailrace.config.task import Task
 from tailrace.errors import PositionError
 from tailrace.lake import log

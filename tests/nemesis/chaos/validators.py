@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from psycopg.types.string import TextLoader
 
-from tailrace.apply.openedge_tables import TRACKING_TABLE
+from tailrace.apply.vendor.openedge_tables import TRACKING_TABLE
 from tailrace.config.task import Task
 from tailrace.formats.openedge.metadata import change_table
 from tailrace.lake import delta as lake

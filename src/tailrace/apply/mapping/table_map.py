@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...config.table_settings import TableSettings
 from ...model.change import split
-from .shared_rows import TargetPlace
+from ...targets.multi_source import TargetPlace
 
 if TYPE_CHECKING:
     from ...config.task import Task
