@@ -72,7 +72,7 @@ class Checks:
         """Each target is a state that its source table had: that at its progress."""
         for name, mine in self._world.held.items():
             base = self._baselines.get(name)
-            if base is None or not base.done or mine.upto < base.closes:
+            if base is None or not base.done or mine.upto < (base.closes or 0):
                 continue
             if self._landing.get(name, 0) > base.number:
                 continue  # a baseline replaces it, or has, and is not recorded

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from tailrace.model.positions import ChangeRange
-from tailrace.targets.change_batch import ChangeBatch
 
 from tailrace.apply.reading import read_changes
 from tailrace.errors import PositionError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
-from tailrace.operate.purging import PurgeOrder, purge_task
+from tailrace.operate.retention import PurgeOrder, purge_task
 from tailrace.runtime.pipeline import Pipeline
 
 from ..unit.test_log_and_store import ITEM

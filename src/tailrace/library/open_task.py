@@ -86,11 +86,11 @@ class OpenTask:
             ConfigError: it has no key log.
         """
         from ..keylog.key_log import SCHEMA
-        from ..operate import rows
+        from ..operate import keylog_rows
 
-        if not rows.there(self.task.keylog_path, promised=self.task.keylog.mode != "off"):
+        if not keylog_rows.has_keylog(self.task.keylog_path, promised=self.task.keylog.mode != "off"):
             return Result.of(SCHEMA.empty_table())
-        found = dataset(rows.opened(self.task.keylog_path))
+        found = dataset(keylog_rows.open_keylog(self.task.keylog_path))
         return Result(found.schema, lambda: iter(found.to_batches()))
 
     def sql(self, statement: str, spark: SparkSession | None = None) -> Result:
