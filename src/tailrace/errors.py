@@ -152,7 +152,8 @@ class ConcurrentCommitError(ApplyError):
     @classmethod
     def moved(cls, where: str, app: str, read: int, now: int | None) -> ConcurrentCommitError:
         """The error for a table whose progress has moved since it was read."""
-        said = f"another writer applied to the table: {app} is at {max(now or 0, 0)}, no longer at {max(read, 0)}"
+        at, before = max(now or 0, 0), max(read, 0)
+        said = f"another writer applied to the table: {app} is at {at}, no longer at {before}"
         return cls(said, where=where, hint=AGAIN)
 
 

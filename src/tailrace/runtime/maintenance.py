@@ -1,4 +1,4 @@
-"""Maintenance of a task's Delta tables: retention (`purging`), compaction, and what their past may take.
+"""Maintenance of a task's Delta tables: retention (`operate.retention`), compaction, and what their past may take.
 
 Targets keep every version of the last hour, then one an hour, up to `vacuum_after`. The other tables are not
 read as of an older version: files that were replaced go after an hour, commits after `keep_commits`, which
@@ -34,7 +34,7 @@ from ..model.positions import order_key
 from ..model.sequence import TIME_DIGITS, time_part
 from ..operate import disk
 from ..operate.consumers import consumers_of
-from ..operate.purging import purge_task
+from ..operate.retention import purge_task
 from ..state import lifecycle
 from ..state.baselines import Baseline, all_baselines, read_baselines
 from ..state.declarations import APPENDED

@@ -39,8 +39,8 @@ from ..keylog.key_log import KeyLog
 from ..lake import delta as lake
 from ..lake import guards, json_files, log
 from ..model.steps import Steps
+from ..operate.keylog_runs import TaskRuns
 from ..operate.table_commands import tables_of
-from ..operate.task_runs import TaskRuns
 from ..sources import open_source
 from ..state import live
 from ..state.capture_state import RUNNING, STARTING, STOPPED
